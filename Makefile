@@ -1,0 +1,50 @@
+# Two commands matter: `make demo` shows it at work, `make test` proves it. Both need only Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+LOCK := requirements/dev.txt
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types format lock build clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## Run a crew against the local service and print its result
+	@$(BIN)/python -m dev.demo
+
+test: $(READY)  ## Run every test, with branch coverage
+	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+lint: $(READY)  ## Check style with ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## Check types with mypy
+	$(BIN)/mypy
+
+format: $(READY)  ## Apply ruff's format and its safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(UV)  ## Pin the development environment anew
+	$(UV) pip compile --quiet --universal --python-version 3.11 --extra local --group dev \
+		--generate-hashes --no-annotate --custom-compile-command "make lock" --upgrade \
+		--output-file $(LOCK) pyproject.toml
+
+build: $(READY)  ## Build wheel and sdist into dist/
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+clean:  ## Remove the virtual environment and everything made here
+	rm -rf $(VENV) .airflow build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+$(UV):
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+$(READY): $(LOCK) pyproject.toml | $(UV)
+	$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements $(LOCK)
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $(READY)
