@@ -1,0 +1,1 @@
+"""From an Airflow connection to a client of a crew."""

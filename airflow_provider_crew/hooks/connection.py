@@ -1,0 +1,189 @@
+"""What a connection of type crew says, read into settings for a client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, SecretStr, ValidationError, model_validator
+
+from airflow_provider_crew.service.errors import InvalidSettings
+from airflow_provider_crew.service.settings import (
+    DEFAULT_REQUEST_TIMEOUT,
+    USER_AGENT,
+    ServiceSettings,
+    StatusPath,
+)
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Connection
+
+TokenType = Literal["organization", "user"]
+
+_REMEDIES = {
+    "user_bearer_token": "must be a text",
+    "token_type": "must be organization or user, or be left out",
+    "request_timeout": "must be a number of seconds",
+    "verify": "must be true, false, or the path of a file of CA certificates",
+    "proxy": "must look like http://proxy.example:3128",
+    "status_path": "must be auto, status_first or id_first",
+    "dashboard_url": "must be the full address of a page, such as https://app.example/crews/7",
+    "allow_http": "must be true or false",
+}
+
+
+def _switch(value: Any) -> Any:
+    """Understand a switch that came as text, as in a URI; any other text is a path."""
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    return words.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+class _Extra(BaseModel):
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+
+    user_bearer_token: SecretStr | None = None
+    token_type: TokenType | None = None
+    request_timeout: float = DEFAULT_REQUEST_TIMEOUT
+    verify: Annotated[bool | str, BeforeValidator(_switch)] = True
+    proxy: SecretStr | None = None
+    status_path: StatusPath = "auto"
+    dashboard_url: HttpUrl | None = None
+    allow_http: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _an_empty_field_is_not_set(cls, fields: Any) -> Any:
+        return {name: value for name, value in fields.items() if value is not None and value != ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrewConnection:
+    """A connection that has been read: how to talk to the crew, and where people look at it."""
+
+    settings: ServiceSettings
+    token_type: TokenType
+    dashboard_url: str | None
+
+
+def read_connection(
+    connection: Connection, *, token_type: str | None = None, user_agent: str = USER_AGENT
+) -> CrewConnection:
+    """Read a connection; InvalidSettings names the field that is wrong and how to mend it."""
+    try:
+        extra = _read_extra(connection.extra)
+        kind, token = _choose_token(connection, extra, token_type)
+        settings = ServiceSettings(
+            address=_address(connection),
+            token=token.get_secret_value(),
+            request_timeout=extra.request_timeout,
+            verify=extra.verify,
+            proxy=extra.proxy.get_secret_value() if extra.proxy else None,
+            status_path=extra.status_path,
+            allow_http=extra.allow_http,
+            user_agent=user_agent,
+        )
+    except InvalidSettings as error:
+        raise InvalidSettings(
+            f"The connection {connection.conn_id!r} cannot be used. {error}", field=error.field
+        ) from None
+    return CrewConnection(
+        settings=settings,
+        token_type=kind,
+        dashboard_url=str(extra.dashboard_url) if extra.dashboard_url else None,
+    )
+
+
+def secrets_of(connection: Connection) -> list[str]:
+    """Return every secret that a connection holds, whether or not it is the one in use, to have it masked."""
+    extra = _read_extra(connection.extra)
+    proxy = extra.proxy.get_secret_value() if extra.proxy else ""
+    tokens = [connection.password, extra.user_bearer_token.get_secret_value() if extra.user_bearer_token else ""]
+    return [secret for secret in (*tokens, _password_of(proxy)) if secret]
+
+
+def _password_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).password
+    except ValueError:
+        return url
+
+
+def _read_extra(extra: str | None) -> _Extra:
+    # Not Connection.extra_dejson: it takes what it cannot read for empty, and a token would silently be missing.
+    try:
+        fields = json.loads(extra) if extra else {}
+    except ValueError:
+        fields = None
+    if not isinstance(fields, Mapping):
+        raise InvalidSettings(
+            'The extra is not a JSON object. Write it like {"token_type": "user", "user_bearer_token": "..."}.',
+            field="extra",
+        )
+    try:
+        return _Extra.model_validate(fields)
+    except ValidationError as error:
+        name = str(error.errors(include_input=False, include_context=False)[0]["loc"][0])
+        raise InvalidSettings(f"The extra field {name} {_REMEDIES[name]}.", field=name) from None
+
+
+def _choose_token(connection: Connection, extra: _Extra, token_type: str | None) -> tuple[TokenType, SecretStr]:
+    tokens: dict[TokenType, SecretStr | None] = {
+        "organization": SecretStr(connection.password) if connection.password else None,
+        "user": extra.user_bearer_token,
+    }
+    wanted = token_type or extra.token_type
+    for kind, token in tokens.items():
+        if token is not None and wanted in {kind, None}:
+            return kind, token
+    if wanted == "user":
+        raise InvalidSettings(
+            "The user's token is asked for (token_type user), and there is none. Put it into the field User "
+            "bearer token (user_bearer_token in the extra), or use token_type organization.",
+            field="user_bearer_token",
+        )
+    if wanted not in {"organization", None}:
+        raise InvalidSettings(f"token_type is {wanted!r}; it must be organization or user.", field="token_type")
+    in_login = " It stands in the login, where it is not looked for." if connection.login else ""
+    raise InvalidSettings(
+        f"There is no organization token.{in_login} Put the bearer token from the crew's Status tab into the "
+        "password field (in a URI behind a colon: crew://:TOKEN@host).",
+        field="password",
+    )
+
+
+def _address(connection: Connection) -> str:
+    """Put the address together from host, port and schema, which in a URI holds the scheme or the prefix."""
+    host = (connection.host or "").strip()
+    if not host:
+        return ""
+    if host.count(":") > 1 and not {"[", "/"} & set(host):
+        host = f"[{host}]"
+    schema = (connection.schema or "").strip().strip("/")
+    scheme, prefix = (schema.lower(), "") if schema.lower() in {"http", "https"} else ("", schema)
+    if "://" not in host:
+        host = f"{scheme or 'https'}://{host}"
+    elif scheme and not host.lower().startswith(f"{scheme}://"):
+        raise InvalidSettings(
+            f"The host begins with another scheme than the schema says ({scheme}). Leave the schema empty.",
+            field="schema",
+        )
+    address = _with_port(host, connection.port).rstrip("/")
+    return f"{address}/{prefix}" if prefix else address
+
+
+def _with_port(url: str, port: int | None) -> str:
+    try:
+        parts = urlsplit(url)
+        own_port = parts.port
+    except ValueError as error:
+        raise InvalidSettings(f"The host of the crew cannot be read: {error}.", field="host") from None
+    if port is None or own_port == port:
+        return url
+    if own_port is not None:
+        raise InvalidSettings(
+            f"The host says port {own_port} and the port field says {port}. Leave one of them out.", field="port"
+        )
+    return parts._replace(netloc=f"{parts.netloc}:{port}").geturl()

@@ -1,0 +1,229 @@
+"""The hook: a connection becomes a client."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import random
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Unpack
+
+from airflow.providers.common.compat.sdk import BaseHook, mask_secret
+
+from airflow_provider_crew import __version__
+from airflow_provider_crew.hooks import form
+from airflow_provider_crew.service.errors import CallError, CrewError, UnreadableAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.providers.common.compat.sdk import Connection
+
+    from airflow_provider_crew.hooks.connection import CrewConnection, TokenType
+    from airflow_provider_crew.service.async_client import AsyncCrewClient
+    from airflow_provider_crew.service.client import CrewClient
+    from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+    from airflow_provider_crew.service.payload import KickoffOptions
+    from airflow_provider_crew.service.watch import Step, Watch
+
+_DAY = 24 * 60 * 60.0
+
+
+class CrewHook(BaseHook):
+    """
+    Talk to a deployed crew through a connection of type ``crew``.
+
+    :param crew_conn_id: the connection that holds the crew's address and its bearer token
+    :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token
+        that it has
+
+    What the hook does goes over one connection kept alive. Each method ending in ``_async`` opens and closes
+    its own; for many calls in a row use ``async with await hook.get_async_conn() as crew``.
+    """
+
+    conn_name_attr = "crew_conn_id"
+    default_conn_name = "crew_default"
+    conn_type = "crew"
+    hook_name = "Crew"
+
+    def __init__(self, crew_conn_id: str = default_conn_name, *, token_type: TokenType | None = None) -> None:
+        super().__init__()
+        self.crew_conn_id = crew_conn_id
+        self.token_type = token_type
+
+    @classmethod
+    def get_connection_form_widgets(cls) -> dict[str, Any]:
+        """Describe the connection's own fields to Airflow up to 3.1."""
+        return form.widgets()
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """Describe the standard fields to Airflow up to 3.1."""
+        return form.behaviour()
+
+    def get_conn(self) -> CrewClient:
+        """Return the client for the crew, the same one for the life of the hook."""
+        return self._client
+
+    async def get_async_conn(self) -> AsyncCrewClient:
+        """Return a new asynchronous client. Use it as an asynchronous context manager, or close it."""
+        from airflow.providers.common.compat.connection import get_async_connection
+
+        from airflow_provider_crew.service.async_client import AsyncCrewClient
+
+        return AsyncCrewClient(self._read(await get_async_connection(self.crew_conn_id)).settings)
+
+    def inputs(self) -> CrewInputs:
+        """Ask which inputs the crew takes."""
+        return self._client.inputs()
+
+    def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
+        """
+        Start an execution and return its kickoff id. Each call starts one, and each one is paid for.
+
+        Raises UncertainKickoff when it cannot be known whether one started.
+        """
+        return self._client.kickoff(inputs, **options)
+
+    def status(self, kickoff_id: str) -> Running | Completed | Failed:
+        """Ask how an execution is doing."""
+        return self._client.status(kickoff_id)
+
+    def wait(
+        self,
+        kickoff_id: str,
+        *,
+        poll_interval: float = 10.0,
+        timeout: float = _DAY,
+        max_outage: float = 600.0,
+    ) -> Completed:
+        """
+        Wait until an execution has completed, log its progress, and return it.
+
+        :param kickoff_id: the id that the kickoff returned
+        :param poll_interval: seconds between two looks
+        :param timeout: seconds after which to stop waiting; the execution goes on
+        :param max_outage: seconds for which the service may give no usable answer
+
+        Raises ExecutionFailed when the crew failed, WaitedTooLong, LostContact, or what else ended the watch.
+        """
+        watch = _new_watch(kickoff_id, poll_interval, timeout, max_outage)
+        while True:
+            try:
+                step = watch.saw(self._client.status(kickoff_id, repeat=False))
+            except CallError as error:
+                step = watch.failed(error)
+            if completed := self._conclude(step):
+                return completed
+            time.sleep(step.look_again_in)
+            if step.renew_token:
+                self._renew_client(watch)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Answer with what was found at the address, or with exactly what is wrong."""
+        try:
+            inputs = self._client.inputs(repeat=False)
+        except UnreadableAnswer as error:
+            return False, f"There is something at the address, but not a crew. {error}"
+        except CrewError as error:
+            return False, str(error)
+        listed = [known.name if known.required else f"{known.name} (optional)" for known in inputs.inputs]
+        return True, f"Connected. This crew expects: {', '.join(listed) or 'no inputs'}"
+
+    async def inputs_async(self) -> CrewInputs:
+        """Ask which inputs the crew takes."""
+        async with await self.get_async_conn() as crew:
+            return await crew.inputs()
+
+    async def kickoff_async(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
+        """Start an execution and return its kickoff id, like kickoff()."""
+        async with await self.get_async_conn() as crew:
+            return await crew.kickoff(inputs, **options)
+
+    async def status_async(self, kickoff_id: str) -> Running | Completed | Failed:
+        """Ask how an execution is doing."""
+        async with await self.get_async_conn() as crew:
+            return await crew.status(kickoff_id)
+
+    async def wait_async(
+        self,
+        kickoff_id: str,
+        *,
+        poll_interval: float = 10.0,
+        timeout: float = _DAY,  # noqa: ASYNC109 - a deadline on the wall clock, as in wait()
+        max_outage: float = 600.0,
+    ) -> Completed:
+        """Wait until an execution has completed, like wait(), without blocking the event loop."""
+        watch = _new_watch(kickoff_id, poll_interval, timeout, max_outage)
+        crew = await self.get_async_conn()
+        try:
+            while True:
+                try:
+                    step = watch.saw(await crew.status(kickoff_id, repeat=False))
+                except CallError as error:
+                    step = watch.failed(error)
+                if completed := self._conclude(step):
+                    return completed
+                await asyncio.sleep(step.look_again_in)
+                if step.renew_token:
+                    crew = await self._renewed_async(crew, watch)
+        finally:
+            await crew.close()
+
+    @cached_property
+    def _client(self) -> CrewClient:
+        from airflow_provider_crew.service.client import CrewClient
+
+        return CrewClient(self._read(self.get_connection(self.crew_conn_id)).settings)
+
+    def _read(self, connection: Connection) -> CrewConnection:
+        from airflow import __version__ as airflow_version
+
+        from airflow_provider_crew.hooks.connection import read_connection, secrets_of
+
+        for secret in secrets_of(connection):
+            mask_secret(secret)
+        user_agent = (
+            f"airflow-provider-crew/{__version__} Airflow/{airflow_version} Python/{platform.python_version()}"
+        )
+        return read_connection(connection, token_type=self.token_type, user_agent=user_agent)
+
+    def _conclude(self, step: Step) -> Completed | None:
+        for line in step.lines:
+            self.log.log(line.level, "%s", line.text)
+        if step.error:
+            raise step.error
+        return step.completed
+
+    def _renew_client(self, watch: Watch) -> None:
+        """Read the connection anew. One that cannot be read just now leaves the old one in place."""
+        old = self._client
+        del self._client
+        try:
+            renewed = self._client
+        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+            self.log.warning("The connection %s could not be read anew: %s", self.crew_conn_id, error)
+            self._client = old
+            return
+        old.close()
+        if renewed.settings.token != old.settings.token:
+            watch.token_renewed()
+
+    async def _renewed_async(self, old: AsyncCrewClient, watch: Watch) -> AsyncCrewClient:
+        try:
+            renewed = await self.get_async_conn()
+        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+            self.log.warning("The connection %s could not be read anew: %s", self.crew_conn_id, error)
+            return old
+        await old.close()
+        if renewed.settings.token != old.settings.token:
+            watch.token_renewed()
+        return renewed
+
+
+def _new_watch(kickoff_id: str, poll_interval: float, timeout: float, max_outage: float) -> Watch:
+    from airflow_provider_crew.service.watch import Watch, WatchRules
+
+    rules = WatchRules(deadline=time.time() + timeout, poll_interval=poll_interval, max_outage=max_outage)
+    return Watch(kickoff_id, rules, clock=time.time, random=random.random)

@@ -1,0 +1,32 @@
+"""The connection form of Airflow up to 3.1, built from the metadata that newer versions read themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
+
+
+def widgets() -> dict[str, Any]:
+    """Return a form field for each field of the connection's extra."""
+    from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
+    from flask_babel import lazy_gettext
+    from wtforms import BooleanField, IntegerField, PasswordField, StringField
+    from wtforms.validators import Optional
+
+    def widget(label: str, description: str, schema: dict[str, Any]) -> Any:
+        shown: dict[str, Any] = {"label": lazy_gettext(label), "description": description}
+        if "boolean" in schema["type"]:
+            return BooleanField(**shown, default=schema["default"])
+        if "integer" in schema["type"]:
+            return IntegerField(**shown, widget=BS3TextFieldWidget(), validators=[Optional()])
+        if schema.get("format") == "password":
+            return PasswordField(**shown, widget=BS3PasswordFieldWidget())
+        return StringField(**shown, widget=BS3TextFieldWidget())
+
+    return {name: widget(**field) for name, field in CONNECTION_FIELDS.items()}
+
+
+def behaviour() -> dict[str, Any]:
+    """Return which of the standard fields are hidden, and what the others are called."""
+    return {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}

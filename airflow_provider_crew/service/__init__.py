@@ -1,0 +1,1 @@
+"""Everything known about the crew service. Nothing in here knows Airflow."""

@@ -1,0 +1,135 @@
+"""An answer of the service as it came over the wire, and what can be read from it whatever it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from pydantic import ValidationError
+
+from airflow_provider_crew.service.models import ErrorBody, storable_text
+
+_EXCERPT = 200
+_MESSAGE = 500
+# A shorter token would be found inside ordinary words.
+_SHORTEST_SECRET = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, as far as anything is read from it."""
+
+    status: int
+    content_type: str
+    location: str
+    retry_after: float | None
+    body: bytes
+
+    @classmethod
+    def received(cls, status: int, headers: Mapping[str, str], body: bytes, *, secret: str, now: float) -> Self:
+        """Take what a transport delivers, without the token, should the service repeat it."""
+        hide = len(secret) >= _SHORTEST_SECRET
+
+        def clean(text: str) -> str:
+            return text.replace(secret, "***") if hide else text
+
+        return cls(
+            status=status,
+            content_type=storable_text(clean(headers.get("Content-Type", ""))),
+            location=clean(headers.get("Location", "")),
+            retry_after=seconds_to_wait(headers.get("Retry-After", ""), now),
+            body=body.replace(secret.encode(), b"***") if hide else body,
+        )
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the service did what it was asked (2xx)."""
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+    @property
+    def is_redirect(self) -> bool:
+        """Whether the service sends the client elsewhere (3xx)."""
+        return HTTPStatus.MULTIPLE_CHOICES <= self.status < HTTPStatus.BAD_REQUEST
+
+    @property
+    def has_error_body(self) -> bool:
+        """Whether it is the service itself that reports an error, and not something in front of it."""
+        try:
+            ErrorBody.model_validate(self._object_or_nothing())
+        except ValidationError:
+            return False
+        return True
+
+    @property
+    def missing_inputs(self) -> tuple[str, ...]:
+        """The names that a refused kickoff should have held."""
+        details = self._object_or_nothing().get("details")
+        missing = details.get("missing_inputs") if isinstance(details, Mapping) else None
+        return tuple(name for name in missing if isinstance(name, str)) if isinstance(missing, list) else ()
+
+    @property
+    def redirect_target(self) -> str:
+        """Where a redirect leads, without the secrets that its query may hold."""
+        try:
+            parts = urlsplit(self.location)
+        except ValueError:
+            return ""
+        host = parts.netloc.rpartition("@")[2]
+        return storable_text(unquote(f"{parts.scheme}://{host}{parts.path}" if host else parts.path))
+
+    def json_object(self) -> Mapping[str, Any]:
+        """Parse the body; ValueError when it is no JSON object."""
+        document = self._parse()
+        if not isinstance(document, Mapping):
+            raise ValueError("it is no JSON object")  # noqa: TRY004 - one kind with what is not JSON at all
+        return document
+
+    def reason(self) -> str:
+        """Tell what the service itself gives as the reason, in whichever of the usual forms."""
+        body = self._object_or_nothing()
+        told = [body[key] for key in ("error", "title", "message", "detail") if isinstance(body.get(key), str)]
+        if told:
+            return f" The service says: {storable_text(': '.join(told))[:_MESSAGE].rstrip('. ')}."
+        if self.body:
+            return f" It begins: {self.excerpt()!r} ({self.content_type or 'no content type'})."
+        return ""
+
+    def excerpt(self) -> str:
+        """Return the beginning of the body, fit for one line of a log."""
+        text = self.body[: _EXCERPT * 4].decode("utf-8", "replace")
+        return storable_text(" ".join(text.split()))[:_EXCERPT]
+
+    def _object_or_nothing(self) -> Mapping[str, Any]:
+        try:
+            return self.json_object()
+        except ValueError:
+            return {}
+
+    def _parse(self) -> Any:
+        try:
+            return json.loads(self.body)
+        except UnicodeDecodeError:
+            # One wrong byte in a text must not cost the whole result.
+            return json.loads(self.body.decode(json.detect_encoding(self.body), "replace"))
+        except json.JSONDecodeError:
+            raise ValueError("it is not JSON") from None
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+
+
+def seconds_to_wait(retry_after: str, now: float) -> float | None:
+    """Read a Retry-After header, seconds or a date; None when there is none that makes sense."""
+    text = retry_after.strip()
+    try:
+        if text.replace(".", "", 1).isdigit():
+            return float(text)
+        date = parsedate_to_datetime(text)
+        return max(0.0, (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None

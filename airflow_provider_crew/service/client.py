@@ -1,0 +1,178 @@
+"""The synchronous client."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+
+import requests
+import tenacity
+import urllib3
+from requests.auth import AuthBase
+
+from airflow_provider_crew.service.answer import Answer
+from airflow_provider_crew.service.deadline import DeadlineAdapter, Exchange, exchange
+from airflow_provider_crew.service.errors import CallError
+from airflow_provider_crew.service.network import (
+    CHUNK,
+    connect_timeout,
+    proxy_for,
+    reason_for,
+    retrying,
+    trusted_certificates,
+)
+from airflow_provider_crew.service.payload import kickoff_payload
+from airflow_provider_crew.service.wire import MAX_ANSWER_BYTES, Conversation, CrewWire, Request, advance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+    from airflow_provider_crew.service.payload import KickoffOptions
+    from airflow_provider_crew.service.settings import ServiceSettings
+
+T = TypeVar("T")
+
+_TRANSPORT_FAILURES = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,
+    ValueError,
+)
+
+
+class _BearerAuth(AuthBase):
+    """Set last of all, so that no other source of credentials (a .netrc) can replace it."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._token_of = settings
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token_of.token}"
+        return request
+
+
+class CrewClient:
+    """Talks to one crew. Use it as a context manager, or close it."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self._wire = CrewWire(settings)
+        self._auth = _BearerAuth(settings)
+        self._session = self._new_session()
+
+    def inputs(self, *, repeat: bool = True) -> CrewInputs:
+        """Ask which inputs the crew takes; without ``repeat`` just once, for someone who looks on."""
+        if not repeat:
+            return self._converse(self._wire.inputs())
+        return self._repeated("GET /inputs", self._wire.inputs)
+
+    def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
+        """
+        Start an execution and return its kickoff id.
+
+        It is sent again by itself only when the service certainly did not take it. Where that cannot be known,
+        UncertainKickoff is raised.
+        """
+        payload = kickoff_payload(inputs, **options)
+        return self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
+
+    def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Completed | Failed:
+        """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
+        if not repeat:
+            return self._converse(self._wire.status(kickoff_id))
+        return self._repeated("GET status", lambda: self._wire.status(kickoff_id))
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        self._session.close()
+
+    def __enter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def _new_session(self) -> requests.Session:
+        session = requests.Session()
+        session.trust_env = False  # what the environment says is read in one place for both clients
+        session.headers["User-Agent"] = self.settings.user_agent
+        # Undoing compression could turn a small answer into one that does not fit into memory.
+        session.headers["Accept-Encoding"] = "identity"
+        session.headers["Accept"] = "application/json"
+        session.verify = trusted_certificates(self.settings) or False
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, DeadlineAdapter())
+        return session
+
+    def _repeated(
+        self, call: str, conversation: Callable[[], Conversation[T]], *, only_if_not_taken: bool = False
+    ) -> T:
+        policy = tenacity.Retrying(**retrying(call, only_if_not_taken=only_if_not_taken))
+        return policy(lambda: self._converse(conversation()))
+
+    def _converse(self, conversation: Conversation[T]) -> T:
+        request = next(conversation)
+        while True:
+            outcome = self._exchange(request)
+            try:
+                request = advance(conversation, outcome)
+            except StopIteration as end:
+                return cast("T", end.value)
+
+    def _exchange(self, request: Request) -> Answer | CallError:
+        with exchange(self.settings.request_timeout) as running:
+            try:
+                if not request.starts_work:
+                    return self._send(self._session, request, running)
+                # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
+                with closing(self._new_session()) as session:
+                    return self._send(session, request, running)
+            except CallError as error:
+                return error
+            except _TRANSPORT_FAILURES as error:
+                # Returned, not raised from here: a traceback through the transport could show the token.
+                reason = reason_for(error, connected=running.connected, settings=self.settings)
+                return self._wire.unreachable(request, reason, sent=running.connected)
+
+    def _send(self, session: requests.Session, request: Request, running: Exchange) -> Answer:
+        url = self.settings.address + request.path
+        prepared = session.prepare_request(
+            requests.Request(request.method, url, data=request.body, auth=self._auth)
+        )
+        prepared.url = url  # preparing has undone escapes that an odd kickoff id needs
+        if request.body is not None:
+            prepared.headers["Content-Type"] = "application/json"
+        proxy = proxy_for(self.settings)
+        response = session.send(
+            prepared,
+            stream=True,
+            allow_redirects=False,
+            timeout=(connect_timeout(self.settings), running.seconds_left()),
+            proxies={"http": proxy, "https": proxy} if proxy else {},
+            verify=session.verify,
+        )
+        with response:
+            return Answer.received(
+                response.status_code,
+                response.headers,
+                self._read(request, response),
+                secret=self.settings.token,
+                now=time.time(),
+            )
+
+    def _read(self, request: Request, response: requests.Response) -> bytes:
+        body = bytearray()
+        for chunk in response.iter_content(CHUNK):
+            body += chunk
+            if len(body) > MAX_ANSWER_BYTES:
+                raise self._wire.too_large(request, response.status_code)
+        return bytes(body)

@@ -1,0 +1,132 @@
+"""
+One deadline for a whole exchange, below requests.
+
+requests and urllib3 limit the time between two bytes, so a peer that sends one byte now and then holds a worker
+for as long as it likes. Here every read and write of a connection gets the time that is left of the exchange.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from urllib3 import PoolManager
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request and its answer: by when it must be over, and how far it came."""
+
+    deadline: float
+    connected: bool = False
+
+    def seconds_left(self) -> float:
+        """Raise TimeoutError when none are."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the exchange took longer than its deadline")
+        return left
+
+
+_current: ContextVar[Exchange] = ContextVar("crew_exchange")
+
+
+@contextmanager
+def exchange(seconds: float) -> Iterator[Exchange]:
+    """Bound everything that is sent and received inside by one deadline."""
+    running = Exchange(deadline=time.monotonic() + seconds)
+    token = _current.set(running)
+    try:
+        yield running
+    finally:
+        _current.reset(token)
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._raw = sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(_current.get().seconds_left())
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Socket:
+    """A connected socket whose reads and writes end at the deadline of the exchange under way."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self._sock))
+
+    def sendall(self, data: Any) -> None:
+        self._sock.settimeout(_current.get().seconds_left())
+        self._sock.sendall(data)
+
+
+def _connected(connection: HTTPConnection) -> None:
+    _current.get().connected = True
+    connection.sock = _Socket(connection.sock)
+
+
+class _Connection(HTTPConnection):
+    def connect(self) -> None:
+        super().connect()
+        _connected(self)
+
+
+class _TLSConnection(HTTPSConnection):
+    def connect(self) -> None:
+        super().connect()
+        _connected(self)
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TLSPool(HTTPSConnectionPool):
+    ConnectionCls = _TLSConnection
+
+
+class DeadlineAdapter(HTTPAdapter):
+    """A transport adapter that keeps to the deadline of the exchange it is used in."""
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Make the pools build connections that know the deadline."""
+        super().init_poolmanager(*args, **kwargs)
+        _use_own_pools(self.poolmanager)
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        """Do the same for connections through a proxy."""
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        _use_own_pools(manager)
+        return manager
+
+
+def _use_own_pools(manager: PoolManager) -> None:
+    manager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}

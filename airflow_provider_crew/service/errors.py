@@ -1,0 +1,187 @@
+"""
+Every way a call or an execution can end badly.
+
+One class per outcome, with the facts as attributes, so that a caller decides by class and a person reads
+the message. Facts are keyword arguments with defaults, which keeps every error picklable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class CrewError(Exception):
+    """Anything that goes wrong between this package and a crew."""
+
+
+class InvalidSettings(CrewError):
+    """The address, the token or another setting cannot be used. Nothing was sent."""
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class InvalidKickoffId(CrewError):
+    """A kickoff id that no service can have given out. Nothing was sent."""
+
+    def __init__(self, message: str, *, kickoff_id: str = "") -> None:
+        super().__init__(message)
+        self.kickoff_id = kickoff_id
+
+
+class InvalidInputs(CrewError):
+    """Inputs or meta that are not JSON. Nothing was sent; ``path`` leads to the value."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class CallError(CrewError):
+    """A call did not get the answer it asked for."""
+
+    def __init__(self, message: str, *, call: str = "", http_status: int | None = None) -> None:
+        super().__init__(message)
+        self.call = call
+        self.http_status = http_status
+
+
+class NotAuthenticated(CallError):
+    """401: the bearer token is missing, wrong or no longer valid."""
+
+
+class NotAllowed(CallError):
+    """403: the token is known, but not allowed to do this."""
+
+
+class ExecutionNotFound(CallError):
+    """The service does not know the execution (or no longer)."""
+
+    def __init__(
+        self, message: str, *, call: str = "", http_status: int | None = None, kickoff_id: str = ""
+    ) -> None:
+        super().__init__(message, call=call, http_status=http_status)
+        self.kickoff_id = kickoff_id
+
+
+class Refused(CallError):
+    """Another 3xx or 4xx: the service understood and declined, so nothing was started."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        call: str = "",
+        http_status: int | None = None,
+        missing_inputs: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, call=call, http_status=http_status)
+        self.missing_inputs = tuple(missing_inputs)
+
+
+class TransientError(CallError):
+    """The same call may well succeed a little later."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        call: str = "",
+        http_status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, call=call, http_status=http_status)
+        self.retry_after = retry_after
+
+
+class RateLimited(TransientError):
+    """429: too many requests; nothing was started."""
+
+
+class ServiceError(TransientError):
+    """5xx: the service or a gateway in front of it failed; the work may have begun all the same."""
+
+
+class Unreachable(TransientError):
+    """No answer came. ``sent`` is False only when it is certain that no request reached the service."""
+
+    def __init__(self, message: str, *, call: str = "", reason: str = "", sent: bool = True) -> None:
+        super().__init__(message, call=call)
+        self.reason = reason
+        self.sent = sent
+
+
+class UnreadableAnswer(TransientError):
+    """An answer came and cannot be understood."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        call: str = "",
+        http_status: int | None = None,
+        content_type: str = "",
+        excerpt: str = "",
+    ) -> None:
+        super().__init__(message, call=call, http_status=http_status)
+        self.content_type = content_type
+        self.excerpt = excerpt
+
+
+class AnswerTooLarge(CallError):
+    """An answer over the limit. It will be as large the next time."""
+
+    def __init__(self, message: str, *, call: str = "", http_status: int | None = None, limit: int = 0) -> None:
+        super().__init__(message, call=call, http_status=http_status)
+        self.limit = limit
+
+
+class UncertainKickoff(CrewError):
+    """The kickoff was sent, and whether an execution started cannot be known from here."""
+
+    def __init__(self, message: str, *, cause: CallError | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class WatchError(CrewError):
+    """Watching an execution ended without its result."""
+
+    def __init__(self, message: str, *, kickoff_id: str = "") -> None:
+        super().__init__(message)
+        self.kickoff_id = kickoff_id
+
+
+class ExecutionFailed(WatchError):
+    """The crew ran and failed. The execution is over."""
+
+    def __init__(
+        self, message: str, *, kickoff_id: str = "", error: str = "", execution_time: float | None = None
+    ) -> None:
+        super().__init__(message, kickoff_id=kickoff_id)
+        self.error = error
+        self.execution_time = execution_time
+
+
+class WaitedTooLong(WatchError):
+    """The deadline passed while the execution was still going."""
+
+    def __init__(self, message: str, *, kickoff_id: str = "", waited: float = 0.0, last_seen: str = "") -> None:
+        super().__init__(message, kickoff_id=kickoff_id)
+        self.waited = waited
+        self.last_seen = last_seen
+
+
+class LostContact(WatchError):
+    """The service gave no usable answer for longer than an outage may last."""
+
+    def __init__(
+        self, message: str, *, kickoff_id: str = "", lasted: float = 0.0, cause: CallError | None = None
+    ) -> None:
+        super().__init__(message, kickoff_id=kickoff_id)
+        self.lasted = lasted
+        self.cause = cause

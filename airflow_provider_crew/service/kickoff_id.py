@@ -1,0 +1,60 @@
+"""Kickoff ids on their way from the service to a person, a sensor or a trigger, and back into a path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+from airflow_provider_crew.service.errors import InvalidKickoffId
+from airflow_provider_crew.service.models import storable_text
+
+_ESCAPED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})+")
+
+
+def issued_kickoff_id(value: Any) -> str:
+    """
+    Keep the id that the service sent, whatever it is; ValueError when there is none.
+
+    One that would be refused from a person is kept percent-encoded, so that it survives the way through XCom,
+    a sensor and a trigger to the status path.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise ValueError("it holds no kickoff_id")
+    text = str(value)
+    try:
+        return checked_kickoff_id(text) if "%" not in text else _escape(text)
+    except InvalidKickoffId:
+        return _escape(text)
+
+
+def checked_kickoff_id(kickoff_id: str) -> str:
+    """Refuse an id that no kickoff has returned, before it reaches a path."""
+    if not isinstance(kickoff_id, str):
+        raise InvalidKickoffId(f"The kickoff id is {kickoff_id!r}, which is no text. Nothing was asked.")
+    if not kickoff_id:
+        raise InvalidKickoffId("The kickoff id is empty. Give the id that a kickoff returned.")
+    if any(character.isspace() or not character.isprintable() for character in kickoff_id):
+        fault = "has white space or a control character in it"
+    elif "/" in kickoff_id or "\\" in kickoff_id:
+        fault = "has a slash in it"
+    elif kickoff_id in {".", ".."}:
+        fault = "is a step in a path"
+    elif not _ESCAPED.fullmatch(kickoff_id):
+        fault = "has a percent sign that escapes nothing"
+    else:
+        return kickoff_id
+    shown = storable_text(kickoff_id[:80])
+    raise InvalidKickoffId(
+        f"The kickoff id {shown!r} {fault}. Nothing was asked. Give the id exactly as the kickoff returned it.",
+        kickoff_id=shown,
+    )
+
+
+def path_segment(kickoff_id: str) -> str:
+    """Encode a checked id for a path; escapes that it holds stay as they are."""
+    return quote(kickoff_id, safe="%")
+
+
+def _escape(text: str) -> str:
+    return quote(text, safe="", errors="surrogatepass").replace(".", "%2E")

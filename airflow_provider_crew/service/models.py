@@ -1,0 +1,277 @@
+"""
+What the service says, in one shape whichever dialect it speaks.
+
+What matters is read strictly: whether an execution has ended, and how. Everything that only decorates
+(progress, per-task results, times) is taken when it makes sense and left out when it does not, because a
+result that was paid for must not be lost to a detail.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+# Deeper JSON than this is no data that a crew puts out, and it breaks the recursion of whoever stores it.
+_MAX_DEPTH = 64
+
+_KNOWN_WORDS: dict[str, Literal["running", "completed", "error", "not found"]] = {
+    "running": "running",
+    "pending": "running",
+    "started": "running",
+    "completed": "completed",
+    "success": "completed",
+    "error": "error",
+    "failed": "error",
+    "failure": "error",
+    "not found": "not found",
+    "not_found": "not found",
+}
+
+
+def storable_text(text: str) -> str:
+    """Replace what PostgreSQL and JSON refuse to store: NUL and lone surrogates."""
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def storable_json(value: Any, depth: int = 0) -> Any:
+    """Return JSON data that every store takes; raise ValueError when it is nested too deeply."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {storable_text(str(key)): storable_json(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [storable_json(item, depth + 1) for item in value]
+    return value
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return storable_text(value)
+    return storable_text(json.dumps(value, ensure_ascii=False))
+
+
+def _text_or_none(value: Any) -> str | None:
+    return storable_text(value) if isinstance(value, str) and value else None
+
+
+def _if_it_fits(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return handler(value)
+    except ValidationError:
+        return None
+
+
+def _each_that_fits(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    entries = value if isinstance(value, list) else []
+    return handler([entry for entry in entries if isinstance(entry, Mapping)])
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+OptionalText = Annotated[str | None, BeforeValidator(_text_or_none)]
+Seconds = Annotated[
+    Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, WrapValidator(_if_it_fits), Field(default=None)
+]
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Progress(_Shape):
+    """How many of the crew's tasks are done."""
+
+    completed_tasks: int = Field(ge=0)
+    total_tasks: int = Field(ge=0)
+
+
+class TaskResult(_Shape):
+    """What one task of the crew put out."""
+
+    task_id: Text = ""
+    agent: Text = ""
+    output: Text = ""
+    execution_time: Seconds
+
+
+class Running(_Shape):
+    """Not over: running, or in a state this package has no word for (``word`` is what the service said)."""
+
+    status: Literal["running"]
+    kickoff_id: str
+    word: str
+    current_task: OptionalText = None
+    progress: Annotated[Progress | None, WrapValidator(_if_it_fits)] = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the service's own word is one that is documented or known from the field."""
+        return self.word.lower() in _KNOWN_WORDS
+
+
+class Completed(_Shape):
+    """Over, with a result."""
+
+    status: Literal["completed"]
+    kickoff_id: str
+    output: Text
+    output_json: Any = None
+    tasks: Annotated[tuple[TaskResult, ...], WrapValidator(_each_that_fits)] = ()
+    execution_time: Seconds
+
+    def result(self) -> dict[str, Any]:
+        """Return the result as plain JSON data, the same in every mode of waiting."""
+        return {
+            "kickoff_id": self.kickoff_id,
+            "output": self.output,
+            "output_json": self.output_json,
+            "tasks": [task.model_dump() for task in self.tasks],
+            "execution_time": self.execution_time,
+        }
+
+
+class Failed(_Shape):
+    """Over, without a result."""
+
+    status: Literal["error"]
+    kickoff_id: str
+    error: Text
+    execution_time: Seconds
+
+
+Execution = Annotated[Running | Completed | Failed, Field(discriminator="status")]
+_EXECUTION: TypeAdapter[Running | Completed | Failed] = TypeAdapter(Execution)
+
+
+class CrewInput(_Shape):
+    """One input that the crew takes."""
+
+    name: str = Field(min_length=1)
+    required: bool = True
+    type: OptionalText = None
+    description: OptionalText = None
+
+
+class CrewInputs(_Shape):
+    """The inputs that the crew takes. It may list only the required ones."""
+
+    inputs: tuple[CrewInput, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name listed, in the service's order."""
+        return tuple(known.name for known in self.inputs)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names without which the service refuses a kickoff."""
+        return tuple(known.name for known in self.inputs if known.required)
+
+
+class ErrorBody(_Shape):
+    """The documented error body."""
+
+    error: str
+    message: str
+
+
+def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Running | Completed | Failed | None:
+    """
+    Read either dialect; None when the service says that it does not know the execution.
+
+    Raises ValueError (pydantic's ValidationError is one) for a body that tells no status.
+    """
+    word = _status_word(body)
+    status = _KNOWN_WORDS.get(word.lower(), "running")
+    if status == "not found":
+        return None
+    documented: dict[str, Any] = {**body, "status": status, "kickoff_id": kickoff_id, "word": word}
+    if status == "completed":
+        documented |= _read_result(body)
+    if status == "error":
+        documented["error"] = _read_error(body)
+    return _EXECUTION.validate_python(documented)
+
+
+def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
+    """Read a list of names, a list of objects, or an object of names; ValueError for anything else."""
+    listed = body.get("inputs")
+    if isinstance(listed, Mapping):
+        entries = [_described_input(name, described) for name, described in listed.items()]
+    elif isinstance(listed, list):
+        entries = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
+    else:
+        raise ValueError("it lists no inputs")  # noqa: TRY004 - the caller reads every misfit as one kind
+    return CrewInputs.model_validate({"inputs": entries})
+
+
+def _described_input(name: str, described: Any) -> dict[str, Any]:
+    if isinstance(described, Mapping):
+        return {**described, "name": name}
+    return {"name": name, "description": described}
+
+
+def _status_word(body: Mapping[str, Any]) -> str:
+    """Prefer a word that is known, and of two known ones the documented field."""
+    words = [
+        word.strip() for word in (body.get("status"), body.get("state")) if isinstance(word, str) and word.strip()
+    ]
+    if not words:
+        raise ValueError("it tells no status")
+    known = [word for word in words if word.lower() in _KNOWN_WORDS]
+    return storable_text((known or words)[0])
+
+
+def _read_result(body: Mapping[str, Any]) -> dict[str, Any]:
+    said = _first(body, "result", "final_output")
+    inner: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+    output = _first(inner, "output", "final_output") if {"output", "final_output"} & inner.keys() else said
+    return {
+        "output": output,
+        "output_json": _output_json(_first(body, "result_json") or inner.get("result_json"), output),
+        "tasks": _first(inner, "tasks") or body.get("tasks"),
+    }
+
+
+def _read_error(body: Mapping[str, Any]) -> str:
+    return _text(_first(body, "error", "error_message", "result", "message")) or "the service gives no reason"
+
+
+def _first(body: Mapping[str, Any], *keys: str) -> Any:
+    return next((body[key] for key in keys if body.get(key) is not None), None)
+
+
+def _output_json(result_json: Any, output: Any) -> Any:
+    """Return what the service says is JSON, or the output when it is an object or an array, else None."""
+    if (parsed := _parsed(result_json)) is not None:
+        return parsed
+    parsed = _parsed(output)
+    return parsed if isinstance(parsed, Mapping | Sequence) and not isinstance(parsed, str) else None
+
+
+def _parsed(value: Any) -> Any:
+    try:
+        return storable_json(json.loads(value) if isinstance(value, str) else value)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,133 @@
+"""What both clients share about the network: trust, proxies, time limits, repeating, and words for failures."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import certifi
+import tenacity
+
+from airflow_provider_crew.service.errors import RateLimited, TransientError, Unreachable
+from airflow_provider_crew.service.settings import checked_proxy, is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_crew.service.settings import ServiceSettings
+
+log = logging.getLogger(__name__)
+
+CHUNK = 64 * 1024
+_CONNECT_TIMEOUT = 10.0
+_ATTEMPTS = 3
+_LONGEST_RETRY_AFTER = 30.0
+_JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
+
+
+def connect_timeout(settings: ServiceSettings) -> float:
+    """Give up on connecting earlier than on the whole exchange: a live crew accepts at once."""
+    return min(_CONNECT_TIMEOUT, settings.request_timeout)
+
+
+def trusted_certificates(settings: ServiceSettings) -> str | None:
+    """Return the file of certificates to trust, None when they are not to be checked."""
+    if isinstance(settings.verify, str):
+        return settings.verify
+    if not settings.verify:
+        return None
+    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
+
+
+def proxy_for(settings: ServiceSettings) -> str | None:
+    """Return the proxy for the crew: the one in the settings, or what the environment says."""
+    if settings.proxy:
+        return settings.proxy
+    parts = urlsplit(settings.address)
+    if is_loopback(settings.address) or proxy_bypass(parts.netloc):
+        return None
+    proxies = getproxies()
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    return checked_proxy(found, where=f"the environment ({parts.scheme}_proxy or all_proxy)") if found else None
+
+
+def retrying(call: str, *, only_if_not_taken: bool) -> dict[str, Any]:
+    """
+    Return how tenacity repeats a call, for its sync and its async form alike.
+
+    A read may be repeated after any passing failure. A kickoff only when it certainly was not taken.
+    """
+
+    def again(error: BaseException) -> bool:
+        if only_if_not_taken:
+            return isinstance(error, RateLimited) or (isinstance(error, Unreachable) and not error.sent)
+        return isinstance(error, TransientError)
+
+    def say(state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        seconds = state.next_action.sleep if state.next_action else 0.0
+        log.warning("%s Trying %s again in %.1f s.", error, call, seconds)
+
+    return {
+        "stop": tenacity.stop_after_attempt(_ATTEMPTS),
+        "wait": _wait,
+        "retry": tenacity.retry_if_exception(again),
+        "before_sleep": say,
+        "reraise": True,
+    }
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked_for = error.retry_after if isinstance(error, TransientError) else None
+    # The jitter comes on top, or all who were told the same time would come back together.
+    return _JITTER(state) + min(asked_for or 0.0, _LONGEST_RETRY_AFTER)
+
+
+def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettings) -> str:
+    """
+    Say in words why an exchange failed.
+
+    Built from the operating system's own error below the library's, since a library's text may repeat headers
+    or a proxy's password.
+    """
+    causes = list(_causes(error))
+    if any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in causes):
+        if connected:
+            return f"it was not complete after {settings.request_timeout:g} s (request_timeout)"
+        return f"no connection after {connect_timeout(settings):g} s"
+    for cause in reversed(causes):
+        if words := _words_for(cause):
+            return words
+    return f"the connection broke off ({type(causes[-1]).__name__})"
+
+
+def _words_for(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({(error.reason or 'unknown reason').lower().replace('_', ' ')})"
+    if isinstance(error, socket.gaierror):
+        return "its name is not known (DNS)"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno).lower()
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Walk from a library's exception down to what caused it, wherever the library keeps that."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        current = waiting.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        nested = [current.__cause__, current.__context__, getattr(current, "reason", None), *current.args]
+        waiting += [item for item in nested if isinstance(item, BaseException)]

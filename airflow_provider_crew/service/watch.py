@@ -1,0 +1,251 @@
+"""
+What each look at an execution means, and when to look again.
+
+Whoever waits (hook, operator, sensor, trigger) feeds in what a look brought and does what the step says, so all
+of them decide alike and in the same words. No I/O happens here; the clock and the random source are passed in.
+Times are wall-clock, because a deadline has to survive the restart of the process that watches.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_crew.service.errors import (
+    CallError,
+    CrewError,
+    ExecutionFailed,
+    ExecutionNotFound,
+    LostContact,
+    NotAllowed,
+    NotAuthenticated,
+    TransientError,
+    WaitedTooLong,
+)
+from airflow_provider_crew.service.models import Completed, Failed, Running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT_POLL_INTERVAL = 10.0
+DEFAULT_MAX_OUTAGE = 600.0
+
+_JITTER = 0.1
+_LONGEST_RETRY_AFTER = 300.0
+_TOKEN_PATIENCE = 120.0
+_NOT_FOUND_GRACE = 30.0
+_REMINDER = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line for the log."""
+
+    level: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do after a look: log the lines, then end with a result or an error, or look again later."""
+
+    lines: tuple[Line, ...] = ()
+    completed: Completed | None = None
+    error: CrewError | None = None
+    look_again_in: float = 0.0
+    renew_token: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRules:
+    """
+    How one execution is watched.
+
+    ``deadline`` and ``kicked_off_at`` are wall-clock times. ``max_outage`` is how long the service may give no
+    usable answer. ``kicked_off_at`` is known to whoever kicked off, and allows for a service that needs a moment
+    until it knows the execution.
+    """
+
+    deadline: float
+    poll_interval: float = DEFAULT_POLL_INTERVAL
+    max_outage: float = DEFAULT_MAX_OUTAGE
+    token_patience: float = _TOKEN_PATIENCE
+    kicked_off_at: float | None = None
+
+
+class Watch:
+    """Watches one execution: remembers what was seen and decides what comes next."""
+
+    def __init__(
+        self, kickoff_id: str, rules: WatchRules, *, clock: Callable[[], float], random: Callable[[], float]
+    ) -> None:
+        self._kickoff_id = kickoff_id
+        self._rules = rules
+        self._clock = clock
+        self._random = random
+        self._started_at = clock()
+        self._progress = ""
+        self._progress_since = self._started_at
+        self._said_at = self._started_at
+        self._strange_words: set[str] = set()
+        self._silent_since: float | None = None
+        self._rejected_since: float | None = None
+        self._trouble = ""
+
+    def saw(self, execution: Running | Completed | Failed) -> Step:
+        """Decide after an answer."""
+        lines = self._recovered()
+        match execution:
+            case Completed():
+                return Step((*lines, self._line(_ended_well(execution))), completed=execution)
+            case Failed():
+                return Step(tuple(lines), error=_execution_failed(execution))
+        lines += self._warn_of_strange_word(execution)
+        lines += self._report_progress(execution)
+        return self._look_again(self._rules.poll_interval, lines)
+
+    def failed(self, error: CallError) -> Step:
+        """Decide after a look that brought no answer."""
+        now = self._clock()
+        match error:
+            case NotAuthenticated() | NotAllowed():
+                return self._rejected(error, now)
+            case ExecutionNotFound() if self._is_fresh(now):
+                return self._look_again(min(self._rules.poll_interval, _NOT_FOUND_GRACE / 6), [])
+            case TransientError():
+                return self._silence(error, now)
+        return Step(error=error)
+
+    def token_renewed(self) -> None:
+        """Take note that the connection held another token when it was read anew."""
+        self._rejected_since = None
+
+    def _is_fresh(self, now: float) -> bool:
+        kicked_off_at = self._rules.kicked_off_at
+        return kicked_off_at is not None and now - kicked_off_at < _NOT_FOUND_GRACE
+
+    def _rejected(self, error: CallError, now: float) -> Step:
+        if self._rejected_since is None:
+            self._rejected_since = now
+        left = self._rejected_since + self._rules.token_patience - now
+        if left <= 0:
+            return Step(error=error)
+        lines = self._in_trouble(
+            f"{error} The execution goes on. The connection is read anew before the next look, in case the token "
+            f"was rotated; giving up after {duration(self._rules.token_patience)}."
+        )
+        return self._look_again(min(self._rules.poll_interval, left), lines, renew_token=True)
+
+    def _silence(self, error: TransientError, now: float) -> Step:
+        if self._silent_since is None:
+            self._silent_since = now
+        lasted = now - self._silent_since
+        left = self._rules.max_outage - lasted
+        if left <= 0:
+            return Step(error=self._lost_contact(error, lasted))
+        lines = self._in_trouble(
+            f"{error} The execution goes on, as far as is known. Looking on for up to "
+            f"{duration(self._rules.max_outage)}."
+        )
+        wait = max(self._rules.poll_interval, min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER))
+        return self._look_again(min(wait, left), lines)
+
+    def _look_again(self, wait: float, lines: list[Line], *, renew_token: bool = False) -> Step:
+        left = self._rules.deadline - self._clock()
+        if left <= 0:
+            return Step(tuple(lines), error=self._waited_too_long())
+        jittered = wait * (1 - _JITTER + 2 * _JITTER * self._random())
+        return Step(tuple(lines), look_again_in=min(jittered, left), renew_token=renew_token)
+
+    def _recovered(self) -> list[Line]:
+        trouble, self._trouble = self._trouble, ""
+        self._silent_since = self._rejected_since = None
+        return [self._line("the service answers again")] if trouble else []
+
+    def _in_trouble(self, text: str) -> list[Line]:
+        """Say a trouble when it is new, and again from time to time while it lasts."""
+        now = self._clock()
+        if text == self._trouble and now - self._said_at < _REMINDER:
+            return []
+        self._trouble, self._said_at = text, now
+        return [Line(logging.WARNING, f"Execution {self._kickoff_id}: {text}")]
+
+    def _warn_of_strange_word(self, running: Running) -> list[Line]:
+        if running.is_known or running.word in self._strange_words:
+            return []
+        self._strange_words.add(running.word)
+        text = f"the service says {running.word!r}, which is not a known state. It is taken for still going."
+        return [Line(logging.WARNING, f"Execution {self._kickoff_id}: {text}")]
+
+    def _report_progress(self, running: Running) -> list[Line]:
+        now = self._clock()
+        progress = describe_progress(running)
+        if progress != self._progress:
+            self._progress, self._progress_since, self._said_at = progress, now, now
+            return [self._line(progress)]
+        if now - self._said_at >= _REMINDER:
+            self._said_at = now
+            return [self._line(f"{progress}, for {duration(now - self._progress_since)}")]
+        return []
+
+    def _line(self, text: str) -> Line:
+        return Line(logging.INFO, f"Execution {self._kickoff_id}: {text}")
+
+    def _waited_too_long(self) -> WaitedTooLong:
+        waited = self._clock() - self._started_at
+        last = self._progress or "nothing yet"
+        trouble = f" The last looks failed: {self._trouble}" if self._trouble else ""
+        return WaitedTooLong(
+            f"Execution {self._kickoff_id} was still going when the time to wait was over, after "
+            f"{duration(waited)} of watching. Last seen: {last}.{trouble} It cannot be cancelled: it goes on and "
+            "is paid for. Wait for it with its kickoff id and more time; do not kick off again.",
+            kickoff_id=self._kickoff_id,
+            waited=waited,
+            last_seen=self._progress,
+        )
+
+    def _lost_contact(self, error: TransientError, lasted: float) -> LostContact:
+        last = self._progress or "nothing"
+        return LostContact(
+            f"There was no usable answer about execution {self._kickoff_id} for {duration(lasted)}. {error} Last "
+            f"seen before: {last}. The execution may go on and is paid for. Wait for it with its kickoff id when "
+            "the service is back; do not kick off again.",
+            kickoff_id=self._kickoff_id,
+            lasted=lasted,
+            cause=error,
+        )
+
+
+def describe_progress(running: Running) -> str:
+    """Say how far an execution is: ``task 2 of 3, writing_task``."""
+    said = [running.current_task] if running.current_task else []
+    if running.progress and running.progress.total_tasks:
+        total = running.progress.total_tasks
+        said.insert(0, f"task {min(running.progress.completed_tasks + 1, total)} of {total}")
+    return ", ".join(said) or running.word.lower()
+
+
+def duration(seconds: float) -> str:
+    """Say a time as people do: ``4m 10s``."""
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {left}s" if minutes else f"{left}s"
+
+
+def _ended_well(execution: Completed) -> str:
+    took = f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
+    return f"completed{took}"
+
+
+def _execution_failed(execution: Failed) -> ExecutionFailed:
+    took = f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
+    return ExecutionFailed(
+        f"Execution {execution.kickoff_id} failed{took}. The crew says: {execution.error.rstrip('. ')}. It has "
+        "ended and will not go on; only a new kickoff runs the crew again.",
+        kickoff_id=execution.kickoff_id,
+        error=execution.error,
+        execution_time=execution.execution_time,
+    )

@@ -1,0 +1,240 @@
+"""
+The conversation with the service: requests to send and answers to read, without any I/O.
+
+Each operation is a generator that yields a request and is sent the answer, or is thrown what kept it from
+coming. Both clients drive the same generators, so neither can do, or say, what the other does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from pydantic import ValidationError
+
+from airflow_provider_crew.service.answer import Answer
+from airflow_provider_crew.service.errors import (
+    AnswerTooLarge,
+    CallError,
+    ExecutionNotFound,
+    NotAllowed,
+    NotAuthenticated,
+    RateLimited,
+    Refused,
+    ServiceError,
+    TransientError,
+    UncertainKickoff,
+    Unreachable,
+    UnreadableAnswer,
+)
+from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
+from airflow_provider_crew.service.models import (
+    Completed,
+    CrewInputs,
+    Failed,
+    Running,
+    read_execution,
+    read_inputs,
+)
+from airflow_provider_crew.service.payload import json_bytes
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.service.settings import ServiceSettings
+
+T = TypeVar("T")
+Execution = Running | Completed | Failed
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+# A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
+_PASSING_CLIENT_ERRORS = frozenset({408, 425})
+_STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to send. ``path`` is percent-encoded for good: no library may decode or normalise it."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+
+    @property
+    def starts_work(self) -> bool:
+        """Whether sending it twice would do the work twice."""
+        return self.method == "POST"
+
+
+Conversation = Generator[Request, Answer, T]
+
+
+def advance(conversation: Conversation[T], outcome: Answer | CallError) -> Request:
+    """Hand a conversation what came of its last request; StopIteration carries the end."""
+    return conversation.throw(outcome) if isinstance(outcome, CallError) else conversation.send(outcome)
+
+
+class CrewWire:
+    """The operations of one crew, and what was learnt about its paths."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._address = settings.address
+        self._status_paths = (
+            tuple(_STATUS_PATHS.values())
+            if settings.status_path == "auto"
+            else (_STATUS_PATHS[settings.status_path],)
+        )
+
+    def inputs(self) -> Conversation[CrewInputs]:
+        """Ask which inputs the crew takes."""
+        request = Request("GET", "/inputs")
+        answer = yield request
+        self._raise_for_status(request, answer)
+        try:
+            return read_inputs(answer.json_object())
+        except (ValueError, RecursionError) as error:
+            raise self._unreadable(request, answer, error) from None
+
+    def kickoff(self, payload: Mapping[str, Any]) -> Conversation[str]:
+        """Start an execution. What cannot be told apart from a started one is an uncertain kickoff."""
+        request = Request("POST", "/kickoff", json_bytes(payload))
+        try:
+            answer = yield request
+            self._raise_for_status(request, answer)
+            try:
+                return issued_kickoff_id(answer.json_object().get("kickoff_id"))
+            except (ValueError, RecursionError) as error:
+                raise self._unreadable(request, answer, error) from None
+        except RateLimited:
+            raise
+        except (TransientError, AnswerTooLarge) as error:
+            if isinstance(error, Unreachable) and not error.sent:
+                raise
+            raise UncertainKickoff(
+                f"It is not known whether the kickoff started an execution. {error} The crew may be running, and "
+                "paid for, without anybody watching it. Look into the crew's dashboard before starting it again.",
+                cause=error,
+            ) from None
+
+    def status(self, kickoff_id: str) -> Conversation[Execution]:
+        """Ask how an execution is doing, on whichever of the two paths the crew has."""
+        segment = path_segment(checked_kickoff_id(kickoff_id))
+        untried = list(self._status_paths)
+        while True:
+            path = untried.pop(0)
+            request = Request("GET", path.format(segment))
+            answer = yield request
+            if untried and answer.status == HTTPStatus.NOT_FOUND and not answer.has_error_body:
+                continue
+            execution = self._read_status(request, answer, kickoff_id)
+            self._status_paths = (path,)
+            return execution
+
+    def _read_status(self, request: Request, answer: Answer, kickoff_id: str) -> Execution:
+        if answer.status == HTTPStatus.NOT_FOUND:
+            raise self._not_found(request, answer, kickoff_id)
+        self._raise_for_status(request, answer)
+        try:
+            execution = read_execution(answer.json_object(), kickoff_id)
+        except (ValueError, RecursionError) as error:
+            raise self._unreadable(request, answer, error) from None
+        if execution is None:
+            raise self._not_found(request, answer, kickoff_id)
+        return execution
+
+    def call(self, request: Request) -> str:
+        """Name a request in a message."""
+        return f"{request.method} {self._address}{request.path}"
+
+    def too_large(self, request: Request, status: int) -> AnswerTooLarge:
+        """Build the error for an answer that was not read to its end."""
+        call = self.call(request)
+        return AnswerTooLarge(
+            f"{call} answers with more than {MAX_ANSWER_BYTES // 1024 // 1024} MiB, which is not read.",
+            call=call,
+            http_status=status,
+            limit=MAX_ANSWER_BYTES,
+        )
+
+    def unreachable(self, request: Request, reason: str, *, sent: bool) -> Unreachable:
+        """Build the error for an exchange that brought no answer."""
+        call = self.call(request)
+        if sent:
+            message = f"{call} got no complete answer: {reason}."
+        else:
+            message = (
+                f"{call} did not reach the crew: {reason}. Nothing was sent. Check the host and the port in the "
+                "connection, and whether the crew is deployed."
+            )
+        return Unreachable(message, call=call, reason=reason, sent=sent)
+
+    def _raise_for_status(self, request: Request, answer: Answer) -> None:
+        if answer.is_success:
+            return
+        call = self.call(request)
+        told = f"{call} answers {answer.status}.{answer.reason()}"
+        match answer.status:
+            case 401:
+                raise NotAuthenticated(
+                    f"{told} The bearer token is missing, wrong or revoked: renew it in the connection with the "
+                    "one on the crew's Status tab.",
+                    call=call,
+                    http_status=401,
+                )
+            case 403:
+                raise NotAllowed(
+                    f"{told} The token is known but may not do this: use the organization's token, or have the "
+                    "user's permissions widened.",
+                    call=call,
+                    http_status=403,
+                )
+            case 429:
+                raise RateLimited(
+                    f"{told} The crew takes no more requests for now.",
+                    call=call,
+                    http_status=429,
+                    retry_after=answer.retry_after,
+                )
+            case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
+                status in _PASSING_CLIENT_ERRORS and not request.starts_work
+            ):
+                raise ServiceError(told, call=call, http_status=status, retry_after=answer.retry_after)
+        self._raise_refused(call, answer)
+
+    def _raise_refused(self, call: str, answer: Answer) -> NoReturn:
+        told = f"{call} answers {answer.status}.{answer.reason()}"
+        missing = answer.missing_inputs
+        if answer.is_redirect:
+            told += (
+                f" It redirects to {answer.redirect_target or 'nowhere'}, which is not followed. If that "
+                "is where the crew is now, put that address into the connection."
+            )
+        elif missing:
+            told += f" The crew needs these inputs as well: {', '.join(missing)}."
+        elif answer.status == HTTPStatus.NOT_FOUND:
+            told += " There is no crew at this address: check the host in the connection."
+        raise Refused(told, call=call, http_status=answer.status, missing_inputs=missing)
+
+    def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> ExecutionNotFound:
+        call = self.call(request)
+        return ExecutionNotFound(
+            f"The crew does not know the execution {kickoff_id}: {call} answers {answer.status}.{answer.reason()} "
+            "It was started by another crew, or long ago, or the id is not one. Nothing more can be read of it.",
+            call=call,
+            http_status=answer.status,
+            kickoff_id=kickoff_id,
+        )
+
+    def _unreadable(self, request: Request, answer: Answer, error: Exception) -> UnreadableAnswer:
+        call = self.call(request)
+        reason = "a field has a type it should not have" if isinstance(error, ValidationError) else str(error)
+        content_type = answer.content_type or "no content type"
+        return UnreadableAnswer(
+            f"{call} answers {answer.status} with {content_type} that cannot be read: {reason}. It begins: "
+            f"{answer.excerpt()!r}.",
+            call=call,
+            http_status=answer.status,
+            content_type=answer.content_type,
+            excerpt=answer.excerpt(),
+        )
