@@ -1,1 +1,50 @@
-"""The pytest plugin."""
+"""
+The pytest fixture ``crew_service``: a crew on your own machine for the tests of your DAGs.
+
+It is there as soon as this provider and its extra ``local`` are installed:
+
+    def test_report(crew_service, monkeypatch):
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", crew_service.connection_uri)
+        crew_service.faults.answer(503, retry_after=1, on="status")
+        dag.test()
+        assert crew_service.kickoffs[0].inputs == {"topic": "harbours", "audience": "sailors"}
+
+Every test gets a fresh service on a free port whose executions are over at the first look. A marker sets
+another scenario, given as a Scenario or as the path of a scenario file:
+
+    @pytest.mark.crew_scenario(Scenario(tasks=[ScenarioTask(name="research", error="out of credit")]))
+    def test_failure(crew_service): ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_crew.local.server import LocalCrewService
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known, which --strict-markers asks for."""
+    config.addinivalue_line(
+        "markers", "crew_scenario(scenario): what crew_service plays; a Scenario or the path of a scenario file"
+    )
+
+
+@pytest.fixture
+def crew_service(request: pytest.FixtureRequest) -> Iterator[LocalCrewService]:
+    """Provide a crew service on a free port, with the scenario of the marker ``crew_scenario``."""
+    # Imported here: this module is loaded in every pytest session, and the service is not small.
+    try:
+        from airflow_provider_crew.local.scenario import Scenario
+        from airflow_provider_crew.local.server import LocalCrewService
+    except ModuleNotFoundError as error:
+        pytest.fail(f"crew_service needs {error.name}: pip install 'airflow-provider-crew[local]'", pytrace=False)
+    marker = request.node.get_closest_marker("crew_scenario")
+    scenario = marker.args[0] if marker else Scenario().without_waiting()
+    with LocalCrewService(scenario) as service:
+        yield service

@@ -1,0 +1,94 @@
+"""Run a crew service on your own machine: ``python -m airflow_provider_crew.local``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from airflow_provider_crew.local.scenario import ScenarioError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_crew.local.record import ReceivedRequest
+    from airflow_provider_crew.local.server import LocalCrewService
+
+_DEFAULT_PORT = 8765
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until Ctrl-C and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        from airflow_provider_crew.local.server import LocalCrewService
+    except ModuleNotFoundError as error:
+        return _give_up(f"The local crew service needs {error.name}: pip install 'airflow-provider-crew[local]'")
+    try:
+        service = LocalCrewService(
+            options.scenario, port=options.port, token=options.token, on_request=_print_request
+        )
+        with service:
+            _print_directions(service)
+            _wait_for_ctrl_c()
+    except ScenarioError as error:
+        return _give_up(str(error))
+    except OSError as error:
+        return _give_up(f"Cannot listen on port {options.port}: {error.strerror}. Choose another with --port.")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m airflow_provider_crew.local", description="A crew service on your own machine."
+    )
+    parser.add_argument("--port", type=int, default=_DEFAULT_PORT, help="default: %(default)s; 0: any free one")
+    parser.add_argument("--token", help="the organization token to accept; default: what the scenario says")
+    parser.add_argument("--scenario", metavar="FILE", help="a TOML file with inputs, tasks and faults")
+    return parser
+
+
+def _wait_for_ctrl_c() -> None:
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        _say("")
+
+
+def _print_directions(service: LocalCrewService) -> None:
+    inputs = {wanted.name: "..." for wanted in service.scenario.inputs if wanted.required}
+    body = shlex.quote(json.dumps({"inputs": inputs}))
+    _say(f"A crew is listening on {service.url}. Stop it with Ctrl-C.")
+    _say("Point Airflow at it, and try it:")
+    _say("")
+    _say(f"  export AIRFLOW_CONN_CREW_DEFAULT='{service.connection_uri}' CREW_TOKEN={shlex.quote(service.token)}")
+    _say(f'  curl -H "Authorization: Bearer $CREW_TOKEN" --data {body} {service.url}/kickoff')
+    _say("")
+
+
+def _print_request(request: ReceivedRequest) -> None:
+    at = time.strftime("%H:%M:%S", time.localtime(request.received_at))
+    parts = [at, request.method, request.path, str(request.status or "no answer")]
+    if request.fault:
+        parts.append(f"(fault: {request.fault})")
+    if request.operation == "kickoff" and isinstance(request.json, dict):
+        parts.append(json.dumps(request.json.get("inputs")))
+    _say(" ".join(parts))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _give_up(reason: str) -> int:
+    sys.stderr.write(f"{reason}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

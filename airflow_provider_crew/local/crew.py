@@ -1,0 +1,103 @@
+"""The crew itself, without HTTP: what it takes, what it remembers, what it says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING
+
+from airflow_provider_crew.local.answers import deployed, documented
+from airflow_provider_crew.local.executions import Execution
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import JsonValue
+
+    from airflow_provider_crew.local.scenario import Scenario
+
+
+class Crew:
+    """
+    A crew that can be kicked off, looked at and interfered with, from any thread.
+
+    ``clock`` tells the seconds that executions go by; a test may pass its own and move it.
+    """
+
+    def __init__(self, scenario: Scenario, clock: Callable[[], float]) -> None:
+        self.scenario = scenario
+        """What the next kickoffs do and how the service talks. May be replaced at any time."""
+        self.token = scenario.token
+        self.user_token = scenario.user_token
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._taken: list[Execution] = []
+        self._known: dict[str, Execution] = {}
+        self._next_ids: deque[JsonValue] = deque()
+
+    @property
+    def kickoffs(self) -> tuple[Execution, ...]:
+        """Every execution that was really started, in order, the forgotten ones included."""
+        with self._lock:
+            return tuple(self._taken)
+
+    def rotate_token(self, new: str) -> None:
+        """Accept only this organization token from now on."""
+        self.token = new
+
+    def next_kickoff_id(self, value: JsonValue) -> None:
+        """Let the next kickoff that is taken answer with this id, whatever JSON it is."""
+        with self._lock:
+            self._next_ids.append(value)
+
+    def forget(self, kickoff_id: str) -> None:
+        """Know nothing of this execution from now on."""
+        with self._lock:
+            del self._known[self.execution(kickoff_id).kickoff_id]
+
+    def finish(self, kickoff_id: str) -> None:
+        """Let the execution be over at once, the way its scenario ends."""
+        self.execution(kickoff_id).hurried = True
+
+    def set_status(self, kickoff_id: str, *bodies: JsonValue) -> None:
+        """Answer the next looks at this execution with these bodies; the last stays. None: the truth again."""
+        with self._lock:
+            self.execution(kickoff_id).statuses = list(bodies)
+
+    def execution(self, kickoff_id: str) -> Execution:
+        """Return an execution that the service knows; KeyError names those it does."""
+        with self._lock:
+            if kickoff_id not in self._known:
+                raise KeyError(f"no execution {kickoff_id!r}; known: {', '.join(self._known) or 'none'}")
+            return self._known[kickoff_id]
+
+    def take(
+        self, inputs: dict[str, JsonValue], meta: dict[str, JsonValue] | None, webhooks: dict[str, str]
+    ) -> JsonValue:
+        """Start an execution and return the id to answer with."""
+        with self._lock:
+            answered = self._next_ids.popleft() if self._next_ids else str(uuid.uuid4())
+            execution = Execution(
+                kickoff_id=answered if isinstance(answered, str) else json.dumps(answered),
+                inputs=inputs,
+                meta=meta,
+                webhooks=webhooks,
+                scenario=self.scenario,
+                started_at=self._clock(),
+                statuses=list(self.scenario.statuses),
+            )
+            self._taken.append(execution)
+            self._known[execution.kickoff_id] = execution
+        return answered
+
+    def status_body(self, kickoff_id: str) -> JsonValue:
+        """Return what the service says about an execution; KeyError when it knows none by that id."""
+        with self._lock:
+            execution = self.execution(kickoff_id)
+            if execution.statuses:
+                return execution.next_scripted_status()
+        tell = deployed if self.scenario.dialect == "deployed" else documented
+        body: JsonValue = tell(execution, self._clock()).model_dump()
+        return body

@@ -1,0 +1,223 @@
+"""Every way the local service can misbehave. The fields of a fault are its keys in a scenario file."""
+
+from __future__ import annotations
+
+import json
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+from airflow_provider_crew.local.exchange import Answer, Exchange
+from airflow_provider_crew.local.record import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PIECE = 64 * 1024
+
+
+class _Kind(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _RequestFault(_Kind):
+    """
+    A fault that befalls requests: once, unless ``times`` or ``for_seconds`` say otherwise.
+
+    ``for_seconds`` counts from the moment the fault is asked for; infinity means until it is cleared.
+    """
+
+    on: Operation | Literal["all"] = "all"
+    times: int | None = Field(default=None, ge=1)
+    for_seconds: float | None = Field(default=None, gt=0)
+
+
+class AnswerFault(_RequestFault):
+    """
+    Answer this instead. Without a body an error gets the documented error body.
+
+    A body of text or bytes is sent as it is, anything else as JSON. With ``after_taken`` the crew does its work
+    first: a kickoff is taken, and its answer lost.
+    """
+
+    kind: Literal["answer"] = "answer"
+    status: int = Field(ge=200, le=599)
+    body: JsonValue | bytes = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    retry_after: int | None = None
+    retry_after_date: bool = False
+    """Say it as an HTTP date that many seconds from now."""
+    after_taken: bool = False
+
+    @model_validator(mode="after")
+    def _some_answers_have_no_body(self) -> Self:
+        if self.body and self.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
+            raise ValueError(f"an answer {self.status} has no body")
+        if self.retry_after_date and self.retry_after is None:
+            raise ValueError("retry_after_date needs retry_after")
+        return self
+
+    async def happen(self, exchange: Exchange) -> None:
+        """Send the answer, perhaps after the work was done."""
+        if self.after_taken:
+            await exchange.take()
+        await exchange.send(self._answer())
+
+    def _answer(self) -> Answer:
+        body, content_type = _encoded(_error_body(self.status) if self.body is None else self.body)
+        headers = {"content-type": content_type} if body else {}
+        if self.retry_after is not None:
+            headers["retry-after"] = self._retry_after_header(self.retry_after)
+        headers |= {name.lower(): value for name, value in self.headers.items()}
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        return Answer(self.status, raw, body)
+
+    def _retry_after_header(self, seconds: int) -> str:
+        return formatdate(time.time() + seconds, usegmt=True) if self.retry_after_date else str(seconds)
+
+
+class ResetFault(_RequestFault):
+    """Reset the connection without an answer, before or after the work was done."""
+
+    kind: Literal["reset"] = "reset"
+    after_taken: bool = False
+
+    async def happen(self, exchange: Exchange) -> None:
+        """Reset the connection."""
+        if self.after_taken:
+            await exchange.take()
+        await exchange.reset()
+
+
+class HangFault(_RequestFault):
+    """Keep the client waiting, for ever or for some ``seconds`` before the answer comes."""
+
+    kind: Literal["hang"] = "hang"
+    seconds: float | None = Field(default=None, gt=0)
+    after_taken: bool = False
+
+    async def happen(self, exchange: Exchange) -> None:
+        """Wait; a client that has hung up in the meantime is not served."""
+        answer = await exchange.take() if self.after_taken else None
+        if not await exchange.gone(within=self.seconds):
+            await exchange.send(answer or await exchange.take())
+
+
+class DripFault(_RequestFault):
+    """Send the true answer byte by byte, from the status line on or only its body."""
+
+    kind: Literal["drip"] = "drip"
+    pause: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    part: Literal["all", "body"] = "all"
+
+    async def happen(self, exchange: Exchange) -> None:
+        """Send a byte, pause, and so on."""
+        answer = await exchange.take()
+        exchange.request.status = answer.status
+        slow = head = answer.head(len(answer.body))
+        if self.part == "body":
+            exchange.write(head)
+            slow = b""
+        for byte in slow + answer.body:
+            exchange.write(bytes([byte]))
+            if await exchange.gone(within=self.pause):
+                return
+        await exchange.close()
+
+
+class TruncateFault(_RequestFault):
+    """
+    Cut the true answer's body, by default in the middle.
+
+    Normally the Content-Length fits what is left, so only the JSON is broken. With ``incomplete`` it is the
+    true one, and the connection closes in mid-body.
+    """
+
+    kind: Literal["truncate"] = "truncate"
+    keep: int | None = Field(default=None, ge=0)
+    incomplete: bool = False
+
+    async def happen(self, exchange: Exchange) -> None:
+        """Send the first bytes of the body and close."""
+        answer = await exchange.take()
+        exchange.request.status = answer.status
+        rest = answer.body[: len(answer.body) // 2 if self.keep is None else self.keep]
+        exchange.write(answer.head(len(answer.body) if self.incomplete else len(rest)) + rest)
+        await exchange.close()
+
+
+class HugeFault(_RequestFault):
+    """Blow the true answer up to ``size`` bytes. It stays good JSON, for a client that reads it all."""
+
+    kind: Literal["huge"] = "huge"
+    size: int = Field(gt=0)
+    chunked: bool = False
+    """Send it in chunks, so that the client cannot know the length beforehand."""
+
+    async def happen(self, exchange: Exchange) -> None:
+        """Send the answer with a first key that holds all the padding."""
+        answer = await exchange.take()
+        start, end = b'{"padding": "', b'", ' + answer.body[1:]
+        padding = max(0, self.size - len(start) - len(end))
+        length = b"%d" % (len(start) + padding + len(end))
+        headers = [(name, value) for name, value in answer.headers if name != b"content-length"]
+        await exchange.start(answer.status, headers if self.chunked else [*headers, (b"content-length", length)])
+        await exchange.send_part(start)
+        for piece in _pieces(padding):
+            if exchange.is_gone:
+                return
+            await exchange.send_part(piece)
+        await exchange.send_part(end, more=False)
+
+
+class RawFault(_RequestFault):
+    """Send these bytes, which need not be HTTP, and close."""
+
+    kind: Literal["raw"] = "raw"
+    data: bytes
+
+    async def happen(self, exchange: Exchange) -> None:
+        """Send the bytes; the crew never sees the request."""
+        exchange.write(self.data)
+        await exchange.close()
+
+
+class RefuseFault(_Kind):
+    """Refuse connections for some seconds (None: until cleared). The listening socket is really closed."""
+
+    kind: Literal["refuse"] = "refuse"
+    seconds: float | None = Field(default=None, gt=0)
+
+
+RequestFault = AnswerFault | ResetFault | HangFault | DripFault | TruncateFault | HugeFault | RawFault
+Fault = Annotated[RequestFault | RefuseFault, Field(discriminator="kind")]
+
+
+def _pieces(total: int) -> Iterator[bytes]:
+    whole, rest = divmod(total, _PIECE)
+    piece = b"x" * _PIECE
+    for _ in range(whole):
+        yield piece
+    yield piece[:rest]
+
+
+def _error_body(status: int) -> JsonValue:
+    if status < HTTPStatus.BAD_REQUEST:
+        return ""
+    try:
+        title = HTTPStatus(status).phrase
+    except ValueError:
+        title = "Error"
+    return {"error": title, "message": f"The local service was asked to answer {status}."}
+
+
+def _encoded(body: JsonValue | bytes) -> tuple[bytes, str]:
+    """Return bytes and content type. Only markup is not called JSON: broken JSON claims to be JSON, too."""
+    if isinstance(body, (str, bytes)):
+        raw = body.encode("utf-8") if isinstance(body, str) else body
+        markup = raw.lstrip().startswith(b"<")
+        return raw, "text/html; charset=utf-8" if markup else "application/json"
+    return json.dumps(body).encode("ascii"), "application/json"

@@ -1,0 +1,135 @@
+"""Faults on demand, as calls that read well in a test."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+from airflow_provider_crew.local.fault_kinds import (
+    AnswerFault,
+    DripFault,
+    HangFault,
+    HugeFault,
+    RawFault,
+    RefuseFault,
+    RequestFault,
+    ResetFault,
+    TruncateFault,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import JsonValue
+
+    from airflow_provider_crew.local.record import Operation
+
+
+class Extent(TypedDict, total=False):
+    """Which requests a fault befalls: the next one, unless ``times`` or ``for_seconds`` say otherwise."""
+
+    on: Operation | Literal["all"]
+    times: int
+    for_seconds: float
+
+
+class AnswerOptions(Extent, total=False):
+    """How a fault answers."""
+
+    body: JsonValue | bytes
+    headers: dict[str, str]
+    retry_after: int
+    retry_after_date: bool
+    after_taken: bool
+
+
+@dataclass
+class _Pending:
+    fault: RequestFault
+    left: float
+    until: float
+
+
+class Faults:
+    """
+    What goes wrong next. Faults for the same operation happen in the order they were asked for.
+
+    A fault befalls one request, unless ``times=N`` or ``for_seconds=S`` (or both, whichever ends first) are
+    given; ``for_seconds=math.inf`` lasts until ``clear()``. ``on`` is an operation, or ``"all"``.
+    """
+
+    def __init__(self, clock: Callable[[], float], listen: Callable[..., None]) -> None:
+        self._clock = clock
+        self._listen = listen
+        self._lock = threading.Lock()
+        self._pending: list[_Pending] = []
+
+    def answer(self, status: int, **options: Unpack[AnswerOptions]) -> None:
+        """
+        Answer with this status instead.
+
+        An error without a ``body`` carries the documented one; text and bytes are sent as they are.
+        ``after_taken``: the crew does its work first, then this answer is sent.
+        """
+        self.add(AnswerFault(status=status, **options))
+
+    def redirect(self, location: str, status: int = 302, **extent: Unpack[Extent]) -> None:
+        """Send the client elsewhere."""
+        self.add(AnswerFault(status=status, headers={"location": location}, **extent))
+
+    def reset(self, *, after_taken: bool = False, **extent: Unpack[Extent]) -> None:
+        """Reset the connection instead of answering."""
+        self.add(ResetFault(after_taken=after_taken, **extent))
+
+    def hang(self, *, seconds: float | None = None, after_taken: bool = False, **extent: Unpack[Extent]) -> None:
+        """Do not answer for so many seconds, or never."""
+        self.add(HangFault(seconds=seconds, after_taken=after_taken, **extent))
+
+    def drip(self, *, pause: float = 0.1, part: Literal["all", "body"] = "all", **extent: Unpack[Extent]) -> None:
+        """Send the true answer byte by byte."""
+        self.add(DripFault(pause=pause, part=part, **extent))
+
+    def truncate(self, *, keep: int | None = None, incomplete: bool = False, **extent: Unpack[Extent]) -> None:
+        """Cut the true answer's body; ``incomplete`` announces all of it and closes in the middle."""
+        self.add(TruncateFault(keep=keep, incomplete=incomplete, **extent))
+
+    def huge(self, size: int, *, chunked: bool = False, **extent: Unpack[Extent]) -> None:
+        """Blow the true answer up to so many bytes."""
+        self.add(HugeFault(size=size, chunked=chunked, **extent))
+
+    def raw(self, data: bytes, **extent: Unpack[Extent]) -> None:
+        """Send these bytes instead of HTTP, and close."""
+        self.add(RawFault(data=data, **extent))
+
+    def refuse(self, seconds: float | None = None) -> None:
+        """Close the listening socket and every connection, for so many seconds or until ``clear()``."""
+        self.add(RefuseFault(seconds=seconds))
+
+    def add(self, fault: RequestFault | RefuseFault) -> None:
+        """Ask for a fault that was built elsewhere, such as one from a scenario."""
+        if isinstance(fault, RefuseFault):
+            self._listen(refuse=True, seconds=fault.seconds)
+            return
+        once = fault.times is None and fault.for_seconds is None
+        left = 1 if once else fault.times or float("inf")
+        until = self._clock() + fault.for_seconds if fault.for_seconds else float("inf")
+        with self._lock:
+            self._pending.append(_Pending(fault, left, until))
+
+    def clear(self) -> None:
+        """Work properly again."""
+        with self._lock:
+            self._pending.clear()
+        self._listen(refuse=False)
+
+    def next_for(self, operation: Operation | None) -> RequestFault | None:
+        """Use up and return the first fault that befalls this operation."""
+        now = self._clock()
+        with self._lock:
+            self._pending = [pending for pending in self._pending if pending.left > 0 and now < pending.until]
+            for pending in self._pending:
+                if pending.fault.on in ("all", operation):
+                    pending.left -= 1
+                    return pending.fault
+        return None

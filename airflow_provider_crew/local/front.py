@@ -1,0 +1,63 @@
+"""What every request passes first: it is recorded, and a fault may take it over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_crew.local.exchange import Exchange
+from airflow_provider_crew.local.record import ReceivedRequest, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from airflow_provider_crew.local.faults import Faults
+
+
+class Front:
+    """The ASGI application that the server runs, in front of the crew's own."""
+
+    def __init__(
+        self, app: ASGIApp, record: Record, faults: Faults, on_request: Callable[[ReceivedRequest], None]
+    ) -> None:
+        self._app = app
+        self._record = record
+        self._faults = faults
+        self._on_request = on_request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Record a request and see to its answer."""
+        request = _received(scope, await _whole_body(receive))
+        self._record.add(request)
+        # Matching the undecoded path keeps an encoded slash inside its segment.
+        exchange = Exchange(request, self._app, {**scope, "path": request.path}, (receive, send))
+        fault = self._faults.next_for(request.operation)
+        try:
+            if fault is None:
+                await exchange.send(await exchange.take())
+            else:
+                request.fault = fault.kind
+                await fault.happen(exchange)
+        finally:
+            self._on_request(request)
+
+
+async def _whole_body(receive: Receive) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _received(scope: Scope, body: bytes) -> ReceivedRequest:
+    return ReceivedRequest(
+        method=scope["method"],
+        path=scope["raw_path"].decode("ascii"),
+        query=scope["query_string"].decode("ascii"),
+        headers=tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]),
+        body=body,
+        client=scope["client"],
+    )

@@ -1,0 +1,101 @@
+"""What the local service was sent, in order."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Operation = Literal["inputs", "kickoff", "status"]
+
+
+@dataclass
+class ReceivedRequest:
+    """One request as it came over the wire, and what became of it."""
+
+    method: str
+    path: str
+    """Undecoded, as on the wire."""
+    query: str
+    headers: tuple[tuple[str, str], ...]
+    """In order, with duplicates; names in lower case."""
+    body: bytes
+    client: tuple[str, int]
+    """Address and port of the other end: requests with the same value came over one connection."""
+    received_at: float = field(default_factory=time.time)
+    fault: str | None = None
+    """The kind of the fault that was applied."""
+    status: int | None = None
+    """The HTTP status that was answered; None while, or when, there was no answer."""
+
+    @property
+    def operation(self) -> Operation | None:
+        """What the request asked for, whether or not it was allowed to."""
+        return operation_of(self.method, self.path)
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON, or None when it is none."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+    def header(self, name: str) -> str | None:
+        """Return the first header of that name."""
+        return next((value for known, value in self.headers if known == name.lower()), None)
+
+
+class Record(Sequence[ReceivedRequest]):
+    """Every request received so far. Safe to read from any thread, also while requests come in."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: list[ReceivedRequest] = []
+
+    def add(self, request: ReceivedRequest) -> None:
+        """Append a request on its arrival, so that one that gets no answer is seen too."""
+        with self._lock:
+            self._requests.append(request)
+
+    def on(self, operation: Operation) -> list[ReceivedRequest]:
+        """Return the requests for one operation."""
+        return [request for request in self if request.operation == operation]
+
+    def clear(self) -> None:
+        """Forget the requests received so far."""
+        with self._lock:
+            self._requests.clear()
+
+    @overload
+    def __getitem__(self, index: int) -> ReceivedRequest: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ReceivedRequest]: ...
+    def __getitem__(self, index: int | slice) -> ReceivedRequest | list[ReceivedRequest]:
+        with self._lock:
+            return self._requests[index]
+
+    def __iter__(self) -> Iterator[ReceivedRequest]:
+        return iter(self[:])
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._requests)
+
+
+def operation_of(method: str, path: str) -> Operation | None:
+    """Tell the operation from the method and the undecoded path."""
+    match method, path.split("/"):
+        case "GET", ["", "inputs"]:
+            return "inputs"
+        case "POST", ["", "kickoff"]:
+            return "kickoff"
+        case "GET", ["", "status", _] | ["", _, "status"]:
+            return "status"
+    return None

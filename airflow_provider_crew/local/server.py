@@ -1,0 +1,119 @@
+"""The local crew service as one object: start it, point a connection at it, interfere, count."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
+
+from airflow_provider_crew.local.app import CrewApp
+from airflow_provider_crew.local.crew import Crew
+from airflow_provider_crew.local.faults import Faults
+from airflow_provider_crew.local.front import Front
+from airflow_provider_crew.local.listener import Listener
+from airflow_provider_crew.local.record import ReceivedRequest, Record
+from airflow_provider_crew.local.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+
+class LocalCrewService(Crew):
+    """
+    A crew service on this machine, running in a thread while the ``with`` block lasts.
+
+    ``scenario`` is a Scenario or the path of a scenario file; ``tls`` a certificate file and its key file.
+    ``on_request`` is called after every request, in the service's thread.
+
+        with LocalCrewService(Scenario().without_waiting()) as service:
+            service.faults.answer(503, retry_after=2, on="kickoff")
+            ...
+            assert len(service.kickoffs) == 1
+    """
+
+    def __init__(  # noqa: PLR0913 - each is something a test wants to set by name
+        self,
+        scenario: Scenario | str | Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        user_token: str | None = None,
+        tls: tuple[str | Path, str | Path] | None = None,
+        clock: Callable[[], float] = time.time,
+        on_request: Callable[[ReceivedRequest], None] = lambda _: None,
+    ) -> None:
+        scenario = Scenario.load(scenario) if isinstance(scenario, (str, Path)) else scenario or Scenario()
+        super().__init__(scenario, clock)
+        self.token = token or self.token
+        self.user_token = user_token or self.user_token
+        self.host = host
+        self.port = port
+        self.scheme = "https" if tls else "http"
+        self.requests = Record()
+        self.faults = Faults(clock, self._listen)
+        front = Front(CrewApp(self), self.requests, self.faults, on_request)
+        self._listener = Listener(front, (host, port), _tls_context(*tls) if tls else None)
+
+    @property
+    def url(self) -> str:
+        """The crew's address."""
+        return f"{self.scheme}://{self._url_host}:{self.port}"
+
+    @property
+    def connection_uri(self) -> str:
+        """An Airflow connection to the service, as a URI. Its path is the scheme."""
+        token = quote(self.token, safe="")
+        return f"crew://:{token}@{self._url_host}:{self.port}/{self.scheme}"
+
+    @property
+    def connection_json(self) -> str:
+        """An Airflow connection to the service, as JSON."""
+        return json.dumps(
+            {
+                "conn_type": "crew",
+                "host": self.host,
+                "port": self.port,
+                "schema": self.scheme,
+                "password": self.token,
+            }
+        )
+
+    def start(self) -> Self:
+        """Start to serve; OSError when the port cannot be had."""
+        self.port = self._listener.start()
+        for fault in self.scenario.faults:
+            self.faults.add(fault)
+        return self
+
+    def stop(self) -> None:
+        """Stop to serve, without waiting for answers in progress."""
+        self._listener.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def _url_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def _listen(self, *, refuse: bool, seconds: float | None = None) -> None:
+        if refuse:
+            self._listener.refuse(seconds)
+        else:
+            self._listener.accept()
+
+
+def _tls_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context
