@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -61,11 +61,16 @@ class _Extra(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrewConnection:
-    """A connection that has been read: how to talk to the crew, and where people look at it."""
+    """
+    A connection that has been read: how to talk to the crew, and where people look at it.
+
+    ``secrets`` are all that it holds, used or not, to have them masked.
+    """
 
     settings: ServiceSettings
     token_type: TokenType
     dashboard_url: str | None
+    secrets: tuple[str, ...] = field(repr=False)
 
 
 def read_connection(
@@ -86,29 +91,26 @@ def read_connection(
             user_agent=user_agent,
         )
     except InvalidSettings as error:
-        raise InvalidSettings(
-            f"The connection {connection.conn_id!r} cannot be used. {error}", field=error.field
-        ) from None
+        raise InvalidSettings(error.fault, field=error.field, conn_id=connection.conn_id) from None
     return CrewConnection(
         settings=settings,
         token_type=kind,
         dashboard_url=str(extra.dashboard_url) if extra.dashboard_url else None,
+        secrets=_secrets_of(connection, extra),
     )
 
 
-def secrets_of(connection: Connection) -> list[str]:
-    """Return every secret that a connection holds, whether or not it is the one in use, to have it masked."""
-    extra = _read_extra(connection.extra)
-    proxy = extra.proxy.get_secret_value() if extra.proxy else ""
-    tokens = [connection.password, extra.user_bearer_token.get_secret_value() if extra.user_bearer_token else ""]
-    return [secret for secret in (*tokens, _password_of(proxy)) if secret]
+def _secrets_of(connection: Connection, extra: _Extra) -> tuple[str, ...]:
+    secrets = [
+        connection.password,
+        extra.user_bearer_token.get_secret_value() if extra.user_bearer_token else None,
+        _password_of(extra.proxy.get_secret_value()) if extra.proxy else None,
+    ]
+    return tuple(secret for secret in secrets if secret)
 
 
-def _password_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).password
-    except ValueError:
-        return url
+def _password_of(proxy: str) -> str | None:
+    return urlsplit(proxy if "://" in proxy else f"http://{proxy}").password
 
 
 def _read_extra(extra: str | None) -> _Extra:

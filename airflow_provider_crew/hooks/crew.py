@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import BaseHook, mask_secret
 
 from airflow_provider_crew import __version__
 from airflow_provider_crew.hooks import form
-from airflow_provider_crew.service.errors import CallError, CrewError, UnreadableAnswer
+from airflow_provider_crew.service.errors import CallError, CrewError, InvalidSettings, UnreadableAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,6 +126,8 @@ class CrewHook(BaseHook):
             inputs = self._client.inputs(repeat=False)
         except UnreadableAnswer as error:
             return False, f"There is something at the address, but not a crew. {error}"
+        except InvalidSettings as error:
+            return False, error.fault
         except CrewError as error:
             return False, str(error)
         listed = [known.name if known.required else f"{known.name} (optional)" for known in inputs.inputs]
@@ -180,14 +182,15 @@ class CrewHook(BaseHook):
     def _read(self, connection: Connection) -> CrewConnection:
         from airflow import __version__ as airflow_version
 
-        from airflow_provider_crew.hooks.connection import read_connection, secrets_of
+        from airflow_provider_crew.hooks.connection import read_connection
 
-        for secret in secrets_of(connection):
-            mask_secret(secret)
         user_agent = (
             f"airflow-provider-crew/{__version__} Airflow/{airflow_version} Python/{platform.python_version()}"
         )
-        return read_connection(connection, token_type=self.token_type, user_agent=user_agent)
+        read = read_connection(connection, token_type=self.token_type, user_agent=user_agent)
+        for secret in read.secrets:
+            mask_secret(secret)
+        return read
 
     def _conclude(self, step: Step) -> Completed | None:
         for line in step.lines:

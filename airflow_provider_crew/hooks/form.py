@@ -12,7 +12,7 @@ def widgets() -> dict[str, Any]:
     from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
     from flask_babel import lazy_gettext
     from wtforms import BooleanField, IntegerField, PasswordField, StringField
-    from wtforms.validators import Optional
+    from wtforms.validators import Optional, any_of
 
     def widget(label: str, description: str, schema: dict[str, Any]) -> Any:
         shown: dict[str, Any] = {"label": lazy_gettext(label), "description": description}
@@ -22,7 +22,8 @@ def widgets() -> dict[str, Any]:
             return IntegerField(**shown, widget=BS3TextFieldWidget(), validators=[Optional()])
         if schema.get("format") == "password":
             return PasswordField(**shown, widget=BS3PasswordFieldWidget())
-        return StringField(**shown, widget=BS3TextFieldWidget())
+        allowed = [Optional(), any_of(schema["enum"])] if "enum" in schema else []
+        return StringField(**shown, widget=BS3TextFieldWidget(), validators=allowed)
 
     return {name: widget(**field) for name, field in CONNECTION_FIELDS.items()}
 

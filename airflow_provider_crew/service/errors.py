@@ -20,9 +20,19 @@ class CrewError(Exception):
 class InvalidSettings(CrewError):
     """The address, the token or another setting cannot be used. Nothing was sent."""
 
-    def __init__(self, message: str, *, field: str = "") -> None:
+    def __init__(self, message: str, *, field: str = "", conn_id: str = "") -> None:
         super().__init__(message)
         self.field = field
+        self.conn_id = conn_id
+
+    @property
+    def fault(self) -> str:
+        """What is wrong and how to mend it, for where the connection need not be named."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        """Name the connection first, when the settings come from one."""
+        return f"The connection {self.conn_id!r} cannot be used. {self.fault}" if self.conn_id else self.fault
 
 
 class InvalidKickoffId(CrewError):

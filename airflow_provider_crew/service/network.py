@@ -27,6 +27,7 @@ CHUNK = 64 * 1024
 _CONNECT_TIMEOUT = 10.0
 _ATTEMPTS = 3
 _LONGEST_RETRY_AFTER = 30.0
+_NO_TLS = "; what listens there does not speak https"
 _JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
 
 
@@ -111,7 +112,8 @@ def _words_for(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({(error.reason or 'unknown reason').lower().replace('_', ' ')})"
+        told = (error.reason or "unknown reason").lower().replace("_", " ")
+        return f"TLS failed ({told}){_NO_TLS if told == 'wrong version number' else ''}"
     if isinstance(error, socket.gaierror):
         return "its name is not known (DNS)"
     if isinstance(error, OSError) and error.errno is not None:
