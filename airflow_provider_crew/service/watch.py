@@ -148,15 +148,19 @@ class Watch:
             f"{error} The execution goes on, as far as is known. Looking on for up to "
             f"{duration(self._rules.max_outage)}."
         )
-        wait = max(self._rules.poll_interval, min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER))
-        return self._look_again(min(wait, left), lines)
+        asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
+        return self._look_again(min(self._rules.poll_interval, left), lines, at_least=min(asked_for, left))
 
-    def _look_again(self, wait: float, lines: list[Line], *, renew_token: bool = False) -> Step:
+    def _look_again(
+        self, wait: float, lines: list[Line], *, at_least: float = 0.0, renew_token: bool = False
+    ) -> Step:
         left = self._rules.deadline - self._clock()
         if left <= 0:
             return Step(tuple(lines), error=self._waited_too_long())
-        jittered = wait * (1 - _JITTER + 2 * _JITTER * self._random())
-        return Step(tuple(lines), look_again_in=min(jittered, left), renew_token=renew_token)
+        jitter = _JITTER * self._random()
+        # Looking again before the time that the service named would only be turned away again.
+        spread = max(wait * (1 - _JITTER + 2 * jitter), at_least * (1 + jitter))
+        return Step(tuple(lines), look_again_in=min(spread, left), renew_token=renew_token)
 
     def _recovered(self) -> list[Line]:
         trouble, self._trouble = self._trouble, ""

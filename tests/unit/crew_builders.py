@@ -1,0 +1,45 @@
+"""What the tests of the crew service share: settings, answers, and a transport that follows a script."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow_provider_crew.service.answer import Answer
+from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.wire import advance
+
+TOKEN = "org/Token-0123+45=6789"
+KICKOFF_ID = "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"
+NOW = 1_750_000_000.0
+
+
+def settings(**changes: Any) -> ServiceSettings:
+    return ServiceSettings(**{"address": "https://crew.example", "token": TOKEN} | changes)
+
+
+def answer(status: int = 200, body: Any = b"", headers: dict[str, str] | None = None) -> Answer:
+    """Build an answer; a body that is not bytes is sent as JSON."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Answer.received(status, headers or {}, content, secret=TOKEN, now=NOW)
+
+
+class Script:
+    """Answers a conversation's requests one after the other, and keeps the requests."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self._outcomes = list(outcomes)
+        self.requests: list[Any] = []
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.path for request in self.requests]
+
+    def play(self, conversation: Any) -> Any:
+        request = next(conversation)
+        while True:
+            self.requests.append(request)
+            try:
+                request = advance(conversation, self._outcomes.pop(0))
+            except StopIteration as end:
+                return end.value
