@@ -27,6 +27,9 @@ from pydantic import (
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
+# Wider integers do not fit into what carries a value from one process to another.
+_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+
 # Deeper JSON than this is no data that a crew puts out, and it breaks the recursion of whoever stores it.
 _MAX_DEPTH = 64
 
@@ -49,14 +52,32 @@ def storable_text(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text)
 
 
+def parse_json(text: str) -> Any:
+    """Parse JSON. An integer that is too long for Python stays the text that it is."""
+    return json.loads(text, parse_int=_integer)
+
+
+def _integer(digits: str) -> int | str:
+    try:
+        return int(digits)
+    except ValueError:
+        return digits
+
+
 def storable_json(value: Any, depth: int = 0) -> Any:
-    """Return JSON data that every store takes; raise ValueError when it is nested too deeply."""
+    """
+    Return JSON data that every store takes; raise ValueError when it is nested too deeply.
+
+    Integers that are too wide become texts, so that no digit is lost.
+    """
     if depth > _MAX_DEPTH:
         raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, int) and not _MIN_INT <= value <= _MAX_INT:
+        return str(value)
     if isinstance(value, Mapping):
         return {storable_text(str(key)): storable_json(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
@@ -244,22 +265,25 @@ def _status_word(body: Mapping[str, Any]) -> str:
 
 
 def _read_result(body: Mapping[str, Any]) -> dict[str, Any]:
-    said = _first(body, "result", "final_output")
+    said = _first(body.get("result"), body.get("final_output"))
     inner: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
-    output = _first(inner, "output", "final_output") if {"output", "final_output"} & inner.keys() else said
+    has_output = {"output", "final_output"} & inner.keys()
+    output = _first(inner.get("output"), inner.get("final_output")) if has_output else said
     return {
         "output": output,
-        "output_json": _output_json(_first(body, "result_json") or inner.get("result_json"), output),
-        "tasks": _first(inner, "tasks") or body.get("tasks"),
+        "output_json": _output_json(_first(body.get("result_json"), inner.get("result_json")), output),
+        "tasks": inner.get("tasks") or body.get("tasks"),
     }
 
 
 def _read_error(body: Mapping[str, Any]) -> str:
-    return _text(_first(body, "error", "error_message", "result", "message")) or "the service gives no reason"
+    said = _first(*(body.get(key) for key in ("error", "error_message", "result", "message")))
+    return _text(said) or "the service gives no reason"
 
 
-def _first(body: Mapping[str, Any], *keys: str) -> Any:
-    return next((body[key] for key in keys if body.get(key) is not None), None)
+def _first(*values: Any) -> Any:
+    """Return the first that says something; an empty text does not."""
+    return next((value for value in values if value is not None and value != ""), None)
 
 
 def _output_json(result_json: Any, output: Any) -> Any:
@@ -272,6 +296,6 @@ def _output_json(result_json: Any, output: Any) -> Any:
 
 def _parsed(value: Any) -> Any:
     try:
-        return storable_json(json.loads(value) if isinstance(value, str) else value)
+        return storable_json(parse_json(value) if isinstance(value, str) else value)
     except (ValueError, RecursionError):
         return None
