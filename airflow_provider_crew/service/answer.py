@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
-from airflow_provider_crew.service.models import ErrorBody, storable_text
+from airflow_provider_crew.service.models import ErrorBody, parse_json, storable_text
 
 _EXCERPT = 200
 _MESSAGE = 500
@@ -35,16 +36,17 @@ class Answer:
     def received(cls, status: int, headers: Mapping[str, str], body: bytes, *, secret: str, now: float) -> Self:
         """Take what a transport delivers, without the token, should the service repeat it."""
         hide = len(secret) >= _SHORTEST_SECRET
+        repeats = "".join(map(_forms_of, secret))
 
         def clean(text: str) -> str:
-            return text.replace(secret, "***") if hide else text
+            return re.sub(repeats, "***", text) if hide else text
 
         return cls(
             status=status,
             content_type=storable_text(clean(headers.get("Content-Type", ""))),
             location=clean(headers.get("Location", "")),
             retry_after=seconds_to_wait(headers.get("Retry-After", ""), now),
-            body=body.replace(secret.encode(), b"***") if hide else body,
+            body=re.sub(repeats.encode(), b"***", _in_utf8(body)) if hide else _in_utf8(body),
         )
 
     @property
@@ -71,7 +73,8 @@ class Answer:
         """The names that a refused kickoff should have held."""
         details = self._object_or_nothing().get("details")
         missing = details.get("missing_inputs") if isinstance(details, Mapping) else None
-        return tuple(name for name in missing if isinstance(name, str)) if isinstance(missing, list) else ()
+        names = missing if isinstance(missing, list) else []
+        return tuple(storable_text(name) for name in names if isinstance(name, str))
 
     @property
     def redirect_target(self) -> str:
@@ -81,7 +84,7 @@ class Answer:
         except ValueError:
             return ""
         host = parts.netloc.rpartition("@")[2]
-        return storable_text(unquote(f"{parts.scheme}://{host}{parts.path}" if host else parts.path))
+        return storable_text(unquote(urlunsplit((parts.scheme, host, parts.path, "", ""))))
 
     def json_object(self) -> Mapping[str, Any]:
         """Parse the body; ValueError when it is no JSON object."""
@@ -93,8 +96,8 @@ class Answer:
     def reason(self) -> str:
         """Tell what the service itself gives as the reason, in whichever of the usual forms."""
         body = self._object_or_nothing()
-        told = [body[key] for key in ("error", "title", "message", "detail") if isinstance(body.get(key), str)]
-        if told:
+        said = [body.get(key) for key in ("error", "title", "message", "detail")]
+        if told := [text for text in said if text and isinstance(text, str)]:
             return f" The service says: {storable_text(': '.join(told))[:_MESSAGE].rstrip('. ')}."
         if self.body:
             return f" It begins: {self.excerpt()!r} ({self.content_type or 'no content type'})."
@@ -113,14 +116,33 @@ class Answer:
 
     def _parse(self) -> Any:
         try:
-            return json.loads(self.body)
-        except UnicodeDecodeError:
-            # One wrong byte in a text must not cost the whole result.
-            return json.loads(self.body.decode(json.detect_encoding(self.body), "replace"))
-        except json.JSONDecodeError:
+            return parse_json(_decoded(self.body, "utf-8-sig"))
+        except ValueError:
             raise ValueError("it is not JSON") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
+
+
+def _forms_of(character: str) -> str:
+    """Return a pattern for a character of the token, as it stands or escaped as in JSON and in URLs."""
+    if character.isalnum():
+        return character
+    code, plain = f"{ord(character):02x}", re.escape(character)
+    return rf"(?:\\*{plain}|(?i:\\+u00{code}|%{code}))"
+
+
+def _in_utf8(body: bytes) -> bytes:
+    """Bring JSON in UTF-16 or UTF-32, which is rare but read, into the one form that is searched."""
+    encoding = json.detect_encoding(body)
+    return body if encoding.startswith("utf-8") else _decoded(body, encoding).encode("utf-8", "surrogatepass")
+
+
+def _decoded(body: bytes, encoding: str) -> str:
+    """Decode what can be: one wrong byte in a text must not cost the whole result."""
+    try:
+        return body.decode(encoding, "surrogatepass")
+    except UnicodeDecodeError:
+        return body.decode(encoding, "replace")
 
 
 def seconds_to_wait(retry_after: str, now: float) -> float | None:
