@@ -172,6 +172,9 @@ class CrewWire:
     def _raise_for_status(self, request: Request, answer: Answer) -> None:
         if answer.is_success:
             return
+        if answer.status < HTTPStatus.OK:
+            # Such as 102 and 103: the work may well be under way.
+            raise self._unreadable(request, answer, ValueError("it is not a final answer"))
         call = self.call(request)
         told = f"{call} answers {answer.status}.{answer.reason()}"
         match answer.status:
