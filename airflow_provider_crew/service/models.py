@@ -93,6 +93,10 @@ def _text(value: Any) -> str:
     return storable_text(json.dumps(value, ensure_ascii=False))
 
 
+def _storable(value: Any) -> Any:
+    return storable_text(value) if isinstance(value, str) else value
+
+
 def _text_or_none(value: Any) -> str | None:
     return storable_text(value) if isinstance(value, str) and value else None
 
@@ -188,7 +192,7 @@ _EXECUTION: TypeAdapter[Running | Completed | Failed] = TypeAdapter(Execution)
 class CrewInput(_Shape):
     """One input that the crew takes."""
 
-    name: str = Field(min_length=1)
+    name: Annotated[str, BeforeValidator(_storable)] = Field(min_length=1)
     required: bool = True
     type: OptionalText = None
     description: OptionalText = None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from crew_builders import KICKOFF_ID
 
-from airflow_provider_crew.service.models import Completed, Failed, read_execution
+from airflow_provider_crew.service.models import Completed, Failed, read_execution, read_inputs
 
 MANY_DIGITS = "9" * 5000
 
@@ -60,3 +60,9 @@ def test_an_integer_too_wide_for_storing_becomes_text(number: int, stored: int |
 
 def test_an_integer_too_long_for_python_is_kept_as_text() -> None:
     assert completed({"result": f'{{"n": {MANY_DIGITS}}}'}).output_json == {"n": MANY_DIGITS}
+
+
+def test_names_of_inputs_can_be_stored() -> None:
+    listed = read_inputs({"inputs": ["a\x00", {"name": "\udfff"}]})
+
+    assert listed.names == ("a\ufffd", "\ufffd")
