@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
+_NEVER_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 
 
 class AsyncCrewClient:
@@ -119,7 +120,6 @@ class AsyncCrewClient:
         progress = _Progress()
         try:
             if not request.starts_work:
-                progress.connected = True  # reads need not tell, and a kept connection makes no new one
                 return await self._send(self._session, request)
             # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
             async with self._new_session(trace=progress.trace()) as session:
@@ -128,8 +128,9 @@ class AsyncCrewClient:
             return error
         except _TRANSPORT_FAILURES as error:
             # Returned, not raised from here: a traceback through the transport could show the token.
-            reason = reason_for(error, connected=progress.connected, settings=self.settings)
-            return self._wire.unreachable(request, reason, sent=progress.connected)
+            sent = progress.connected if request.starts_work else not isinstance(error, _NEVER_CONNECTED)
+            reason = reason_for(error, connected=sent, settings=self.settings)
+            return self._wire.unreachable(request, reason, sent=sent)
 
     async def _send(self, session: aiohttp.ClientSession, request: Request) -> Answer:
         headers = {"Authorization": f"Bearer {self.settings.token}"}
@@ -162,7 +163,11 @@ class AsyncCrewClient:
 
 
 class _Progress:
-    """Learns from aiohttp whether a connection was made, and so whether anything can have been sent."""
+    """
+    Learns from aiohttp whether a connection was made, and so whether a kickoff can have been sent.
+
+    The kind of an exception nearly tells it as well, which is enough for reads; a time-out does not.
+    """
 
     connected = False
 

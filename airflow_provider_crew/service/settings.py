@@ -55,7 +55,7 @@ class ServiceSettings:
                 f"status_path is {self.status_path!r}; it must be one of {', '.join(get_args(StatusPath))}.",
                 field="status_path",
             )
-        if isinstance(self.verify, str) and not Path(self.verify).is_file():
+        if isinstance(self.verify, str) and not _is_file(self.verify):
             raise InvalidSettings(
                 f"verify names the file {self.verify!r}, and there is none here. Give the path of a file of CA "
                 "certificates that exists where tasks run, or true, or false.",
@@ -77,6 +77,8 @@ def checked_address(address: str, *, allow_http: bool) -> str:
         raise _bad_address("has a query or a fragment in the address. Give the address alone")
     if parts.scheme not in {"http", "https"}:
         raise _bad_address(f"has the scheme {parts.scheme!r}. Crews are reached with https://")
+    if parts.hostname in {"http", "https"}:
+        raise _bad_address("has a scheme that is not followed by // and a name, or has it twice")
     host = _ascii_host(parts.hostname or "")
     if parts.scheme == "http" and not allow_http and not _is_loopback(host):
         raise InvalidSettings(
@@ -90,16 +92,16 @@ def checked_address(address: str, *, allow_http: bool) -> str:
     return f"{parts.scheme}://{netloc}{_checked_prefix(parts.path)}"
 
 
-def checked_token(token: str) -> str:
-    """Return the token without the white space that pasting adds around it."""
+def checked_token(token: str, *, where: str = "password") -> str:
+    """Return the token without the white space that pasting adds around it; ``where`` is the field it is in."""
     text = token.strip()
     if not text:
-        raise InvalidSettings("There is no bearer token. Copy it from the crew's Status tab.", field="password")
+        raise InvalidSettings("There is no bearer token. Copy it from the crew's Status tab.", field=where)
     if not text.isascii() or _CONTROL_OR_SPACE.search(text.replace("\\", "")):
         raise InvalidSettings(
             "The bearer token has white space or other characters inside that no token has. Copy it again from "
             "the crew's Status tab, without the word Bearer.",
-            field="password",
+            field=where,
         )
     return text
 
@@ -140,8 +142,9 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         has_port_zero = parts.port == 0
-    except ValueError as error:
-        raise _bad_address(f"cannot be read: {error}") from None
+    except ValueError:
+        # Without the error's own text, which repeats what may be a token in the wrong place.
+        raise _bad_address("cannot be read. It must look like https://my-crew.crewai.com:8443/prefix") from None
     if has_port_zero:
         raise _bad_address("has port 0, which nothing listens on")
     return parts
@@ -165,7 +168,17 @@ def _checked_prefix(path: str) -> str:
     for endpoint in _ENDPOINTS:
         if prefix.endswith(endpoint):
             raise _bad_address(f"ends in {endpoint}. Give the crew's address without it")
-    return quote(prefix, safe="/%:@!$&'()*+,;=~-._")
+    try:
+        return quote(prefix, safe="/%:@!$&'()*+,;=~-._")
+    except UnicodeError:
+        raise _bad_address("has half a character in its path") from None
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except OSError:  # not a path at all, such as the certificate itself
+        return False
 
 
 def _bad_address(what: str) -> InvalidSettings:

@@ -1,0 +1,88 @@
+"""Whatever bytes come back, both clients give a model or one of the package's own errors, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import INPUTS
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+
+BOUNDED = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+WORDS = st.sampled_from(["running", "completed", "error", "SUCCESS", "FAILED", "NOT FOUND", "queued", ""])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(
+    ["status", "state", "result", "result_json", "tasks", "output", "error", "progress", "inputs", "kickoff_id"]
+)
+DOCUMENTS = JSON | st.dictionaries(KEYS, JSON | WORDS | st.dictionaries(KEYS, JSON, max_size=4), max_size=6)
+HEADERS = st.dictionaries(
+    st.sampled_from(["Retry-After", "Location", "Content-Type", "Content-Encoding", "Transfer-Encoding"]),
+    st.text(st.characters(min_codepoint=33, max_codepoint=255, exclude_characters="\x7f"), min_size=1, max_size=20)
+    | st.sampled_from(
+        ["gzip", "chunked", "deflate", "1e400", "99999999999999999999", "Sun, 99 Nov 9999 00:00:00 GMT"]
+    ),
+    max_size=3,
+)
+
+
+def every_call(crew: Any) -> None:
+    kinds = {
+        "inputs": (lambda: crew.inputs(repeat=False), CrewInputs),
+        "kickoff": (lambda: crew.kickoff(INPUTS), str),
+        "status": (lambda: crew.status("some-id", repeat=False), (Running, Completed, Failed)),
+    }
+    for call, kind in kinds.values():
+        try:
+            assert isinstance(call(), kind)
+        except CrewError as error:
+            assert str(error)  # noqa: PT017 - an error is as good an outcome as a model
+
+
+@pytest.fixture
+def patient_crew(connect, service, monkeypatch):
+    # Repeating is proved elsewhere; here every look is one look.
+    monkeypatch.setattr("airflow_provider_crew.service.network._ATTEMPTS", 1)
+    return connect(service.url, request_timeout=2)
+
+
+@BOUNDED
+@given(status=st.integers(200, 599).filter(lambda code: code not in {204, 304}), body=DOCUMENTS, headers=HEADERS)
+def test_any_document(patient_crew, service, status, body, headers):
+    service.faults.answer(status, body=body, headers=headers, times=6)
+    every_call(patient_crew)
+    service.faults.clear()
+
+
+@BOUNDED
+@given(status=st.sampled_from([200, 401, 404, 422, 500]), body=st.binary(max_size=300))
+def test_any_body(patient_crew, service, status, body):
+    service.faults.answer(status, body=body, times=6)
+    every_call(patient_crew)
+    service.faults.clear()
+
+
+@BOUNDED
+@given(
+    data=st.binary(max_size=300)
+    | st.binary(max_size=200).map(lambda rest: b"HTTP/1.1 200 OK\r\n" + rest)
+    | st.binary(max_size=200).map(lambda rest: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + rest)
+    | st.binary(max_size=200).map(lambda rest: b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + rest)
+)
+def test_any_bytes_on_the_wire(patient_crew, service, data):
+    service.faults.raw(data, times=8)
+    every_call(patient_crew)
+    service.faults.clear()

@@ -1,0 +1,252 @@
+"""What both clients put on the wire, and what they make of proper answers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from conftest import INPUTS, TOKEN
+
+from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.service.errors import InvalidInputs, InvalidKickoffId
+
+
+def test_every_request_carries_what_it_should(crew, service):
+    crew.inputs()
+    kickoff_id = crew.kickoff(INPUTS, meta={"run": 7}, crew_webhook_url="https://hooks.example/end")
+    crew.status(kickoff_id)
+
+    inputs, kickoff, status = service.requests
+    assert [(sent.method, sent.path, sent.query) for sent in service.requests] == [
+        ("GET", "/inputs", ""),
+        ("POST", "/kickoff", ""),
+        ("GET", f"/status/{kickoff_id}", ""),
+    ]
+    for sent in (inputs, kickoff, status):
+        names = [name for name, _ in sent.headers]
+        assert names.count("authorization") == 1
+        assert sent.header("Authorization") == f"Bearer {TOKEN}"
+        assert sent.header("Accept") == "application/json"
+        assert sent.header("User-Agent").startswith("airflow-provider-crew/")
+    assert kickoff.header("Content-Type") == "application/json"
+    assert kickoff.json == {"inputs": INPUTS, "meta": {"run": 7}, "crewWebhookUrl": "https://hooks.example/end"}
+    assert inputs.body == status.body == b""
+
+
+def test_only_what_was_given_is_sent(crew, service):
+    crew.kickoff(INPUTS, meta=None, task_webhook_url="", step_webhook_url=None)
+
+    assert service.requests[0].json == {"inputs": INPUTS}
+
+
+def test_all_addresses_for_callbacks_reach_the_service(crew, service):
+    crew.kickoff(
+        INPUTS,
+        task_webhook_url="https://hooks.example/task",
+        step_webhook_url="https://hooks.example/step",
+        crew_webhook_url="https://hooks.example/crew",
+    )
+
+    assert service.requests[0].json == {
+        "inputs": INPUTS,
+        "taskWebhookUrl": "https://hooks.example/task",
+        "stepWebhookUrl": "https://hooks.example/step",
+        "crewWebhookUrl": "https://hooks.example/crew",
+    }
+
+
+def test_reads_share_a_connection_and_a_kickoff_gets_its_own(crew, service):
+    crew.inputs()
+    crew.inputs()
+    kickoff_id = crew.kickoff(INPUTS)
+    crew.status(kickoff_id)
+
+    first, second, kickoff, status = (sent.client for sent in service.requests)
+    assert first == second == status
+    assert kickoff != first
+
+
+def test_a_netrc_does_not_replace_the_token(crew, service, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+
+    crew.inputs()
+
+    assert service.requests[0].header("Authorization") == f"Bearer {TOKEN}"
+
+
+def test_the_prefix_of_the_address_is_kept(connect, service):
+    crew = connect(f"{service.url}/teams/my%20crew/")
+
+    with pytest.raises(Exception, match="answers 404"):
+        crew.inputs()
+
+    assert service.requests[0].path == "/teams/my%20crew/inputs"
+
+
+@pytest.mark.parametrize("shape", ["names", "objects", "mapping"])
+def test_inputs_are_read_in_every_shape(crew, service, shape):
+    service.scenario = Scenario(
+        inputs=(CrewInput(name="topic", description="What about"), CrewInput(name="tone", required=False)),
+        inputs_shape=shape,
+    )
+
+    inputs = crew.inputs()
+
+    # Only the objects can say that an input is optional; the other shapes leave such ones out.
+    assert inputs.required == ("topic",)
+    assert inputs.names == (("topic", "tone") if shape == "objects" else ("topic",))
+
+
+@pytest.mark.parametrize("path", ["both", "status_first", "id_first"])
+@pytest.mark.parametrize("dialect", ["documented", "deployed"])
+def test_a_run_reads_the_same_in_both_dialects_and_on_both_paths(connect, dialect, path):
+    scenario = Scenario(
+        tasks=(
+            ScenarioTask(name="research_task", agent="Researcher", output="About {topic}"),
+            ScenarioTask(name="writing_task", agent="Writer", output='{"title": "{topic}"}'),
+        ),
+        inputs=(CrewInput(name="topic"),),
+        dialect=dialect,
+        status_paths=path,
+    )
+    with LocalCrewService(scenario, token=TOKEN) as service:
+        crew = connect(service.url)
+        kickoff_id = crew.kickoff({"topic": "harbours"})
+        result = crew.status(kickoff_id).result()
+
+    assert result["kickoff_id"] == kickoff_id
+    assert result["output"] == '{"title": "harbours"}'
+    assert result["output_json"] == {"title": "harbours"}
+    if dialect == "documented":
+        assert [(task["task_id"], task["agent"], task["output"]) for task in result["tasks"]] == [
+            ("research_task", "Researcher", "About harbours"),
+            ("writing_task", "Writer", '{"title": "harbours"}'),
+        ]
+
+
+@pytest.mark.parametrize("dialect", ["documented", "deployed"])
+def test_a_run_is_seen_from_beginning_to_end(connect, dialect):
+    now = 1_000.0
+    scenario = Scenario(
+        tasks=(
+            ScenarioTask(name="research_task", seconds=10),
+            ScenarioTask(name="writing_task", seconds=10, error="out of credit"),
+        ),
+        inputs=(),
+        dialect=dialect,
+    )
+    with LocalCrewService(scenario, token=TOKEN, clock=lambda: now) as service:
+        crew = connect(service.url)
+        kickoff_id = crew.kickoff({})
+        first = crew.status(kickoff_id)
+        now = 1_012.0
+        second = crew.status(kickoff_id)
+        now = 1_020.0
+        statuses = [first, second, crew.status(kickoff_id)]
+
+    assert [status.status for status in statuses] == ["running", "running", "error"]
+    assert statuses[-1].error == "out of credit"
+    if dialect == "documented":
+        assert statuses[1].current_task == "writing_task"
+        assert statuses[1].progress.completed_tasks == 1
+        assert statuses[1].progress.total_tasks == 2
+        assert statuses[-1].execution_time == pytest.approx(20)
+
+
+def test_auto_finds_the_path_once_and_remembers_it(connect):
+    with LocalCrewService(Scenario(status_paths="id_first").without_waiting(), token=TOKEN) as service:
+        crew = connect(service.url)
+        kickoff_id = crew.kickoff(INPUTS)
+        for _ in range(3):
+            crew.status(kickoff_id)
+
+        assert [sent.path for sent in service.requests.on("status")] == [
+            f"/status/{kickoff_id}",
+            f"/{kickoff_id}/status",
+            f"/{kickoff_id}/status",
+            f"/{kickoff_id}/status",
+        ]
+
+
+@pytest.mark.parametrize("style", ["status_first", "id_first"])
+def test_a_path_that_is_set_is_the_only_one_asked(connect, service, style):
+    crew = connect(service.url, status_path=style)
+    kickoff_id = crew.kickoff(INPUTS)
+
+    crew.status(kickoff_id)
+
+    paths = {"status_first": f"/status/{kickoff_id}", "id_first": f"/{kickoff_id}/status"}
+    assert [sent.path for sent in service.requests.on("status")] == [paths[style]]
+
+
+@pytest.mark.parametrize(
+    ("sent_by_service", "segment"),
+    [
+        ("abcd1234-5678-90ef-ghij-klmnopqrstuv", "abcd1234-5678-90ef-ghij-klmnopqrstuv"),
+        (4711, "4711"),
+        ("run:7@home", "run%3A7%40home"),
+        ("größe", "gr%C3%B6%C3%9Fe"),
+        ("a/b", "a%2Fb"),
+        ("..", "%2E%2E"),
+        ("../kickoff", "%2E%2E%2Fkickoff"),
+        ("a b\n", "a%20b%0A"),
+        ("50%25", "50%2525"),
+        ("what?#now", "what%3F%23now"),
+    ],
+)
+def test_an_odd_kickoff_id_finds_its_execution_again(crew, service, sent_by_service, segment):
+    service.next_kickoff_id(sent_by_service)
+
+    kickoff_id = crew.kickoff(INPUTS)
+    status = crew.status(kickoff_id)
+
+    assert status.status == "completed"
+    assert status.kickoff_id == kickoff_id
+    assert service.requests[-1].path == f"/status/{segment}"
+
+
+@pytest.mark.parametrize(
+    "kickoff_id", ["", "a/b", "..", ".", "a b", "a\tb", "id\n", "\x00", "100%", "\u2028", "a\\b"]
+)
+def test_an_impossible_kickoff_id_is_refused_before_anything_is_sent(crew, service, kickoff_id):
+    with pytest.raises(InvalidKickoffId, match="kickoff id"):
+        crew.status(kickoff_id)
+
+    assert not service.requests
+
+
+@pytest.mark.parametrize(
+    ("inputs", "path"),
+    [
+        ({"topics": ["a", {"b": object()}]}, r"inputs\.topics\[1\]\.b"),
+        ({"share": math.nan}, r"inputs\.share"),
+        ({"by_year": {2026: "x"}}, r"inputs\.by_year"),
+        ({"blob": b"bytes"}, r"inputs\.blob"),
+        (["topic"], "inputs"),
+    ],
+)
+def test_inputs_that_are_not_json_are_refused_before_anything_is_sent(crew, service, inputs, path):
+    with pytest.raises(InvalidInputs, match=path):
+        crew.kickoff(inputs)
+
+    assert not service.requests
+
+
+def test_the_user_token_is_sent_when_it_is_the_one_given(connect, service):
+    crew = connect(service.url, token=service.user_token)
+
+    crew.inputs()
+
+    assert service.requests[0].header("Authorization") == f"Bearer {service.user_token}"
+    assert service.requests[0].status == 200
+
+
+def test_text_that_no_database_stores_is_replaced(crew, service):
+    kickoff_id = crew.kickoff(INPUTS)
+    output = rb"nul \u0000 lone \ud800 latin " + "ä".encode("latin-1")
+    body = b'{"status": "completed", "result": {"output": "' + output + b'", "tasks": []}}'
+    service.faults.answer(200, body=body, on="status")
+
+    assert crew.status(kickoff_id).output == "nul \ufffd lone \ufffd latin \ufffd"

@@ -1,0 +1,364 @@
+"""Every way a call can end badly, as seen by both clients over a real socket."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from conftest import INPUTS, TOKEN
+
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.service import wire
+from airflow_provider_crew.service.errors import (
+    AnswerTooLarge,
+    CrewError,
+    ExecutionNotFound,
+    NotAllowed,
+    NotAuthenticated,
+    RateLimited,
+    Refused,
+    ServiceError,
+    UncertainKickoff,
+    Unreachable,
+    UnreadableAnswer,
+)
+
+
+def look(crew):
+    return crew.status("some-id", repeat=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, NotAuthenticated),
+        (403, NotAllowed),
+        (404, ExecutionNotFound),
+        (400, Refused),
+        (410, Refused),
+        (408, ServiceError),
+        (429, RateLimited),
+        (500, ServiceError),
+        (503, ServiceError),
+    ],
+)
+def test_a_status_code_has_its_error(crew, service, status, kind):
+    service.faults.answer(status, on="status")
+
+    with pytest.raises(kind) as caught:
+        look(crew)
+
+    assert type(caught.value) is kind
+    assert caught.value.http_status == status
+    assert caught.value.call == f"GET {service.url}/status/some-id"
+    assert f"{service.url}/status/some-id" in str(caught.value)
+    assert f"The local service was asked to answer {status}" in str(caught.value)
+
+
+def test_a_wrong_token_is_said_and_not_shown(connect, service):
+    crew = connect(service.url, token="a-wrong-token-0815")
+
+    with pytest.raises(NotAuthenticated, match="renew it in the connection") as caught:
+        crew.inputs()
+
+    assert "0815" not in str(caught.value)
+    assert len(service.requests) == 1
+
+
+def test_a_token_that_the_service_repeats_is_not_repeated(crew, service):
+    service.faults.answer(
+        403,
+        body={"error": "Forbidden", "message": f"token {TOKEN} may not"},
+        headers={"content-type": f"application/json; token={TOKEN}"},
+        on="status",
+    )
+    service.faults.answer(200, body=f"<html>{TOKEN}</html>", on="status")
+    service.faults.redirect(f"https://login.example/{TOKEN}?token={TOKEN}", on="status")
+
+    for _ in range(3):
+        with pytest.raises(CrewError) as caught:
+            look(crew)
+        assert TOKEN not in str(caught.value)
+        assert TOKEN not in repr(vars(caught.value))
+
+
+def test_a_user_token_that_may_not_kick_off_starts_nothing(connect):
+    with LocalCrewService(Scenario(user_token_may_kickoff=False), token=TOKEN) as service:
+        crew = connect(service.url, token=service.user_token)
+
+        with pytest.raises(NotAllowed, match="use the organization's token"):
+            crew.kickoff(INPUTS)
+
+        assert not service.kickoffs
+
+
+def test_missing_inputs_are_named(crew, service):
+    with pytest.raises(Refused, match="needs these inputs as well: topic, audience") as caught:
+        crew.kickoff({})
+
+    assert caught.value.missing_inputs == ("topic", "audience")
+    assert caught.value.http_status == 422
+    assert not service.kickoffs
+
+
+def test_a_redirect_is_not_followed_and_its_target_named_without_its_query(crew, service):
+    service.faults.redirect("https://elsewhere.example/login?session=secret", on="inputs")
+
+    with pytest.raises(
+        Refused, match="redirects to https://elsewhere.example/login, which is not followed"
+    ) as caught:
+        crew.inputs()
+
+    assert "secret" not in str(caught.value)
+    assert len(service.requests) == 1
+
+
+def test_a_redirected_kickoff_started_nothing(crew, service):
+    service.faults.redirect(service.url + "/inputs", status=307, on="kickoff")
+
+    with pytest.raises(Refused, match="redirects to"):
+        crew.kickoff(INPUTS)
+
+    assert len(service.requests) == 1
+    assert not service.kickoffs
+
+
+def test_an_unknown_execution_is_named(crew, service):
+    with pytest.raises(ExecutionNotFound, match="does not know the execution never-was") as caught:
+        crew.status("never-was")
+
+    assert caught.value.kickoff_id == "never-was"
+    assert len(service.requests) == 1
+
+
+def test_a_state_not_found_is_an_unknown_execution(connect):
+    scenario = Scenario(dialect="deployed", unknown_execution="state")
+    with LocalCrewService(scenario, token=TOKEN) as service, pytest.raises(ExecutionNotFound):
+        connect(service.url).status("never-was")
+
+
+@pytest.mark.parametrize(
+    ("body", "excerpt"),
+    [
+        ("<html><h1>Welcome</h1></html>", "<html><h1>Welcome</h1></html>"),
+        ('{"status": "runn', '{"status": "runn'),
+        ("[1, 2]", "[1, 2]"),
+        ('{"progress": 1}', '{"progress": 1}'),
+        ('{"status": 5}', '{"status": 5}'),
+        ("", ""),
+        ("[" * 100_000, "[" * 200),
+    ],
+)
+def test_an_unreadable_answer_is_shown(crew, service, body, excerpt):
+    service.faults.answer(200, body=body, on="status")
+
+    with pytest.raises(UnreadableAnswer) as caught:
+        look(crew)
+
+    assert caught.value.http_status == 200
+    assert caught.value.excerpt == excerpt
+    assert repr(excerpt) in str(caught.value)
+
+
+def test_a_gateway_that_answers_html_is_a_service_error_with_an_excerpt(crew, service):
+    service.faults.answer(502, body="<html><title>Bad gateway</title></html>", on="status")
+
+    with pytest.raises(ServiceError, match="text/html") as caught:
+        look(crew)
+
+    assert "Bad gateway" in str(caught.value)
+
+
+def test_problem_json_is_understood(crew, service):
+    service.faults.answer(
+        503,
+        body={"title": "Deploying", "detail": "Back in a minute."},
+        headers={"content-type": "application/problem+json"},
+        on="status",
+    )
+
+    with pytest.raises(ServiceError, match=r"The service says: Deploying: Back in a minute\."):
+        look(crew)
+
+
+@pytest.mark.parametrize("as_date", [False, True], ids=["seconds", "date"])
+def test_retry_after_is_read_in_both_forms(crew, service, as_date):
+    service.faults.answer(429, retry_after=90, retry_after_date=as_date, on="status")
+
+    with pytest.raises(RateLimited) as caught:
+        look(crew)
+
+    assert caught.value.retry_after == pytest.approx(90, abs=2)
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+def test_an_answer_over_the_limit_is_refused_and_not_held(crew, service, chunked, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.service.client.MAX_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr("airflow_provider_crew.service.async_client.MAX_ANSWER_BYTES", 1_000_000)
+    kickoff_id = crew.kickoff(INPUTS)
+    service.faults.huge(3_000_000, chunked=chunked, on="status")
+
+    with pytest.raises(AnswerTooLarge, match="more than"):
+        crew.status(kickoff_id)
+
+    assert crew.status(kickoff_id).status == "completed"
+    assert len(service.requests.on("status")) == 2
+
+
+def test_an_answer_under_the_limit_is_read(crew, service):
+    kickoff_id = crew.kickoff(INPUTS)
+    service.faults.huge(20_000_000, on="status")
+
+    assert crew.status(kickoff_id).status == "completed"
+
+
+def test_the_limit_is_what_it_says():
+    assert wire.MAX_ANSWER_BYTES == 64 * 1024 * 1024
+
+
+class TestKickoffIsNotSentTwice:
+    """POST /kickoff is sent again only when the service certainly did not take it."""
+
+    @pytest.mark.parametrize("status", [500, 502, 503, 504])
+    @pytest.mark.parametrize("taken", [False, True], ids=["not taken", "taken"])
+    def test_a_5xx_leaves_it_uncertain(self, crew, service, status, taken):
+        service.faults.answer(status, on="kickoff", after_taken=taken)
+
+        with pytest.raises(UncertainKickoff, match="not known whether the kickoff started") as caught:
+            crew.kickoff(INPUTS)
+
+        assert isinstance(caught.value.cause, ServiceError)
+        assert len(service.requests.on("kickoff")) == 1
+        assert len(service.kickoffs) == int(taken)
+
+    @pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
+    def test_a_reset_leaves_it_uncertain(self, crew, service, taken):
+        service.faults.reset(on="kickoff", after_taken=taken)
+
+        with pytest.raises(UncertainKickoff, match="dashboard") as caught:
+            crew.kickoff(INPUTS)
+
+        assert isinstance(caught.value.cause, Unreachable)
+        assert len(service.requests.on("kickoff")) == 1
+
+    def test_an_answer_that_never_comes_leaves_it_uncertain(self, connect, service):
+        crew = connect(service.url, request_timeout=0.5)
+        service.faults.hang(on="kickoff", after_taken=True)
+
+        with pytest.raises(UncertainKickoff, match="not complete after 0.5 s"):
+            crew.kickoff(INPUTS)
+
+        assert len(service.kickoffs) == 1
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda faults: faults.truncate(on="kickoff"),
+            lambda faults: faults.truncate(on="kickoff", incomplete=True),
+            lambda faults: faults.answer(200, body="<html>", on="kickoff", after_taken=True),
+            lambda faults: faults.answer(200, body={"id": 7}, on="kickoff", after_taken=True),
+            lambda faults: faults.answer(200, body={"kickoff_id": ""}, on="kickoff", after_taken=True),
+            lambda faults: faults.answer(200, body={"kickoff_id": None}, on="kickoff", after_taken=True),
+            lambda faults: faults.answer(204, on="kickoff", after_taken=True),
+        ],
+        ids=["cut", "incomplete", "html", "no id", "empty id", "null id", "no body"],
+    )
+    def test_a_success_that_cannot_be_read_leaves_it_uncertain(self, crew, service, spoil):
+        spoil(service.faults)
+
+        with pytest.raises(UncertainKickoff):
+            crew.kickoff(INPUTS)
+
+        assert len(service.kickoffs) == 1
+        assert len(service.requests.on("kickoff")) == 1
+
+    @pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 422])
+    def test_a_refusal_is_certain(self, crew, service, status):
+        service.faults.answer(status, on="kickoff")
+
+        with pytest.raises((Refused, NotAuthenticated, NotAllowed)):
+            crew.kickoff(INPUTS)
+
+        assert len(service.requests.on("kickoff")) == 1
+
+    def test_a_connection_never_made_is_tried_again(self, crew, service):
+        service.faults.refuse(seconds=0.2)
+
+        crew.kickoff(INPUTS)
+
+        assert len(service.kickoffs) == 1
+
+    def test_nobody_there_is_certain(self, crew, service):
+        service.faults.refuse()
+
+        with pytest.raises(Unreachable, match="connection refused. Nothing was sent") as caught:
+            crew.kickoff(INPUTS)
+
+        assert caught.value.sent is False
+
+    def test_a_429_is_tried_again_when_it_says(self, crew, service):
+        service.faults.answer(429, retry_after=1, on="kickoff")
+        began = time.monotonic()
+
+        crew.kickoff(INPUTS)
+
+        assert time.monotonic() - began >= 1
+        assert len(service.kickoffs) == 1
+        assert len(service.requests.on("kickoff")) == 2
+
+    def test_a_429_that_stays_is_certain(self, crew, service):
+        service.faults.answer(429, on="kickoff", times=3)
+
+        with pytest.raises(RateLimited):
+            crew.kickoff(INPUTS)
+
+        assert not service.kickoffs
+        assert len(service.requests.on("kickoff")) == 3
+
+
+class TestReadsAreRepeated:
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda faults: faults.answer(503, on="inputs", times=2),
+            lambda faults: faults.answer(429, on="inputs", times=2),
+            lambda faults: faults.reset(on="inputs", times=2),
+            lambda faults: faults.truncate(on="inputs", times=2),
+            lambda faults: faults.raw(b"SSH-2.0-OpenSSH\r\n", on="inputs", times=2),
+        ],
+        ids=["503", "429", "reset", "cut", "not HTTP"],
+    )
+    def test_through_passing_failures(self, crew, service, spoil, caplog):
+        spoil(service.faults)
+
+        assert crew.inputs().names == ("topic", "audience")
+        assert len(service.requests) == 3
+        assert "Trying GET /inputs again" in caplog.text
+        assert TOKEN not in caplog.text
+
+    def test_three_times_at_the_most(self, crew, service):
+        service.faults.answer(500, times=9)
+
+        with pytest.raises(ServiceError):
+            crew.inputs()
+
+        assert len(service.requests) == 3
+
+    @pytest.mark.parametrize("as_date", [False, True], ids=["seconds", "date"])
+    def test_not_before_the_service_wants(self, crew, service, as_date):
+        service.faults.answer(503, retry_after=2, retry_after_date=as_date, on="inputs")
+
+        crew.inputs()
+
+        first, second = service.requests
+        assert second.received_at - first.received_at >= (1 if as_date else 2)
+
+    def test_once_when_asked_to(self, crew, service):
+        service.faults.answer(503, times=2)
+
+        with pytest.raises(ServiceError):
+            crew.status("some-id", repeat=False)
+        with pytest.raises(ServiceError):
+            crew.inputs(repeat=False)
+
+        assert len(service.requests) == 2

@@ -1,0 +1,303 @@
+"""Deadlines, broken connections, certificates and proxies, over real sockets and in both clients."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from conftest import INPUTS, TOKEN
+from proxy import Proxy, running_proxy
+
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.service.errors import (
+    InvalidSettings,
+    Refused,
+    TransientError,
+    UncertainKickoff,
+    Unreachable,
+)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def certificates(authority, tmp_path_factory) -> tuple[Path, Path, Path]:
+    folder = tmp_path_factory.mktemp("certificates")
+    ca, certificate, key = folder / "ca.pem", folder / "certificate.pem", folder / "key.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    issued = authority.issue_cert("127.0.0.1", "crew.test")
+    issued.cert_chain_pems[0].write_to_path(str(certificate))
+    issued.private_key_pem.write_to_path(str(key))
+    return ca, certificate, key
+
+
+@pytest.fixture
+def tls_service(certificates) -> Iterator[LocalCrewService]:
+    _, certificate, key = certificates
+    with LocalCrewService(Scenario().without_waiting(), token=TOKEN, tls=(certificate, key)) as running:
+        yield running
+
+
+class TestDeadline:
+    """request_timeout bounds the whole exchange, however the bytes trickle in."""
+
+    @pytest.mark.parametrize("part", ["all", "body"])
+    def test_ends_an_answer_that_comes_byte_by_byte(self, connect, service, part):
+        crew = connect(service.url, request_timeout=1)
+        service.faults.drip(pause=0.2, part=part, on="inputs")
+        began = time.monotonic()
+
+        with pytest.raises(Unreachable, match=r"not complete after 1 s \(request_timeout\)") as caught:
+            crew.inputs(repeat=False)
+
+        assert 0.9 < time.monotonic() - began < 2
+        assert caught.value.sent is True
+
+    def test_ends_an_answer_that_comes_byte_by_byte_over_tls(self, connect, tls_service, certificates):
+        crew = connect(tls_service.url, request_timeout=1, verify=str(certificates[0]))
+        tls_service.faults.drip(pause=0.2, on="inputs")
+        began = time.monotonic()
+
+        with pytest.raises(Unreachable, match="not complete after 1 s"):
+            crew.inputs(repeat=False)
+
+        assert 0.9 < time.monotonic() - began < 2
+
+    def test_ends_an_answer_that_never_comes(self, connect, service):
+        crew = connect(service.url, request_timeout=0.5)
+        service.faults.hang(on="status")
+
+        with pytest.raises(Unreachable, match=r"not complete after 0\.5 s"):
+            crew.status("some-id", repeat=False)
+
+    def test_gives_a_slow_answer_its_time(self, connect, service):
+        crew = connect(service.url, request_timeout=10)
+        service.faults.drip(pause=0.005, on="inputs")
+
+        assert crew.inputs().names == ("topic", "audience")
+
+    def test_ends_connecting_to_where_nobody_accepts(self, connect):
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+            waiting = [socket.socket() for _ in range(4)]
+            for sock in waiting:
+                sock.setblocking(False)
+                sock.connect_ex(full.getsockname())
+            crew = connect(f"http://127.0.0.1:{full.getsockname()[1]}", request_timeout=1)
+
+            with pytest.raises(Unreachable, match="no connection after 1 s. Nothing was sent") as caught:
+                crew.kickoff(INPUTS)
+
+            assert caught.value.sent is False
+            for sock in waiting:
+                sock.close()
+
+    def test_a_client_is_as_good_as_new_after_a_time_out(self, connect, service):
+        crew = connect(service.url, request_timeout=0.5)
+        service.faults.hang(on="inputs")
+
+        with pytest.raises(Unreachable):
+            crew.inputs(repeat=False)
+
+        assert crew.inputs(repeat=False).names == ("topic", "audience")
+
+
+class TestBrokenConnections:
+    def test_a_name_that_does_not_exist(self, connect):
+        with pytest.raises(Unreachable, match=r"its name is not known \(DNS\). Nothing was sent"):
+            connect("https://no-such-crew.invalid").inputs(repeat=False)
+
+    def test_nobody_there(self, connect, service):
+        service.faults.refuse()
+
+        with pytest.raises(Unreachable, match="connection refused. Nothing was sent"):
+            connect(service.url).inputs(repeat=False)
+
+    def test_a_reset(self, crew, service):
+        service.faults.reset(on="status", times=2)  # aiohttp by itself repeats a read that was cut off, once
+
+        with pytest.raises(Unreachable, match="got no complete answer: connection reset by peer"):
+            crew.status("some-id", repeat=False)
+
+    @pytest.mark.parametrize(
+        "data",
+        [b"SSH-2.0-OpenSSH_9\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n{}", b"\x00" * 1000],
+        ids=["another protocol", "nothing", "bad length", "zeros"],
+    )
+    def test_what_is_not_http(self, crew, service, data):
+        service.faults.raw(data, on="status", times=2)
+
+        with pytest.raises(TransientError):
+            crew.status("some-id", repeat=False)
+
+    def test_an_answer_cut_off_in_its_body(self, crew, service):
+        kickoff_id = crew.kickoff(INPUTS)
+        service.faults.truncate(incomplete=True, on="status")
+
+        with pytest.raises(Unreachable, match="got no complete answer"):
+            crew.status(kickoff_id, repeat=False)
+
+    def test_a_kept_connection_that_went_away_costs_a_read_nothing(self, crew, service):
+        crew.inputs()
+        service.faults.refuse(seconds=0.05)  # closes the kept connection as well
+        time.sleep(0.3)
+
+        assert crew.inputs().names == ("topic", "audience")
+
+    def test_a_kept_connection_that_went_away_leaves_no_kickoff_uncertain(self, crew, service):
+        crew.inputs()
+        service.faults.refuse(seconds=0.05)
+        time.sleep(0.3)
+
+        crew.kickoff(INPUTS)
+
+        assert len(service.kickoffs) == 1
+        assert len(service.requests.on("kickoff")) == 1
+
+
+class TestCertificates:
+    def test_an_unknown_authority_is_refused(self, connect, tls_service):
+        with pytest.raises(Unreachable, match="its certificate is not accepted") as caught:
+            connect(tls_service.url).inputs(repeat=False)
+
+        assert caught.value.sent is False
+        assert not tls_service.requests
+
+    def test_a_kickoff_is_not_sent_to_somebody_unknown(self, connect, tls_service):
+        with pytest.raises(Unreachable, match="Nothing was sent"):
+            connect(tls_service.url).kickoff(INPUTS)
+
+        assert not tls_service.requests
+
+    def test_a_file_of_authorities_is_used(self, connect, tls_service, certificates):
+        assert connect(tls_service.url, verify=str(certificates[0])).kickoff(INPUTS)
+
+    @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+    def test_the_environment_may_name_it(self, connect, tls_service, certificates, monkeypatch, variable):
+        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(variable, str(certificates[0]))
+
+        assert connect(tls_service.url).inputs(repeat=False)
+
+    def test_checking_can_be_switched_off(self, connect, tls_service):
+        assert connect(tls_service.url, verify=False).inputs(repeat=False)
+
+    def test_another_host_is_refused(self, connect, tls_service, certificates):
+        address = tls_service.url.replace("127.0.0.1", "localhost")
+
+        with pytest.raises(Unreachable, match="its certificate is not accepted"):
+            connect(address, verify=str(certificates[0])).inputs(repeat=False)
+
+    def test_https_to_plain_http_is_said(self, connect, service):
+        with pytest.raises(Unreachable, match="what listens there does not speak https"):
+            connect(service.url.replace("http://", "https://")).inputs(repeat=False)
+
+
+class TestProxy:
+    @pytest.fixture
+    def proxy(self, service) -> Iterator[Proxy]:
+        with running_proxy(service.host, service.port) as running:
+            yield running
+
+    @pytest.fixture
+    def tls_proxy(self, tls_service) -> Iterator[Proxy]:
+        with running_proxy(tls_service.host, tls_service.port) as running:
+            yield running
+
+    def test_of_the_settings_is_used_with_its_credentials(self, connect, service, proxy):
+        crew = connect(service.url, proxy=f"http://user:proxy-password@{proxy.address}")
+
+        crew.inputs()
+        crew.kickoff(INPUTS)
+
+        assert proxy.asked == [f"GET {service.url}/inputs HTTP/1.1", f"POST {service.url}/kickoff HTTP/1.1"]
+        assert proxy.credentials == ["user:proxy-password"] * 2
+        assert len(service.kickoffs) == 1
+
+    @pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
+    def test_of_the_environment_is_used(self, connect, proxy, monkeypatch, variable):
+        monkeypatch.setenv(variable, f"http://{proxy.address}")
+
+        connect("http://crew.test", allow_http=True).inputs()
+
+        assert proxy.asked == ["GET http://crew.test/inputs HTTP/1.1"]
+
+    def test_is_bypassed_for_hosts_in_no_proxy(self, connect, proxy, monkeypatch):
+        monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
+        monkeypatch.setenv("no_proxy", "crew.invalid")
+
+        with pytest.raises(Unreachable, match="DNS"):
+            connect("http://crew.invalid", allow_http=True).inputs(repeat=False)
+
+        assert not proxy.asked
+
+    def test_of_the_environment_is_not_asked_for_this_machine(self, connect, service, proxy, monkeypatch):
+        monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
+
+        connect(service.url).inputs()
+
+        assert not proxy.asked
+
+    def test_tunnels_to_a_crew_over_tls(self, connect, tls_proxy, tls_service, certificates, monkeypatch):
+        monkeypatch.setenv("https_proxy", tls_proxy.address)  # without a scheme, as many write it
+        crew = connect("https://crew.test", verify=str(certificates[0]))
+
+        crew.kickoff(INPUTS)
+
+        assert [asked.rpartition(" ")[0] for asked in tls_proxy.asked] == ["CONNECT crew.test:443"]
+        assert len(tls_service.kickoffs) == 1
+
+    def test_that_refuses_a_tunnel_kept_the_kickoff_from_being_sent(self, connect, tls_proxy, tls_service):
+        tls_proxy.refuses = True
+        crew = connect("https://crew.test", proxy=f"http://user:proxy-password@{tls_proxy.address}")
+
+        with pytest.raises(Unreachable) as caught:
+            crew.kickoff(INPUTS)
+
+        assert caught.value.sent is False
+        assert "proxy-password" not in str(caught.value)
+        assert not tls_service.requests
+
+    def test_that_refuses_a_plain_request_refused_the_kickoff(self, connect, service, proxy):
+        proxy.refuses = True
+        crew = connect(service.url, proxy=f"http://{proxy.address}")
+
+        with pytest.raises(Refused, match="407"):
+            crew.kickoff(INPUTS)
+
+        assert not service.kickoffs
+
+    def test_that_is_not_there_is_certain(self, connect, service):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        crew = connect(service.url, proxy=f"http://user:proxy-password@127.0.0.1:{port}")
+
+        with pytest.raises(Unreachable, match="connection refused") as caught:
+            crew.kickoff(INPUTS)
+
+        assert caught.value.sent is False
+        assert "proxy-password" not in str(caught.value)
+
+    def test_that_loses_the_crew_leaves_a_kickoff_uncertain(self, connect, service, proxy):
+        service.faults.reset(on="kickoff", after_taken=True)
+        crew = connect(service.url, proxy=f"http://{proxy.address}")
+
+        with pytest.raises(UncertainKickoff):
+            crew.kickoff(INPUTS)
+
+        assert len(service.kickoffs) == 1
+
+    def test_of_another_kind_in_the_environment_is_said(self, connect, monkeypatch):
+        monkeypatch.setenv("all_proxy", "socks5://user:proxy-password@127.0.0.1:1080")
+
+        with pytest.raises(InvalidSettings, match="SOCKS proxies are not supported") as caught:
+            connect("https://crew.test").inputs()
+
+        assert "proxy-password" not in str(caught.value)
