@@ -16,12 +16,15 @@ from airflow_provider_crew.service.settings import (
     USER_AGENT,
     ServiceSettings,
     StatusPath,
+    checked_token,
 )
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
 TokenType = Literal["organization", "user"]
+
+_TOKEN_FIELDS: dict[TokenType, str] = {"organization": "password", "user": "user_bearer_token"}
 
 _REMEDIES = {
     "user_bearer_token": "must be a text",
@@ -82,7 +85,7 @@ def read_connection(
         kind, token = _choose_token(connection, extra, token_type)
         settings = ServiceSettings(
             address=_address(connection),
-            token=token.get_secret_value(),
+            token=checked_token(token.get_secret_value(), where=_TOKEN_FIELDS[kind]),
             request_timeout=extra.request_timeout,
             verify=extra.verify,
             proxy=extra.proxy.get_secret_value() if extra.proxy else None,
@@ -106,7 +109,7 @@ def _secrets_of(connection: Connection, extra: _Extra) -> tuple[str, ...]:
         extra.user_bearer_token.get_secret_value() if extra.user_bearer_token else None,
         _password_of(extra.proxy.get_secret_value()) if extra.proxy else None,
     ]
-    return tuple(secret for secret in secrets if secret)
+    return tuple(secret.strip() for secret in secrets if secret)
 
 
 def _password_of(proxy: str) -> str | None:
@@ -117,7 +120,7 @@ def _read_extra(extra: str | None) -> _Extra:
     # Not Connection.extra_dejson: it takes what it cannot read for empty, and a token would silently be missing.
     try:
         fields = json.loads(extra) if extra else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, Mapping):
         raise InvalidSettings(
@@ -180,12 +183,12 @@ def _with_port(url: str, port: int | None) -> str:
     try:
         parts = urlsplit(url)
         own_port = parts.port
-    except ValueError as error:
-        raise InvalidSettings(f"The host of the crew cannot be read: {error}.", field="host") from None
+    except ValueError:
+        return url  # refused with the other addresses that cannot be read
     if port is None or own_port == port:
         return url
     if own_port is not None:
         raise InvalidSettings(
             f"The host says port {own_port} and the port field says {port}. Leave one of them out.", field="port"
         )
-    return parts._replace(netloc=f"{parts.netloc}:{port}").geturl()
+    return parts._replace(netloc=f"{parts.netloc.removesuffix(':')}:{port}").geturl()

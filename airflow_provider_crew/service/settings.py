@@ -71,14 +71,12 @@ def checked_address(address: str, *, allow_http: bool) -> str:
     if _CONTROL_OR_SPACE.search(text):
         raise _bad_address("has white space or a backslash in the address")
     parts = _split(text if "://" in text else f"https://{text}")
-    if parts.username is not None or parts.password is not None:
+    if "@" in text:  # also behind a slash, which a token may hold
         raise _bad_address("has credentials in the address. Put the token into the password field instead")
     if parts.query or parts.fragment:
         raise _bad_address("has a query or a fragment in the address. Give the address alone")
     if parts.scheme not in {"http", "https"}:
         raise _bad_address(f"has the scheme {parts.scheme!r}. Crews are reached with https://")
-    if parts.hostname in {"http", "https"}:
-        raise _bad_address("has a scheme that is not followed by // and a name, or has it twice")
     host = _ascii_host(parts.hostname or "")
     if parts.scheme == "http" and not allow_http and not _is_loopback(host):
         raise InvalidSettings(
@@ -99,8 +97,8 @@ def checked_token(token: str, *, where: str = "password") -> str:
         raise InvalidSettings("There is no bearer token. Copy it from the crew's Status tab.", field=where)
     if not text.isascii() or _CONTROL_OR_SPACE.search(text.replace("\\", "")):
         raise InvalidSettings(
-            "The bearer token has white space or other characters inside that no token has. Copy it again from "
-            "the crew's Status tab, without the word Bearer.",
+            f"The bearer token ({where}) has white space or other characters inside that no token has. Copy it "
+            "again from the crew's Status tab, without the word Bearer.",
             field=where,
         )
     return text
@@ -153,6 +151,8 @@ def _split(url: str) -> SplitResult:
 def _ascii_host(host: str) -> str:
     if not host:
         raise _bad_address("has no host name in the address")
+    if host in {"http", "https"}:
+        raise _bad_address("has a scheme that is not followed by // and a name, or has it twice")
     if ":" in host:  # urlsplit has checked IPv6 addresses
         return host
     try:
