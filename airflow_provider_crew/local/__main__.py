@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.local.server import LocalCrewService
 
 _DEFAULT_PORT = 8765
+_PORTS = 65536
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,13 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         service = LocalCrewService(
             options.scenario, port=options.port, token=options.token, on_request=_print_request
         )
-        with service:
-            _print_directions(service)
-            _wait_for_ctrl_c()
+        service.start()
     except ScenarioError as error:
         return _give_up(str(error))
     except OSError as error:
         return _give_up(f"Cannot listen on port {options.port}: {error.strerror}. Choose another with --port.")
+    _print_directions(service)
+    _wait_for_ctrl_c()
+    service.stop()
     return 0
 
 
@@ -46,10 +48,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m airflow_provider_crew.local", description="A crew service on your own machine."
     )
-    parser.add_argument("--port", type=int, default=_DEFAULT_PORT, help="default: %(default)s; 0: any free one")
+    parser.add_argument("--port", type=_port, default=_DEFAULT_PORT, help="default: %(default)s; 0: any free one")
     parser.add_argument("--token", help="the organization token to accept; default: what the scenario says")
     parser.add_argument("--scenario", metavar="FILE", help="a TOML file with inputs, tasks and faults")
     return parser
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if port not in range(_PORTS):
+        raise argparse.ArgumentTypeError(f"{port} is not a port; ports go from 0 to {_PORTS - 1}")
+    return port
 
 
 def _wait_for_ctrl_c() -> None:

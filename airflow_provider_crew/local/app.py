@@ -17,6 +17,8 @@ from starlette.responses import Response
 from airflow_provider_crew.local import answers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow_provider_crew.local.crew import Crew
 
 _BEARER = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
@@ -27,15 +29,15 @@ _KICKOFF_ID = {
     "name": "kickoff_id",
     "in": "path",
     "required": True,
-    "schema": {"type": "string", "format": "uuid"},
+    "schema": {"type": "string"},
 }
 
 
 class KickoffRequest(BaseModel):
     """What a kickoff sends."""
 
-    inputs: dict[str, JsonValue]
-    meta: dict[str, JsonValue] | None = None
+    inputs: dict[str, Any]
+    meta: dict[str, Any] | None = None
     task_webhook: str | None = Field(default=None, alias="taskWebhookUrl")
     step_webhook: str | None = Field(default=None, alias="stepWebhookUrl")
     crew_webhook: str | None = Field(default=None, alias="crewWebhookUrl")
@@ -91,6 +93,7 @@ class CrewApp(FastAPI):
             "/inputs",
             self._inputs,
             operation_id="getInputs",
+            summary="List the inputs the crew asks for",
             dependencies=[Depends(self._authenticate)],
             responses=_responses({200: answers.InputsAnswer}),
         )
@@ -99,6 +102,7 @@ class CrewApp(FastAPI):
             self._kickoff,
             methods=["POST"],
             operation_id="kickoff",
+            summary="Start an execution of the crew",
             dependencies=[Depends(self._authenticate), Depends(self._allow_kickoff)],
             responses=_responses(
                 {
@@ -116,6 +120,7 @@ class CrewApp(FastAPI):
                 path,
                 self._status,
                 name=variant,
+                summary="Tell how an execution stands",
                 operation_id="getExecutionStatus" + ("" if variant == "status_first" else "IdFirst"),
                 dependencies=[Depends(self._authenticate)],
                 responses=_responses({200: shapes, 404: answers.ErrorBody}),
@@ -125,11 +130,10 @@ class CrewApp(FastAPI):
     def _serves(self, variant: str) -> bool:
         return self._crew.scenario.status_paths in ("both", variant)
 
-    async def _authenticate(self, credentials: _BEARER) -> str:
+    async def _authenticate(self, credentials: _BEARER) -> None:
         token = credentials.credentials if credentials else None
         if token is None or token not in (self._crew.token, self._crew.user_token):
             raise ServiceError(401, "Unauthorized", "The bearer token is missing or invalid.")
-        return token
 
     async def _allow_kickoff(self, credentials: _BEARER) -> None:
         crew = self._crew
@@ -159,25 +163,18 @@ class CrewApp(FastAPI):
         kickoff_id = unquote(request.path_params["kickoff_id"])
         try:
             return _json(200, self._crew.status_body(kickoff_id))
-        except KeyError:
+        except LookupError:
             if self._crew.scenario.unknown_execution == "state":
                 return _json(200, answers.Deployed(state="NOT FOUND").model_dump())
             raise ServiceError(
                 404, "Execution not found", f"No execution exists with the id {kickoff_id}."
             ) from None
 
-    async def _tell_error(self, _: Request, error: Exception) -> Response:
-        if not isinstance(error, ServiceError):
-            raise TypeError("registered for ServiceError") from error
-        return _json(
-            error.status,
-            error.body,
-            {"www-authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else None,
-        )
+    async def _tell_error(self, _: Request, error: ServiceError) -> Response:
+        challenge = {"www-authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else None
+        return _json(error.status, error.body, challenge)
 
-    async def _tell_unknown_path(self, request: Request, error: Exception) -> Response:
-        if not isinstance(error, HTTPException):
-            raise TypeError("registered for HTTPException") from error
+    async def _tell_unknown_path(self, request: Request, error: HTTPException) -> Response:
         body: JsonValue = {"detail": error.detail}
         if self._crew.scenario.unknown_path == "error_body":
             body = {"error": error.detail, "message": f"{request.method} {request.url.path} is not served here."}
@@ -195,7 +192,7 @@ def _read_kickoff(body: bytes) -> KickoffRequest:
         raise ServiceError(400, "Bad request", f"The body is not JSON: {error}.") from None
 
 
-def _json(status: int, body: JsonValue, headers: Any = None) -> Response:
+def _json(status: int, body: JsonValue, headers: Mapping[str, str] | None = None) -> Response:
     """Encode with plain ASCII, so that even half a surrogate pair can be put out."""
     return Response(json.dumps(body), status, headers, media_type="application/json")
 

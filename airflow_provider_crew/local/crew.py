@@ -67,10 +67,10 @@ class Crew:
             self.execution(kickoff_id).statuses = list(bodies)
 
     def execution(self, kickoff_id: str) -> Execution:
-        """Return an execution that the service knows; KeyError names those it does."""
+        """Return an execution that the service knows; LookupError names those it does."""
         with self._lock:
             if kickoff_id not in self._known:
-                raise KeyError(f"no execution {kickoff_id!r}; known: {', '.join(self._known) or 'none'}")
+                raise LookupError(f"no execution {kickoff_id!r}; known: {', '.join(self._known) or 'none'}")
             return self._known[kickoff_id]
 
     def take(
@@ -93,7 +93,7 @@ class Crew:
         return answered
 
     def status_body(self, kickoff_id: str) -> JsonValue:
-        """Return what the service says about an execution; KeyError when it knows none by that id."""
+        """Return what the service says about an execution; LookupError when it knows none by that id."""
         with self._lock:
             execution = self.execution(kickoff_id)
             if execution.statuses:

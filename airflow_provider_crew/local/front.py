@@ -28,7 +28,10 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Record a request and see to its answer."""
-        request = _received(scope, await _whole_body(receive))
+        body = await _whole_body(receive)
+        if body is None:
+            return
+        request = _received(scope, body)
         self._record.add(request)
         # Matching the undecoded path keeps an encoded slash inside its segment.
         exchange = Exchange(request, self._app, {**scope, "path": request.path}, (receive, send))
@@ -43,13 +46,14 @@ class Front:
             self._on_request(request)
 
 
-async def _whole_body(receive: Receive) -> bytes:
+async def _whole_body(receive: Receive) -> bytes | None:
+    """Return None when the client went away before it had sent the whole request."""
     body = bytearray()
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body"):
+    while (message := await receive())["type"] == "http.request":
+        body += message["body"]
+        if not message["more_body"]:
             return bytes(body)
+    return None
 
 
 def _received(scope: Scope, body: bytes) -> ReceivedRequest:

@@ -13,12 +13,15 @@ from uvicorn.server import ServerState
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from starlette.types import ASGIApp
 
 # Longer than any test pauses between two requests, as real gateways have it.
 _KEEP_ALIVE_SECONDS = 75
+
+# Until a connection that is just being accepted is among the known ones: its task starts, then its protocol.
+_TURNS_TO_ACCEPT = 2
 
 # Requests are cut off when the service stops; this is for the event loop to notice.
 _STOP_SECONDS = 2
@@ -30,6 +33,8 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "transport": transport}
+        # The record tells more, and nobody asked for a line per request in the log of their tests.
+        self.access_log = False
 
 
 class Listener:
@@ -48,6 +53,7 @@ class Listener:
         self._address = address
         self._tls = tls
         self._ready = threading.Event()
+        self._changing = asyncio.Lock()
         self._reopening: asyncio.Task[None] | None = None
         self._socket: socket.socket
         self._loop: asyncio.AbstractEventLoop
@@ -69,20 +75,27 @@ class Listener:
         return self._address[1]
 
     def stop(self) -> None:
-        """Stop listening, cut every connection, and end the thread."""
+        """Stop listening, cut every connection, and end the thread. Once more does no harm."""
+        if not self._thread.is_alive():
+            return
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
     def refuse(self, seconds: float | None) -> None:
         """Refuse connections from now on, for so many seconds or until ``accept``."""
-        self._run_in_loop(self._close(seconds))
+        self._do(lambda: self._refuse(seconds))
 
     def accept(self) -> None:
         """Accept connections, on the same port as ever."""
-        self._run_in_loop(self._open())
+        self._do(self._accept)
 
-    def _run_in_loop(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+    def _do(self, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if not self._thread.is_alive():
+            raise RuntimeError("The local crew service is not running. Use it inside its with block.")
+        done = asyncio.run_coroutine_threadsafe(change(), self._loop)
+        # Called back by the service itself, waiting would be waiting for oneself.
+        if threading.current_thread() is not self._thread:
+            done.result()
 
     def _run(self) -> None:
         with asyncio.Runner() as runner:
@@ -91,42 +104,61 @@ class Listener:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        await self._open()
+        await self._listen()
         self._ready.set()
         await self._stopping.wait()
-        await self._close(None)
-        self._socket.close()
+        async with self._changing:
+            self._cancel_reopening()
+            await self._stop_listening()
+            await self._cut_connections()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=_STOP_SECONDS)
 
-    async def _open(self) -> None:
-        self._cancel_reopening()
-        if self._server is None:
-            self._server = await self._loop.create_server(self._protocol, sock=self._socket, ssl=self._tls)
-
-    async def _close(self, seconds: float | None) -> None:
-        self._cancel_reopening()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+    async def _refuse(self, seconds: float | None) -> None:
+        async with self._changing:
+            self._cancel_reopening()
+            await self._stop_listening()
             # A socket that is bound and does not listen keeps the port from everybody else meanwhile.
             self._socket = _bound(self._address)
-        for connection in list(self._state.connections):
-            connection.transport.abort()
-        while self._state.connections:  # noqa: ASYNC110 - uvicorn has no event for the last one
-            await asyncio.sleep(0)
-        if seconds is not None:
-            self._reopening = self._loop.create_task(self._reopen(seconds))
+            await self._cut_connections()
+            if seconds is not None:
+                self._reopening = self._loop.create_task(self._reopen(seconds))
 
     async def _reopen(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        self._reopening = None
-        await self._open()
+        async with self._changing:
+            self._reopening = None
+            await self._listen()
+
+    async def _accept(self) -> None:
+        async with self._changing:
+            self._cancel_reopening()
+            await self._listen()
 
     def _cancel_reopening(self) -> None:
         if self._reopening is not None:
             self._reopening.cancel()
             self._reopening = None
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await self._loop.create_server(self._protocol, sock=self._socket, ssl=self._tls)
+
+    async def _stop_listening(self) -> None:
+        if self._server is not None:
+            # asyncio loses a connection whose server is closed while it is being accepted, so that comes first.
+            self._loop.remove_reader(self._socket)
+            for _ in range(_TURNS_TO_ACCEPT):
+                await asyncio.sleep(0)
+            self._server.close()
+            self._server = None
+        self._socket.close()
+
+    async def _cut_connections(self) -> None:
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        while self._state.connections:  # noqa: ASYNC110 - uvicorn has no event for the last one
+            await asyncio.sleep(0)
 
     def _protocol(self) -> _Protocol:
         return _Protocol(self._config, self._state, app_state={}, _loop=self._loop)
