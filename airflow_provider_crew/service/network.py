@@ -110,9 +110,10 @@ def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettin
 
 def _words_for(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted ({error.verify_message})"
+        return f"its certificate is not accepted ({getattr(error, 'verify_message', 'unknown reason')})"
     if isinstance(error, ssl.SSLError):
-        told = (error.reason or "unknown reason").lower().replace("_", " ")
+        # An error made in Python (pyOpenSSL below urllib3 does) has no reason at all.
+        told = (getattr(error, "reason", None) or "unknown reason").lower().replace("_", " ")
         return f"TLS failed ({told}){_NO_TLS if told == 'wrong version number' else ''}"
     if isinstance(error, socket.gaierror):
         return "its name is not known (DNS)"
