@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from hypothesis import strategies as st
+
 from airflow_provider_crew.service.answer import Answer
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.wire import advance
@@ -43,3 +45,12 @@ class Script:
                 request = advance(conversation, self._outcomes.pop(0))
             except StopIteration as end:
                 return end.value
+
+
+# Whatever can come in JSON as Python reads it: half surrogate pairs, NaN and infinities, integers of any width.
+any_text = st.text(st.characters(exclude_categories=()), max_size=20)
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.integers(min_value=2**63) | st.floats() | any_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4),
+    max_leaves=12,
+)

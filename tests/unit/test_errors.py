@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_crew.service import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RATE_LIMITED = errors.RateLimited("429", call="GET https://crew.example/x", http_status=429, retry_after=2.5)
+ONE_OF_EACH = [
+    errors.CrewError("something"),
+    errors.InvalidSettings("wrong token", field="password", conn_id="my_crew"),
+    errors.InvalidKickoffId("wrong id", kickoff_id="a/b"),
+    errors.InvalidInputs("wrong inputs", path="inputs.day"),
+    errors.CallError("a call", call="GET https://crew.example/x", http_status=418),
+    errors.NotAuthenticated("401", call="GET https://crew.example/x", http_status=401),
+    errors.NotAllowed("403", call="GET https://crew.example/x", http_status=403),
+    errors.ExecutionNotFound("404", call="GET https://crew.example/x", http_status=404, kickoff_id="7"),
+    errors.Refused("422", call="POST https://crew.example/x", http_status=422, missing_inputs=["day", "topic"]),
+    errors.TransientError("later", call="GET https://crew.example/x", http_status=500, retry_after=1.0),
+    RATE_LIMITED,
+    errors.ServiceError("503", call="GET https://crew.example/x", http_status=503, retry_after=3.0),
+    errors.Unreachable("no answer", call="GET https://crew.example/x", reason="reset", sent=False),
+    errors.UnreadableAnswer(
+        "HTML", call="GET https://crew.example/x", http_status=200, content_type="text/html", excerpt="<p>"
+    ),
+    errors.AnswerTooLarge("large", call="GET https://crew.example/x", http_status=200, limit=64),
+    errors.UncertainKickoff("uncertain", cause=RATE_LIMITED),
+    errors.WatchError("watch", kickoff_id="7"),
+    errors.ExecutionFailed("failed", kickoff_id="7", error="boom", execution_time=1.5),
+    errors.WaitedTooLong("too long", kickoff_id="7", waited=60.0, last_seen="task 2 of 3"),
+    errors.LostContact("lost", kickoff_id="7", lasted=600.0, cause=RATE_LIMITED),
+]
+
+
+def family(of: type[BaseException]) -> Iterator[type[BaseException]]:
+    yield of
+    for child in of.__subclasses__():
+        yield from family(child)
+
+
+def facts(error: object) -> object:
+    """Return what an error tells, in a form that can be compared."""
+    return (
+        (type(error), str(error), {k: facts(v) for k, v in vars(error).items()})
+        if isinstance(error, Exception)
+        else error
+    )
+
+
+def test_the_list_holds_one_of_each() -> None:
+    assert {type(error) for error in ONE_OF_EACH} == set(family(errors.CrewError))
+
+
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
+def test_an_error_survives_the_way_to_another_process_with_its_facts(error: errors.CrewError) -> None:
+    assert facts(pickle.loads(pickle.dumps(error))) == facts(error)  # noqa: S301 - our own
+    assert facts(copy.copy(error)) == facts(error)
+
+
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
+def test_a_message_is_all_that_an_error_needs(error: errors.CrewError) -> None:
+    assert str(type(error)("only words")) == "only words"
+
+
+def test_facts_are_attributes() -> None:
+    refused, uncertain = (
+        errors.Refused("422", missing_inputs=["day"]),
+        errors.UncertainKickoff("?", cause=RATE_LIMITED),
+    )
+
+    assert refused.missing_inputs == ("day",)
+    assert uncertain.cause is RATE_LIMITED
+    assert RATE_LIMITED.retry_after == 2.5
+    assert errors.Unreachable("no answer").sent is True
+
+
+def test_settings_from_a_connection_name_it() -> None:
+    error = errors.InvalidSettings("There is no token.", field="password", conn_id="my_crew")
+
+    assert str(error) == "The connection 'my_crew' cannot be used. There is no token."
+    assert error.fault == "There is no token."
+    assert str(errors.InvalidSettings("There is no token.")) == "There is no token."
+
+
+@pytest.mark.parametrize(
+    "error", [errors.RateLimited, errors.ServiceError, errors.Unreachable, errors.UnreadableAnswer]
+)
+def test_what_passes_is_told_from_what_does_not(error: type[errors.CrewError]) -> None:
+    assert issubclass(error, errors.TransientError)
+    assert not issubclass(errors.AnswerTooLarge, errors.TransientError)
+    assert not issubclass(errors.UncertainKickoff, errors.CallError)

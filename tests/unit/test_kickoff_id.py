@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from crew_builders import KICKOFF_ID, any_json, any_text
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service.errors import InvalidKickoffId
+from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
+
+ODD_IDS = [
+    "a/b",
+    "..",
+    ".",
+    "%",
+    "%2F",
+    "%2",
+    "a b",
+    "a?b#c",
+    "\\",
+    "\x00",
+    "\ud800",
+    "日本",
+    "a\tb",
+    "../../inputs",
+]
+PLAIN_SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        pytest.param(KICKOFF_ID, KICKOFF_ID, id="UUID"),
+        pytest.param(
+            "abcd1234-5678-90ef-ghij-klmnopqrstuv", "abcd1234-5678-90ef-ghij-klmnopqrstuv", id="the example"
+        ),
+        pytest.param("run:7@eu_1.2~x", "run:7@eu_1.2~x", id="punctuation"),
+        pytest.param("übung", "übung", id="unicode"),
+        pytest.param(42, "42", id="number"),
+        pytest.param(0, "0", id="zero"),
+        pytest.param(-(2**70), "-1180591620717411303424", id="wide number"),
+        pytest.param("a/b", "a%2Fb", id="slash"),
+        pytest.param(" 7 ", "%207%20", id="white space"),
+        pytest.param("..", "%2E%2E", id="dots"),
+        pytest.param("100%", "100%25", id="percent"),
+        pytest.param("a%2Fb", "a%252Fb", id="escape"),
+    ],
+)
+def test_keeps_the_id_that_the_service_sent(value: Any, kept: str) -> None:
+    assert issued_kickoff_id(value) == kept
+
+
+@pytest.mark.parametrize("value", [None, "", True, False, [], ["7"], {}, {"id": "7"}], ids=repr)
+def test_an_answer_without_an_id_holds_none(value: Any) -> None:
+    with pytest.raises(ValueError, match="no kickoff_id"):
+        issued_kickoff_id(value)
+
+
+@settings(deadline=None)
+@given(value=any_text.filter(bool) | st.integers() | st.sampled_from(ODD_IDS))
+def test_an_issued_id_leads_back_to_the_text_that_the_service_sent(value: str | int) -> None:
+    issued = issued_kickoff_id(value)
+    segment = path_segment(checked_kickoff_id(issued))
+
+    assert issued.encode()
+    assert PLAIN_SEGMENT.fullmatch(segment)
+    assert unquote(segment, errors="surrogatepass") == str(value)
+
+
+@settings(deadline=None)
+@given(given_id=any_text | st.text("./%2Fe\\?#:@ ", max_size=8) | st.sampled_from(ODD_IDS))
+@example(given_id="x/../../inputs")
+def test_no_id_leaves_its_segment_of_the_path(given_id: str) -> None:
+    try:
+        segment = path_segment(checked_kickoff_id(given_id))
+    except InvalidKickoffId:
+        return
+
+    assert PLAIN_SEGMENT.fullmatch(segment)
+    assert segment not in {".", ".."}
+    assert urlsplit(f"https://crew.example/status/{segment}")[2:] == (f"/status/{segment}", "", "")
+
+
+@pytest.mark.parametrize(
+    ("given_id", "fault"),
+    [
+        pytest.param("", "is empty", id="empty"),
+        pytest.param(" ", "white space", id="blank"),
+        pytest.param(f"{KICKOFF_ID}\n", "white space", id="pasted with a line end"),
+        pytest.param("a\u2003b", "white space", id="wide space"),
+        pytest.param("a\x00b", "control character", id="NUL"),
+        pytest.param("\ud800", "control character", id="half a character"),
+        pytest.param("a/b", "slash", id="slash"),
+        pytest.param("a\\b", "slash", id="backslash"),
+        pytest.param(".", "step in a path", id="dot"),
+        pytest.param("..", "step in a path", id="dots"),
+        pytest.param("100%", "percent sign", id="percent at the end"),
+        pytest.param("%zz", "percent sign", id="no escape"),
+    ],
+)
+def test_an_id_that_no_kickoff_returned_is_refused(given_id: str, fault: str) -> None:
+    with pytest.raises(InvalidKickoffId, match=fault) as caught:
+        checked_kickoff_id(given_id)
+
+    assert str(caught.value).encode()
+
+
+def test_a_refused_id_is_shown_to_recognise_it() -> None:
+    with pytest.raises(InvalidKickoffId, match=re.escape("'a/bxxx")) as caught:
+        checked_kickoff_id("a/b" + "x" * 10_000)
+
+    assert caught.value.kickoff_id.startswith("a/bxxx")
+    assert len(str(caught.value)) < 300
+
+
+@settings(deadline=None)
+@given(given_id=any_json.filter(lambda value: not isinstance(value, str)))
+def test_what_is_no_text_is_refused(given_id: Any) -> None:
+    with pytest.raises(InvalidKickoffId, match="no text"):
+        checked_kickoff_id(given_id)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service.errors import InvalidInputs
+from airflow_provider_crew.service.payload import json_bytes, kickoff_payload
+
+plain_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def nested(levels: int) -> Any:
+    value: Any = "leaf"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_sends_what_was_given_under_the_names_of_the_service() -> None:
+    payload = kickoff_payload(
+        {"topic": "AI"},
+        meta={"run": "r1"},
+        task_webhook_url="https://hooks.example/task",
+        step_webhook_url="https://hooks.example/step",
+        crew_webhook_url="https://hooks.example/crew",
+    )
+
+    assert json.loads(json_bytes(payload)) == {
+        "inputs": {"topic": "AI"},
+        "meta": {"run": "r1"},
+        "taskWebhookUrl": "https://hooks.example/task",
+        "stepWebhookUrl": "https://hooks.example/step",
+        "crewWebhookUrl": "https://hooks.example/crew",
+    }
+
+
+@pytest.mark.parametrize("nothing", [{}, None])
+def test_sends_nothing_for_what_was_not_given(nothing: Any) -> None:
+    assert kickoff_payload({}, meta=nothing, crew_webhook_url=None, step_webhook_url="") == {"inputs": {}}
+
+
+@pytest.mark.parametrize("inputs", [None, "topic=AI", ["topic"], 7])
+def test_inputs_are_names_and_values(inputs: Any) -> None:
+    with pytest.raises(InvalidInputs, match=r"^inputs is of type \w+, and must be an object") as caught:
+        kickoff_payload(inputs)
+
+    assert caught.value.path == "inputs"
+
+
+def test_an_option_that_does_not_exist_is_refused() -> None:
+    options: dict[str, Any] = {"webhook": "https://hooks.example", "inputz": {}}
+
+    with pytest.raises(TypeError, match="inputz, webhook"):
+        kickoff_payload({}, **options)
+
+
+@settings(deadline=None)
+@given(inputs=st.dictionaries(st.text(), plain_json, max_size=4))
+def test_json_arrives_as_it_was_given(inputs: dict[str, Any]) -> None:
+    assert json.loads(json_bytes({"inputs": inputs})) == {"inputs": inputs}
+
+
+def test_what_is_like_json_is_sent_as_json() -> None:
+    inputs = {"pair": (1, "ü"), "object": MappingProxyType({"half": "\ud800"}), "deep": nested(63)}
+
+    assert json.loads(json_bytes({"inputs": inputs})) == {
+        "inputs": {"pair": [1, "ü"], "object": {"half": "\ud800"}, "deep": nested(63)}
+    }
+
+
+@pytest.mark.parametrize(
+    ("inputs", "path"),
+    [
+        pytest.param({"day": datetime(2026, 1, 1, tzinfo=UTC)}, "inputs.day", id="date"),
+        pytest.param({"price": Decimal("1.5")}, "inputs.price", id="decimal"),
+        pytest.param({"a": [1, {"b": {2}}]}, "inputs.a[1].b", id="set"),
+        pytest.param({"raw": b"bytes"}, "inputs.raw", id="bytes"),
+        pytest.param({"n": [0.0, float("nan")]}, "inputs.n[1]", id="NaN"),
+        pytest.param({"n": float("-inf")}, "inputs.n", id="infinity"),
+        pytest.param({"n": {1: "one"}}, "inputs.n", id="key that is no text"),
+        pytest.param({7: "seven"}, "inputs", id="name that is no text"),
+        pytest.param({"n": -(10**5000)}, "inputs.n", id="integer too long"),
+        pytest.param({"deep": nested(65)}, "inputs.deep" + "[0]" * 64, id="too deep"),
+    ],
+)
+def test_names_what_is_no_json(inputs: dict[Any, Any], path: str) -> None:
+    with pytest.raises(InvalidInputs) as caught:
+        json_bytes({"inputs": inputs})
+
+    assert caught.value.path == path
+    assert str(caught.value).startswith(f"{path} ")
+    assert "Nothing was sent." in str(caught.value)
+
+
+def test_what_holds_itself_comes_to_an_end() -> None:
+    inputs: dict[str, Any] = {}
+    inputs["itself"] = inputs
+
+    with pytest.raises(InvalidInputs, match="nested more than 64 levels"):
+        json_bytes({"inputs": inputs})
+
+
+def test_meta_is_checked_like_the_inputs() -> None:
+    with pytest.raises(InvalidInputs, match=r"^meta\.when is of type datetime"):
+        json_bytes(kickoff_payload({}, meta={"when": datetime.now(UTC)}))
