@@ -28,7 +28,8 @@ class Crew:
 
     def __init__(self, scenario: Scenario, clock: Callable[[], float]) -> None:
         self.scenario = scenario
-        """What the next kickoffs do and how the service talks. May be replaced at any time."""
+        """What the next kickoffs do and how the service talks. Another one may be set at any time; its tokens and
+        faults do not count then, because those are what the service was started with."""
         self.token = scenario.token
         self.user_token = scenario.user_token
         self._clock = clock

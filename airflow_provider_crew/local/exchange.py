@@ -30,7 +30,7 @@ class Answer:
         """Return status line and headers, announcing a body of this length and the end of the connection."""
         kept = [(name, value) for name, value in self.headers if name.lower() != b"content-length"]
         added = [(b"content-length", b"%d" % content_length), (b"connection", b"close")]
-        lines = [b"HTTP/1.1 %d %s" % (self.status, _reason(self.status))]
+        lines = [b"HTTP/1.1 %d %s" % (self.status, http.HTTPStatus(self.status).phrase.encode("ascii"))]
         lines += [name + b": " + value for name, value in kept + added]
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
@@ -108,21 +108,14 @@ class Exchange:
         """
         try:
             async with asyncio.timeout(within):
-                while (await self._receive())["type"] != "http.disconnect":
-                    pass
+                # The whole request has been read, so nothing else can come.
+                await self._receive()
         except TimeoutError:
             return False
         return True
 
     async def _request_body(self) -> Message:
         return {"type": "http.request", "body": self.request.body, "more_body": False}
-
-
-def _reason(status: int) -> bytes:
-    try:
-        return http.HTTPStatus(status).phrase.encode("ascii")
-    except ValueError:
-        return b"Unknown"
 
 
 def _without_length(answer: Answer) -> list[tuple[bytes, bytes]]:

@@ -63,12 +63,7 @@ class Listener:
 
     def start(self) -> int:
         """Start to listen and return the port; OSError when it cannot be had."""
-        self._socket = _bound(self._address)
-        try:
-            self._socket.listen()
-        except OSError:
-            self._socket.close()
-            raise
+        self._socket = _bound(self._address, listening=True)
         self._address = (self._address[0], self._socket.getsockname()[1])
         self._thread.start()
         self._ready.wait()
@@ -119,7 +114,7 @@ class Listener:
             self._cancel_reopening()
             await self._stop_listening()
             # A socket that is bound and does not listen keeps the port from everybody else meanwhile.
-            self._socket = _bound(self._address)
+            self._socket = _bound(self._address, listening=False)
             await self._cut_connections()
             if seconds is not None:
                 self._reopening = self._loop.create_task(self._reopen(seconds))
@@ -164,12 +159,14 @@ class Listener:
         return _Protocol(self._config, self._state, app_state={}, _loop=self._loop)
 
 
-def _bound(address: tuple[str, int]) -> socket.socket:
+def _bound(address: tuple[str, int], *, listening: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        if listening:
+            bound.listen()
     except OSError:
         bound.close()
         raise

@@ -1,0 +1,164 @@
+"""``python -m airflow_provider_crew.local``, as a person at a terminal and as a process."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import requests
+
+from airflow_provider_crew.local import LocalCrewService, __main__
+
+COMMAND = [sys.executable, "-m", "airflow_provider_crew.local"]
+EXPORT = re.compile(r"export AIRFLOW_CONN_CREW_DEFAULT='(.*)' CREW_TOKEN=(.*)")
+REQUEST = r"^\d\d:\d\d:\d\d "
+
+
+class Console:
+    """A running command and the lines it prints."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = []
+
+    def line(self, pattern):
+        """Read on to a line like this."""
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if found := re.search(pattern, line):
+                return found
+        pytest.fail(f"ended without {pattern!r}: {self.lines}")
+
+
+@pytest.fixture
+def console():
+    with subprocess.Popen(  # noqa: S603 - this very package
+        [*COMMAND, "--port", "0", "--token", "it's secret"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        yield Console(process)
+        process.kill()
+
+
+class TestProcess:
+    def test_serves_what_it_says_and_ends_quietly_with_ctrl_c(self, console):
+        uri, token = console.line(EXPORT).groups()
+        address = urlsplit(uri)
+        assert unquote(address.password) == "it's secret"
+        assert shlex.split(token) == ["it's secret"]
+
+        url = f"http://{address.hostname}:{address.port}"
+        headers = {"Authorization": "Bearer it's secret"}
+        inputs = {"topic": "tides", "audience": "sailors"}
+        started = requests.post(f"{url}/kickoff", json={"inputs": inputs}, headers=headers, timeout=5).json()
+        console.line(REQUEST + rf"POST /kickoff 200 {re.escape(json.dumps(inputs))}$")
+        requests.get(f"{url}/status/{started['kickoff_id']}", headers=headers, timeout=5)
+        console.line(REQUEST + rf"GET /status/{started['kickoff_id']} 200$")
+
+        console.process.send_signal(signal.SIGINT)
+        rest, errors = console.process.communicate(timeout=10)
+
+        assert (rest.strip(), errors, console.process.returncode) == ("", "", 0)
+        assert sum("secret" in line for line in console.lines) == 1
+
+    @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+    def test_the_curl_line_works_as_it_is_printed(self, console):
+        export = console.line(EXPORT)[0]
+        curl = console.line("curl .*")[0]
+
+        answer = subprocess.run(  # noqa: S602 - it is a line for a shell
+            f"{export}; {curl} --silent", shell=True, check=True, capture_output=True, text=True
+        )
+
+        assert set(json.loads(answer.stdout)) == {"kickoff_id"}
+
+    def test_without_the_extra_it_says_what_to_install(self, tmp_path):
+        (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')")
+        environment = {**os.environ, "PYTHONPATH": f"{tmp_path}"}
+
+        ended = subprocess.run(  # noqa: S603 - this very package
+            COMMAND, env=environment, capture_output=True, text=True, check=False
+        )
+
+        assert ended.returncode == 1
+        assert ended.stdout == ""
+        assert ended.stderr == (
+            "The local crew service needs uvicorn: pip install 'airflow-provider-crew[local]'\n"
+        )
+
+
+class TestMain:
+    def test_says_when_the_port_is_taken(self, capsys):
+        with LocalCrewService() as other:
+            code = __main__.main(["--port", str(other.port)])
+
+        assert code == 1
+        assert capsys.readouterr().err == (
+            f"Cannot listen on port {other.port}: Address already in use. Choose another with --port.\n"
+        )
+
+    def test_says_what_is_wrong_with_a_scenario(self, capsys, tmp_path):
+        file = tmp_path / "scenario.toml"
+        file.write_text("colour = 'red'")
+
+        assert __main__.main(["--scenario", str(file)]) == 1
+        assert capsys.readouterr().err == f"{file}: colour: Extra inputs are not permitted\n"
+
+    @pytest.mark.parametrize("port", ["65536", "-1"])
+    def test_says_what_is_no_port(self, capsys, port):
+        with pytest.raises(SystemExit):
+            __main__.main([f"--port={port}"])
+
+        assert f"{port} is not a port; ports go from 0 to 65535" in capsys.readouterr().err
+
+    def test_says_what_to_install_when_the_extra_is_missing(self, capsys, monkeypatch):
+        monkeypatch.delitem(sys.modules, "airflow_provider_crew.local.server")
+        monkeypatch.setitem(sys.modules, "fastapi", None)
+        monkeypatch.delitem(sys.modules, "airflow_provider_crew.local.app")
+
+        assert __main__.main([]) == 1
+        assert capsys.readouterr().err == (
+            "The local crew service needs fastapi: pip install 'airflow-provider-crew[local]'\n"
+        )
+
+    def test_prints_one_line_per_request(self, capsys, monkeypatch, tmp_path):
+        file = tmp_path / "scenario.toml"
+        file.write_text('[[faults]]\nkind = "answer"\nstatus = 503\n[[faults]]\nkind = "reset"\n')
+        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Visitor(capsys)))
+
+        assert __main__.main(["--port", "0", "--scenario", str(file)]) == 0
+
+        printed = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines() if line]
+        assert printed == [
+            "GET /inputs 503 (fault: answer)",
+            "GET /inputs no answer (fault: reset)",
+            "GET /inputs 401",
+            'POST /kickoff 401 {"topic": "tides"}',
+        ]
+
+
+class Visitor:
+    """Stands in for the wait at the terminal: makes some requests, then presses Ctrl-C."""
+
+    def __init__(self, capsys):
+        self.port = urlsplit(EXPORT.search(capsys.readouterr().out)[1]).port
+
+    def wait(self):
+        for method, path in [("GET", "/inputs")] * 3 + [("POST", "/kickoff")]:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+            with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
+                connection.request(method, path, body='{"inputs": {"topic": "tides"}}')
+                connection.getresponse()
+        raise KeyboardInterrupt

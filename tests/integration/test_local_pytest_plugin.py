@@ -1,0 +1,81 @@
+"""The fixture ``crew_service``, used here and in a pytest session of its own."""
+
+import sys
+import threading
+
+import pytest
+import requests
+
+from airflow_provider_crew.local import Scenario, ScenarioTask
+
+pytest_plugins = ["pytester"]
+
+# The inner sessions have no settings, about which another plugin complains.
+SESSION = ("-p", "no:asyncio", "-p", "no:cacheprovider", "--strict-markers")
+
+FAILING = Scenario(inputs=(), tasks=(ScenarioTask(name="research", error="out of credit"),))
+
+
+def run(service, inputs):
+    headers = {"Authorization": f"Bearer {service.token}"}
+    started = requests.post(f"{service.url}/kickoff", json={"inputs": inputs}, headers=headers, timeout=5)
+    kickoff_id = started.json()["kickoff_id"]
+    return requests.get(f"{service.url}/status/{kickoff_id}", headers=headers, timeout=5).json()
+
+
+def test_by_default_an_execution_is_over_at_the_first_look(crew_service):
+    assert run(crew_service, {"topic": "tides", "audience": "sailors"})["status"] == "completed"
+    assert len(crew_service.kickoffs) == 1
+
+
+def test_every_test_has_a_service_of_its_own(crew_service):
+    assert crew_service.kickoffs == ()
+    assert len(crew_service.requests) == 0
+
+
+@pytest.mark.crew_scenario(FAILING)
+def test_a_marker_sets_the_scenario(crew_service):
+    assert run(crew_service, {})["error"] == "out of credit"
+
+
+def test_the_service_ends_with_the_test(pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+
+        def test_first(crew_service, request):
+            request.config.stash["url"] = crew_service.url
+
+        @pytest.mark.crew_scenario("story.toml")
+        def test_file(crew_service):
+            assert crew_service.scenario.token == "from the file"
+        """
+    )
+    pytester.makefile(".toml", story='token = "from the file"')
+    before = threading.active_count()
+
+    result = pytester.runpytest_inprocess(*SESSION)
+
+    result.assert_outcomes(passed=2)
+    assert threading.active_count() == before
+
+
+def test_it_is_listed_for_those_who_look(pytester):
+    markers = pytester.runpytest_inprocess(*SESSION, "--markers").stdout
+    fixtures = pytester.runpytest_inprocess(*SESSION, "--fixtures").stdout
+
+    markers.fnmatch_lines(["@pytest.mark.crew_scenario(scenario): *"])
+    fixtures.fnmatch_lines(["crew_service -- *"])
+
+
+def test_without_the_extra_the_test_fails_with_what_to_install(pytester, monkeypatch):
+    for name in ("app", "server"):
+        monkeypatch.delitem(sys.modules, f"airflow_provider_crew.local.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    pytester.makepyfile("def test_it(crew_service): ...")
+
+    result = pytester.runpytest_inprocess(*SESSION)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["crew_service needs fastapi: pip install 'airflow-provider-crew[[]local]'"])
+    result.stdout.no_fnmatch_line("*Traceback*")

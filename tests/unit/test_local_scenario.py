@@ -1,0 +1,252 @@
+"""Scenarios: what a file may say, what goes wrong with it, and what follows from it at a given time."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_crew.local import CrewInput, Scenario, ScenarioError, ScenarioTask
+from airflow_provider_crew.local.executions import standing
+from airflow_provider_crew.local.scenario import filled
+
+EVERYTHING = """
+dialect = "deployed"
+inputs_shape = "objects"
+status_paths = "id_first"
+unknown_path = "error_body"
+unknown_execution = "state"
+token = "t"
+user_token = "u"
+user_token_may_kickoff = false
+output = '{"about": "{city}"}'
+result_json = {about = [1, 2.5, "x"]}
+statuses = [{state = "PENDING"}, "odd"]
+
+[[inputs]]
+name = "city"
+required = false
+type = "text"
+description = "Where"
+
+[[tasks]]
+name = "look"
+agent = "Scout"
+seconds = 1.5
+output = "looked at {city}"
+
+[[tasks]]
+name = "fall"
+error = "fell"
+
+[[faults]]
+kind = "answer"
+status = 503
+on = "status"
+times = 2
+retry_after = 3
+retry_after_date = true
+body = {error = "busy"}
+headers = {X-Why = "busy"}
+
+[[faults]]
+kind = "reset"
+after_taken = true
+for_seconds = inf
+
+[[faults]]
+kind = "hang"
+seconds = 2
+
+[[faults]]
+kind = "drip"
+pause = 0.5
+part = "body"
+
+[[faults]]
+kind = "truncate"
+incomplete = true
+
+[[faults]]
+kind = "huge"
+size = 1000
+chunked = true
+
+[[faults]]
+kind = "raw"
+data = "SSH-2.0"
+
+[[faults]]
+kind = "refuse"
+seconds = 4
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    file = tmp_path / "scenario.toml"
+
+    def write(text):
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    return write
+
+
+class TestFile:
+    def test_may_say_everything(self, written):
+        scenario = Scenario.load(written(EVERYTHING))
+
+        assert scenario.inputs == (CrewInput(name="city", required=False, type="text", description="Where"),)
+        assert scenario.tasks == (
+            ScenarioTask(name="look", agent="Scout", seconds=1.5, output="looked at {city}"),
+            ScenarioTask(name="fall", error="fell"),
+        )
+        assert (scenario.token, scenario.user_token, scenario.user_token_may_kickoff) == ("t", "u", False)
+        assert scenario.result_json == {"about": [1, 2.5, "x"]}
+        assert scenario.statuses == ({"state": "PENDING"}, "odd")
+        assert [fault.kind for fault in scenario.faults] == [
+            "answer",
+            "reset",
+            "hang",
+            "drip",
+            "truncate",
+            "huge",
+            "raw",
+            "refuse",
+        ]
+
+    def test_may_say_nothing(self, written):
+        assert Scenario.load(str(written(""))) == Scenario()
+
+    @pytest.mark.parametrize(
+        ("text", "complaint"),
+        [
+            ("tasks = [", "is not TOML: "),
+            ("tasks = []", "tasks: Tuple should have at least 1 item"),
+            ("colour = 'red'", "colour: Extra inputs are not permitted"),
+            ("dialect = 'french'", "dialect: Input should be 'documented' or 'deployed'"),
+            ("[[inputs]]\nname = ''", "inputs[0].name: String should have at least 1 character"),
+            (
+                "[[tasks]]\nname = 'a'\n[[tasks]]\nname = 'b'\nseconds = -1",
+                "tasks[1].seconds: Input should be greater than or equal to 0",
+            ),
+            ("[[tasks]]\nname = 'a'\nseconds = inf", "tasks[0].seconds: Input should be a finite number"),
+            ("[[faults]]\nkind = 'flood'", "faults[0]: Input tag 'flood' "),
+            ("[[faults]]\nkind = 'answer'", "faults[0].answer.status: Field required"),
+            ("[[faults]]\nkind = 'refuse'\non = 'kickoff'", "faults[0].refuse.on: Extra inputs are not permitted"),
+            (
+                "unknown_execution = 'state'",
+                'Value error, unknown_execution = "state" needs dialect = "deployed"',
+            ),
+        ],
+    )
+    def test_that_cannot_be_used_says_what_is_wrong_and_where(self, written, text, complaint):
+        file = written(text)
+
+        with pytest.raises(ScenarioError) as caught:
+            Scenario.load(file)
+
+        assert str(caught.value).startswith(f"{file}: {complaint}")
+        assert "\n" not in str(caught.value)
+
+    def test_that_is_not_there_says_so(self, tmp_path):
+        with pytest.raises(ScenarioError, match=r"none\.toml: cannot be read: No such file or directory$"):
+            Scenario.load(tmp_path / "none.toml")
+
+    def test_that_is_no_text_says_so(self, tmp_path):
+        (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+
+        with pytest.raises(ScenarioError, match=r"bytes\.toml: is not TOML: "):
+            Scenario.load(tmp_path / "bytes.toml")
+
+
+class TestDefaults:
+    def test_are_three_tasks_by_three_agents_in_fifteen_seconds(self):
+        tasks = Scenario().tasks
+
+        assert len({task.agent for task in tasks}) == 3
+        assert sum(task.seconds for task in tasks) == 15
+
+    def test_put_out_a_text_about_the_inputs(self):
+        output = filled(Scenario().final_output(), {"topic": "tides", "audience": "sailors"})
+
+        assert "tides" in output
+        assert "sailors" in output
+        assert "{" not in output
+
+    def test_without_waiting_only_the_seconds_differ(self):
+        scenario, hurried = Scenario(), Scenario().without_waiting()
+
+        assert {task.seconds for task in hurried.tasks} == {0.0}
+        assert [task.output for task in hurried.tasks] == [task.output for task in scenario.tasks]
+
+
+class TestTemplate:
+    @pytest.mark.parametrize(
+        ("template", "expected"),
+        [
+            ("about {topic}.", "about tides."),
+            ("{topic} {topic} {unknown}", "tides tides {unknown}"),
+            ('{"topic": "{topic}", "n": {count}}', '{"topic": "tides", "n": 3}'),
+            ("{parts}", '["a", null]'),
+            ("{", "{"),
+            ("{} {{topic}} {topic!r} {0}", "{} {tides} {topic!r} {0}"),
+            ("%(topic)s $topic", "%(topic)s $topic"),
+        ],
+    )
+    def test_only_inputs_are_filled_in(self, template, expected):
+        assert filled(template, {"topic": "tides", "count": 3, "parts": ["a", None]}) == expected
+
+    @given(st.text())
+    def test_any_text_is_a_template(self, text):
+        assert filled(text, {}) == text
+
+    @given(st.text(), st.dictionaries(st.text(), st.text()))
+    def test_any_inputs_can_be_filled_in(self, template, inputs):
+        assert isinstance(filled(template, inputs), str)
+
+    @given(st.dictionaries(st.text(min_size=1), st.text()))
+    def test_json_that_is_put_out_stays_json(self, document):
+        assert json.loads(filled(json.dumps(document), {"topic": "tides"})) == document
+
+    def test_an_input_is_not_a_template(self):
+        assert filled("{a}", {"a": "{b}", "b": "c"}) == "{b}"
+
+
+class TestStanding:
+    TASKS = st.lists(
+        st.builds(
+            ScenarioTask,
+            name=st.just("task"),
+            seconds=st.floats(0, 100),
+            error=st.none() | st.just("failed"),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+    TIMES = st.floats(-10, 1_000)
+
+    @given(TASKS, TIMES, TIMES)
+    def test_an_execution_never_goes_back(self, tasks, one, other):
+        earlier, later = (standing(tasks, elapsed) for elapsed in sorted((one, other)))
+
+        assert earlier.done <= later.done
+        assert later.over or not earlier.over
+
+    @given(TASKS)
+    def test_an_execution_ends_at_the_first_error_or_after_all_tasks(self, tasks):
+        end = standing(tasks, float("inf"))
+        failing = next((index for index, task in enumerate(tasks) if task.error), None)
+
+        assert end.over
+        assert end.done == (len(tasks) if failing is None else failing)
+        assert end.error == (None if failing is None else "failed")
+        assert end.seconds == pytest.approx(sum(task.seconds for task in tasks[: end.done + 1]))
+
+    @given(TASKS)
+    def test_an_execution_is_over_exactly_when_its_seconds_are_up(self, tasks):
+        end = standing(tasks, float("inf"))
+
+        assert standing(tasks, end.seconds) == end
+        assert end.seconds == 0 or not standing(tasks, end.seconds - 0.01).over
