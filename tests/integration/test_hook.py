@@ -1,0 +1,313 @@
+"""The hook in plain Python, from a connection in the environment to the result of a crew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from airflow.providers.common.compat.sdk import redact
+from conftest import INPUTS, TOKEN
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.service.errors import (
+    ExecutionFailed,
+    ExecutionNotFound,
+    InvalidSettings,
+    LostContact,
+    NotAuthenticated,
+    WaitedTooLong,
+)
+
+CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
+RUNNING = {
+    "status": "running",
+    "current_task": "writing_task",
+    "progress": {"completed_tasks": 1, "total_tasks": 3},
+}
+
+
+class SyncCalls:
+    """The hook's methods as they are."""
+
+    def __init__(self, hook: CrewHook) -> None:
+        self._hook = hook
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hook, name)
+
+
+class AsyncCalls(SyncCalls):
+    """The hook's asynchronous methods, called like the others, so that one suite proves both."""
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._hook, f"{name}_async")
+        return lambda *args, **options: asyncio.run(method(*args, **options))
+
+
+@pytest.fixture
+def reactions() -> list[Callable[[ReceivedRequest], None]]:
+    """What the service's surroundings do after a request."""
+    return []
+
+
+@pytest.fixture
+def service(reactions) -> Iterator[LocalCrewService]:
+    def react(request: ReceivedRequest) -> None:
+        for reaction in reactions:
+            reaction(request)
+
+    scenario = Scenario().without_waiting()
+    with LocalCrewService(scenario, token=TOKEN, on_request=react) as running:
+        yield running
+
+
+class Log:
+    """What this process wrote to its terminal, which is where the hook's log goes outside a task."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+        self._text = ""
+
+    @property
+    def text(self) -> str:
+        self._text += "".join(self._capfd.readouterr())
+        return self._text
+
+
+@pytest.fixture
+def log(capfd) -> Log:
+    return Log(capfd)
+
+
+@pytest.fixture(params=[SyncCalls, AsyncCalls], ids=["sync", "async"])
+def hook(request, service, monkeypatch) -> Any:
+    monkeypatch.setenv(CONNECTION, service.connection_uri)
+    return request.param(CrewHook())
+
+
+@pytest.fixture
+def slow_service(service) -> LocalCrewService:
+    service.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=3600),), inputs=())
+    return service
+
+
+def test_a_run_from_inputs_to_result(hook, service):
+    assert hook.inputs().names == ("topic", "audience")
+    kickoff_id = hook.kickoff(INPUTS, meta={"run": 7})
+    assert hook.status(kickoff_id).status == "completed"
+
+    result = hook.wait(kickoff_id, poll_interval=0.05).result()
+
+    assert result["kickoff_id"] == kickoff_id
+    assert result["output"].startswith("Briefing: harbours\nFor: sailors")
+    assert [task["agent"] for task in result["tasks"]] == ["Researcher", "Writer", "Editor"]
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert [kickoff.meta for kickoff in service.kickoffs] == [{"run": 7}]
+
+
+def test_requests_name_package_airflow_and_python(hook, service):
+    hook.inputs()
+
+    agent = service.requests[0].header("User-Agent")
+    assert [part.partition("/")[0] for part in agent.split()] == ["airflow-provider-crew", "Airflow", "Python"]
+
+
+@pytest.mark.parametrize("form", ["connection_uri", "connection_json"])
+def test_the_connection_may_be_uri_or_json(service, monkeypatch, form):
+    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", getattr(service, form))
+
+    assert CrewHook("research").kickoff(INPUTS)
+
+
+def test_the_token_type_chooses_the_token(service, monkeypatch):
+    monkeypatch.setenv(CONNECTION, f"{service.connection_uri}?user_bearer_token={service.user_token}")
+
+    CrewHook().inputs()
+    CrewHook(token_type="user").inputs()
+
+    sent = [request.header("Authorization") for request in service.requests]
+    assert sent == [f"Bearer {TOKEN}", f"Bearer {service.user_token}"]
+
+
+def test_progress_is_logged_when_it_changes(hook, slow_service, log):
+    kickoff_id = hook.kickoff({})
+    later = RUNNING | {"progress": {"completed_tasks": 2, "total_tasks": 3}, "current_task": "review_task"}
+    done = {"status": "completed", "result": {"output": "Done.", "tasks": []}, "execution_time": 250}
+    slow_service.set_status(kickoff_id, RUNNING, RUNNING, RUNNING, later, later, done)
+
+    assert hook.wait(kickoff_id, poll_interval=0.01).output == "Done."
+
+    said = re.findall(rf"Execution {kickoff_id}: (.*?)(?: +\[|\n)", log.text)
+    assert said == ["task 2 of 3, writing_task", "task 3 of 3, review_task", "completed after 4m 10s"]
+
+
+def test_a_failed_crew_raises_with_its_own_error(hook, service):
+    service.scenario = Scenario(tasks=(ScenarioTask(name="research_task", error="out of credit"),), inputs=())
+
+    with pytest.raises(ExecutionFailed, match="The crew says: out of credit. It has ended") as caught:
+        hook.wait(hook.kickoff({}), poll_interval=0.05)
+
+    assert caught.value.error == "out of credit"
+    assert caught.value.kickoff_id == service.kickoffs[0].kickoff_id
+
+
+def test_an_outage_is_waited_out(hook, service, log):
+    kickoff_id = hook.kickoff(INPUTS)
+    service.faults.answer(503, on="status", times=2)
+    service.faults.answer(502, body="<html>", on="status")
+    service.faults.reset(on="status", times=2)
+    service.faults.truncate(on="status")
+
+    assert hook.wait(kickoff_id, poll_interval=0.01).status == "completed"
+
+    assert "The execution goes on, as far as is known" in log.text
+    assert len(service.kickoffs) == 1
+
+
+def test_an_outage_that_lasts_ends_the_wait(hook, service):
+    kickoff_id = hook.kickoff(INPUTS)
+    service.faults.refuse()
+
+    with pytest.raises(LostContact, match="do not kick off again") as caught:
+        hook.wait(kickoff_id, poll_interval=0.05, max_outage=0.3)
+
+    assert caught.value.lasted >= 0.3
+    assert caught.value.kickoff_id == kickoff_id
+
+
+@pytest.mark.usefixtures("slow_service")
+def test_waiting_ends_at_its_deadline(hook):
+    kickoff_id = hook.kickoff({})
+
+    with pytest.raises(WaitedTooLong, match="still going when the time to wait was over") as caught:
+        hook.wait(kickoff_id, poll_interval=10, timeout=0.3)
+
+    assert 0.3 <= caught.value.waited < 3
+    assert caught.value.last_seen == "task 1 of 1, writing_task"
+
+
+def test_an_unknown_execution_ends_the_wait_at_once(hook, service):
+    with pytest.raises(ExecutionNotFound):
+        hook.wait("never-was", poll_interval=60)
+
+    assert len(service.requests) == 1
+
+
+def test_a_token_rotated_while_waiting_is_picked_up(hook, slow_service, reactions, monkeypatch, log):
+    kickoff_id = hook.kickoff({})
+    slow_service.finish(kickoff_id)
+    slow_service.rotate_token("the-next-token-0815")
+    renewed = slow_service.connection_uri
+    reactions.append(lambda request: request.status == 401 and monkeypatch.setenv(CONNECTION, renewed))
+
+    completed = hook.wait(kickoff_id, poll_interval=0.05)
+
+    assert completed.kickoff_id == kickoff_id
+    assert "in case the token was rotated" in log.text
+    assert "0815" not in log.text
+    assert {request.status for request in slow_service.requests.on("status")} == {401, 200}
+
+
+def test_a_connection_that_vanishes_does_not_end_the_wait(hook, service, reactions, monkeypatch, log):
+    kickoff_id = hook.kickoff(INPUTS)
+    service.faults.answer(401, on="status", times=2)
+    reactions.append(lambda request: request.status == 401 and monkeypatch.delenv(CONNECTION, raising=False))
+
+    assert hook.wait(kickoff_id, poll_interval=0.05).status == "completed"
+
+    assert "could not be read anew" in log.text
+
+
+@pytest.mark.parametrize(
+    ("spoil", "answer"),
+    [
+        (lambda faults: faults.clear(), (True, "Connected. This crew expects: topic, audience")),
+        (lambda faults: faults.answer(401), (False, "renew it in the connection")),
+        (lambda faults: faults.answer(403), (False, "The token is known but may not do this")),
+        (lambda faults: faults.answer(404), (False, "There is no crew at this address")),
+        (lambda faults: faults.answer(500), (False, "answers 500")),
+        (lambda faults: faults.answer(200, body="<html>"), (False, "something at the address, but not a crew")),
+        (lambda faults: faults.refuse(), (False, "connection refused")),
+        (lambda faults: faults.redirect("https://else.example"), (False, "redirects to https://else.example")),
+    ],
+)
+def test_the_test_button_says_what_it_found(service, monkeypatch, spoil, answer):
+    monkeypatch.setenv(CONNECTION, service.connection_uri)
+    spoil(service.faults)
+
+    works, said = CrewHook().test_connection()
+
+    assert works is answer[0]
+    assert answer[1] in said
+    assert TOKEN not in said
+
+
+@pytest.mark.parametrize(
+    ("connection", "said"),
+    [
+        ("crew://:secret-token@crew.example/http", "would send the token unencrypted"),
+        ("crew://:secret-token@", "Put the crew's address there"),
+        ("crew://crew.example", "There is no organization token"),
+        ("crew://:secret-token@no-such-crew.invalid", "its name is not known"),
+    ],
+)
+def test_the_test_button_says_what_is_wrong_with_the_connection(monkeypatch, connection, said):
+    monkeypatch.setenv(CONNECTION, connection)
+
+    works, message = CrewHook().test_connection()
+
+    assert works is False
+    assert said in message
+    assert "secret-token" not in message
+    assert not message.startswith("The connection")
+
+
+def test_the_test_button_marks_optional_inputs(service, monkeypatch):
+    monkeypatch.setenv(CONNECTION, service.connection_uri)
+    inputs = {"inputs": [{"name": "topic"}, {"name": "tone", "required": False}]}
+    service.faults.answer(200, body=inputs)
+    service.faults.answer(200, body={"inputs": []})
+
+    assert CrewHook().test_connection()[1] == "Connected. This crew expects: topic, tone (optional)"
+    assert CrewHook().test_connection()[1] == "Connected. This crew expects: no inputs"
+
+
+def test_a_bad_connection_is_named(monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", "crew://:secret-token@crew.example/http")
+
+    with pytest.raises(InvalidSettings, match="The connection 'research' cannot be used") as caught:
+        CrewHook("research").inputs()
+
+    assert caught.value.field == "host"
+
+
+def test_secrets_are_masked_and_shown_nowhere(monkeypatch, service, log):
+    secrets = [TOKEN, "user-token-3141", "proxy-password-2718"]
+    extra = urlencode({"user_bearer_token": secrets[1], "proxy": f"http://somebody:{secrets[2]}@127.0.0.1:9"})
+    monkeypatch.setenv(CONNECTION, f"{service.connection_uri}?{extra}")
+    hook = CrewHook()
+
+    hook.test_connection()
+
+    for secret in secrets:
+        assert secret not in str(redact(f"it says {secret} here"))
+        assert secret not in log.text
+        assert secret not in repr(vars(hook)) + repr(vars(hook.get_conn()))
+
+
+def test_a_wrong_token_is_not_repeated_in_the_error(monkeypatch, service):
+    monkeypatch.setenv(CONNECTION, service.connection_uri.replace(TOKEN, "wrong-token-99999"))
+
+    with pytest.raises(NotAuthenticated) as caught:
+        CrewHook().inputs()
+
+    assert "99999" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None

@@ -1,0 +1,109 @@
+"""The built wheel, in environments that hold nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCK = ROOT / "requirements" / "dev.txt"
+PACKAGE = ROOT / "airflow_provider_crew"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def uv(*arguments: str | Path) -> None:
+    run(sys.executable, "-m", "uv", "--quiet", *arguments)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory) -> Path:
+    dist = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, ROOT)
+    return dist
+
+
+@pytest.fixture(scope="session")
+def wheel(built) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+def environment(folder: Path, *requirements: str | Path) -> Path:
+    """Make a virtual environment with just these requirements, at the locked versions."""
+    uv("venv", "--python", sys.executable, folder)
+    python = folder / "bin" / "python"
+    uv("pip", "install", "--python", python, "--constraints", LOCK, *requirements)
+    return folder / "bin"
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+
+    package = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in {".py", ".typed"}}
+    assert {name for name in names if ".dist-info/" not in name} == package
+    assert "airflow_provider_crew/py.typed" in names
+
+
+def test_the_sdist_holds_what_is_needed_to_build_and_test(built):
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        top = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+
+    assert {"airflow_provider_crew", "tests", "pyproject.toml", "README.md", "LICENSE"} <= top
+
+
+def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
+    bin_ = environment(tmp_path / "env", wheel)
+    home = {"AIRFLOW_HOME": str(tmp_path / "home"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+
+    assert "airflow-provider-crew" in run(bin_ / "airflow", "providers", "get", "airflow-provider-crew", **home)
+    hooks = run(bin_ / "airflow", "providers", "hooks", "--output", "json", **home)
+    assert "airflow_provider_crew.hooks.crew.CrewHook" in hooks
+
+
+def test_the_client_works_without_airflow(wheel, tmp_path):
+    bin_ = environment(
+        tmp_path / "env", "aiohttp", "certifi", "pydantic", "requests", "tenacity", "urllib3", "fastapi", "uvicorn"
+    )
+    uv("pip", "install", "--python", bin_ / "python", "--no-deps", wheel)
+    code = """
+import importlib.util
+assert importlib.util.find_spec("airflow") is None
+import asyncio
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.service.async_client import AsyncCrewClient
+from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.watch import Watch
+
+async def look(settings, kickoff_id):
+    async with AsyncCrewClient(settings) as crew:
+        return await crew.status(kickoff_id)
+
+with LocalCrewService(Scenario().without_waiting()) as service:
+    settings = ServiceSettings(address=service.url, token=service.token)
+    with CrewClient(settings) as crew:
+        kickoff_id = crew.kickoff({"topic": "harbours", "audience": "sailors"})
+    print(asyncio.run(look(settings, kickoff_id)).status)
+"""
+    assert run(bin_ / "python", "-I", "-c", code).strip() == "completed"

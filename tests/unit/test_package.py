@@ -1,0 +1,136 @@
+"""What the package tells Airflow is true, and importing it costs what it says."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Any
+
+import airflow
+import jsonschema
+import pytest
+
+import airflow_provider_crew
+from airflow_provider_crew.get_provider_info import get_provider_info
+from airflow_provider_crew.hooks.crew import CrewHook
+
+PACKAGE = Path(airflow_provider_crew.__file__).parent
+
+
+def import_path(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def named_paths(info: Any) -> Iterator[str]:
+    """Find every dotted path of this package, wherever the metadata names one."""
+    if isinstance(info, dict):
+        for value in info.values():
+            yield from named_paths(value)
+    elif isinstance(info, list):
+        for value in info:
+            yield from named_paths(value)
+    elif isinstance(info, str) and info.startswith("airflow_provider_crew."):
+        yield info
+
+
+def test_everything_named_in_the_metadata_can_be_imported():
+    paths = list(named_paths(get_provider_info()))
+
+    assert paths
+    for path in paths:
+        assert import_path(path)
+
+
+def test_airflow_accepts_the_metadata():
+    schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
+
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_the_metadata_carries_the_name_of_the_distribution():
+    (entry_point,) = (
+        found
+        for found in entry_points(group="apache_airflow_provider")
+        if found.module.startswith("airflow_provider_crew")
+    )
+    info = entry_point.load()()
+
+    # Airflow's discovery raises when the two differ.
+    assert info["package-name"] == "airflow-provider-crew"
+    assert info["versions"] == [version("airflow-provider-crew")]
+
+
+def test_the_form_of_old_and_new_airflow_is_the_same():
+    (connection_type,) = get_provider_info()["connection-types"]
+    behaviour = CrewHook.get_ui_field_behaviour()
+
+    assert connection_type["connection-type"] == CrewHook.conn_type
+    assert behaviour["hidden_fields"] == connection_type["ui-field-behaviour"]["hidden-fields"]
+    assert behaviour["relabeling"] == connection_type["ui-field-behaviour"]["relabeling"]
+    assert behaviour["placeholders"] == connection_type["ui-field-behaviour"]["placeholders"]
+
+
+def test_both_tokens_are_password_fields():
+    (connection_type,) = get_provider_info()["connection-types"]
+
+    assert connection_type["ui-field-behaviour"]["relabeling"]["password"] == "Organization bearer token"
+    assert connection_type["conn-fields"]["user_bearer_token"]["schema"]["format"] == "password"
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("module", ["airflow_provider_crew.hooks.crew", "airflow_provider_crew.get_provider_info"])
+def test_what_airflow_imports_loads_no_client_and_no_models(module):
+    heavy = {"requests", "aiohttp", "pydantic", "tenacity", "certifi", "urllib3", "fastapi", "uvicorn"}
+    code = f"""
+import sys
+from airflow.providers.common.compat.sdk import BaseHook, mask_secret
+before = set(sys.modules)
+import {module}
+loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(*sorted(loaded & {heavy!r}))
+print(*sorted(name for name in sys.modules if name.startswith("airflow_provider_crew.service")))
+"""
+    third_party, own = python(code).splitlines()[-2:]
+
+    assert third_party == ""
+    assert set(own.split()) <= {"airflow_provider_crew.service", "airflow_provider_crew.service.errors"}
+
+
+def imported_by(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("part", ["service", "local"])
+def test_nothing_in_there_imports_airflow(part):
+    imports = {name for path in (PACKAGE / part).rglob("*.py") for name in imported_by(path)}
+
+    assert imports
+    assert not [name for name in imports if name.partition(".")[0] == "airflow"]
+
+
+def test_the_local_service_does_not_use_the_client_it_proves():
+    imports = {name for path in (PACKAGE / "local").rglob("*.py") for name in imported_by(path)}
+
+    assert not [name for name in imports if name.startswith("airflow_provider_crew.service")]
+
+
+def test_no_module_grows_too_long():
+    lengths = {path.name: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
