@@ -1,11 +1,19 @@
 from __future__ import annotations
 
 import json
+from email.utils import formatdate
+from typing import Any
+from urllib.parse import quote
 
+import hypothesis
 import pytest
-from crew_builders import TOKEN, answer
+from crew_builders import NOW, TOKEN, answer
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service.answer import Answer, seconds_to_wait
 
 DEEP = b"[" * 100_000
+DATE_IN_A_MINUTE = formatdate(NOW + 60, usegmt=True)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +76,188 @@ def test_names_of_missing_inputs_can_be_stored() -> None:
     body = {"error": "Missing", "message": "inputs", "details": {"missing_inputs": ["a\x00", "\ud800", 7, "ü"]}}
 
     assert answer(422, json.dumps(body).encode()).missing_inputs == ("a\ufffd", "\ufffd", "ü")
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        pytest.param("120", 120.0, id="seconds"),
+        pytest.param(" 5 ", 5.0, id="white space"),
+        pytest.param("0", 0.0, id="at once"),
+        pytest.param("1.5", 1.5, id="fraction"),
+        pytest.param(DATE_IN_A_MINUTE, 60.0, id="date"),
+        pytest.param(DATE_IN_A_MINUTE.replace(" GMT", ""), 60.0, id="date without zone"),
+        pytest.param(DATE_IN_A_MINUTE.replace("GMT", "+0200"), 60.0 - 7200.0, id="date in another zone, past"),
+        pytest.param("Wed, 21 Oct 2015 07:28:00 GMT", 0.0, id="past"),
+        pytest.param("", None, id="none"),
+        pytest.param("soon", None, id="word"),
+        pytest.param("-5", None, id="negative"),
+        pytest.param("1e3", None, id="exponent"),
+        pytest.param("nan", None, id="nan"),
+        pytest.param("inf", None, id="inf"),
+        pytest.param(".", None, id="dot"),
+        pytest.param("1.2.3", None, id="version"),
+        pytest.param("²", None, id="superscript"),
+        pytest.param("Mon, 99 Foo 2026 99:99:99 GMT", None, id="no date"),
+        pytest.param("Wed, 21 Oct 99999 07:28:00 GMT", None, id="no year"),
+        pytest.param("Tue, 01 Jan 2019 00:00:00 +99999999999", None, id="no zone"),
+    ],
+)
+def test_reads_for_how_long_to_wait(header: str, seconds: float | None) -> None:
+    assert seconds_to_wait(header, NOW) == (seconds if seconds is None else max(0.0, seconds))
+    assert answer(503, headers={"Retry-After": header}).retry_after == seconds_to_wait(header, NOW)
+
+
+@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.given(header=st.text(max_size=40) | st.text("WedOct0123456789:.,+-GMT ", max_size=40))
+def test_any_retry_after_is_a_time_or_none(header: str) -> None:
+    seconds = seconds_to_wait(header, NOW)
+
+    assert seconds is None or seconds >= 0
+
+
+@pytest.mark.parametrize(
+    ("status", "success", "redirect"),
+    [
+        (199, False, False),
+        (200, True, False),
+        (299, True, False),
+        (300, False, True),
+        (399, False, True),
+        (400,) + 2 * (False,),
+    ],
+)
+def test_tells_success_and_redirects(status: int, success: Any, redirect: Any) -> None:
+    assert (answer(status).is_success, answer(status).is_redirect) == (success, redirect)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_the_service"),
+    [
+        pytest.param({"error": "Not found", "message": "No execution 7."}, True, id="documented"),
+        pytest.param({"error": "a", "message": "b", "details": {}}, True, id="with more"),
+        pytest.param({"error": "a"}, False, id="no message"),
+        pytest.param({"message": "a"}, False, id="no error"),
+        pytest.param({"detail": "Not Found"}, False, id="a framework's"),
+        pytest.param({"error": {"code": 404}, "message": "b"}, False, id="an object"),
+        pytest.param(["error", "message"], False, id="a list"),
+        pytest.param(b"<html>404</html>", False, id="HTML"),
+        pytest.param(b"", False, id="empty"),
+        pytest.param(DEEP, False, id="deep"),
+    ],
+)
+def test_tells_the_service_from_what_stands_before_it(body: Any, is_the_service: Any) -> None:
+    assert answer(404, body).has_error_body is is_the_service
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        pytest.param(
+            {"error": "Unauthorized", "message": "The token is invalid."},
+            " The service says: Unauthorized: The token is invalid.",
+            id="documented",
+        ),
+        pytest.param(
+            {"type": "about:blank", "title": "Bad gateway", "detail": "No upstream", "status": 502},
+            " The service says: Bad gateway: No upstream.",
+            id="problem+json",
+        ),
+        pytest.param({"detail": "Not Found"}, " The service says: Not Found.", id="a framework's"),
+        pytest.param({"error": "a\x00\ud800"}, " The service says: a\ufffd\ufffd.", id="storable"),
+        pytest.param({"error": "x" * 2000}, f" The service says: {'x' * 500}.", id="long"),
+        pytest.param(
+            {"error": {"code": 7}}, """ It begins: '{"error": {"code": 7}}' (text/html).""", id="an object"
+        ),
+        pytest.param([1], " It begins: '[1]' (text/html).", id="a list"),
+        pytest.param(
+            b"<html>\r\n  <h1>502</h1>\n</html>",
+            " It begins: '<html> <h1>502</h1> </html>' (text/html).",
+            id="HTML",
+        ),
+        pytest.param(b"abc\x00\xff", " It begins: 'abc\ufffd\ufffd' (text/html).", id="bytes"),
+        pytest.param(b"x" * 2000, f" It begins: '{'x' * 200}' (text/html).", id="long text"),
+        pytest.param(b"", "", id="empty"),
+    ],
+)
+def test_tells_the_reason_in_whatever_form_it_comes(body: Any, reason: str) -> None:
+    assert answer(502, body, {"Content-Type": "text/html"}).reason() == reason
+
+
+def test_tells_that_there_is_no_content_type() -> None:
+    assert answer(502, b"oops").reason() == " It begins: 'oops' (no content type)."
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"null", b'"text"', b"[]", b"7", b"<html>"])
+def test_what_is_no_object_is_no_answer(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"it is (not JSON|no JSON object)"):
+        answer(200, body).json_object()
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        pytest.param('{"a": "ü"}'.encode(), "ü", id="UTF-8"),
+        pytest.param(b'\xef\xbb\xbf{"a": "x"}', "x", id="UTF-8 with a mark"),
+        pytest.param('{"a": "ü"}'.encode("utf-16"), "ü", id="UTF-16"),
+        pytest.param('{"a": "ü"}'.encode("utf-32-le"), "ü", id="UTF-32"),
+        pytest.param(b'{"a": "x\xff"}', "x\ufffd", id="a wrong byte"),
+        pytest.param(b'{"a": "\xed\xa0\x80"}', "\ud800", id="half a character"),
+    ],
+)
+def test_reads_json_however_it_is_encoded(content: bytes, text: str) -> None:
+    assert answer(200, content).json_object() == {"a": text}
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        pytest.param({"details": {"missing_inputs": ["day", 7, "topic"]}}, ("day", "topic"), id="listed"),
+        pytest.param({"details": {"missing_inputs": "day"}}, (), id="a text"),
+        pytest.param({"details": ["day"]}, (), id="a list"),
+        pytest.param({}, (), id="none"),
+        pytest.param([], (), id="no object"),
+    ],
+)
+def test_reads_which_inputs_are_missing(body: Any, names: tuple[str, ...]) -> None:
+    assert answer(422, body).missing_inputs == names
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        pytest.param("https://new.example/crew", "https://new.example/crew", id="address"),
+        pytest.param(
+            "https://new.example:8443/a%20b?session=secret#x", "https://new.example:8443/a b", id="secrets"
+        ),
+        pytest.param("https://me:secret@new.example/", "https://new.example/", id="credentials"),
+        pytest.param("/login", "/login", id="path"),
+        pytest.param("https://[broken", "", id="unreadable"),
+        pytest.param("/%00", "/\ufffd", id="storable"),
+        pytest.param("", "", id="none"),
+    ],
+)
+def test_tells_where_a_redirect_leads(location: str, target: str) -> None:
+    assert answer(302, headers={"Location": location}).redirect_target == target
+
+
+def test_no_error_repeats_the_token_from_a_header() -> None:
+    received = answer(200, headers={"Content-Type": f"text/html; x={TOKEN}", "Location": f"/{TOKEN}"})
+
+    assert TOKEN not in repr(received)
+    assert received.content_type == "text/html; x=***"
+
+
+def test_a_short_token_does_not_turn_words_into_stars() -> None:
+    received = Answer.received(500, {}, b"no such element", secret="e", now=NOW)
+
+    assert received.excerpt() == "no such element"
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(token=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
+def test_no_token_is_repeated(token: str) -> None:
+    body = json.dumps({"error": "x", "message": f"({token})"}).encode()
+    received = Answer.received(401, {"Location": f"/{quote(token)}/"}, body, secret=token, now=NOW)
+
+    assert token not in received.reason() + received.redirect_target
