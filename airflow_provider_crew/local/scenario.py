@@ -1,4 +1,27 @@
-"""What the local crew does when it is kicked off, and how it talks about it."""
+"""
+What the local crew does when it is kicked off, and how it talks about it.
+
+As a file, with as much or as little of it as a test or a demo needs:
+
+    dialect = "deployed"
+    output = "All there is to know about {city}"
+
+    [[inputs]]
+    name = "city"
+
+    [[tasks]]
+    name = "research_task"
+    agent = "Researcher"
+    seconds = 5
+    output = "Notes on {city}"
+
+    [[faults]]
+    kind = "answer"
+    status = 503
+    on = "status"
+    times = 2
+    retry_after = 1
+"""
 
 from __future__ import annotations
 
@@ -85,6 +108,10 @@ class Scenario(_Strict):
 
     Texts may hold ``{name}`` for an input; any other brace is left as it is, so that JSON can be put out.
     ``statuses`` replaces what the tasks say: one body per look, and the last one stays.
+
+    ``status_paths`` tells which of the two paths of the status is served; the other one is an unknown path.
+    ``unknown_path`` tells whether its 404 carries the documented error body. ``unknown_execution`` tells whether
+    an unknown id is a 404 or, in the deployed dialect, the state ``NOT FOUND``.
     """
 
     inputs: tuple[CrewInput, ...] = _DEMO_INPUTS

@@ -41,7 +41,7 @@ class Console:
 
 @pytest.fixture
 def console():
-    with subprocess.Popen(  # noqa: S603 - this very package
+    with subprocess.Popen(
         [*COMMAND, "--port", "0", "--token", "it's secret"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -88,9 +88,7 @@ class TestProcess:
         (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')")
         environment = {**os.environ, "PYTHONPATH": f"{tmp_path}"}
 
-        ended = subprocess.run(  # noqa: S603 - this very package
-            COMMAND, env=environment, capture_output=True, text=True, check=False
-        )
+        ended = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=False)
 
         assert ended.returncode == 1
         assert ended.stdout == ""

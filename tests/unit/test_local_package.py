@@ -36,9 +36,7 @@ def test_the_pytest_plugin_loads_nothing_heavy():
         "print(*sorted(name.split('.')[0] for name in set(sys.modules) - before))"
     )
 
-    loaded = subprocess.run(  # noqa: S603 - the script above
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True
-    ).stdout
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
 
     assert "airflow_provider_crew" in loaded.split()
     assert heavy.isdisjoint(loaded.split())

@@ -1,5 +1,6 @@
 """Scenarios: what a file may say, what goes wrong with it, and what follows from it at a given time."""
 
+import inspect
 import json
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioError, ScenarioTask
+from airflow_provider_crew.local import scenario as scenario_module
 from airflow_provider_crew.local.executions import standing
 from airflow_provider_crew.local.scenario import filled
 
@@ -115,6 +117,11 @@ class TestFile:
             "raw",
             "refuse",
         ]
+
+    def test_can_be_written_like_the_documented_one(self, written):
+        example = inspect.getdoc(scenario_module).partition("\n\n")[2].partition("\n\n")[2]
+
+        assert Scenario.load(written(example)).inputs == (CrewInput(name="city"),)
 
     def test_may_say_nothing(self, written):
         assert Scenario.load(str(written(""))) == Scenario()
