@@ -1,23 +1,219 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import hypothesis
 import pytest
-from crew_builders import KICKOFF_ID
+from crew_builders import KICKOFF_ID, any_json, any_text
+from hypothesis import strategies as st
 
-from airflow_provider_crew.service.models import Completed, Failed, read_execution, read_inputs
+from airflow_provider_crew.service.models import (
+    Completed,
+    CrewInput,
+    Failed,
+    Progress,
+    Running,
+    TaskResult,
+    read_execution,
+    read_inputs,
+    storable_json,
+)
 
 MANY_DIGITS = "9" * 5000
+EVERY_KEY = [
+    "state",
+    "error",
+    "error_message",
+    "message",
+    "result",
+    "result_json",
+    "final_output",
+    "tasks",
+    "execution_time",
+    "current_task",
+    "progress",
+]
 
 
 def read(body: dict[str, Any]) -> Any:
     return read_execution(body, KICKOFF_ID)
 
 
+def running(body: dict[str, Any]) -> Running:
+    execution = read({"status": "running"} | body)
+    assert isinstance(execution, Running)
+    return execution
+
+
 def completed(body: dict[str, Any]) -> Completed:
     execution = read({"status": "completed"} | body)
     assert isinstance(execution, Completed)
     return execution
+
+
+def failed(body: dict[str, Any]) -> Failed:
+    execution = read(body)
+    assert isinstance(execution, Failed)
+    return execution
+
+
+def nested(levels: int) -> Any:
+    value: Any = "leaf"
+    for _ in range(levels):
+        value = {"in": value}
+    return value
+
+
+@pytest.mark.parametrize("key", ["status", "state"])
+@pytest.mark.parametrize(
+    ("words", "shape"),
+    [
+        pytest.param(
+            ["running", "RUNNING", "Running", "pending", "PENDING", "STARTED", " running "], Running, id="on"
+        ),
+        pytest.param(["completed", "COMPLETED", "SUCCESS", "success"], Completed, id="completed"),
+        pytest.param(["error", "ERROR", "FAILED", "failed", "FAILURE", "failure\n"], Failed, id="failed"),
+        pytest.param(
+            ["NOT FOUND", "not found", "Not Found", "not_found"], type(None), id="unknown to the service"
+        ),
+    ],
+)
+def test_known_words_in_either_field_and_in_any_case(key: str, words: list[str], shape: type) -> None:
+    executions = [read({key: word}) for word in words]
+
+    assert [type(execution) for execution in executions] == [shape] * len(words)
+    assert all(execution.is_known for execution in executions if isinstance(execution, Running))
+
+
+@pytest.mark.parametrize("key", ["status", "state"])
+@pytest.mark.parametrize(
+    "word", ["queued", "awaiting_human_feedback", "PAUSED", "finished", "complete", "NOTFOUND"]
+)
+def test_a_word_that_is_not_known_is_kept_and_ends_nothing(key: str, word: str) -> None:
+    execution = read({key: word, "result": "something"})
+
+    assert isinstance(execution, Running)
+    assert execution.word == word
+    assert not execution.is_known
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        pytest.param({"status": "running", "state": "SUCCESS"}, Running, id="both known: the documented"),
+        pytest.param({"status": "queued", "state": "SUCCESS"}, Completed, id="only the state known"),
+        pytest.param({"status": "completed", "state": "whatever"}, Completed, id="only the status known"),
+        pytest.param({"status": 200, "state": "FAILED"}, Failed, id="status is a number"),
+        pytest.param({"status": "", "state": "FAILED"}, Failed, id="status is empty"),
+    ],
+)
+def test_which_of_two_words_counts(body: dict[str, Any], shape: type) -> None:
+    assert type(read(body)) is shape
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"status": None},
+        {"status": ""},
+        {"state": "  "},
+        {"status": 7},
+        {"status": ["running"]},
+        {"result": "x"},
+    ],
+    ids=str,
+)
+def test_a_body_that_tells_no_status_is_not_read(body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="it tells no status"):
+        read(body)
+
+
+def test_the_documented_running_shape() -> None:
+    execution = running({"current_task": "writing_task", "progress": {"completed_tasks": 1, "total_tasks": 3}})
+
+    assert execution.current_task == "writing_task"
+    assert execution.progress == Progress(completed_tasks=1, total_tasks=3)
+    assert (execution.kickoff_id, execution.word) == (KICKOFF_ID, "running")
+
+
+@pytest.mark.parametrize(
+    "decoration",
+    [
+        {},
+        {"current_task": None, "progress": None},
+        {"current_task": 7, "progress": "half"},
+        {"current_task": "", "progress": {}},
+        {"current_task": ["a"], "progress": {"completed_tasks": 1}},
+        {"progress": {"completed_tasks": -1, "total_tasks": 3}},
+        {"progress": {"completed_tasks": "one", "total_tasks": 3}},
+        {"progress": {"completed_tasks": 1.5, "total_tasks": float("nan")}},
+        {"progress": [1, 3]},
+        {"last_step": None, "kickoff_id": "other", "word": "other", "is_known": False},
+    ],
+    ids=str,
+)
+def test_decorations_of_a_running_execution_that_make_no_sense_are_left_out(decoration: dict[str, Any]) -> None:
+    execution = running(decoration)
+
+    assert (execution.current_task, execution.progress) == (None, None)
+    assert (execution.kickoff_id, execution.word) == (KICKOFF_ID, "running")
+
+
+def test_the_documented_completed_shape() -> None:
+    tasks = [
+        {"task_id": "research_task", "agent": "Researcher", "output": "Facts.", "execution_time": 12.5},
+        {"task_id": "writing_task", "agent": "Writer", "output": "Text.", "execution_time": 30},
+    ]
+    execution = completed(
+        {"result": {"output": "Text.", "tasks": tasks}, "execution_time": 42.5, "extra": "ignored"}
+    )
+
+    assert execution.result() == {
+        "kickoff_id": KICKOFF_ID,
+        "output": "Text.",
+        "output_json": None,
+        "tasks": tasks,
+        "execution_time": 42.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "output", "output_json"),
+    [
+        pytest.param({"result": {"output": "text", "tasks": []}}, "text", None, id="documented"),
+        pytest.param({"result": "text", "last_step": {"n": 1}}, "text", None, id="plain text"),
+        pytest.param({"final_output": "text"}, "text", None, id="final_output"),
+        pytest.param({"result": None, "final_output": "text"}, "text", None, id="result is null"),
+        pytest.param({"result": "", "final_output": "text"}, "text", None, id="result is empty"),
+        pytest.param({"result": {"final_output": "text"}}, "text", None, id="final_output inside"),
+        pytest.param({"result": {"output": None}}, "", None, id="no output"),
+        pytest.param({}, "", None, id="no result"),
+        pytest.param({"result": '{"a": 1}'}, '{"a": 1}', {"a": 1}, id="output is an object"),
+        pytest.param({"result": {"output": " [1, 2]"}}, " [1, 2]", [1, 2], id="output is an array"),
+        pytest.param({"result": {"output": {"a": "ü"}}}, '{"a": "ü"}', {"a": "ü"}, id="output not as text"),
+        pytest.param({"result": ["a"]}, '["a"]', ["a"], id="result is an array"),
+        pytest.param({"result": {"answer": 42}}, '{"answer": 42}', {"answer": 42}, id="result is any object"),
+        pytest.param({"result": "42"}, "42", None, id="output is a number"),
+        pytest.param({"result": '"text"'}, '"text"', None, id="output is a JSON text"),
+        pytest.param({"result": "{broken"}, "{broken", None, id="output is no JSON"),
+        pytest.param({"result": "text", "result_json": {"a": 1}}, "text", {"a": 1}, id="result_json, object"),
+        pytest.param({"result": "text", "result_json": '{"a": 1}'}, "text", {"a": 1}, id="result_json, text"),
+        pytest.param({"result": "text", "result_json": "7"}, "text", 7, id="result_json, number"),
+        pytest.param({"result": "[1]", "result_json": None}, "[1]", [1], id="result_json is null"),
+        pytest.param({"result": "[1]", "result_json": ""}, "[1]", [1], id="result_json is empty"),
+        pytest.param({"result": "[1]", "result_json": "oops"}, "[1]", [1], id="result_json is no JSON"),
+        pytest.param({"result": {"output": "x", "result_json": [1]}}, "x", [1], id="result_json inside"),
+        pytest.param(
+            {"result": {"output": "x", "result_json": [1]}, "result_json": [2]}, "x", [2], id="two of them"
+        ),
+    ],
+)
+def test_reads_the_output_wherever_it_is(body: dict[str, Any], output: str, output_json: Any) -> None:
+    execution = completed(body)
+
+    assert (execution.output, execution.output_json) == (output, output_json)
 
 
 @pytest.mark.parametrize("nothing", [{}, [], False, 0])
@@ -27,42 +223,189 @@ def test_an_empty_result_json_is_a_result(nothing: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("tasks", "read_to"),
     [
-        pytest.param({"error": "", "error_message": "boom"}, id="error_message"),
-        pytest.param({"error": None, "result": "boom"}, id="result"),
-        pytest.param({"error": "", "error_message": "", "result": "", "message": "boom"}, id="message"),
+        pytest.param(None, (), id="null"),
+        pytest.param("none", (), id="a text"),
+        pytest.param({"task_id": "a"}, (), id="one object"),
+        pytest.param([None, "a", 7, {}], (TaskResult(execution_time=None),), id="only objects count"),
+        pytest.param(
+            [{"task_id": 7, "agent": None, "output": {"a": 1}, "execution_time": "long"}],
+            (TaskResult(task_id="7", agent="", output='{"a": 1}', execution_time=None),),
+            id="other types",
+        ),
+        pytest.param(
+            [{"output": "a\x00", "execution_time": -1}, {"execution_time": float("inf")}],
+            (TaskResult(output="a\ufffd", execution_time=None), TaskResult(execution_time=None)),
+            id="what cannot be stored",
+        ),
     ],
 )
-def test_an_empty_error_does_not_hide_the_reason(body: dict[str, Any]) -> None:
-    execution = read({"state": "FAILED"} | body)
-
-    assert isinstance(execution, Failed)
-    assert execution.error == "boom"
-
-
-def test_an_empty_result_does_not_hide_the_final_output() -> None:
-    assert completed({"result": "", "final_output": "text"}).output == "text"
+def test_results_of_tasks_that_make_no_sense_are_left_out(tasks: Any, read_to: tuple[TaskResult, ...]) -> None:
+    assert completed({"result": {"output": "x", "tasks": tasks}}).tasks == read_to
+    assert completed({"result": "x", "tasks": tasks}).tasks == read_to
 
 
 @pytest.mark.parametrize(
-    ("number", "stored"),
+    ("time", "seconds"),
     [
-        pytest.param(-(2**63), -(2**63), id="smallest"),
-        pytest.param(2**64 - 1, 2**64 - 1, id="greatest"),
-        pytest.param(-(2**63) - 1, "-9223372036854775809", id="too small"),
-        pytest.param(2**64, "18446744073709551616", id="too great"),
+        (12, 12.0),
+        (12.5, 12.5),
+        ("12.5", 12.5),
+        (None, None),
+        (-1, None),
+        ("long", None),
+        ([], None),
+        (10**400, None),
+        (float("nan"), None),
+        (float("inf"), None),
+    ],
+    ids=lambda value: str(value)[:10],
+)
+def test_a_time_that_makes_no_sense_is_left_out(time: Any, seconds: float | None) -> None:
+    assert completed({"execution_time": time}).execution_time == seconds
+    assert failed({"status": "error", "execution_time": time}).execution_time == seconds
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        pytest.param({"status": "error", "error": "boom", "execution_time": 7.5}, "boom", id="documented"),
+        pytest.param({"state": "FAILED", "result": "boom", "last_step": None}, "boom", id="deployed"),
+        pytest.param({"state": "FAILURE", "error_message": "boom"}, "boom", id="error_message"),
+        pytest.param({"status": "failed", "message": "boom"}, "boom", id="message"),
+        pytest.param(
+            {"status": "error", "error": "boom", "result": "other"}, "boom", id="the documented one first"
+        ),
+        pytest.param({"status": "error", "error": {"code": 7}}, '{"code": 7}', id="an object"),
+        pytest.param({"status": "error", "error": "a\x00\udfff"}, "a\ufffd\ufffd", id="storable"),
+        pytest.param({"status": "error", "error": "", "error_message": "boom"}, "boom", id="empty, error_message"),
+        pytest.param({"status": "error", "error": None, "result": "boom"}, "boom", id="null, result"),
+        pytest.param({"status": "error"}, "the service gives no reason", id="none"),
+        pytest.param({"status": "error", "error": ""}, "the service gives no reason", id="empty"),
     ],
 )
-def test_an_integer_too_wide_for_storing_becomes_text(number: int, stored: int | str) -> None:
-    assert completed({"result": {"output": {"n": [number]}}}).output_json == {"n": [stored]}
+def test_reads_the_error_wherever_it_is(body: dict[str, Any], error: str) -> None:
+    assert failed(body).error == error
 
 
-def test_an_integer_too_long_for_python_is_kept_as_text() -> None:
-    assert completed({"result": f'{{"n": {MANY_DIGITS}}}'}).output_json == {"n": MANY_DIGITS}
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        pytest.param(float("nan"), None, id="NaN"),
+        pytest.param([float("-inf"), 1.5], [None, 1.5], id="infinity"),
+        pytest.param({"a\x00": "\ud800b"}, {"a\ufffd": "\ufffdb"}, id="texts"),
+        pytest.param("\U0001f600", "\U0001f600", id="a whole pair"),
+        pytest.param([True, None], [True, None], id="as it is"),
+        pytest.param(-(2**63), -(2**63), id="smallest integer"),
+        pytest.param(2**64 - 1, 2**64 - 1, id="greatest integer"),
+        pytest.param(-(2**63) - 1, "-9223372036854775809", id="too small"),
+        pytest.param([2**64], ["18446744073709551616"], id="too great"),
+    ],
+)
+def test_json_is_made_storable(value: Any, stored: Any) -> None:
+    assert storable_json(value) == stored
+    assert completed({"result_json": {"in": value}}).output_json == {"in": stored}
 
 
-def test_names_of_inputs_can_be_stored() -> None:
-    listed = read_inputs({"inputs": ["a\x00", {"name": "\udfff"}]})
+@pytest.mark.parametrize(
+    ("text", "output_json"),
+    [
+        pytest.param('{"n": [NaN, -Infinity, 1e999]}', {"n": [None, None, None]}, id="no numbers"),
+        pytest.param(f'{{"n": {MANY_DIGITS}}}', {"n": MANY_DIGITS}, id="an integer too long for Python"),
+        pytest.param('{"a": "\\u0000\\ud800"}', {"a": "\ufffd\ufffd"}, id="escaped"),
+        pytest.param("[" * 66 + "]" * 66, None, id="too deep to store"),
+        pytest.param("[" * 100_000, None, id="too deep to read"),
+    ],
+)
+def test_an_output_that_is_json_is_made_storable(text: str, output_json: Any) -> None:
+    execution = completed({"result": text})
 
-    assert listed.names == ("a\ufffd", "\ufffd")
+    assert (execution.output, execution.output_json) == (text, output_json)
+    assert completed({"result": "plain", "result_json": text}).output_json == output_json
+
+
+def test_json_is_stored_down_to_64_levels() -> None:
+    assert storable_json(nested(64)) == nested(64)
+    with pytest.raises(ValueError, match="64 levels"):
+        storable_json(nested(65))
+    assert completed({"result": {"output": "text", "result_json": nested(65)}}).output == "text"
+
+
+@hypothesis.settings(deadline=None, max_examples=100)
+@hypothesis.given(
+    body=st.fixed_dictionaries(
+        {"status": st.sampled_from(["running", "queued", "completed", "error", "NOT FOUND"])},
+        optional=dict.fromkeys(EVERY_KEY, any_json),
+    )
+)
+def test_whatever_comes_with_a_status_is_read_to_what_can_be_stored(body: dict[str, Any]) -> None:
+    execution = read(body)
+
+    stored = {} if execution is None else execution.model_dump()
+    assert json.dumps(stored, allow_nan=False, ensure_ascii=False).encode()
+    if isinstance(execution, Completed):
+        result = execution.result()
+        assert list(result) == ["kickoff_id", "output", "output_json", "tasks", "execution_time"]
+        assert json.loads(json.dumps(result, allow_nan=False)) == result
+
+
+@hypothesis.settings(deadline=None, max_examples=100)
+@hypothesis.given(body=st.dictionaries(any_text | st.sampled_from(["status", "state", "result"]), any_json))
+def test_any_object_is_an_execution_or_tells_no_status(body: dict[str, Any]) -> None:
+    try:
+        execution = read(body)
+    except ValueError as error:
+        assert str(error) == "it tells no status"  # noqa: PT017 - an execution is right as well
+    else:
+        assert isinstance(execution, Running | Completed | Failed | None)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "names", "required"),
+    [
+        pytest.param(["budget", "age"], ("budget", "age"), ("budget", "age"), id="names"),
+        pytest.param(
+            [{"name": "topic", "type": "string", "required": True}, {"name": "tone", "required": False}],
+            ("topic", "tone"),
+            ("topic",),
+            id="objects",
+        ),
+        pytest.param([{"name": "topic"}], ("topic",), ("topic",), id="required unless said otherwise"),
+        pytest.param(
+            {"topic": "What about", "tone": None}, ("topic", "tone"), ("topic", "tone"), id="descriptions"
+        ),
+        pytest.param(
+            {"topic": {"required": False, "name": "other"}, "tone": {}}, ("topic", "tone"), ("tone",), id="by name"
+        ),
+        pytest.param(["topic", {"name": "tone"}], ("topic", "tone"), ("topic", "tone"), id="mixed"),
+        pytest.param([], (), (), id="none"),
+        pytest.param({}, (), (), id="none by name"),
+        pytest.param(["a\x00", {"name": "\udfff"}], ("a\ufffd", "\ufffd"), ("a\ufffd", "\ufffd"), id="storable"),
+    ],
+)
+def test_reads_the_inputs_in_every_form(inputs: Any, names: tuple[str, ...], required: tuple[str, ...]) -> None:
+    listed = read_inputs({"inputs": inputs, "extra": "ignored"})
+
+    assert (listed.names, listed.required) == (names, required)
+
+
+def test_keeps_what_is_said_about_an_input() -> None:
+    listed = [
+        {"name": "topic", "type": "string", "description": "What\x00", "required": False, "extra": "ignored"},
+        {"name": "tone", "type": ["string"], "description": 7},
+    ]
+
+    assert read_inputs({"inputs": listed}).inputs == (
+        CrewInput(name="topic", type="string", description="What\ufffd", required=False),
+        CrewInput(name="tone"),
+    )
+    assert read_inputs({"inputs": {"topic": "What"}}).inputs == (CrewInput(name="topic", description="What"),)
+
+
+@pytest.mark.parametrize(
+    "inputs", [None, "topic", 7, [7], [None], [{}], [{"name": ""}], [{"name": 7}], [""], {"": "x"}]
+)
+def test_what_lists_no_inputs_is_not_read(inputs: Any) -> None:
+    with pytest.raises(ValueError, match=r"it lists no inputs|validation error"):
+        read_inputs({"inputs": inputs})
