@@ -1,14 +1,51 @@
 from __future__ import annotations
 
-from typing import Any
+import json
+import traceback
+from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
-from crew_builders import KICKOFF_ID, Script, answer, settings
+from crew_builders import KICKOFF_ID, TOKEN, Script, answer, any_json, settings
+from hypothesis import strategies as st
 
-from airflow_provider_crew.service.errors import UncertainKickoff, UnreadableAnswer
-from airflow_provider_crew.service.wire import CrewWire
+from airflow_provider_crew.service.errors import (
+    AnswerTooLarge,
+    CallError,
+    CrewError,
+    ExecutionNotFound,
+    InvalidInputs,
+    InvalidKickoffId,
+    NotAllowed,
+    NotAuthenticated,
+    RateLimited,
+    Refused,
+    ServiceError,
+    TransientError,
+    UncertainKickoff,
+    Unreachable,
+    UnreadableAnswer,
+)
+from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+from airflow_provider_crew.service.wire import CrewWire, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PAYLOAD: dict[str, Any] = {"inputs": {"topic": "AI"}}
+RUNNING = {"status": "running"}
+UNKNOWN_EXECUTION = {"error": "Not found", "message": f"No execution {KICKOFF_ID}."}
+STATUS_FIRST, ID_FIRST = f"/status/{KICKOFF_ID}", f"/{KICKOFF_ID}/status"
+LOST = Unreachable("The connection was reset.", sent=True)
+NEVER_SENT = Unreachable("Nobody listens.", sent=False)
+TOO_LARGE = AnswerTooLarge("It is too large.", http_status=200)
+
+CONVERSATIONS = {
+    "inputs": lambda wire: wire.inputs(),
+    "kickoff": lambda wire: wire.kickoff(PAYLOAD),
+    "status": lambda wire: wire.status(KICKOFF_ID),
+}
+each_conversation = pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
 
 
 @pytest.fixture
@@ -16,9 +53,398 @@ def wire() -> CrewWire:
     return CrewWire(settings())
 
 
-@pytest.mark.parametrize("status", [100, 102, 103])
-def test_an_answer_that_is_not_final_refuses_nothing(wire: CrewWire, status: int) -> None:
-    with pytest.raises(UncertainKickoff):
-        Script(answer(status)).play(wire.kickoff(PAYLOAD))
-    with pytest.raises(UnreadableAnswer, match="it is not a final answer"):
-        Script(answer(status)).play(wire.status(KICKOFF_ID))
+def failure_of(conversation: Any, *outcomes: Any) -> Any:
+    with pytest.raises(CrewError) as caught:
+        Script(*outcomes).play(conversation)
+    return caught.value
+
+
+def test_asks_for_the_inputs(wire: CrewWire) -> None:
+    script = Script(answer(200, {"inputs": ["budget", "age"]}))
+
+    assert script.play(wire.inputs()).names == ("budget", "age")
+    assert script.requests == [Request("GET", "/inputs")]
+
+
+def test_a_kickoff_sends_its_payload_once_and_returns_the_id(wire: CrewWire) -> None:
+    script = Script(answer(200, {"kickoff_id": KICKOFF_ID}))
+
+    assert script.play(wire.kickoff(PAYLOAD)) == KICKOFF_ID
+
+    (request,) = script.requests
+    assert (request.method, request.path) == ("POST", "/kickoff")
+    assert json.loads(request.body) == PAYLOAD
+
+
+def test_only_a_kickoff_starts_work() -> None:
+    assert Request("POST", "/kickoff").starts_work
+    assert not Request("GET", "/inputs").starts_work
+
+
+@pytest.mark.parametrize("status", [200, 201, 202])
+@pytest.mark.parametrize(
+    ("sent", "kickoff_id"),
+    [
+        pytest.param("abcd1234-5678-90ef-ghij-klmnopqrstuv", "abcd1234-5678-90ef-ghij-klmnopqrstuv", id="no UUID"),
+        pytest.param(4711, "4711", id="number"),
+        pytest.param(10**30, str(10**30), id="wide number"),
+        pytest.param("übung", "übung", id="unicode"),
+        pytest.param("crew/7", "crew%2F7", id="slash"),
+        pytest.param("a b\x00", "a%20b%00", id="white space and NUL"),
+    ],
+)
+def test_an_odd_id_is_a_success(wire: CrewWire, status: int, sent: Any, kickoff_id: str) -> None:
+    assert Script(answer(status, {"kickoff_id": sent})).play(wire.kickoff(PAYLOAD)) == kickoff_id
+
+
+@pytest.mark.parametrize(
+    "outcome", [NEVER_SENT, answer(429, headers={"Retry-After": "7"})], ids=["never sent", "429"]
+)
+def test_a_kickoff_that_was_not_taken_may_be_sent_again(wire: CrewWire, outcome: Any) -> None:
+    failure = failure_of(wire.kickoff(PAYLOAD), outcome)
+
+    assert isinstance(failure, RateLimited if outcome is not NEVER_SENT else Unreachable)
+    assert failure.retry_after == (7.0 if outcome is not NEVER_SENT else None)
+
+
+@pytest.mark.parametrize("status", [s for s in range(300, 500) if s not in {401, 403, 429}])
+def test_every_other_3xx_and_4xx_refuses_a_kickoff(wire: CrewWire, status: int) -> None:
+    failure = failure_of(wire.kickoff(PAYLOAD), answer(status))
+
+    assert type(failure) is Refused
+    assert failure.http_status == status
+
+
+@each_conversation
+@pytest.mark.parametrize(("status", "kind"), [(401, NotAuthenticated), (403, NotAllowed)])
+def test_a_token_that_is_not_accepted(
+    wire: CrewWire, conversation: Callable[[CrewWire], Any], status: int, kind: type[CallError]
+) -> None:
+    failure = failure_of(conversation(wire), answer(status, {"error": "No", "message": "Not with this token."}))
+
+    assert type(failure) is kind
+    assert failure.http_status == status
+    assert "No: Not with this token." in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause"),
+    [
+        *(
+            pytest.param(answer(status), ServiceError, id=str(status))
+            for status in (500, 502, 503, 504, 520, 599, 999)
+        ),
+        *(pytest.param(answer(status), UnreadableAnswer, id=str(status)) for status in (100, 102, 103)),
+        pytest.param(LOST, Unreachable, id="lost answer"),
+        pytest.param(TOO_LARGE, AnswerTooLarge, id="too large"),
+        pytest.param(answer(200, b""), UnreadableAnswer, id="empty"),
+        pytest.param(answer(204), UnreadableAnswer, id="204"),
+        pytest.param(answer(200, b"<html>"), UnreadableAnswer, id="HTML"),
+        pytest.param(answer(200, {}), UnreadableAnswer, id="no id"),
+        pytest.param(answer(200, {"kickoff_id": ""}), UnreadableAnswer, id="empty id"),
+        pytest.param(answer(200, {"kickoff_id": None}), UnreadableAnswer, id="null"),
+        pytest.param(answer(200, {"kickoff_id": {}}), UnreadableAnswer, id="an object as id"),
+        pytest.param(answer(200, [KICKOFF_ID]), UnreadableAnswer, id="a list"),
+        pytest.param(answer(200, b"[" * 100_000), UnreadableAnswer, id="deep"),
+    ],
+)
+def test_everything_else_leaves_a_kickoff_uncertain(wire: CrewWire, outcome: Any, cause: type[CallError]) -> None:
+    failure = failure_of(wire.kickoff(PAYLOAD), outcome)
+
+    assert type(failure) is UncertainKickoff
+    assert type(failure.cause) is cause
+    assert "not known whether" in str(failure)
+    assert str(failure.cause) in str(failure)
+    assert "dashboard" in str(failure)
+
+
+def test_a_refused_kickoff_says_which_inputs_are_missing(wire: CrewWire) -> None:
+    body = {"error": "Missing", "message": "inputs", "details": {"missing_inputs": ["topic", "tone"]}}
+
+    failure = failure_of(wire.kickoff(PAYLOAD), answer(422, body))
+
+    assert failure.missing_inputs == ("topic", "tone")
+    assert "topic, tone" in str(failure)
+
+
+def test_inputs_that_are_no_json_are_not_sent(wire: CrewWire) -> None:
+    with pytest.raises(InvalidInputs):
+        next(wire.kickoff({"inputs": {"day": object()}}))
+
+
+def test_an_id_that_cannot_be_one_is_not_asked_for(wire: CrewWire) -> None:
+    with pytest.raises(InvalidKickoffId):
+        next(wire.status("../inputs"))
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ({"status": "running", "current_task": "a"}, Running),
+        ({"state": "SUCCESS", "result": "text"}, Completed),
+        ({"status": "error", "error": "boom", "execution_time": 1}, Failed),
+    ],
+)
+def test_reads_how_an_execution_is_doing(wire: CrewWire, body: dict[str, Any], shape: type) -> None:
+    execution = Script(answer(200, body)).play(wire.status(KICKOFF_ID))
+
+    assert type(execution) is shape
+    assert execution.kickoff_id == KICKOFF_ID
+
+
+@pytest.mark.parametrize(
+    ("kickoff_id", "path"),
+    [
+        ("crew%2F7", "/status/crew%2F7"),
+        ("übung", "/status/%C3%BCbung"),
+        ("a?b#c&d", "/status/a%3Fb%23c%26d"),
+        ("%2E%2E", "/status/%2E%2E"),
+    ],
+)
+def test_an_id_stays_one_segment_of_the_path(wire: CrewWire, kickoff_id: str, path: str) -> None:
+    script = Script(answer(200, RUNNING))
+    script.play(wire.status(kickoff_id))
+
+    assert script.paths == [path]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "remembered"),
+    [
+        pytest.param(answer(200, RUNNING), None, STATUS_FIRST, id="the documented one"),
+        pytest.param(answer(404, b"<html>"), answer(200, RUNNING), ID_FIRST, id="the variant, HTML"),
+        pytest.param(answer(404, {"detail": "Not Found"}), answer(200, RUNNING), ID_FIRST, id="the variant, JSON"),
+        pytest.param(answer(404), answer(200, RUNNING), ID_FIRST, id="the variant, empty"),
+    ],
+)
+def test_finds_the_path_that_the_crew_has_and_remembers_it(
+    wire: CrewWire, first: Any, second: Any, remembered: str
+) -> None:
+    looking = Script(*filter(None, (first, second)))
+    looking.play(wire.status(KICKOFF_ID))
+    later = Script(answer(404))
+
+    assert looking.paths == [STATUS_FIRST, ID_FIRST][: len(looking.paths)]
+    assert looking.paths[-1] == remembered
+    with pytest.raises(ExecutionNotFound):
+        later.play(wire.status(KICKOFF_ID))
+    assert later.paths == [remembered]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "kind"),
+    [
+        pytest.param(
+            [answer(404, UNKNOWN_EXECUTION)], ExecutionNotFound, id="the service knows no such execution"
+        ),
+        pytest.param([answer(200, {"state": "NOT FOUND"})], ExecutionNotFound, id="it says so in the state"),
+        pytest.param([answer(404), answer(404)], ExecutionNotFound, id="neither path"),
+        pytest.param(
+            [answer(404), answer(404, UNKNOWN_EXECUTION)], ExecutionNotFound, id="the variant knows none"
+        ),
+        pytest.param([answer(404), answer(502)], ServiceError, id="the variant fails"),
+        pytest.param([answer(404), LOST], Unreachable, id="the variant is lost"),
+        pytest.param([answer(405)], Refused, id="405"),
+        pytest.param([answer(401)], NotAuthenticated, id="401"),
+        pytest.param([answer(500)], ServiceError, id="500"),
+        pytest.param([answer(200, {})], UnreadableAnswer, id="no status"),
+    ],
+)
+def test_tries_the_variant_only_where_the_documented_path_does_not_exist(
+    wire: CrewWire, outcomes: list[Any], kind: type[CallError]
+) -> None:
+    script = Script(*outcomes)
+    with pytest.raises(kind):
+        script.play(wire.status(KICKOFF_ID))
+    assert script.paths == [STATUS_FIRST, ID_FIRST][: len(outcomes)]
+
+    again = Script(answer(404), answer(200, RUNNING))
+    again.play(wire.status(KICKOFF_ID))
+    assert again.paths == [STATUS_FIRST, ID_FIRST], "a failure taught something about the path"
+
+
+@pytest.mark.parametrize(("choice", "path"), [("status_first", STATUS_FIRST), ("id_first", ID_FIRST)])
+def test_asks_only_on_the_path_that_was_chosen(choice: str, path: str) -> None:
+    script = Script(answer(404))
+
+    with pytest.raises(ExecutionNotFound):
+        script.play(CrewWire(settings(status_path=choice)).status(KICKOFF_ID))
+
+    assert script.paths == [path]
+
+
+def test_an_execution_that_is_not_known_is_named(wire: CrewWire) -> None:
+    failure = failure_of(wire.status(KICKOFF_ID), answer(404, UNKNOWN_EXECUTION))
+
+    assert failure.kickoff_id == KICKOFF_ID
+    assert failure.http_status == 404
+    assert f"No execution {KICKOFF_ID}." in str(failure)
+
+
+@pytest.mark.parametrize("name", ["inputs", "status"])
+@pytest.mark.parametrize(
+    ("outcome", "kind", "retry_after"),
+    [
+        pytest.param(answer(429, headers={"Retry-After": "7"}), RateLimited, 7.0, id="429"),
+        pytest.param(answer(503, headers={"Retry-After": "1.5"}), ServiceError, 1.5, id="503"),
+        pytest.param(answer(500), ServiceError, None, id="500"),
+        pytest.param(answer(408), ServiceError, None, id="408"),
+        pytest.param(answer(425), ServiceError, None, id="425"),
+        pytest.param(answer(200, b"<html>"), UnreadableAnswer, None, id="HTML"),
+        pytest.param(LOST, Unreachable, None, id="lost"),
+        pytest.param(NEVER_SENT, Unreachable, None, id="never sent"),
+    ],
+)
+def test_what_a_read_may_be_repeated_after(
+    wire: CrewWire, name: str, outcome: Any, kind: type[TransientError], retry_after: float | None
+) -> None:
+    failure = failure_of(CONVERSATIONS[name](wire), outcome)
+
+    assert type(failure) is kind
+    assert isinstance(failure, TransientError)
+    assert failure.retry_after == retry_after
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 410, 422])
+def test_a_crew_without_inputs_refuses_to_list_them(wire: CrewWire, status: int) -> None:
+    assert type(failure_of(wire.inputs(), answer(status))) is Refused
+
+
+def test_a_404_where_no_execution_is_asked_for_points_at_the_host(wire: CrewWire) -> None:
+    assert "check the host in the connection" in str(failure_of(wire.inputs(), answer(404, b"<html>")))
+
+
+@each_conversation
+@pytest.mark.parametrize(
+    ("location", "told"),
+    [
+        (
+            "https://new.example/crew?session=secret",
+            "It redirects to https://new.example/crew, which is not followed",
+        ),
+        ("", "It redirects to nowhere"),
+    ],
+)
+def test_a_redirect_is_told_and_not_followed(
+    wire: CrewWire, conversation: Callable[[CrewWire], Any], location: str, told: str
+) -> None:
+    failure = failure_of(conversation(wire), answer(302, headers={"Location": location}))
+
+    assert type(failure) is Refused
+    assert told in str(failure)
+    assert "secret" not in str(failure)
+
+
+def test_an_answer_that_cannot_be_read_is_described(wire: CrewWire) -> None:
+    failure = failure_of(wire.inputs(), answer(200, b"<html>\n<h1>Hello", {"Content-Type": "text/html"}))
+
+    assert (failure.http_status, failure.content_type, failure.excerpt) == (200, "text/html", "<html> <h1>Hello")
+    assert str(failure) == (
+        "GET https://crew.example/inputs answers 200 with text/html that cannot be read: it is not JSON. "
+        "It begins: '<html> <h1>Hello'."
+    )
+
+
+def test_a_field_of_the_wrong_type_is_told_without_a_trace_of_the_library(wire: CrewWire) -> None:
+    failure = failure_of(wire.inputs(), answer(200, {"inputs": [{"name": 7}]}))
+
+    assert "a field has a type it should not have" in str(failure)
+    assert "pydantic" not in str(failure)
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_an_exchange_without_an_answer_is_described(wire: CrewWire, sent: Any) -> None:
+    error = wire.unreachable(Request("GET", "/inputs"), "connection refused", sent=sent)
+
+    assert (error.sent, error.reason, error.call) == (
+        sent,
+        "connection refused",
+        "GET https://crew.example/inputs",
+    )
+    assert "GET https://crew.example/inputs" in str(error)
+    assert "connection refused" in str(error)
+    assert ("Nothing was sent" in str(error)) is not sent
+
+
+def test_an_answer_that_is_too_large_is_described(wire: CrewWire) -> None:
+    error = wire.too_large(Request("GET", "/inputs"), 200)
+
+    assert (error.http_status, error.limit) == (200, 64 * 1024 * 1024)
+    assert "more than 64 MiB" in str(error)
+
+
+@each_conversation
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 422, 429, 500, 503])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(
+            {"error": TOKEN, "message": f"Bearer {TOKEN}", "details": {"missing_inputs": [TOKEN]}}, id="JSON"
+        ),
+        pytest.param(f"<p>{TOKEN}</p>".encode(), id="HTML"),
+        pytest.param(TOKEN.encode(), id="text"),
+    ],
+)
+def test_no_error_repeats_the_token(
+    wire: CrewWire, conversation: Callable[[CrewWire], Any], status: int, body: Any
+) -> None:
+    headers = {"Content-Type": f"text/{TOKEN}", "Location": f"https://{TOKEN}@x.example/{TOKEN}?{TOKEN}"}
+    outcome = answer(status, body, headers)
+
+    failure = failure_of(conversation(wire), outcome, outcome)
+
+    told = "".join(traceback.format_exception(failure)) + repr(failure) + repr(vars(failure))
+    assert TOKEN not in told
+
+
+def test_the_error_of_a_crew_does_not_repeat_the_token(wire: CrewWire) -> None:
+    body = {"status": "error", "error": f"401 for Bearer {TOKEN}"}
+
+    assert Script(answer(200, body)).play(wire.status(KICKOFF_ID)).error == "401 for Bearer ***"
+
+
+json_bodies = any_json.map(lambda value: json.dumps(value).encode())
+likely_bodies = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(
+        [
+            "status",
+            "state",
+            "result",
+            "kickoff_id",
+            "inputs",
+            "error",
+            "message",
+            "details",
+            "tasks",
+            "result_json",
+        ],
+        st.sampled_from(["running", "SUCCESS", "FAILED", "NOT FOUND", KICKOFF_ID]) | any_json,
+    ),
+).map(lambda value: json.dumps(value).encode())
+any_headers = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(["Content-Type", "Location", "Retry-After"], st.text(st.characters(codec="latin-1"))),
+)
+
+
+@hypothesis.settings(deadline=None, max_examples=150)
+@hypothesis.given(
+    name=st.sampled_from(sorted(CONVERSATIONS)),
+    status=st.sampled_from([200, 404, 429]) | st.integers(100, 999),
+    body=likely_bodies | json_bodies | st.binary(max_size=64),
+    headers=any_headers,
+)
+def test_any_answer_is_read_or_ends_in_an_error_of_this_package(
+    name: str, status: int, body: bytes, headers: dict[str, str]
+) -> None:
+    outcome = answer(status, body, headers)
+    try:
+        brought = Script(outcome, outcome).play(CONVERSATIONS[name](CrewWire(settings())))
+    except CrewError as error:
+        assert str(error).encode()  # noqa: PT017 - an answer that is read is right as well
+    else:
+        assert isinstance(
+            brought, {"inputs": CrewInputs, "kickoff": str, "status": Running | Completed | Failed}[name]
+        )
+        assert 200 <= status < 300
