@@ -9,6 +9,7 @@ Times are wall-clock, because a deadline has to survive the restart of the proce
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -135,7 +136,7 @@ class Watch:
             f"{error} The execution goes on. The connection is read anew before the next look, in case the token "
             f"was rotated; giving up after {duration(self._rules.token_patience)}."
         )
-        return self._look_again(min(self._rules.poll_interval, left), lines, renew_token=True)
+        return self._look_again(self._rules.poll_interval, lines, at_most=left, renew_token=True)
 
     def _silence(self, error: TransientError, now: float) -> Step:
         if self._silent_since is None:
@@ -149,10 +150,16 @@ class Watch:
             f"{duration(self._rules.max_outage)}."
         )
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
-        return self._look_again(min(self._rules.poll_interval, left), lines, at_least=min(asked_for, left))
+        return self._look_again(self._rules.poll_interval, lines, at_least=asked_for, at_most=left)
 
     def _look_again(
-        self, wait: float, lines: list[Line], *, at_least: float = 0.0, renew_token: bool = False
+        self,
+        wait: float,
+        lines: list[Line],
+        *,
+        at_least: float = 0.0,
+        at_most: float = math.inf,
+        renew_token: bool = False,
     ) -> Step:
         left = self._rules.deadline - self._clock()
         if left <= 0:
@@ -160,7 +167,7 @@ class Watch:
         jitter = _JITTER * self._random()
         # Looking again before the time that the service named would only be turned away again.
         spread = max(wait * (1 - _JITTER + 2 * jitter), at_least * (1 + jitter))
-        return Step(tuple(lines), look_again_in=min(spread, left), renew_token=renew_token)
+        return Step(tuple(lines), look_again_in=min(spread, at_most, left), renew_token=renew_token)
 
     def _recovered(self) -> list[Line]:
         trouble, self._trouble = self._trouble, ""

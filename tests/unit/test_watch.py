@@ -1,22 +1,166 @@
 from __future__ import annotations
 
+import logging
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from crew_builders import KICKOFF_ID, NOW
 
-from airflow_provider_crew.service.errors import RateLimited
-from airflow_provider_crew.service.watch import Watch, WatchRules
+from airflow_provider_crew.service.errors import (
+    AnswerTooLarge,
+    CallError,
+    ExecutionFailed,
+    ExecutionNotFound,
+    LostContact,
+    NotAllowed,
+    NotAuthenticated,
+    RateLimited,
+    Refused,
+    ServiceError,
+    Unreachable,
+    UnreadableAnswer,
+    WaitedTooLong,
+)
+from airflow_provider_crew.service.models import Completed, Failed, Progress, Running
+from airflow_provider_crew.service.watch import Step, Watch, WatchRules, describe_progress, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOWN = Unreachable("The crew did not answer.")
+REJECTED = NotAuthenticated("The token is not accepted.")
+UNKNOWN = ExecutionNotFound("The crew does not know it.")
+SUCCESS = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", execution_time=4210.0)
+PREFIX = f"Execution {KICKOFF_ID}: "
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
+def running(task: str | None = None, done: int | None = None, *, total: int = 3, word: str = "running") -> Running:
+    progress = None if done is None else Progress(completed_tasks=done, total_tasks=total)
+    return Running(status="running", kickoff_id=KICKOFF_ID, word=word, current_task=task, progress=progress)
 
 
-def new_watch(clock: Clock, *, dice: float = 0.5, timeout: float = 3600.0, **rules: float) -> Watch:
-    return Watch(KICKOFF_ID, WatchRules(deadline=NOW + timeout, **rules), clock=clock, random=lambda: dice)
+RESEARCH, WRITING = running("research_task", 0), running("writing_task", 1)
+
+
+class Story:
+    """A watch of one execution, told by what was seen and when."""
+
+    def __init__(self, *, dice: float = 0.5, timeout: float = 24 * 3600.0, **rules: float) -> None:
+        self.time = 0.0
+        self.looks = 0
+        self.watch = Watch(
+            KICKOFF_ID,
+            WatchRules(deadline=NOW + timeout, **rules),
+            clock=lambda: NOW + self.time,
+            random=lambda: dice,
+        )
+
+    def see(self, outcome: Any, *, at: float | None = None) -> Step:
+        self.time = self.time if at is None else at
+        self.looks += 1
+        return self.watch.failed(outcome) if isinstance(outcome, CallError) else self.watch.saw(outcome)
+
+    def see_until_the_end(self, look: Callable[[], Any]) -> Step:
+        """Look as often as the steps say, until one of them ends it."""
+        while True:
+            step = self.see(look())
+            if step.error or step.completed:
+                return step
+            assert step.look_again_in > 0
+            self.time += step.look_again_in
+
+
+def said(step: Step) -> list[str]:
+    """Return the lines of a step: ``!`` marks a warning, and each is about the execution."""
+    assert all(line.text.startswith(PREFIX) for line in step.lines)
+    marks = {logging.INFO: "", logging.WARNING: "! "}
+    return [marks[line.level] + line.text.removeprefix(PREFIX) for line in step.lines]
+
+
+def trouble(error: CallError) -> str:
+    return f"! {error} The execution goes on, as far as is known. Looking on for up to 10m 0s."
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param(
+            [
+                (0, running(), ["running"]),
+                (10, running(), []),
+                (20, RESEARCH, ["task 1 of 3, research_task"]),
+                (30, RESEARCH, []),
+                (319, RESEARCH, []),
+                (320, RESEARCH, ["task 1 of 3, research_task, for 5m 0s"]),
+                (330, RESEARCH, []),
+                (340, WRITING, ["task 2 of 3, writing_task"]),
+                (350, WRITING, []),
+                (640, WRITING, ["task 2 of 3, writing_task, for 5m 0s"]),
+                (940, WRITING, ["task 2 of 3, writing_task, for 10m 0s"]),
+                (4210, SUCCESS, ["completed after 1h 10m"]),
+            ],
+            id="progress is said when it changes, and every five minutes",
+        ),
+        pytest.param(
+            [
+                (0, DOWN, [trouble(DOWN)]),
+                (10, DOWN, []),
+                (20, RESEARCH, ["the service answers again", "task 1 of 3, research_task"]),
+                (30, RESEARCH, []),
+                (40, DOWN, [trouble(DOWN)]),
+                (50, RateLimited("Too many."), [trouble(RateLimited("Too many."))]),
+                (60, RateLimited("Too many."), []),
+                (349, RateLimited("Too many."), []),
+                (350, RateLimited("Too many."), [trouble(RateLimited("Too many."))]),
+                (360, RESEARCH, ["the service answers again"]),
+                (370, RESEARCH, []),
+                (380, DOWN, [trouble(DOWN)]),
+                (390, SUCCESS, ["the service answers again", "completed after 1h 10m"]),
+            ],
+            id="a trouble is said when it is new, and its end once",
+        ),
+        pytest.param(
+            [
+                (
+                    0,
+                    running(word="QUEUED"),
+                    ["! the service says 'QUEUED', which is not a known state.", "queued"],
+                ),
+                (10, running(word="QUEUED"), []),
+                (
+                    20,
+                    running(word="paused"),
+                    ["! the service says 'paused', which is not a known state.", "paused"],
+                ),
+                (30, running(word="QUEUED"), ["queued"]),
+                (40, running(word="PENDING"), ["pending"]),
+                (50, running("a", word="QUEUED"), ["a"]),
+            ],
+            id="a strange word is warned of once",
+        ),
+        pytest.param(
+            [
+                (0, UNKNOWN, []),
+                (29, UNKNOWN, []),
+                (30, RESEARCH, ["task 1 of 3, research_task"]),
+            ],
+            id="a service that needs a moment to know the execution is no trouble",
+        ),
+    ],
+)
+def test_what_is_said_of_a_watch(story: list[tuple[float, Any, list[str]]]) -> None:
+    told = Story(kicked_off_at=NOW)
+
+    for at, outcome, lines in story:
+        spoken = [line.removesuffix(" It is taken for still going.") for line in said(told.see(outcome, at=at))]
+        assert spoken == lines, f"after {at} s"
+
+
+@pytest.mark.parametrize(("dice", "seconds"), [(0.0, 9.0), (0.5, 10.0), (1.0, 11.0)])
+def test_looks_again_after_the_poll_interval_give_or_take_a_tenth(dice: float, seconds: float) -> None:
+    assert Story(dice=dice).see(RESEARCH).look_again_in == pytest.approx(seconds)
+    assert Story(dice=dice).see(DOWN).look_again_in == pytest.approx(seconds)
+    assert Story(dice=dice, poll_interval=60).see(RESEARCH).look_again_in == pytest.approx(6 * seconds)
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
@@ -29,7 +173,233 @@ def new_watch(clock: Clock, *, dice: float = 0.5, timeout: float = 3600.0, **rul
         pytest.param(float("inf"), 300.0, id="endless"),
     ],
 )
-def test_never_looks_before_the_time_that_the_service_named(retry_after: float, least: float, dice: float) -> None:
-    step = new_watch(Clock(), dice=dice).failed(RateLimited("slow down", retry_after=retry_after))
+@pytest.mark.parametrize("kind", [RateLimited, ServiceError])
+def test_never_looks_before_the_time_that_the_service_named(
+    kind: type[RateLimited | ServiceError], retry_after: float, least: float, dice: float
+) -> None:
+    step = Story(dice=dice).see(kind("slow down", retry_after=retry_after))
 
     assert least <= step.look_again_in <= least * 1.25
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [RESEARCH, DOWN, RateLimited("429", retry_after=60.0), REJECTED, UNKNOWN],
+    ids=["running", "down", "busy", "rejected", "not known yet"],
+)
+def test_the_last_look_is_at_the_deadline(outcome: Any) -> None:
+    story = Story(timeout=100.0, kicked_off_at=NOW + 90)
+
+    assert story.see(outcome, at=97).look_again_in == pytest.approx(3.0)
+    assert isinstance(story.see(outcome, at=100).error, WaitedTooLong)
+
+
+@pytest.mark.parametrize("at", [100, 5000])
+def test_what_is_over_at_the_deadline_counts(at: float) -> None:
+    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")
+
+    assert Story(timeout=100.0).see(SUCCESS, at=at).completed is SUCCESS
+    assert isinstance(Story(timeout=100.0).see(failure, at=at).error, ExecutionFailed)
+
+
+def test_waiting_too_long_is_told_with_what_was_seen_and_what_to_do() -> None:
+    story = Story(timeout=130.0)
+    story.see(WRITING, at=5)
+    step = story.see(WRITING, at=130)
+
+    assert isinstance(step.error, WaitedTooLong)
+    assert (step.error.kickoff_id, step.error.waited) == (KICKOFF_ID, 130.0)
+    assert step.error.last_seen == "task 2 of 3, writing_task"
+    for words in (
+        KICKOFF_ID,
+        "2m 10s",
+        "task 2 of 3, writing_task",
+        "cannot be cancelled",
+        "do not kick off again",
+    ):
+        assert words in str(step.error)
+    assert "failed" not in str(step.error)
+
+
+def test_waiting_too_long_tells_the_trouble_at_the_end() -> None:
+    story = Story(timeout=30.0)
+    story.see(RESEARCH, at=0)
+    story.see(DOWN, at=20)
+    error = story.see(DOWN, at=30).error
+
+    assert "The last looks failed: The crew did not answer." in str(error)
+    assert "Last seen: nothing yet" in str(Story(timeout=0).see(DOWN).error)
+
+
+@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "error", [DOWN, RateLimited("429", retry_after=45.0), ServiceError("502"), UnreadableAnswer("<html>")], ids=str
+)
+@pytest.mark.parametrize("max_outage", [600.0, 20.0])
+def test_an_outage_is_waited_out_for_so_long_and_no_longer(max_outage: float, error: Any, dice: float) -> None:
+    story = Story(dice=dice, max_outage=max_outage)
+    story.see(WRITING, at=0)
+    story.time = 60.0
+    lost = story.see_until_the_end(lambda: error).error
+
+    assert isinstance(lost, LostContact)
+    assert lost.cause is error
+    assert lost.kickoff_id == KICKOFF_ID
+    assert lost.lasted == pytest.approx(max_outage)
+    assert story.looks <= max_outage / 9 + 4
+    for words in (str(error), "task 2 of 3, writing_task", "do not kick off again"):
+        assert words in str(lost)
+
+
+def test_one_good_answer_ends_an_outage() -> None:
+    story = Story()
+    for at in range(0, 6000, 590):
+        assert story.see(DOWN, at=at).error is None
+        assert story.see(RESEARCH, at=at + 580).error is None
+
+
+def test_no_outage_is_waited_out_when_none_may_last() -> None:
+    assert isinstance(Story(max_outage=0).see(DOWN).error, LostContact)
+
+
+@pytest.mark.parametrize("error", [REJECTED, NotAllowed("Not allowed.")], ids=["401", "403"])
+@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
+def test_a_token_that_is_not_accepted_is_given_two_minutes(error: CallError, dice: float) -> None:
+    story = Story(dice=dice)
+    story.see(RESEARCH, at=0)
+    story.time = 60.0
+    first = story.see(error)
+
+    assert first.renew_token
+    assert said(first) == [
+        f"! {error} The execution goes on. "
+        "The connection is read anew before the next look, in case the token was rotated; giving up after 2m 0s."
+    ]
+    assert said(story.see(error, at=70)) == []
+    assert story.see_until_the_end(lambda: error).error is error
+    assert story.time == pytest.approx(180)
+    assert story.looks <= 120 / 9 + 4
+
+
+def test_the_connection_is_read_anew_only_for_a_token_that_is_not_accepted() -> None:
+    assert [Story().see(outcome).renew_token for outcome in (RESEARCH, DOWN, REJECTED)] == [False, False, True]
+
+
+def test_a_renewed_token_is_given_its_own_two_minutes() -> None:
+    story = Story()
+    story.see(REJECTED, at=0)
+    story.see(REJECTED, at=100)
+    story.watch.token_renewed()
+
+    assert story.see(REJECTED, at=130).error is None
+    assert story.see(REJECTED, at=249).error is None
+    assert story.see(REJECTED, at=251).error is REJECTED
+
+
+def test_a_good_answer_ends_the_patience_with_a_token() -> None:
+    story = Story()
+    story.see(REJECTED, at=0)
+
+    assert said(story.see(RESEARCH, at=110)) == ["the service answers again", "task 1 of 3, research_task"]
+    assert story.see(REJECTED, at=130).error is None
+
+
+@pytest.mark.parametrize(
+    ("kicked_off_at", "at", "over"),
+    [
+        pytest.param(NOW, 0, False, id="just kicked off"),
+        pytest.param(NOW, 29.9, False, id="within half a minute"),
+        pytest.param(NOW, 30, True, id="after half a minute"),
+        pytest.param(NOW - 3600, 0, True, id="kicked off long ago"),
+        pytest.param(None, 0, True, id="kicked off by somebody else"),
+    ],
+)
+def test_an_execution_that_is_not_known_is_given_half_a_minute_after_the_kickoff(
+    kicked_off_at: Any, at: float, over: Any
+) -> None:
+    step = Story(kicked_off_at=kicked_off_at, poll_interval=60).see(UNKNOWN, at=at)
+
+    assert step.error is (UNKNOWN if over else None)
+    assert step.lines == ()
+    assert over or step.look_again_in <= 30
+
+
+def test_an_execution_that_is_no_longer_known_is_over() -> None:
+    story = Story(kicked_off_at=NOW)
+    story.see(RESEARCH, at=0)
+
+    assert story.see(UNKNOWN, at=3600).error is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "error", [AnswerTooLarge("It is too large."), Refused("405"), CallError("any other")], ids=str
+)
+def test_what_no_waiting_mends_ends_the_watch_at_once(error: CallError) -> None:
+    step = Story(kicked_off_at=NOW).see(error)
+
+    assert step.error is error
+    assert not step.renew_token
+
+
+def test_a_failed_execution_is_told_with_the_error_of_the_crew() -> None:
+    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="The model is overloaded.", execution_time=90.0)
+    step = Story().see(failure)
+
+    assert isinstance(step.error, ExecutionFailed)
+    assert step.error.kickoff_id == KICKOFF_ID
+    assert (step.error.error, step.error.execution_time) == ("The model is overloaded.", 90.0)
+    assert str(step.error).startswith(
+        f"Execution {KICKOFF_ID} failed after 1m 30s. The crew says: The model is overloaded. "
+    )
+    assert step.completed is None
+
+
+def test_an_end_without_a_time_is_told_without_it() -> None:
+    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")
+    success = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text")
+
+    assert f"Execution {KICKOFF_ID} failed. The crew says: boom. " in str(Story().see(failure).error)
+    assert said(Story().see(success)) == ["completed"]
+
+
+def test_a_long_watch_ends_with_the_result() -> None:
+    outcomes = [running(), DOWN, RESEARCH, REJECTED, ServiceError("502"), WRITING, running(word="queued"), SUCCESS]
+    told = iter(outcomes)
+    story = Story(kicked_off_at=NOW)
+
+    assert story.see_until_the_end(lambda: next(told)).completed is SUCCESS
+    assert story.time == pytest.approx(70.0)
+
+
+@pytest.mark.parametrize(
+    ("execution", "words"),
+    [
+        (running(), "running"),
+        (running(word="STARTED"), "started"),
+        (running("writing_task"), "writing_task"),
+        (running(None, 1), "task 2 of 3"),
+        (WRITING, "task 2 of 3, writing_task"),
+        (running("writing_task", 3), "task 3 of 3, writing_task"),
+        (running("writing_task", 7), "task 3 of 3, writing_task"),
+        (running("writing_task", 0, total=0), "writing_task"),
+    ],
+)
+def test_says_how_far_an_execution_is(execution: Running, words: str) -> None:
+    assert describe_progress(execution) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0s"),
+        (0.4, "0s"),
+        (59.4, "59s"),
+        (59.6, "1m 0s"),
+        (250, "4m 10s"),
+        (3599, "59m 59s"),
+        (3600, "1h 0m"),
+        (90_061, "25h 1m"),
+    ],
+)
+def test_says_a_time_as_people_do(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
