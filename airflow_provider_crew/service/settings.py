@@ -20,6 +20,7 @@ DEFAULT_REQUEST_TIMEOUT = 60.0
 USER_AGENT = f"airflow-provider-crew/{__version__} Python/{platform.python_version()}"
 
 _CONTROL_OR_SPACE = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
+_HOST_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _ENDPOINTS = ("/kickoff", "/inputs", "/status")
 
 
@@ -156,9 +157,12 @@ def _ascii_host(host: str) -> str:
     if ":" in host:  # urlsplit has checked IPv6 addresses
         return host
     try:
-        return host.encode("idna").decode("ascii")
+        name = host.encode("idna").decode("ascii")
     except UnicodeError:
-        raise _bad_address(f"has a host name that cannot exist: {host!r}") from None
+        name = ""
+    if not _HOST_NAME.fullmatch(name):
+        raise _bad_address(f"has a host name that cannot exist: {host!r}")
+    return name
 
 
 def _checked_prefix(path: str) -> str:

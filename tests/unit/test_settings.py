@@ -1,25 +1,121 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import hypothesis
 import pytest
-from crew_builders import TOKEN, settings
+from crew_builders import TOKEN, any_text, settings
+from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidSettings
-from airflow_provider_crew.service.settings import checked_token
+from airflow_provider_crew.service.settings import USER_AGENT, checked_proxy, checked_token, is_loopback
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def fault_of(**changes: Any) -> InvalidSettings:
+    with pytest.raises(InvalidSettings) as caught:
+        settings(**changes)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        pytest.param("https://my-crew.crewai.com", "https://my-crew.crewai.com", id="full"),
+        pytest.param("my-crew.crewai.com", "https://my-crew.crewai.com", id="bare name"),
+        pytest.param("localhost:8443", "https://localhost:8443", id="bare name and port"),
+        pytest.param("my-crew.crewai.com/v2/", "https://my-crew.crewai.com/v2", id="bare name and prefix"),
+        pytest.param("  https://crew.example\n", "https://crew.example", id="pasted"),
+        pytest.param("HTTPS://Crew.Example/Prefix", "https://crew.example/Prefix", id="upper case"),
+        pytest.param("https://crew.example:8443/a/b//", "https://crew.example:8443/a/b", id="port and prefix"),
+        pytest.param("https://crew.example:443", "https://crew.example:443", id="the usual port"),
+        pytest.param("https://crew.example:/", "https://crew.example", id="colon without a port"),
+        pytest.param("https://crew.example/a%2Fb", "https://crew.example/a%2Fb", id="escaped prefix"),
+        pytest.param("https://crew.example/größe", "https://crew.example/gr%C3%B6%C3%9Fe", id="prefix in unicode"),
+        pytest.param("https://crew.example/status-page", "https://crew.example/status-page", id="not an endpoint"),
+        pytest.param("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443", id="IPv6"),
+        pytest.param("[2001:db8::1]", "https://[2001:db8::1]", id="bare IPv6"),
+        pytest.param("https://bücher.example", "https://xn--bcher-kva.example", id="IDN"),
+        pytest.param("http://localhost:8765", "http://localhost:8765", id="http, localhost"),
+        pytest.param("http://crew.localhost", "http://crew.localhost", id="http, below localhost"),
+        pytest.param("http://127.0.0.1", "http://127.0.0.1", id="http, 127.0.0.1"),
+        pytest.param("http://127.1.2.3", "http://127.1.2.3", id="http, 127.x"),
+        pytest.param("http://[::1]:8765/x", "http://[::1]:8765/x", id="http, ::1"),
+    ],
+)
+def test_an_address_as_people_write_it(given: str, address: str) -> None:
+    assert settings(address=given).address == address
+
+
+@pytest.mark.parametrize(
+    ("address", "fault"),
+    [
+        pytest.param("", "no address", id="empty"),
+        pytest.param("  ", "no address", id="blank"),
+        pytest.param("https://", "no host name", id="no name"),
+        pytest.param("https:///prefix", "no host name", id="three slashes"),
+        pytest.param("https:/crew.example", "not followed by //", id="one slash"),
+        pytest.param("https://https://crew.example", "has it twice", id="scheme twice"),
+        pytest.param("ftp://crew.example", "scheme 'ftp'", id="ftp"),
+        pytest.param("file:///etc/passwd", "scheme 'file'", id="file"),
+        pytest.param("https://crew example", "white space", id="white space"),
+        pytest.param("https://crew.example\r\nX: y", "white space", id="a header"),
+        pytest.param("https://crew.example\\x", "backslash", id="backslash"),
+        pytest.param("https://me:secret@crew.example", "credentials", id="credentials"),
+        pytest.param("https://secret@crew.example", "credentials", id="user"),
+        pytest.param("https://@crew.example", "credentials", id="nobody"),
+        pytest.param("https://crew.example?token=secret", "query", id="query"),
+        pytest.param("https://crew.example/#secret", "fragment", id="fragment"),
+        pytest.param("https://crew.example:secret", "cannot be read", id="port is a word"),
+        pytest.param("https://crew.example:65536", "cannot be read", id="port too high"),
+        pytest.param("https://crew.example:0", "port 0", id="port 0"),
+        pytest.param("https://[::1", "cannot be read", id="bracket"),
+        pytest.param("https://[secret]", "cannot be read", id="no IPv6"),
+        pytest.param("https://2001:db8::1", "cannot be read", id="IPv6 without brackets"),
+        pytest.param("https://crew..example", "cannot exist", id="two dots"),
+        pytest.param(f"https://{'a' * 64}.example", "cannot exist", id="long label"),
+        pytest.param("https://<my-crew>.crewai.com", "cannot exist", id="as in the manual"),
+        pytest.param("{base_url}", "cannot exist", id="as in the interface"),
+        pytest.param("https://crew.example\u00a8", "cannot exist", id="what becomes white space"),
+        pytest.param("https://crew.example/a/../b", "'..' step", id="dots"),
+        pytest.param("https://crew.example/./b", "'.' or", id="dot"),
+        pytest.param("https://crew.example/kickoff", "ends in /kickoff", id="kickoff"),
+        pytest.param("https://crew.example/v1/inputs/", "ends in /inputs", id="inputs"),
+        pytest.param("https://crew.example/status", "ends in /status", id="status"),
+        pytest.param("https://crew.example/\ud800", "half a character", id="half a character"),
+    ],
+)
+def test_an_address_that_cannot_work_is_refused(address: str, fault: str) -> None:
+    error = fault_of(address=address)
+
+    assert error.field == "host"
+    assert str(error).startswith("The host of the crew ")
+    assert fault in str(error)
+    assert "secret" not in str(error)
 
 
 @pytest.mark.parametrize(
     "address",
     [
-        pytest.param("https:/crew.example", id="one slash"),
-        pytest.param("https://https://crew.example", id="scheme twice"),
-        pytest.param("https://crew.example/\ud800", id="half a character"),
+        "http://crew.example",
+        "http://10.0.0.1:8000",
+        "http://127.0.0.1.crew.example",
+        "http://localhost.crew.example",
+        "http://notlocalhost",
+        "http://[2001:db8::1]",
+        "http://0.0.0.0",
     ],
 )
-def test_an_address_mistyped_is_refused(address: str) -> None:
-    with pytest.raises(InvalidSettings, match="The host of the crew has") as caught:
-        settings(address=address)
+def test_the_token_goes_unencrypted_only_where_that_is_allowed(address: str) -> None:
+    error = fault_of(address=address)
 
-    assert caught.value.field == "host"
+    assert error.field == "host"
+    assert "unencrypted" in str(error)
+    assert "allow_http" in str(error)
+    assert settings(address=address, allow_http=True).address == address
 
 
 @pytest.mark.parametrize(
@@ -33,22 +129,190 @@ def test_an_address_mistyped_is_refused(address: str) -> None:
     ],
 )
 def test_a_token_in_the_wrong_place_is_not_repeated(address: str) -> None:
+    assert TOKEN[:3] not in str(fault_of(address=address.format(TOKEN)))
+
+
+@hypothesis.settings(deadline=None, max_examples=200)
+@hypothesis.given(
+    address=st.builds(
+        "{}{}{}{}".format,
+        st.sampled_from(["", "https://", "http://", "HTTPS:", "//"]),
+        st.sampled_from(["crew.example", "[::1]", "127.0.0.1", "bücher.example", "xn--a", "a.", ""]) | any_text,
+        st.sampled_from(["", ":", ":8443", ":0"]) | any_text,
+        st.sampled_from(["", "/", "/a/b/", "/%2e%2e"]) | any_text.map("/{}".format),
+    )
+)
+def test_any_address_is_refused_or_fit_to_be_used(address: str) -> None:
+    try:
+        accepted = settings(address=address, allow_http=True).address
+    except InvalidSettings as error:
+        assert error.field == "host"  # noqa: PT017 - an address that is accepted is right as well
+        return
+
+    parts = urlsplit(accepted)
+    assert accepted.isascii()
+    assert accepted.isprintable()
+    assert parts.scheme in {"http", "https"}
+    assert parts.hostname
+    assert (parts.username, parts.query, parts.fragment) == (None, "", "")
+    assert not accepted.endswith("/")
+    assert settings(address=accepted, allow_http=True).address == accepted
+
+
+@pytest.mark.parametrize(
+    ("address", "stays"),
+    [
+        ("http://localhost:8765", True),
+        ("https://[::1]", True),
+        ("http://127.8.9.10/x", True),
+        ("https://crew.example", False),
+        ("https://128.0.0.1", False),
+    ],
+)
+def test_tells_what_stays_on_this_machine(address: str, stays: Any) -> None:
+    assert is_loopback(address) is stays
+
+
+@pytest.mark.parametrize(
+    ("given", "token"),
+    [
+        pytest.param(TOKEN, TOKEN, id="as it is"),
+        pytest.param(f" \t{TOKEN}\r\n", TOKEN, id="pasted"),
+        pytest.param("a.b-c_d~e+f/g==", "a.b-c_d~e+f/g==", id="punctuation"),
+        pytest.param("a\\b", "a\\b", id="backslash"),
+    ],
+)
+def test_a_token_as_people_paste_it(given: str, token: str) -> None:
+    assert settings(token=given).token == token
+
+
+@pytest.mark.parametrize(
+    ("token", "fault"),
+    [
+        pytest.param("", "There is no bearer token", id="empty"),
+        pytest.param(" \n", "There is no bearer token", id="blank"),
+        pytest.param("Bearer abcdef", "without the word Bearer", id="with the word"),
+        pytest.param("abc\r\ndef", r"bearer token \(password\) has white space", id="a header"),
+        pytest.param("abc\x00def", r"bearer token \(password\) has white space", id="NUL"),
+        pytest.param("abc\x7fdef", r"bearer token \(password\) has white space", id="DEL"),
+        pytest.param("abcdéf", r"bearer token \(password\) has white space", id="not ASCII"),
+        pytest.param("abc\u200bdef", r"bearer token \(password\) has white space", id="zero width"),
+    ],
+)
+def test_a_token_that_cannot_be_one_is_refused(token: str, fault: str) -> None:
+    with pytest.raises(InvalidSettings, match=fault) as caught:
+        settings(token=token)
+
+    assert caught.value.field == "password"
+    assert "abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["Bearer abc", ""])
+def test_says_which_token_is_wrong(token: str) -> None:
     with pytest.raises(InvalidSettings) as caught:
-        settings(address=address.format(TOKEN))
-
-    assert TOKEN[:3] not in str(caught.value)
-
-
-@pytest.mark.parametrize("verify", ["/nowhere/ca.pem", "", "\0", "MIIB" * 2000])
-def test_a_file_of_certificates_that_is_none_is_refused(verify: str) -> None:
-    with pytest.raises(InvalidSettings, match="^verify names the file") as caught:
-        settings(verify=verify)
-
-    assert caught.value.field == "verify"
-
-
-def test_says_which_token_is_wrong() -> None:
-    with pytest.raises(InvalidSettings, match=r"\(user_bearer_token\)") as caught:
-        checked_token("Bearer abc", where="user_bearer_token")
+        checked_token(token, where="user_bearer_token")
 
     assert caught.value.field == "user_bearer_token"
+
+
+@pytest.mark.parametrize(
+    ("given", "proxy"),
+    [
+        pytest.param(None, None, id="none"),
+        pytest.param("", None, id="empty"),
+        pytest.param("http://proxy.example:3128", "http://proxy.example:3128", id="http"),
+        pytest.param("https://proxy.example", "https://proxy.example", id="https"),
+        pytest.param("proxy.example:3128", "http://proxy.example:3128", id="without scheme"),
+        pytest.param(" http://proxy.example ", "http://proxy.example", id="pasted"),
+        pytest.param("http://me:pa%40ss@proxy.example", "http://me:pa%40ss@proxy.example", id="password"),
+        pytest.param("http://[::1]:3128", "http://[::1]:3128", id="IPv6"),
+    ],
+)
+def test_a_proxy_as_people_write_it(given: str | None, proxy: str | None) -> None:
+    assert settings(proxy=given).proxy == proxy
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "socks5://me:hunter2@proxy.example",
+        "socks5h://proxy.example",
+        "ftp://proxy.example",
+        "http://",
+        "http://me:hunter2@",
+        "http://proxy.example:hunter2",
+        "http://proxy.example:0",
+        "http://proxy.example:99999",
+        "http://me:hunter2 @proxy.example",
+        "http://[::1",
+        " ",
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_refused(proxy: str) -> None:
+    error = fault_of(proxy=proxy)
+
+    assert error.field == "proxy"
+    assert "The proxy given in proxy cannot be used." in str(error)
+    assert "hunter2" not in str(error)
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(text=any_text)
+def test_any_token_and_any_proxy_are_refused_or_taken(text: str) -> None:
+    for check in (checked_token, lambda proxy: checked_proxy(proxy, where="proxy")):
+        try:
+            taken = check(text)
+        except InvalidSettings:
+            continue
+        assert check(taken) == taken
+        assert taken.strip() == taken
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), float("-inf")])
+def test_a_time_limit_that_is_none_is_refused(seconds: float) -> None:
+    error = fault_of(request_timeout=seconds)
+
+    assert error.field == "request_timeout"
+    assert str(error).startswith("request_timeout ")
+
+
+@pytest.mark.parametrize("path", ["", "AUTO", "/status/{}", None])
+def test_a_status_path_that_does_not_exist_is_refused(path: Any) -> None:
+    error = fault_of(status_path=path)
+
+    assert error.field == "status_path"
+    assert "auto, status_first, id_first" in str(error)
+
+
+@pytest.mark.parametrize(
+    "verify", ["/nowhere/ca.pem", "", "\0", "/", "MIIB" * 2000], ids=lambda text: repr(text[:9])
+)
+def test_a_file_of_certificates_that_is_none_is_refused(verify: str) -> None:
+    error = fault_of(verify=verify)
+
+    assert error.field == "verify"
+    assert str(error).startswith("verify names the file ")
+
+
+def test_a_file_of_certificates_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+
+    assert settings(verify=str(tmp_path / "ca.pem")).verify == str(tmp_path / "ca.pem")
+    assert settings(verify=False).verify is False
+
+
+def test_settings_show_no_secret() -> None:
+    shown = repr(settings(proxy="http://me:hunter2@proxy.example"))
+
+    assert TOKEN not in shown
+    assert "hunter2" not in shown
+    assert "https://crew.example" in shown
+
+
+def test_what_is_not_said_is_what_most_need() -> None:
+    default = settings()
+
+    assert (default.request_timeout, default.verify, default.proxy) == (60.0, True, None)
+    assert (default.status_path, default.allow_http) == ("auto", False)
+    assert default.user_agent == USER_AGENT
+    assert USER_AGENT.startswith("airflow-provider-crew/")
