@@ -1,59 +1,334 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import Connection
 from crew_builders import TOKEN
 
-from airflow_provider_crew.hooks.connection import read_connection
+from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
 from airflow_provider_crew.service.errors import InvalidSettings
+
+USER_TOKEN = "user-token-9876543210"
+QUOTED_TOKEN = "org%2FToken-0123%2B45%3D6789"
 
 
 def connection(**fields: Any) -> Connection:
-    return Connection(
-        **{"conn_id": "my_crew", "conn_type": "crew", "host": "crew.example", "password": TOKEN} | fields
-    )
+    defaults = {"conn_id": "my_crew", "conn_type": "crew", "host": "crew.example", "password": TOKEN}
+    if isinstance(fields.get("extra"), dict):
+        fields["extra"] = json.dumps(fields["extra"])
+    return Connection(**defaults | fields)
+
+
+def from_uri(uri: str) -> Connection:
+    return Connection(conn_id="my_crew", uri=uri)
+
+
+def from_json(**fields: Any) -> Connection:
+    return Connection.from_json(json.dumps({"conn_type": "crew"} | fields), conn_id="my_crew")
+
+
+def address_of(connection: Connection) -> str:
+    return read_connection(connection).settings.address
 
 
 def fault_of(connection: Connection, **options: Any) -> InvalidSettings:
     with pytest.raises(InvalidSettings) as caught:
         read_connection(connection, **options)
+    assert str(caught.value).startswith("The connection 'my_crew' cannot be used. ")
     return caught.value
 
 
-@pytest.mark.parametrize("extra", ["[1]", '"text"', "null", "{", "not JSON", "[" * 100_000])
-def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
-    fault = fault_of(connection(extra=extra))
+@pytest.mark.parametrize(
+    "alike",
+    [
+        pytest.param(
+            [
+                connection(),
+                connection(host="https://crew.example", schema="", login="", port=None, extra=""),
+                connection(host=" crew.example/ ", schema="https", extra="{}"),
+                from_uri(f"crew://:{QUOTED_TOKEN}@crew.example"),
+                from_uri(f"crew://https://:{QUOTED_TOKEN}@crew.example/"),
+                from_uri(f"crew://:{QUOTED_TOKEN}@https%3A%2F%2Fcrew.example"),
+                from_uri(f"crew://:{QUOTED_TOKEN}@crew.example/https"),
+                from_json(host="crew.example", password=TOKEN),
+            ],
+            id="address and token",
+        ),
+        pytest.param(
+            [
+                connection(host="https://crew.example:8443/team/a"),
+                connection(host="crew.example:8443", port=8443, schema="/team/a/"),
+                connection(host="https://crew.example/team", port=8443, schema="a"),
+                from_uri(f"crew://:{QUOTED_TOKEN}@crew.example:8443/team%2Fa"),
+                from_json(host="crew.example", port="8443", schema="team/a", password=TOKEN),
+            ],
+            id="port and prefix",
+        ),
+        pytest.param(
+            [
+                connection(host="http://[::1]:8765"),
+                connection(host="::1", port=8765, schema="HTTP"),
+                connection(host="[::1]", port=8765, schema="http"),
+                from_uri(f"crew://:{QUOTED_TOKEN}@[::1]:8765/http"),
+                from_json(host="::1", port=8765, schema="http", password=TOKEN),
+            ],
+            id="IPv6",
+        ),
+        pytest.param(
+            [
+                connection(
+                    password="",
+                    extra={
+                        "user_bearer_token": USER_TOKEN,
+                        "token_type": "user",
+                        "request_timeout": 30,
+                        "verify": False,
+                        "proxy": "proxy.example:3128",
+                        "status_path": "id_first",
+                        "dashboard_url": "https://app.example/crews/7",
+                        "allow_http": True,
+                        "unknown": "ignored",
+                    },
+                ),
+                from_uri(
+                    f"crew://crew.example/?user_bearer_token={USER_TOKEN}&token_type=user&request_timeout=30"
+                    "&verify=False&proxy=http%3A%2F%2Fproxy.example%3A3128&status_path=id_first"
+                    "&dashboard_url=https%3A%2F%2Fapp.example%2Fcrews%2F7&allow_http=true"
+                ),
+                from_json(
+                    host="crew.example",
+                    extra={
+                        "user_bearer_token": USER_TOKEN,
+                        "request_timeout": "30",
+                        "verify": "no",
+                        "proxy": "http://proxy.example:3128",
+                        "status_path": "id_first",
+                        "dashboard_url": "https://app.example/crews/7",
+                        "allow_http": "yes",
+                    },
+                ),
+            ],
+            id="every extra field",
+        ),
+    ],
+)
+def test_form_and_uri_and_json_say_the_same(alike: list[Connection]) -> None:
+    first, *others = [read_connection(each) for each in alike]
 
-    assert fault.field == "extra"
-    assert "The extra is not a JSON object." in str(fault)
+    for other in others:
+        assert (other.settings, other.token_type, other.dashboard_url) == (
+            first.settings,
+            first.token_type,
+            first.dashboard_url,
+        )
 
 
-def test_names_the_field_of_the_token_that_is_wrong() -> None:
-    fault = fault_of(connection(password=None, extra='{"user_bearer_token": "Bearer abc"}'))
-
-    assert fault.field == "user_bearer_token"
-    assert "The bearer token (user_bearer_token) has white space" in str(fault)
-    assert "abc" not in str(fault)
-
-
-@pytest.mark.parametrize("port", [None, 8443])
-def test_an_address_that_cannot_be_read_is_not_repeated(port: int | None) -> None:
-    fault = fault_of(connection(host=f"https://crew.example:{TOKEN}", port=port))
-
-    assert fault.field == "host"
-    assert TOKEN[:3] not in str(fault)
-
-
-def test_a_colon_without_a_port_leaves_the_port_to_its_field() -> None:
-    assert (
-        read_connection(connection(host="crew.example:", port=8443)).settings.address
-        == "https://crew.example:8443"
+def test_every_field_arrives() -> None:
+    read = read_connection(
+        connection(
+            host="http://crew.example",
+            extra={
+                "request_timeout": 30,
+                "verify": __file__,
+                "proxy": "http://proxy.example:3128",
+                "status_path": "status_first",
+                "dashboard_url": "https://app.example/crews/7",
+                "allow_http": True,
+            },
+        ),
+        user_agent="agent/1",
     )
 
+    settings = read.settings
+    assert (settings.address, settings.token) == ("http://crew.example", TOKEN)
+    assert (settings.request_timeout, settings.verify, settings.allow_http) == (30.0, __file__, True)
+    assert (settings.proxy, settings.status_path) == ("http://proxy.example:3128", "status_first")
+    assert settings.user_agent == "agent/1"
+    assert (read.token_type, read.dashboard_url) == ("organization", "https://app.example/crews/7")
 
-def test_secrets_are_masked_as_they_are_sent() -> None:
-    read = read_connection(connection(password=f" {TOKEN}\n", extra='{"proxy": "me:secret@proxy.example:3128"}'))
 
-    assert set(read.secrets) == {TOKEN, "secret"}
+def test_empty_fields_of_a_form_are_not_set() -> None:
+    names = "user_bearer_token token_type request_timeout verify proxy status_path dashboard_url allow_http"
+    plain = read_connection(connection())
+
+    for nothing in ("", None):
+        assert read_connection(connection(extra=dict.fromkeys(names.split(), nothing))) == plain
+    assert plain.settings.verify is True
+    assert plain.dashboard_url is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "address"),
+    [
+        pytest.param({"host": "crew.example:"}, "https://crew.example", id="colon"),
+        pytest.param({"host": "crew.example:", "port": 8443}, "https://crew.example:8443", id="colon and port"),
+        pytest.param(
+            {"host": "http://localhost", "schema": "http"}, "http://localhost", id="the same scheme twice"
+        ),
+        pytest.param({"host": "HTTPS://crew.example", "schema": "https"}, "https://crew.example", id="upper case"),
+        pytest.param({"host": "crew.example", "schema": "httpsx"}, "https://crew.example/httpsx", id="a prefix"),
+        pytest.param({"host": "crew.example/a", "schema": "b"}, "https://crew.example/a/b", id="two prefixes"),
+    ],
+)
+def test_puts_the_address_together(fields: dict[str, Any], address: str) -> None:
+    assert address_of(connection(**fields)) == address
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "fault"),
+    [
+        pytest.param({"host": None}, "host", "has no address", id="no host"),
+        pytest.param({"host": " ", "port": 443, "schema": "https"}, "host", "has no address", id="blank host"),
+        pytest.param(
+            {"host": "crew.example:1", "port": 2}, "port", "says port 1 and the port field says 2", id="ports"
+        ),
+        pytest.param({"host": "http://localhost", "schema": "https"}, "schema", "another scheme", id="schemes"),
+        pytest.param({"host": "crew.example", "schema": "http"}, "host", "unencrypted", id="http"),
+        pytest.param({"schema": "kickoff"}, "host", "ends in /kickoff", id="endpoint as prefix"),
+        pytest.param({"schema": "../x"}, "host", "'..' step", id="dots as prefix"),
+        pytest.param({"port": 0}, "host", "port 0", id="port 0"),
+        pytest.param({"port": 70_000}, "host", "cannot be read", id="port too high"),
+        pytest.param({"host": "https:/crew.example"}, "host", "not followed by //", id="one slash"),
+        pytest.param({"host": f"crew.example:{TOKEN}"}, "host", "cannot be read", id="token as port"),
+        pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, "host", "cannot be read", id="and a port"),
+        pytest.param({"host": f"https://{TOKEN}@crew.example"}, "host", "credentials", id="token as user"),
+    ],
+)
+def test_an_address_that_cannot_be_put_together_is_refused(fields: dict[str, Any], field: str, fault: str) -> None:
+    error = fault_of(connection(**fields))
+
+    assert error.field == field
+    assert fault in str(error)
+    assert TOKEN[:3] not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("organization", "user", "in_extra", "asked_for", "chosen"),
+    [
+        pytest.param(TOKEN, None, None, None, "organization", id="only the organization's"),
+        pytest.param(None, USER_TOKEN, None, None, "user", id="only the user's"),
+        pytest.param("", USER_TOKEN, "", "", "user", id="only the user's, in a form"),
+        pytest.param(TOKEN, USER_TOKEN, None, None, "organization", id="both"),
+        pytest.param(TOKEN, USER_TOKEN, "user", None, "user", id="both, extra says user"),
+        pytest.param(TOKEN, USER_TOKEN, "organization", None, "organization", id="both, extra says organization"),
+        pytest.param(TOKEN, USER_TOKEN, None, "user", "user", id="both, user asked for"),
+        pytest.param(TOKEN, USER_TOKEN, "user", "organization", "organization", id="asking counts more"),
+        pytest.param(TOKEN, USER_TOKEN, "organization", "user", "user", id="asking counts more, user"),
+    ],
+)
+def test_chooses_the_token(
+    organization: str | None, user: str | None, in_extra: str | None, asked_for: str | None, chosen: str
+) -> None:
+    extra = {"user_bearer_token": user, "token_type": in_extra}
+    read = read_connection(connection(password=organization, extra=extra), token_type=asked_for)
+
+    assert read.token_type == chosen
+    assert read.settings.token == {"organization": TOKEN, "user": USER_TOKEN}[chosen]
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked_for", "field", "fault"),
+    [
+        pytest.param({"password": None}, None, "password", "There is no organization token. Put", id="none"),
+        pytest.param({"password": ""}, "organization", "password", "no organization token", id="empty"),
+        pytest.param({}, "user", "user_bearer_token", "(token_type user), and there is none", id="no user's"),
+        pytest.param(
+            {"extra": {"token_type": "user"}}, None, "user_bearer_token", "there is none", id="by the extra"
+        ),
+        pytest.param(
+            {"password": None, "extra": {"user_bearer_token": USER_TOKEN}},
+            "organization",
+            "password",
+            "no organization token",
+            id="no organization's",
+        ),
+        pytest.param({}, "admin", "token_type", "token_type is 'admin'", id="another type"),
+        pytest.param(
+            {"password": None, "login": TOKEN}, None, "password", "stands in the login", id="in the login"
+        ),
+        pytest.param(
+            {"password": f"Bearer {TOKEN}"}, None, "password", "(password) has white", id="with the word"
+        ),
+        pytest.param(
+            {"password": None, "extra": {"user_bearer_token": f"Bearer {TOKEN}"}},
+            None,
+            "user_bearer_token",
+            "(user_bearer_token) has white space",
+            id="user's with the word",
+        ),
+    ],
+)
+def test_a_token_that_is_not_there_is_told(
+    fields: dict[str, Any], asked_for: str | None, field: str, fault: str
+) -> None:
+    error = fault_of(connection(**fields), token_type=asked_for)
+
+    assert error.field == field
+    assert fault in str(error)
+    assert TOKEN not in str(error)
+
+
+def test_a_token_in_the_login_of_a_uri_is_told() -> None:
+    error = fault_of(from_uri(f"crew://{QUOTED_TOKEN}@crew.example"))
+
+    assert "It stands in the login" in str(error)
+    assert "crew://:TOKEN@host" in str(error)
+    assert TOKEN not in str(error)
+
+
+@pytest.mark.parametrize(
+    "extra", ["[1]", '"text"', "null", "{", "not JSON", "[" * 100_000], ids=lambda text: text[:9]
+)
+def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
+    error = fault_of(connection(extra=extra))
+
+    assert error.field == "extra"
+    assert "The extra is not a JSON object." in str(error)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("user_bearer_token", [7, ["secret"], {"is": "secret"}]),
+        ("token_type", ["secret", "Organization", 7]),
+        ("request_timeout", ["secret", "soon", [30], 0, -1, "-5", "nan", "inf"]),
+        ("verify", [7, ["secret"], "/nowhere/ca.pem", {}]),
+        ("proxy", [7, ["secret"], "socks5://me:secret@proxy.example", "http://me:secret@"]),
+        ("status_path", ["secret", "/status", 7, "AUTO"]),
+        ("dashboard_url", ["secret", "app.example/crews/7", "ftp://me:secret@app.example", 7]),
+        ("allow_http", ["secret", 7, []]),
+    ],
+)
+def test_a_wrong_field_of_the_extra_is_named(field: str, values: list[Any]) -> None:
+    for value in values:
+        error = fault_of(connection(extra={field: value}))
+
+        assert error.field == field
+        assert field in error.fault
+        assert "secret" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "verify"),
+    [("true", True), ("True", True), ("1", True), ("yes", True), (" false ", False), ("0", False), ("No", False)],
+)
+def test_a_switch_may_come_as_text(text: str, verify: Any) -> None:
+    assert read_connection(connection(extra={"verify": text})).settings.verify is verify
+
+
+def test_all_secrets_are_told_to_have_them_masked() -> None:
+    fields = {"user_bearer_token": USER_TOKEN, "proxy": "me:hunter2@proxy.example:3128"}
+    read = read_connection(connection(password=f" {TOKEN}\n", extra=fields))
+
+    assert set(read.secrets) == {TOKEN, USER_TOKEN, "hunter2"}
+    assert read_connection(connection(extra={"proxy": "http://proxy.example"})).secrets == (TOKEN,)
+
+
+def test_a_connection_that_was_read_shows_no_secret() -> None:
+    fields = {"user_bearer_token": USER_TOKEN, "proxy": "http://me:hunter2@proxy.example:3128"}
+    read = read_connection(connection(extra=fields))
+
+    assert isinstance(read, CrewConnection)
+    assert not [secret for secret in read.secrets if secret in repr(read)]

@@ -271,10 +271,9 @@ def test_a_token_that_is_not_accepted_is_given_two_minutes(error: CallError, dic
     first = story.see(error)
 
     assert first.renew_token
-    assert said(first) == [
-        f"! {error} The execution goes on. "
-        "The connection is read anew before the next look, in case the token was rotated; giving up after 2m 0s."
-    ]
+    (line,) = said(first)
+    assert line.startswith(f"! {error} The execution goes on. The connection is read anew before the next look")
+    assert line.endswith("giving up after 2m 0s.")
     assert said(story.see(error, at=70)) == []
     assert story.see_until_the_end(lambda: error).error is error
     assert story.time == pytest.approx(180)
