@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import platform
 import re
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from airflow_provider_crew.service.errors import InvalidSettings
 StatusPath = Literal["auto", "status_first", "id_first"]
 
 DEFAULT_REQUEST_TIMEOUT = 60.0
+# Far beyond it, a socket refuses the number after the connection is made.
+_LONGEST_TIMEOUT = 86_400.0
 USER_AGENT = f"airflow-provider-crew/{__version__} Python/{platform.python_version()}"
 
 _CONTROL_OR_SPACE = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
@@ -49,8 +50,11 @@ class ServiceSettings:
         put(self, "address", checked_address(self.address, allow_http=self.allow_http))
         put(self, "token", checked_token(self.token))
         put(self, "proxy", checked_proxy(self.proxy, where="proxy") if self.proxy else None)
-        if not (math.isfinite(self.request_timeout) and self.request_timeout > 0):
-            raise InvalidSettings("request_timeout must be a number of seconds above 0.", field="request_timeout")
+        if not 0 < self.request_timeout <= _LONGEST_TIMEOUT:
+            raise InvalidSettings(
+                "request_timeout must be a number of seconds above 0, and not more than a day.",
+                field="request_timeout",
+            )
         if self.status_path not in get_args(StatusPath):
             raise InvalidSettings(
                 f"status_path is {self.status_path!r}; it must be one of {', '.join(get_args(StatusPath))}.",

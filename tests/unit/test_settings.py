@@ -268,7 +268,7 @@ def test_any_token_and_any_proxy_are_refused_or_taken(text: str) -> None:
         assert taken.strip() == taken
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("seconds", [0, -1, 86_401, 1e12, float("nan"), float("inf"), float("-inf")])
 def test_a_time_limit_that_is_none_is_refused(seconds: float) -> None:
     error = fault_of(request_timeout=seconds)
 
