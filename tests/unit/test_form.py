@@ -1,0 +1,82 @@
+"""
+The connection form of Airflow up to 3.1.
+
+The libraries that draw it come with those versions only, so they are stood in for here by what they record.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
+from airflow_provider_crew.hooks.crew import CrewHook
+
+
+class Recorded:
+    """Takes what a field, a widget or a validator is made with."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.args = args
+        self.options = options
+
+
+def recording(name: str) -> type[Recorded]:
+    return type(name, (Recorded,), {})
+
+
+STAND_INS = {
+    "wtforms": ["BooleanField", "IntegerField", "PasswordField", "StringField"],
+    "wtforms.validators": ["Optional", "any_of"],
+    "flask_appbuilder": [],
+    "flask_appbuilder.fieldwidgets": ["BS3PasswordFieldWidget", "BS3TextFieldWidget"],
+}
+
+
+@pytest.fixture
+def form(monkeypatch) -> dict[str, Any]:
+    for module, names in STAND_INS.items():
+        stand_in = ModuleType(module)
+        vars(stand_in).update({name: recording(name) for name in names})
+        monkeypatch.setitem(sys.modules, module, stand_in)
+    babel = ModuleType("flask_babel")
+    babel.lazy_gettext = lambda text: text
+    monkeypatch.setitem(sys.modules, "flask_babel", babel)
+    return CrewHook.get_connection_form_widgets()
+
+
+def test_it_has_every_field_under_its_label_with_its_description(form):
+    shown = {name: (field.options["label"], field.options["description"]) for name, field in form.items()}
+
+    assert shown == {name: (field["label"], field["description"]) for name, field in CONNECTION_FIELDS.items()}
+
+
+def test_each_field_is_of_its_kind(form):
+    kinds = {name: type(field).__name__ for name, field in form.items()}
+
+    assert kinds == {
+        "user_bearer_token": "PasswordField",
+        "token_type": "StringField",
+        "dashboard_url": "StringField",
+        "request_timeout": "IntegerField",
+        "verify": "StringField",
+        "proxy": "PasswordField",
+        "status_path": "StringField",
+        "allow_http": "BooleanField",
+    }
+
+
+def test_a_choice_offers_what_is_accepted_or_nothing(form):
+    optional, choice = form["status_path"].options["validators"]
+
+    assert type(optional).__name__ == "Optional"
+    assert choice.args == (["auto", "status_first", "id_first"],)
+
+
+def test_a_number_may_be_left_out(form):
+    assert [type(validator).__name__ for validator in form["request_timeout"].options["validators"]] == [
+        "Optional"
+    ]
