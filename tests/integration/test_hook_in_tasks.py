@@ -1,8 +1,7 @@
-"""The hook inside tasks, run by Airflow itself from a DAG file."""
+"""The hook inside tasks: the example DAG, run by Airflow itself."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,35 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import TOKEN
 
-DAG_FILE = """
-import json
-import os
-from pathlib import Path
-
-from airflow.providers.common.compat.sdk import dag, task
-from airflow_provider_crew.hooks.crew import CrewHook
-
-
-@dag(schedule=None)
-def crew_hook():
-    @task
-    def start():
-        return CrewHook().kickoff({"topic": "harbours", "audience": "sailors"})
-
-    @task
-    async def finish(kickoff_id):
-        completed = await CrewHook().wait_async(kickoff_id, poll_interval=0.1)
-        return completed.result()
-
-    @task
-    def keep(result):
-        Path(os.environ["RESULT"]).write_text(json.dumps(result))
-
-    keep(finish(start()))
-
-
-crew_hook()
-"""
+EXAMPLES = Path(__file__).parents[2] / "example_dags"
 
 
 def airflow(home: Path, *arguments: str, **environment: str) -> str:
@@ -49,7 +20,7 @@ def airflow(home: Path, *arguments: str, **environment: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        env=os.environ | {"AIRFLOW_HOME": str(home)} | environment,
+        env=os.environ | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(EXAMPLES)} | environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -57,17 +28,20 @@ def airflow(home: Path, *arguments: str, **environment: str) -> str:
 
 @pytest.mark.timeout(180)
 def test_a_crew_runs_from_tasks_sync_and_async(service, tmp_path):
-    (tmp_path / "dags").mkdir()
-    (tmp_path / "dags" / "crew_hook.py").write_text(DAG_FILE)
-    kept = tmp_path / "result.json"
     airflow(tmp_path, "db", "migrate")
 
     said = airflow(
-        tmp_path, "dags", "test", "crew_hook", AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri, RESULT=str(kept)
+        tmp_path,
+        "dags",
+        "test",
+        "crew_from_python",
+        "--conf",
+        '{"topic": "harbours"}',
+        AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri,
     )
 
-    result = json.loads(kept.read_text())
-    assert [kickoff.kickoff_id for kickoff in service.kickoffs] == [result["kickoff_id"]]
-    assert result["output"].startswith("Briefing: harbours")
-    assert f"Execution {result['kickoff_id']}: completed" in said
+    (kickoff,) = service.kickoffs
+    assert kickoff.inputs == {"topic": "harbours", "audience": "harbour masters"}
+    assert f"Execution {kickoff.kickoff_id}: completed" in said
+    assert "What changed: harbours moved" in said
     assert TOKEN not in said
