@@ -59,9 +59,10 @@ def failed(body: dict[str, Any]) -> Failed:
 
 
 def nested(levels: int) -> Any:
+    """Nest objects and lists by turns."""
     value: Any = "leaf"
-    for _ in range(levels):
-        value = {"in": value}
+    for level in range(levels):
+        value = [value] if level % 2 else {"in": value}
     return value
 
 
@@ -136,6 +137,7 @@ def test_the_documented_running_shape() -> None:
     assert execution.current_task == "writing_task"
     assert execution.progress == Progress(completed_tasks=1, total_tasks=3)
     assert (execution.kickoff_id, execution.word) == (KICKOFF_ID, "running")
+    assert running({"progress": {"completed_tasks": 0, "total_tasks": 0}}).progress is not None
 
 
 @pytest.mark.parametrize(
@@ -249,6 +251,7 @@ def test_results_of_tasks_that_make_no_sense_are_left_out(tasks: Any, read_to: t
 @pytest.mark.parametrize(
     ("time", "seconds"),
     [
+        (0, 0.0),
         (12, 12.0),
         (12.5, 12.5),
         ("12.5", 12.5),
