@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -20,6 +21,7 @@ _EXCERPT = 200
 _MESSAGE = 500
 # A shorter token would be found inside ordinary words.
 _SHORTEST_SECRET = 8
+_NOTHING = r"(?!)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +37,13 @@ class Answer:
     @classmethod
     def received(cls, status: int, headers: Mapping[str, str], body: bytes, *, secret: str, now: float) -> Self:
         """Take what a transport delivers, without the token, should the service repeat it."""
-        hide = len(secret) >= _SHORTEST_SECRET
-        repeats = "".join(map(_forms_of, secret))
-
-        def clean(text: str) -> str:
-            return re.sub(repeats, "***", text) if hide else text
-
+        in_text, in_body = _repeats_of(secret)
         return cls(
             status=status,
-            content_type=storable_text(clean(headers.get("Content-Type", ""))),
-            location=clean(headers.get("Location", "")),
+            content_type=storable_text(in_text.sub("***", headers.get("Content-Type", ""))),
+            location=in_text.sub("***", headers.get("Location", "")),
             retry_after=seconds_to_wait(headers.get("Retry-After", ""), now),
-            body=re.sub(repeats.encode(), b"***", _in_utf8(body)) if hide else _in_utf8(body),
+            body=in_body.sub(b"***", _in_utf8(body)),
         )
 
     @property
@@ -121,6 +118,13 @@ class Answer:
             raise ValueError("it is not JSON") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
+
+
+@lru_cache
+def _repeats_of(secret: str) -> tuple[re.Pattern[str], re.Pattern[bytes]]:
+    """Return what finds the token in a text and in a body; prepared once, since every look needs it."""
+    pattern = "".join(map(_forms_of, secret)) if len(secret) >= _SHORTEST_SECRET else _NOTHING
+    return re.compile(pattern), re.compile(pattern.encode())
 
 
 def _forms_of(character: str) -> str:
