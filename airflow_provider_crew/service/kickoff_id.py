@@ -19,7 +19,7 @@ def issued_kickoff_id(value: Any) -> str:
     One that would be refused from a person is kept percent-encoded, so that it survives the way through XCom,
     a sensor and a trigger to the status path.
     """
-    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         raise ValueError("it holds no kickoff_id")
     text = str(value)
     try:

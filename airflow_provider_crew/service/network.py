@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ CHUNK = 64 * 1024
 _CONNECT_TIMEOUT = 10.0
 _ATTEMPTS = 3
 _LONGEST_RETRY_AFTER = 30.0
+# What http.client says, and what aiohttp does.
+_TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")
 _NO_TLS = "; what listens there does not speak https"
 _JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
 
@@ -117,6 +120,8 @@ def _words_for(error: BaseException) -> str:
         return f"TLS failed ({told}){_NO_TLS if told == 'wrong version number' else ''}"
     if isinstance(error, socket.gaierror):
         return "its name is not known (DNS)"
+    if refused := _TUNNEL_REFUSED.search(f"{type(error).__name__} {error}"):
+        return f"the proxy refuses to connect to it ({refused[1]})"
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno).lower()
     return ""

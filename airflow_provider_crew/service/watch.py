@@ -139,6 +139,7 @@ class Watch:
         return self._look_again(self._rules.poll_interval, lines, at_most=left, renew_token=True)
 
     def _silence(self, error: TransientError, now: float) -> Step:
+        self._rejected_since = None
         if self._silent_since is None:
             self._silent_since = now
         lasted = now - self._silent_since

@@ -258,7 +258,7 @@ class TestProxy:
         tls_proxy.refuses = True
         crew = connect("https://crew.test", proxy=f"http://user:proxy-password@{tls_proxy.address}")
 
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(Unreachable, match=r"the proxy refuses to connect to it \(407\)") as caught:
             crew.kickoff(INPUTS)
 
         assert caught.value.sent is False

@@ -42,6 +42,7 @@ PLAIN_SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
         pytest.param("übung", "übung", id="unicode"),
         pytest.param(42, "42", id="number"),
         pytest.param(0, "0", id="zero"),
+        pytest.param(1.5, "1.5", id="fraction"),
         pytest.param(-(2**70), "-1180591620717411303424", id="wide number"),
         pytest.param("a/b", "a%2Fb", id="slash"),
         pytest.param(" 7 ", "%207%20", id="white space"),

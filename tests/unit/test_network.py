@@ -278,12 +278,21 @@ def test_says_which_time_ran_out(error: Exception) -> None:
 
 def test_a_failure_without_words_is_named_and_nothing_of_it_repeated() -> None:
     password = "hunter2hunter"
-    told = OSError(f"Tunnel connection failed: 407 for http://me:{password}@proxy.example and Bearer {TOKEN}")
+    told = OSError(f"Something failed for http://me:{password}@proxy.example and Bearer {TOKEN}")
 
     for error in (told, from_requests(told), from_aiohttp(told), raised_from(told, ValueError(password))):
         reason = reason_for(error, connected=False, settings=settings())
 
         assert reason == "the connection broke off (OSError)"
+
+
+def test_a_proxy_that_refuses_a_tunnel_is_said_without_its_own_words() -> None:
+    told = OSError(f"Tunnel connection failed: 407 for {TOKEN}")
+
+    for error in (told, from_requests(told)):
+        reason = reason_for(error, connected=False, settings=settings())
+
+        assert reason == "the proxy refuses to connect to it (407)"
 
 
 def test_errors_that_cause_each_other_come_to_an_end() -> None:

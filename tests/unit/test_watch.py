@@ -295,6 +295,16 @@ def test_a_renewed_token_is_given_its_own_two_minutes() -> None:
     assert story.see(REJECTED, at=251).error is REJECTED
 
 
+def test_an_outage_in_between_does_not_use_up_the_patience_with_a_token() -> None:
+    story = Story()
+    story.see(REJECTED, at=0)
+    story.see(DOWN, at=110)
+
+    assert story.see(REJECTED, at=130).error is None
+    assert story.see(REJECTED, at=249).error is None
+    assert story.see(REJECTED, at=251).error is REJECTED
+
+
 def test_a_good_answer_ends_the_patience_with_a_token() -> None:
     story = Story()
     story.see(REJECTED, at=0)
