@@ -26,10 +26,10 @@ def crew_from_python() -> None:
         return CrewHook().kickoff({"topic": params["topic"], "audience": params["audience"]})
 
     @task(retries=2, multiple_outputs=False)
-    async def finish(kickoff_id: str) -> dict[str, Any]:
+    def finish(kickoff_id: str) -> dict[str, Any]:
         from airflow_provider_crew.hooks.crew import CrewHook
 
-        return (await CrewHook().wait_async(kickoff_id)).result()
+        return CrewHook().wait(kickoff_id).result()
 
     @task
     def publish(result: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import platform
 import random
 import time
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -16,7 +17,7 @@ from airflow_provider_crew.hooks import form
 from airflow_provider_crew.service.errors import CallError, CrewError, InvalidSettings, UnreadableAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from airflow.providers.common.compat.sdk import Connection
 
@@ -51,6 +52,7 @@ class CrewHook(BaseHook):
         super().__init__()
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
+        self._kicked_off_at: dict[str, float] = {}
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
@@ -84,7 +86,7 @@ class CrewHook(BaseHook):
 
         Raises UncertainKickoff when it cannot be known whether one started.
         """
-        return self._client.kickoff(inputs, **options)
+        return self._remember(self._client.kickoff(inputs, **options))
 
     def status(self, kickoff_id: str) -> Running | Completed | Failed:
         """Ask how an execution is doing."""
@@ -106,19 +108,12 @@ class CrewHook(BaseHook):
         :param timeout: seconds after which to stop waiting; the execution goes on
         :param max_outage: seconds for which the service may give no usable answer
 
-        Raises ExecutionFailed when the crew failed, WaitedTooLong, LostContact, or what else ended the watch.
+        Raises ExecutionFailed when the crew failed, and WaitedTooLong, LostContact, WatchBroken or
+        ExecutionNotFound when the wait ended without its end.
         """
-        watch = _new_watch(kickoff_id, poll_interval, timeout, max_outage)
-        while True:
-            try:
-                step = watch.saw(self._client.status(kickoff_id, repeat=False))
-            except CallError as error:
-                step = watch.failed(error)
-            if completed := self._conclude(step):
-                return completed
-            time.sleep(step.look_again_in)
-            if step.renew_token:
-                self._renew_client(watch)
+        watch = self._new_watch(kickoff_id, poll_interval, timeout, max_outage)
+        with self._telling_of_interruption(kickoff_id):
+            return self._watched(kickoff_id, watch)
 
     def test_connection(self) -> tuple[bool, str]:
         """Answer with what was found at the address, or with exactly what is wrong."""
@@ -141,7 +136,7 @@ class CrewHook(BaseHook):
     async def kickoff_async(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
         """Start an execution and return its kickoff id, like kickoff()."""
         async with await self.get_async_conn() as crew:
-            return await crew.kickoff(inputs, **options)
+            return self._remember(await crew.kickoff(inputs, **options))
 
     async def status_async(self, kickoff_id: str) -> Running | Completed | Failed:
         """Ask how an execution is doing."""
@@ -157,21 +152,9 @@ class CrewHook(BaseHook):
         max_outage: float = 600.0,
     ) -> Completed:
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
-        watch = _new_watch(kickoff_id, poll_interval, timeout, max_outage)
-        crew = await self.get_async_conn()
-        try:
-            while True:
-                try:
-                    step = watch.saw(await crew.status(kickoff_id, repeat=False))
-                except CallError as error:
-                    step = watch.failed(error)
-                if completed := self._conclude(step):
-                    return completed
-                await asyncio.sleep(step.look_again_in)
-                if step.renew_token:
-                    crew = await self._renewed_async(crew, watch)
-        finally:
-            await crew.close()
+        watch = self._new_watch(kickoff_id, poll_interval, timeout, max_outage)
+        with self._telling_of_interruption(kickoff_id):
+            return await self._watched_async(kickoff_id, watch)
 
     @cached_property
     def _client(self) -> CrewClient:
@@ -191,6 +174,66 @@ class CrewHook(BaseHook):
         for secret in read.secrets:
             mask_secret(secret)
         return read
+
+    def _remember(self, kickoff_id: str) -> str:
+        """Log the id at once, since it is paid for, and keep the time: a service may need a moment to know it."""
+        self.log.info("Execution %s: kicked off", kickoff_id)
+        self._kicked_off_at[kickoff_id] = time.time()
+        return kickoff_id
+
+    def _new_watch(self, kickoff_id: str, poll_interval: float, timeout: float, max_outage: float) -> Watch:
+        from airflow_provider_crew.service.watch import Watch, WatchRules
+
+        rules = WatchRules(
+            deadline=time.time() + timeout,
+            poll_interval=poll_interval,
+            max_outage=max_outage,
+            kicked_off_at=self._kicked_off_at.get(kickoff_id),
+        )
+        return Watch(kickoff_id, rules, clock=time.time, random=random.random)
+
+    @contextmanager
+    def _telling_of_interruption(self, kickoff_id: str) -> Iterator[None]:
+        """Say what goes on when a time-out, a kill or a cancelled task ends the wait."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            self.log.warning(
+                "Execution %s: no longer watched, interrupted. It goes on and is paid for. Wait for it again with "
+                "its kickoff id; do not kick off again.",
+                kickoff_id,
+            )
+            raise
+
+    def _watched(self, kickoff_id: str, watch: Watch) -> Completed:
+        while True:
+            try:
+                step = watch.saw(self._client.status(kickoff_id, repeat=False))
+            except CallError as error:
+                step = watch.failed(error)
+            if completed := self._conclude(step):
+                return completed
+            time.sleep(step.look_again_in)
+            if step.renew_token:
+                self._renew_client(watch)
+
+    async def _watched_async(self, kickoff_id: str, watch: Watch) -> Completed:
+        crew = await self.get_async_conn()
+        try:
+            while True:
+                try:
+                    step = watch.saw(await crew.status(kickoff_id, repeat=False))
+                except CallError as error:
+                    step = watch.failed(error)
+                if completed := self._conclude(step):
+                    return completed
+                await asyncio.sleep(step.look_again_in)
+                if step.renew_token:
+                    crew = await self._renewed_async(crew, watch)
+        finally:
+            await crew.close()
 
     def _conclude(self, step: Step) -> Completed | None:
         for line in step.lines:
@@ -223,10 +266,3 @@ class CrewHook(BaseHook):
         if renewed.settings.token != old.settings.token:
             watch.token_renewed()
         return renewed
-
-
-def _new_watch(kickoff_id: str, poll_interval: float, timeout: float, max_outage: float) -> Watch:
-    from airflow_provider_crew.service.watch import Watch, WatchRules
-
-    rules = WatchRules(deadline=time.time() + timeout, poll_interval=poll_interval, max_outage=max_outage)
-    return Watch(kickoff_id, rules, clock=time.time, random=random.random)

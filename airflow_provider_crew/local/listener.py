@@ -46,7 +46,9 @@ class Listener:
     """
 
     def __init__(self, app: ASGIApp, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
-        self._config = Config(app, http=_Protocol, ws="none", lifespan="off", interface="asgi3", log_config=None)
+        self._config = Config(
+            app, http=_Protocol, ws="none", lifespan="off", interface="asgi3", log_config=None, proxy_headers=False
+        )
         self._config.timeout_keep_alive = _KEEP_ALIVE_SECONDS
         self._config.load()
         self._state = ServerState()
@@ -161,7 +163,7 @@ class Listener:
 
 def _bound(address: tuple[str, int], *, listening: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio lets answers wait
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)

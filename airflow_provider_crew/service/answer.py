@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
@@ -81,7 +81,7 @@ class Answer:
         except ValueError:
             return ""
         host = parts.netloc.rpartition("@")[2]
-        return storable_text(unquote(urlunsplit((parts.scheme, host, parts.path, "", ""))))
+        return storable_text(urlunsplit((parts.scheme, host, parts.path, "", "")))
 
     def json_object(self) -> Mapping[str, Any]:
         """Parse the body; ValueError when it is no JSON object."""
@@ -132,7 +132,8 @@ def _forms_of(character: str) -> str:
     if character.isalnum():
         return character
     code, plain = f"{ord(character):02x}", re.escape(character)
-    return rf"(?:\\*{plain}|(?i:\\+u00{code}|%{code}))"
+    # Bounded, or a text full of backslashes takes for ever.
+    return rf"(?:\\{{0,8}}{plain}|(?i:\\{{1,8}}u00{code}|%{code}))"
 
 
 def _in_utf8(body: bytes) -> bytes:

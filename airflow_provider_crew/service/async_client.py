@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ssl
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
@@ -11,39 +11,55 @@ import tenacity
 from yarl import URL
 
 from airflow_provider_crew.service.answer import Answer
-from airflow_provider_crew.service.errors import CallError
+from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.network import (
     CHUNK,
     connect_timeout,
     proxy_for,
     reason_for,
     retrying,
-    trusted_certificates,
+    tls_context,
 )
 from airflow_provider_crew.service.payload import kickoff_payload
-from airflow_provider_crew.service.wire import MAX_ANSWER_BYTES, Conversation, CrewWire, Request, advance
+from airflow_provider_crew.service.wire import (
+    INTERRUPTED_KICKOFF,
+    MAX_ANSWER_BYTES,
+    Conversation,
+    CrewWire,
+    Request,
+    advance,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import SimpleNamespace, TracebackType
 
+    from airflow_provider_crew.service.errors import CallError
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
     from airflow_provider_crew.service.payload import KickoffOptions
     from airflow_provider_crew.service.settings import ServiceSettings
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
-_NEVER_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
+# As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
+_MAX_HEADER_BYTES = 65536
 
 
 class AsyncCrewClient:
-    """Talks to one crew from one event loop. Use it as an asynchronous context manager, or close it."""
+    """
+    Talks to one crew from one event loop. Use it as an asynchronous context manager, or close it.
+
+    aiohttp by itself sends a read once more when its connection breaks off.
+    """
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self._wire = CrewWire(settings)
-        self._tls = _tls(settings)
+        self._tls = tls_context(settings) or False
+        self._proxy = proxy_for(settings)
         self._session = self._new_session()
 
     async def inputs(self, *, repeat: bool = True) -> CrewInputs:
@@ -60,7 +76,15 @@ class AsyncCrewClient:
         UncertainKickoff is raised.
         """
         payload = kickoff_payload(inputs, **options)
-        return await self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
+        try:
+            return await self._repeated(
+                "POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True
+            )
+        except CrewError:
+            raise
+        except BaseException:
+            log.warning(INTERRUPTED_KICKOFF)
+            raise
 
     async def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Completed | Failed:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
@@ -82,20 +106,24 @@ class AsyncCrewClient:
         """Close the client."""
         await self.close()
 
-    def _new_session(self, *, trace: aiohttp.TraceConfig | None = None) -> aiohttp.ClientSession:
+    def _new_session(self, *, keep_alive: bool = True) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls, force_close=trace is not None),
+            connector=aiohttp.TCPConnector(ssl=self._tls, force_close=not keep_alive),
             headers={
                 "User-Agent": self.settings.user_agent,
-                # Undoing compression could turn a small answer into one that does not fit into memory.
+                # No compression, and none undone: a small answer could become one that does not fit into memory.
                 "Accept-Encoding": "identity",
                 "Accept": "application/json",
             },
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(
                 total=self.settings.request_timeout, sock_connect=connect_timeout(self.settings)
             ),
+            max_line_size=_MAX_HEADER_BYTES,
+            max_field_size=_MAX_HEADER_BYTES,
             trust_env=False,  # what the environment says is read in one place for both clients
-            trace_configs=[trace] if trace else None,
+            trace_configs=[_Progress.trace()],
         )
 
     async def _repeated(
@@ -120,70 +148,63 @@ class AsyncCrewClient:
         progress = _Progress()
         try:
             if not request.starts_work:
-                return await self._send(self._session, request)
+                return await self._send(self._session, request, progress)
             # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
-            async with self._new_session(trace=progress.trace()) as session:
-                return await self._send(session, request)
-        except CallError as error:
-            return error
+            async with self._new_session(keep_alive=False) as session:
+                return await self._send(session, request, progress)
         except _TRANSPORT_FAILURES as error:
             # Returned, not raised from here: a traceback through the transport could show the token.
-            sent = progress.connected if request.starts_work else not isinstance(error, _NEVER_CONNECTED)
-            reason = reason_for(error, connected=sent, settings=self.settings)
-            return self._wire.unreachable(request, reason, sent=sent)
+            reason = reason_for(error, connected=progress.connected, settings=self.settings)
+            return self._wire.unreachable(request, reason, sent=progress.connected)
 
-    async def _send(self, session: aiohttp.ClientSession, request: Request) -> Answer:
-        headers = {"Authorization": f"Bearer {self.settings.token}"}
-        if request.body is not None:
-            headers["Content-Type"] = "application/json"
+    def _headers(self, request: Request) -> dict[str, str]:
+        """Return what goes to the crew alone: aiohttp sends a session's own headers to a proxy as well."""
+        authorization = {"Authorization": f"Bearer {self.settings.token}"}
+        return authorization | ({} if request.body is None else {"Content-Type": "application/json"})
+
+    async def _send(
+        self, session: aiohttp.ClientSession, request: Request, progress: _Progress
+    ) -> Answer | CallError:
         async with session.request(
             request.method,
             # Encoded: yarl would undo escapes that an odd kickoff id needs.
             URL(self.settings.address + request.path, encoded=True),
             data=request.body,
-            headers=headers,
+            headers=self._headers(request),
             allow_redirects=False,
-            proxy=proxy_for(self.settings),
+            proxy=self._proxy,
+            trace_request_ctx=progress,
         ) as response:
+            body = await _read(response)
+            if body is None:
+                return self._wire.too_large(request, response.status)
             return Answer.received(
-                response.status,
-                response.headers,
-                await self._read(request, response),
-                secret=self.settings.token,
-                now=time.time(),
+                response.status, response.headers, body, secret=self.settings.token, now=time.time()
             )
 
-    async def _read(self, request: Request, response: aiohttp.ClientResponse) -> bytes:
-        body = bytearray()
-        async for chunk in response.content.iter_chunked(CHUNK):
-            body += chunk
-            if len(body) > MAX_ANSWER_BYTES:
-                raise self._wire.too_large(request, response.status)
-        return bytes(body)
+
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """Return the body as it came, None when it is over the limit."""
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(CHUNK):
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            return None
+    return bytes(body)
 
 
 class _Progress:
-    """
-    Learns from aiohttp whether a connection was made, and so whether a kickoff can have been sent.
-
-    The kind of an exception nearly tells it as well, which is enough for reads; a time-out does not.
-    """
+    """Learns from aiohttp whether there was a connection, and so whether anything can have been sent."""
 
     connected = False
 
-    def trace(self) -> aiohttp.TraceConfig:
+    @classmethod
+    def trace(cls) -> aiohttp.TraceConfig:
         trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(self._made)
+        trace.on_connection_create_end.append(cls._connected)
+        trace.on_connection_reuseconn.append(cls._connected)
         return trace
 
-    async def _made(
-        self, *_: aiohttp.ClientSession | SimpleNamespace | aiohttp.TraceConnectionCreateEndParams
-    ) -> None:
-        self.connected = True
-
-
-def _tls(settings: ServiceSettings) -> ssl.SSLContext | bool:
-    if not settings.address.startswith("https://"):
-        return True
-    certificates = trusted_certificates(settings)
-    return ssl.create_default_context(cafile=certificates) if certificates else False
+    @staticmethod
+    async def _connected(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+        context.trace_request_ctx.connected = True

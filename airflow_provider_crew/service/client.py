@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import logging
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
@@ -14,27 +15,38 @@ from requests.auth import AuthBase
 
 from airflow_provider_crew.service.answer import Answer
 from airflow_provider_crew.service.deadline import DeadlineAdapter, Exchange, exchange
-from airflow_provider_crew.service.errors import CallError
+from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.network import (
     CHUNK,
     connect_timeout,
     proxy_for,
     reason_for,
     retrying,
+    tls_context,
     trusted_certificates,
 )
 from airflow_provider_crew.service.payload import kickoff_payload
-from airflow_provider_crew.service.wire import MAX_ANSWER_BYTES, Conversation, CrewWire, Request, advance
+from airflow_provider_crew.service.wire import (
+    INTERRUPTED_KICKOFF,
+    MAX_ANSWER_BYTES,
+    Conversation,
+    CrewWire,
+    Request,
+    advance,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from airflow_provider_crew.service.errors import CallError
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
     from airflow_provider_crew.service.payload import KickoffOptions
     from airflow_provider_crew.service.settings import ServiceSettings
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _TRANSPORT_FAILURES = (
     requests.RequestException,
@@ -63,6 +75,7 @@ class CrewClient:
         self.settings = settings
         self._wire = CrewWire(settings)
         self._auth = _BearerAuth(settings)
+        tls_context(settings)  # certificates that cannot be used are refused here, and in words
         self._session = self._new_session()
 
     def inputs(self, *, repeat: bool = True) -> CrewInputs:
@@ -79,7 +92,13 @@ class CrewClient:
         UncertainKickoff is raised.
         """
         payload = kickoff_payload(inputs, **options)
-        return self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
+        try:
+            return self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
+        except CrewError:
+            raise
+        except BaseException:
+            log.warning(INTERRUPTED_KICKOFF)
+            raise
 
     def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Completed | Failed:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
@@ -105,10 +124,11 @@ class CrewClient:
         session = requests.Session()
         session.trust_env = False  # what the environment says is read in one place for both clients
         session.headers["User-Agent"] = self.settings.user_agent
-        # Undoing compression could turn a small answer into one that does not fit into memory.
+        # No compression, and none undone: a small answer could become one that does not fit into memory.
         session.headers["Accept-Encoding"] = "identity"
         session.headers["Accept"] = "application/json"
-        session.verify = trusted_certificates(self.settings) or False
+        if proxy := proxy_for(self.settings):
+            session.proxies = {"http": proxy, "https": proxy}
         for scheme in ("http://", "https://"):
             session.mount(scheme, DeadlineAdapter())
         return session
@@ -136,14 +156,12 @@ class CrewClient:
                 # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
                 with closing(self._new_session()) as session:
                     return self._send(session, request, running)
-            except CallError as error:
-                return error
             except _TRANSPORT_FAILURES as error:
                 # Returned, not raised from here: a traceback through the transport could show the token.
                 reason = reason_for(error, connected=running.connected, settings=self.settings)
                 return self._wire.unreachable(request, reason, sent=running.connected)
 
-    def _send(self, session: requests.Session, request: Request, running: Exchange) -> Answer:
+    def _send(self, session: requests.Session, request: Request, running: Exchange) -> Answer | CallError:
         url = self.settings.address + request.path
         prepared = session.prepare_request(
             requests.Request(request.method, url, data=request.body, auth=self._auth)
@@ -151,28 +169,28 @@ class CrewClient:
         prepared.url = url  # preparing has undone escapes that an odd kickoff id needs
         if request.body is not None:
             prepared.headers["Content-Type"] = "application/json"
-        proxy = proxy_for(self.settings)
-        response = session.send(
+        # Not session.send: it reads a redirect's body whole, and its target, even when told not to follow.
+        response = session.get_adapter(url).send(
             prepared,
             stream=True,
-            allow_redirects=False,
             timeout=(connect_timeout(self.settings), running.seconds_left()),
-            proxies={"http": proxy, "https": proxy} if proxy else {},
-            verify=session.verify,
+            verify=trusted_certificates(self.settings) or False,
+            proxies=session.proxies,
         )
         with response:
+            body = _read(response)
+            if body is None:
+                return self._wire.too_large(request, response.status_code)
             return Answer.received(
-                response.status_code,
-                response.headers,
-                self._read(request, response),
-                secret=self.settings.token,
-                now=time.time(),
+                response.status_code, response.headers, body, secret=self.settings.token, now=time.time()
             )
 
-    def _read(self, request: Request, response: requests.Response) -> bytes:
-        body = bytearray()
-        for chunk in response.iter_content(CHUNK):
-            body += chunk
-            if len(body) > MAX_ANSWER_BYTES:
-                raise self._wire.too_large(request, response.status_code)
-        return bytes(body)
+
+def _read(response: requests.Response) -> bytes | None:
+    """Return the body as it came, None when it is over the limit."""
+    body = bytearray()
+    for chunk in response.raw.stream(CHUNK, decode_content=False):
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            return None
+    return bytes(body)

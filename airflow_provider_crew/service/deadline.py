@@ -7,11 +7,13 @@ for as long as it likes. Here every read and write of a connection gets the time
 
 from __future__ import annotations
 
+import http.client
 import io
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from requests.adapters import HTTPAdapter
@@ -84,8 +86,29 @@ class _Socket:
         return io.BufferedReader(_Reader(self._sock))
 
     def sendall(self, data: Any) -> None:
+        # A kept connection is not made anew, so it is here that something is known to be on its way.
+        _current.get().connected = True
         self._sock.settimeout(_current.get().seconds_left())
         self._sock.sendall(data)
+
+
+class _TunnelSocket(_Socket):
+    """What is sent to the proxy to reach the crew is not sent to the crew."""
+
+    def sendall(self, data: Any) -> None:
+        self._sock.settimeout(_current.get().seconds_left())
+        self._sock.sendall(data)
+
+
+class _Response(http.client.HTTPResponse):
+    """Skips every interim answer; http.client skips only 100, and takes what follows for the next one."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        while True:
+            version, status, reason = super()._read_status()  # type: ignore[misc]
+            if not HTTPStatus.CONTINUE < status < HTTPStatus.OK or status == HTTPStatus.SWITCHING_PROTOCOLS:
+                return version, status, reason
+            http.client.parse_headers(self.fp)
 
 
 def _connected(connection: HTTPConnection) -> None:
@@ -94,17 +117,31 @@ def _connected(connection: HTTPConnection) -> None:
 
 
 class _Connection(HTTPConnection):
+    response_class = _Response
+
     def connect(self) -> None:
         super().connect()
         _connected(self)
 
 
 class _TLSConnection(HTTPSConnection):
+    response_class = _Response
+
     def connect(self) -> None:
         super().connect()
         _connected(self)
         # Only a warning hangs on it. Whoever switched the check off need not be told at every look.
         self.is_verified = True
+
+    def _tunnel(self) -> None:
+        # The proxy's answer is bounded as well; TLS then needs the bare socket again.
+        bare = self.sock
+        self.sock = _TunnelSocket(bare)
+        try:
+            super()._tunnel()
+        finally:
+            if self.sock is not None:
+                self.sock = bare
 
 
 class _Pool(HTTPConnectionPool):

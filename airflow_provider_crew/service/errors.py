@@ -186,6 +186,14 @@ class WaitedTooLong(WatchError):
         self.last_seen = last_seen
 
 
+class WatchBroken(WatchError):
+    """The execution can no longer be read, and waiting would not mend it: the ``cause`` is no passing one."""
+
+    def __init__(self, message: str, *, kickoff_id: str = "", cause: CallError | None = None) -> None:
+        super().__init__(message, kickoff_id=kickoff_id)
+        self.cause = cause
+
+
 class LostContact(WatchError):
     """The service gave no usable answer for longer than an outage may last."""
 

@@ -47,6 +47,9 @@ _KNOWN_WORDS: dict[str, Literal["running", "completed", "error", "not found"]] =
 }
 
 
+_DOCUMENTED_WORDS = frozenset({"running", "pending", "completed", "error"})
+
+
 def storable_text(text: str) -> str:
     """Replace what PostgreSQL and JSON refuse to store: NUL and lone surrogates."""
     return _UNSTORABLE.sub("\ufffd", text)
@@ -258,24 +261,36 @@ def _described_input(name: str, described: Any) -> dict[str, Any]:
 
 
 def _status_word(body: Mapping[str, Any]) -> str:
-    """Prefer a word that is known, and of two known ones the documented field."""
-    words = [
-        word.strip() for word in (body.get("status"), body.get("state")) if isinstance(word, str) and word.strip()
-    ]
-    if not words:
+    """
+    Choose between the documented field and that of the deployed dialect.
+
+    The documented one comes first, when it holds one of its words: a ``status`` of "success" beside a ``state``
+    speaks of the call.
+    """
+    said = [body.get("status"), body.get("state")]
+    words = [word.strip() if isinstance(word, str) else "" for word in said]
+    if words[0].lower() in _DOCUMENTED_WORDS:
+        return words[0]
+    known = [word for word in reversed(words) if word.lower() in _KNOWN_WORDS]
+    if not any(words):
         raise ValueError("it tells no status")
-    known = [word for word in words if word.lower() in _KNOWN_WORDS]
-    return storable_text((known or words)[0])
+    return storable_text(next(word for word in (*known, *words) if word))
 
 
 def _read_result(body: Mapping[str, Any]) -> dict[str, Any]:
-    said = _first(body.get("result"), body.get("final_output"))
-    inner: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
-    has_output = {"output", "final_output"} & inner.keys()
-    output = _first(inner.get("output"), inner.get("final_output")) if has_output else said
+    result = body.get("result")
+    inner: Mapping[str, Any] = result if isinstance(result, Mapping) else {}
+    if {"output", "final_output"} & inner.keys() or result == {}:
+        said = [inner.get("output"), inner.get("final_output"), body.get("final_output")]
+    else:
+        said = [result, body.get("final_output")]
+    result_json = _first(body.get("result_json"), inner.get("result_json"))
+    if result_json is None and all(output is None for output in said):
+        raise ValueError("it is completed and has no result")
+    output = _first(*said)
     return {
         "output": output,
-        "output_json": _output_json(_first(body.get("result_json"), inner.get("result_json")), output),
+        "output_json": _output_json(result_json, output),
         "tasks": inner.get("tasks") or body.get("tasks"),
     }
 

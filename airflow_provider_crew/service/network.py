@@ -7,6 +7,8 @@ import os
 import re
 import socket
 import ssl
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -14,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 import certifi
 import tenacity
 
-from airflow_provider_crew.service.errors import RateLimited, TransientError, Unreachable
+from airflow_provider_crew.service.errors import InvalidSettings, RateLimited, TransientError, Unreachable
 from airflow_provider_crew.service.settings import checked_proxy, is_loopback
 
 if TYPE_CHECKING:
@@ -40,12 +42,37 @@ def connect_timeout(settings: ServiceSettings) -> float:
 
 
 def trusted_certificates(settings: ServiceSettings) -> str | None:
-    """Return the file of certificates to trust, None when they are not to be checked."""
+    """Return the file or folder of certificates to trust, None when they are not to be checked."""
     if isinstance(settings.verify, str):
         return settings.verify
     if not settings.verify:
         return None
     return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
+
+
+def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
+    """Return what checks the crew's certificate, None when nothing is to be checked."""
+    certificates = trusted_certificates(settings)
+    if certificates is None or not settings.address.startswith("https://"):
+        return None
+    try:
+        return _context_of(certificates, Path(certificates).stat().st_mtime)
+    except OSError as error:  # a file without certificates ends here, too
+        fault = "it holds no certificates" if isinstance(error, ssl.SSLError) else os.strerror(error.errno or 0)
+    raise InvalidSettings(
+        f"The certificates in {certificates!r} cannot be used: {fault.lower()}. The path comes from verify in the "
+        "extra, or from REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE in the environment of the task.",
+        field="verify",
+    )
+
+
+@lru_cache(maxsize=16)
+def _context_of(certificates: str, _changed_at: float) -> ssl.SSLContext:
+    """Load certificates once: that blocks an event loop for as long as many answers take."""
+    folder = Path(certificates).is_dir()
+    return ssl.create_default_context(
+        cafile=None if folder else certificates, capath=certificates if folder else None
+    )
 
 
 def proxy_for(settings: ServiceSettings) -> str | None:

@@ -18,11 +18,13 @@ from airflow_provider_crew.service.errors import (
     CrewError,
     ExecutionFailed,
     ExecutionNotFound,
+    InvalidSettings,
     LostContact,
     NotAllowed,
     NotAuthenticated,
     TransientError,
     WaitedTooLong,
+    WatchBroken,
 )
 from airflow_provider_crew.service.models import Completed, Failed, Running
 
@@ -74,6 +76,15 @@ class WatchRules:
     token_patience: float = _TOKEN_PATIENCE
     kicked_off_at: float | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what would look without a pause, or for ever."""
+        if not (math.isfinite(self.poll_interval) and self.poll_interval > 0):
+            raise InvalidSettings("The poll interval must be a number of seconds above 0.", field="poll_interval")
+        if not math.isfinite(self.deadline):
+            raise InvalidSettings("The time to wait must be a number of seconds.", field="timeout")
+        if math.isnan(self.max_outage):
+            raise InvalidSettings("The longest outage must be a number of seconds.", field="max_outage")
+
 
 class Watch:
     """Watches one execution: remembers what was seen and decides what comes next."""
@@ -116,7 +127,9 @@ class Watch:
                 return self._look_again(min(self._rules.poll_interval, _NOT_FOUND_GRACE / 6), [])
             case TransientError():
                 return self._silence(error, now)
-        return Step(error=error)
+            case ExecutionNotFound():
+                return Step(error=error)
+        return Step(error=self._broken(error))
 
     def token_renewed(self) -> None:
         """Take note that the connection held another token when it was read anew."""
@@ -131,7 +144,7 @@ class Watch:
             self._rejected_since = now
         left = self._rejected_since + self._rules.token_patience - now
         if left <= 0:
-            return Step(error=error)
+            return Step(error=self._broken(error))
         lines = self._in_trouble(
             f"{error} The execution goes on. The connection is read anew before the next look, in case the token "
             f"was rotated; giving up after {duration(self._rules.token_patience)}."
@@ -217,6 +230,14 @@ class Watch:
             last_seen=self._progress,
         )
 
+    def _broken(self, error: CallError) -> WatchBroken:
+        return WatchBroken(
+            f"Execution {self._kickoff_id} can no longer be watched. {error} The execution may go on and is paid "
+            "for. Mend this, and wait for it again with its kickoff id; do not kick off again.",
+            kickoff_id=self._kickoff_id,
+            cause=error,
+        )
+
     def _lost_contact(self, error: TransientError, lasted: float) -> LostContact:
         last = self._progress or "nothing"
         return LostContact(
@@ -231,11 +252,11 @@ class Watch:
 
 def describe_progress(running: Running) -> str:
     """Say how far an execution is: ``task 2 of 3, writing_task``."""
-    said = [running.current_task] if running.current_task else []
+    said = [" ".join(running.current_task.split())] if running.current_task else []
     if running.progress and running.progress.total_tasks:
         total = running.progress.total_tasks
         said.insert(0, f"task {min(running.progress.completed_tasks + 1, total)} of {total}")
-    return ", ".join(said) or running.word.lower()
+    return ", ".join(said) or " ".join(running.word.lower().split())
 
 
 def duration(seconds: float) -> str:

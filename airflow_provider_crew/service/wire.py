@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Execution = Running | Completed | Failed
 
+INTERRUPTED_KICKOFF = (
+    "Interrupted while a kickoff was under way. It is not known whether it started an execution: the crew may be "
+    "running, and paid for, without anybody watching it. Look into the crew's dashboard before starting it again."
+)
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 # A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
@@ -210,8 +214,8 @@ class CrewWire:
         missing = answer.missing_inputs
         if answer.is_redirect:
             told += (
-                f" It redirects to {answer.redirect_target or 'nowhere'}, which is not followed. If that "
-                "is where the crew is now, put that address into the connection."
+                f" It redirects to {answer.redirect_target or 'no place that it names'}, which is not followed. "
+                "If that is where the crew is now, put that address into the connection."
             )
         elif missing:
             told += f" The crew needs these inputs as well: {', '.join(missing)}."

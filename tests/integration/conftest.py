@@ -20,7 +20,11 @@ class AsyncCrew:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._runner = asyncio.Runner()
-        self._client = self._runner.run(self._open(settings))
+        try:
+            self._client = self._runner.run(self._open(settings))
+        except BaseException:
+            self._runner.close()
+            raise
 
     @staticmethod
     async def _open(settings: ServiceSettings) -> AsyncCrewClient:

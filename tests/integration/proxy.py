@@ -21,6 +21,7 @@ class _Handler(socketserver.StreamRequestHandler):
         while (line := self.rfile.readline().decode("latin-1")) not in {"\r\n", ""}:
             head.append(line)
         self.server.asked.append(first.strip())
+        self.server.heads.append("".join(head))
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         given = headers.get("proxy-authorization", "").removeprefix("Basic ")
         self.server.credentials.append(base64.b64decode(given).decode())
@@ -55,6 +56,7 @@ class Proxy(socketserver.ThreadingTCPServer):
         self.target = target
         self.refuses = False
         self.asked: list[str] = []
+        self.heads: list[str] = []
         self.credentials: list[str] = []
 
     def handle_error(self, *_: object) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +22,7 @@ from airflow_provider_crew.service.errors import (
     TransientError,
     UncertainKickoff,
     Unreachable,
+    UnreadableAnswer,
 )
 
 
@@ -219,6 +223,7 @@ class TestProxy:
 
         assert proxy.asked == [f"GET {service.url}/inputs HTTP/1.1", f"POST {service.url}/kickoff HTTP/1.1"]
         assert proxy.credentials == ["user:proxy-password"] * 2
+        assert "proxy-password" not in str([request.headers for request in service.requests])
         assert len(service.kickoffs) == 1
 
     @pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
@@ -253,6 +258,7 @@ class TestProxy:
 
         assert [asked.rpartition(" ")[0] for asked in tls_proxy.asked] == ["CONNECT crew.test:443"]
         assert len(tls_service.kickoffs) == 1
+        assert TOKEN not in "".join(tls_proxy.heads)
 
     def test_that_refuses_a_tunnel_kept_the_kickoff_from_being_sent(self, connect, tls_proxy, tls_service):
         tls_proxy.refuses = True
@@ -301,3 +307,115 @@ class TestProxy:
             connect("https://crew.test").inputs()
 
         assert "proxy-password" not in str(caught.value)
+
+
+class TestOddAnswers:
+    def test_interim_answers_are_skipped_and_nothing_is_mixed_up(self, connect, service):
+        crew = connect(service.url)
+        done = b'{"status": "completed", "result": {"output": "%b", "tasks": []}}'
+        for name in (b"first", b"second"):
+            body = done % name
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+            interim = b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+            service.faults.raw(interim + head + body, on="status")
+
+        assert crew.status("a", repeat=False).output == "first"
+        assert crew.status("b", repeat=False).output == "second"
+
+    def test_an_interim_answer_leaves_no_kickoff_uncertain(self, crew, service):
+        body = b'{"kickoff_id": "k-1"}'
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+        service.faults.raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" + head + body, on="kickoff")
+
+        assert crew.kickoff(INPUTS) == "k-1"
+
+    def test_a_read_on_a_kept_connection_was_sent(self, connect, service):
+        crew = connect(service.url, request_timeout=0.5)
+        crew.inputs()
+        service.faults.hang(on="status")
+
+        with pytest.raises(Unreachable, match="got no complete answer: it was not complete after") as caught:
+            crew.status("some-id", repeat=False)
+
+        assert caught.value.sent is True
+
+    def test_a_redirect_that_leads_nowhere_is_a_refusal(self, crew, service):
+        service.faults.answer(302, headers={"location": "http://[bad/"}, on="kickoff")
+
+        with pytest.raises(Refused, match="redirects to no place that it names"):
+            crew.kickoff(INPUTS)
+
+    def test_a_long_header_costs_no_kickoff(self, crew, service):
+        header = {"content-security-policy": "x" * 20_000}
+        service.faults.answer(200, body={"kickoff_id": "k-1"}, headers=header, on="kickoff")
+
+        assert crew.kickoff(INPUTS) == "k-1"
+
+    def test_what_is_compressed_unasked_is_unreadable_in_both(self, crew, service):
+        service.faults.answer(200, body=b"\x1f\x8b\x08", headers={"content-encoding": "gzip"}, on="status")
+
+        with pytest.raises(UnreadableAnswer):
+            crew.status("some-id", repeat=False)
+
+    def test_backslashes_take_no_time(self, connect, service):
+        crew = connect(service.url, token="-_-token-that-begins-oddly", request_timeout=30)
+        service.faults.answer(200, body="\\" * 1_000_000, on="status")
+        began = time.monotonic()
+
+        with pytest.raises(UnreadableAnswer):
+            crew.status("some-id", repeat=False)
+
+        assert time.monotonic() - began < 5
+
+
+class TestCertificatesThatCannotBeUsed:
+    def test_a_file_without_any(self, connect, tmp_path):
+        path = tmp_path / "ca.pem"
+        path.write_text("no certificate")
+
+        with pytest.raises(InvalidSettings, match="it holds no certificates") as caught:
+            connect("https://crew.test", verify=str(path))
+
+        assert caught.value.field == "verify"
+
+    def test_a_file_that_is_not_there(self, connect, monkeypatch):
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/ca.pem")
+
+        with pytest.raises(InvalidSettings, match="'/no/such/ca.pem' cannot be used: no such file"):
+            connect("https://crew.test")
+
+    def test_a_folder_may_be_given(self, connect, tls_service, certificates, tmp_path, monkeypatch):
+        name = subprocess.run(
+            ["openssl", "x509", "-subject_hash", "-noout", "-in", certificates[0]],  # noqa: S607
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        (tmp_path / f"{name}.0").write_bytes(certificates[0].read_bytes())
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path))
+
+        assert connect(tls_service.url).inputs(repeat=False)
+
+
+def test_a_proxy_that_drips_keeps_to_the_deadline(connect):
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(4096)
+            for byte in b"HTTP/1.1 200 Connection established\r\n\r\n":
+                connection.sendall(bytes([byte]))
+                time.sleep(0.3)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        crew = connect(
+            "https://crew.test", proxy=f"http://127.0.0.1:{listener.getsockname()[1]}", request_timeout=1
+        )
+        began = time.monotonic()
+
+        with pytest.raises(Unreachable):
+            crew.inputs(repeat=False)
+
+        assert time.monotonic() - began < 3
+        thread.join()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -23,6 +25,7 @@ from airflow_provider_crew.service.errors import (
     LostContact,
     NotAuthenticated,
     WaitedTooLong,
+    WatchBroken,
 )
 
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
@@ -145,6 +148,7 @@ def test_progress_is_logged_when_it_changes(hook, slow_service, log):
     assert hook.wait(kickoff_id, poll_interval=0.01).output == "Done."
 
     said = re.findall(rf"Execution {kickoff_id}: (.*?)(?: +\[|\n)", log.text)
+    assert said.pop(0) == "kicked off"
     assert said == ["task 2 of 3, writing_task", "task 3 of 3, review_task", "completed after 4m 10s"]
 
 
@@ -223,6 +227,63 @@ def test_a_connection_that_vanishes_does_not_end_the_wait(hook, service, reactio
     assert hook.wait(kickoff_id, poll_interval=0.05).status == "completed"
 
     assert "could not be read anew" in log.text
+
+
+def test_a_kickoff_that_the_service_does_not_know_yet_is_given_a_moment(hook, service):
+    kickoff_id = hook.kickoff(INPUTS)
+    service.faults.answer(404, on="status", times=2)
+
+    assert hook.wait(kickoff_id, poll_interval=0.05).status == "completed"
+
+
+def test_a_watch_that_cannot_go_on_says_that_the_crew_does(hook, service):
+    kickoff_id = hook.kickoff(INPUTS)
+    service.faults.answer(400, on="status")
+
+    with pytest.raises(WatchBroken, match="may go on and is paid for. Mend this") as caught:
+        hook.wait(kickoff_id, poll_interval=0.05)
+
+    assert caught.value.kickoff_id == kickoff_id
+    assert caught.value.cause.http_status == 400
+
+
+class Interrupted(BaseException):
+    """What a time-out or a kill raises in a task."""
+
+
+@contextlib.contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(Interrupted):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("slow_service")
+def test_an_interrupted_wait_says_what_goes_on(hook, log):
+    kickoff_id = hook.kickoff({})
+
+    with interrupted_after(0.5):
+        hook.wait(kickoff_id, poll_interval=10)
+
+    assert f"Execution {kickoff_id}: no longer watched, interrupted. It goes on and is paid for." in log.text
+
+
+def test_an_interrupted_kickoff_is_not_forgotten(hook, service, caplog):
+    service.faults.hang(on="kickoff", after_taken=True)
+
+    with interrupted_after(0.5):
+        hook.kickoff(INPUTS)
+
+    assert len(service.kickoffs) == 1
+    assert "Interrupted while a kickoff was under way" in caplog.text
 
 
 @pytest.mark.parametrize(

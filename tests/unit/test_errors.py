@@ -34,6 +34,7 @@ ONE_OF_EACH = [
     errors.WatchError("watch", kickoff_id="7"),
     errors.ExecutionFailed("failed", kickoff_id="7", error="boom", execution_time=1.5),
     errors.WaitedTooLong("too long", kickoff_id="7", waited=60.0, last_seen="task 2 of 3"),
+    errors.WatchBroken("broken", kickoff_id="7", cause=RATE_LIMITED),
     errors.LostContact("lost", kickoff_id="7", lasted=600.0, cause=RATE_LIMITED),
 ]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points, packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,17 @@ def test_the_local_service_does_not_use_the_client_it_proves():
     imports = {name for path in (PACKAGE / "local").rglob("*.py") for name in imported_by(path)}
 
     assert not [name for name in imports if name.startswith("airflow_provider_crew.service")]
+
+
+def test_every_distribution_that_is_imported_is_declared():
+    known = packages_distributions()
+    imports = {name.partition(".")[0] for path in PACKAGE.rglob("*.py") for name in imported_by(path)}
+    imported = {known[name][0].lower() for name in imports - sys.stdlib_module_names if name in known}
+    declared = {re.match(r"[\w.-]+", line)[0].lower() for line in requires("airflow-provider-crew")}
+
+    # The plugin runs inside pytest; wtforms and the like come with the Airflow versions that draw with them.
+    undeclared = imported - declared - {"airflow-provider-crew", "pytest"}
+    assert not [name for name in undeclared if not name.startswith("apache-airflow")]
 
 
 def test_no_module_grows_too_long():

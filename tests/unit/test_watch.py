@@ -11,6 +11,7 @@ from airflow_provider_crew.service.errors import (
     CallError,
     ExecutionFailed,
     ExecutionNotFound,
+    InvalidSettings,
     LostContact,
     NotAllowed,
     NotAuthenticated,
@@ -20,6 +21,7 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
     WaitedTooLong,
+    WatchBroken,
 )
 from airflow_provider_crew.service.models import Completed, Failed, Progress, Running
 from airflow_provider_crew.service.watch import Step, Watch, WatchRules, describe_progress, duration
@@ -275,7 +277,7 @@ def test_a_token_that_is_not_accepted_is_given_two_minutes(error: CallError, dic
     assert line.startswith(f"! {error} The execution goes on. The connection is read anew before the next look")
     assert line.endswith("giving up after 2m 0s.")
     assert said(story.see(error, at=70)) == []
-    assert story.see_until_the_end(lambda: error).error is error
+    assert story.see_until_the_end(lambda: error).error.cause is error
     assert story.time == pytest.approx(180)
     assert story.looks <= 120 / 9 + 4
 
@@ -292,7 +294,7 @@ def test_a_renewed_token_is_given_its_own_two_minutes() -> None:
 
     assert story.see(REJECTED, at=130).error is None
     assert story.see(REJECTED, at=249).error is None
-    assert story.see(REJECTED, at=251).error is REJECTED
+    assert story.see(REJECTED, at=251).error.cause is REJECTED
 
 
 def test_an_outage_in_between_does_not_use_up_the_patience_with_a_token() -> None:
@@ -302,7 +304,7 @@ def test_an_outage_in_between_does_not_use_up_the_patience_with_a_token() -> Non
 
     assert story.see(REJECTED, at=130).error is None
     assert story.see(REJECTED, at=249).error is None
-    assert story.see(REJECTED, at=251).error is REJECTED
+    assert story.see(REJECTED, at=251).error.cause is REJECTED
 
 
 def test_a_good_answer_ends_the_patience_with_a_token() -> None:
@@ -346,7 +348,13 @@ def test_an_execution_that_is_no_longer_known_is_over() -> None:
 def test_what_no_waiting_mends_ends_the_watch_at_once(error: CallError) -> None:
     step = Story(kicked_off_at=NOW).see(error)
 
-    assert step.error is error
+    assert isinstance(step.error, WatchBroken)
+    assert step.error.cause is error
+    assert step.error.kickoff_id == KICKOFF_ID
+    assert str(step.error) == (
+        f"Execution {KICKOFF_ID} can no longer be watched. {error} The execution may go on and is paid for. Mend "
+        "this, and wait for it again with its kickoff id; do not kick off again."
+    )
     assert not step.renew_token
 
 
@@ -412,3 +420,27 @@ def test_says_how_far_an_execution_is(execution: Running, words: str) -> None:
 )
 def test_says_a_time_as_people_do(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"poll_interval": 0},
+        {"poll_interval": -1},
+        {"poll_interval": float("nan")},
+        {"poll_interval": float("inf")},
+        {"deadline": float("nan")},
+        {"deadline": float("inf")},
+        {"max_outage": float("nan")},
+    ],
+    ids=str,
+)
+def test_times_that_make_no_sense_are_refused(rules: dict[str, float]) -> None:
+    with pytest.raises(InvalidSettings, match="must be a number of seconds"):
+        WatchRules(**{"deadline": NOW, **rules})
+
+
+def test_a_task_name_stays_on_its_line() -> None:
+    forged = Running(status="running", kickoff_id=KICKOFF_ID, word="running", current_task="a\nERROR b")
+
+    assert said(Story().see(forged)) == ["a ERROR b"]

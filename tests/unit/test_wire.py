@@ -322,7 +322,7 @@ def test_a_404_where_no_execution_is_asked_for_points_at_the_host(wire: CrewWire
             "https://new.example/crew?session=secret",
             "It redirects to https://new.example/crew, which is not followed",
         ),
-        ("", "It redirects to nowhere"),
+        ("", "It redirects to no place that it names"),
     ],
 )
 def test_a_redirect_is_told_and_not_followed(
