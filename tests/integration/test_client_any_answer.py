@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import INPUTS
+from conftest import INPUTS, TOKEN, AsyncCrew
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+from airflow_provider_crew.service.settings import ServiceSettings
 
 BOUNDED = settings(
     max_examples=60,
@@ -59,6 +62,16 @@ def patient_crew(connect, service, monkeypatch):
     return connect(service.url, request_timeout=2)
 
 
+@pytest.fixture
+def both_crews(service, monkeypatch) -> Iterator[tuple[Any, Any]]:
+    monkeypatch.setattr("airflow_provider_crew.service.network._ATTEMPTS", 1)
+    settings = ServiceSettings(address=service.url, token=TOKEN, request_timeout=5, status_path="status_first")
+    crews = CrewClient(settings), AsyncCrew(settings)
+    yield crews
+    for crew in crews:
+        crew.close()
+
+
 @BOUNDED
 @given(status=st.integers(200, 599).filter(lambda code: code not in {204, 304}), body=DOCUMENTS, headers=HEADERS)
 def test_any_document(patient_crew, service, status, body, headers):
@@ -85,4 +98,32 @@ def test_any_body(patient_crew, service, status, body):
 def test_any_bytes_on_the_wire(patient_crew, service, data):
     service.faults.raw(data, times=8)
     every_call(patient_crew)
+    service.faults.clear()
+
+
+def outcome(call: Any) -> tuple[type, str]:
+    try:
+        result = call()
+    except CrewError as error:
+        return type(error), str(error)
+    return type(result), repr(result)
+
+
+@BOUNDED
+@given(
+    status=st.integers(200, 599).filter(lambda code: code not in {204, 304}),
+    body=DOCUMENTS | st.binary(max_size=200),
+    headers=HEADERS,
+)
+def test_both_clients_make_the_same_of_it(both_crews, service, status, body, headers):
+    # Framing, and the decoding of headers beyond ASCII, is the transport library's own.
+    headers = {name: value for name, value in headers.items() if name != "Transfer-Encoding" and value.isascii()}
+    service.faults.answer(status, body=body, headers=headers, times=6)
+    for call in (
+        lambda crew: crew.inputs(repeat=False),
+        lambda crew: crew.kickoff(INPUTS),
+        lambda crew: crew.status("some-id", repeat=False),
+    ):
+        sync, asynchronous = (outcome(lambda crew=crew, call=call: call(crew)) for crew in both_crews)
+        assert sync == asynchronous
     service.faults.clear()

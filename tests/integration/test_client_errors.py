@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+import tenacity
 from conftest import INPUTS, TOKEN
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
@@ -281,7 +282,9 @@ class TestKickoffIsNotSentTwice:
 
         assert len(service.requests.on("kickoff")) == 1
 
-    def test_a_connection_never_made_is_tried_again(self, crew, service):
+    def test_a_connection_never_made_is_tried_again(self, crew, service, monkeypatch):
+        # Full jitter may be no pause at all, and three tries over before the service is back.
+        monkeypatch.setattr("airflow_provider_crew.service.network._JITTER", tenacity.wait_fixed(0.5))
         service.faults.refuse(seconds=0.2)
 
         crew.kickoff(INPUTS)
