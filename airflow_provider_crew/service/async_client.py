@@ -11,7 +11,6 @@ import tenacity
 from yarl import URL
 
 from airflow_provider_crew.service.answer import Answer
-from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.network import (
     CHUNK,
     connect_timeout,
@@ -76,15 +75,7 @@ class AsyncCrewClient:
         UncertainKickoff is raised.
         """
         payload = kickoff_payload(inputs, **options)
-        try:
-            return await self._repeated(
-                "POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True
-            )
-        except CrewError:
-            raise
-        except BaseException:
-            log.warning(INTERRUPTED_KICKOFF)
-            raise
+        return await self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
 
     async def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Completed | Failed:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
@@ -156,6 +147,10 @@ class AsyncCrewClient:
             # Returned, not raised from here: a traceback through the transport could show the token.
             reason = reason_for(error, connected=progress.connected, settings=self.settings)
             return self._wire.unreachable(request, reason, sent=progress.connected)
+        except BaseException:
+            if request.starts_work and progress.connected:
+                log.warning(INTERRUPTED_KICKOFF)
+            raise
 
     def _headers(self, request: Request) -> dict[str, str]:
         """Return what goes to the crew alone: aiohttp sends a session's own headers to a proxy as well."""

@@ -15,7 +15,6 @@ from requests.auth import AuthBase
 
 from airflow_provider_crew.service.answer import Answer
 from airflow_provider_crew.service.deadline import DeadlineAdapter, Exchange, exchange
-from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.network import (
     CHUNK,
     connect_timeout,
@@ -92,13 +91,7 @@ class CrewClient:
         UncertainKickoff is raised.
         """
         payload = kickoff_payload(inputs, **options)
-        try:
-            return self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
-        except CrewError:
-            raise
-        except BaseException:
-            log.warning(INTERRUPTED_KICKOFF)
-            raise
+        return self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
 
     def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Completed | Failed:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
@@ -160,6 +153,10 @@ class CrewClient:
                 # Returned, not raised from here: a traceback through the transport could show the token.
                 reason = reason_for(error, connected=running.connected, settings=self.settings)
                 return self._wire.unreachable(request, reason, sent=running.connected)
+            except BaseException:
+                if request.starts_work and running.connected:
+                    log.warning(INTERRUPTED_KICKOFF)
+                raise
 
     def _send(self, session: requests.Session, request: Request, running: Exchange) -> Answer | CallError:
         url = self.settings.address + request.path

@@ -228,7 +228,7 @@ def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Running | Comple
     """
     Read either dialect; None when the service says that it does not know the execution.
 
-    Raises ValueError (pydantic's ValidationError is one) for a body that tells no status.
+    Raises ValueError (pydantic's ValidationError is one) for a body that tells no status, or no result.
     """
     word = _status_word(body)
     status = _KNOWN_WORDS.get(word.lower(), "running")

@@ -30,21 +30,13 @@ from airflow_provider_crew.service.errors import (
     UnreadableAnswer,
 )
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
-from airflow_provider_crew.service.models import (
-    Completed,
-    CrewInputs,
-    Failed,
-    Running,
-    read_execution,
-    read_inputs,
-)
+from airflow_provider_crew.service.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.service.payload import json_bytes
 
 if TYPE_CHECKING:
     from airflow_provider_crew.service.settings import ServiceSettings
 
 T = TypeVar("T")
-Execution = Running | Completed | Failed
 
 INTERRUPTED_KICKOFF = (
     "Interrupted while a kickoff was under way. It is not known whether it started an execution: the crew may be "

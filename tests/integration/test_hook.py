@@ -286,6 +286,16 @@ def test_an_interrupted_kickoff_is_not_forgotten(hook, service, caplog):
     assert "Interrupted while a kickoff was under way" in caplog.text
 
 
+def test_an_interruption_between_two_tries_raises_no_false_alarm(hook, service, caplog):
+    service.faults.answer(429, retry_after=5, on="kickoff")
+
+    with interrupted_after(0.5):
+        hook.kickoff(INPUTS)
+
+    assert not service.kickoffs
+    assert "Interrupted while a kickoff was under way" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("spoil", "answer"),
     [
