@@ -10,11 +10,20 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from airflow.providers.common.compat.sdk import BaseHook, mask_secret
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
 from airflow_provider_crew import __version__
 from airflow_provider_crew.hooks import form
-from airflow_provider_crew.service.errors import CallError, CrewError, InvalidSettings, UnreadableAnswer
+from airflow_provider_crew.service.errors import (
+    CallError,
+    CrewError,
+    InvalidSettings,
+    NotAllowed,
+    NotAuthenticated,
+    Refused,
+    Unreachable,
+    UnreadableAnswer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.service.client import CrewClient
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
     from airflow_provider_crew.service.payload import KickoffOptions
-    from airflow_provider_crew.service.watch import Step, Watch
+    from airflow_provider_crew.service.watch import Step, Watch, WatchMemory, WatchRules
 
 _DAY = 24 * 60 * 60.0
 
@@ -74,7 +83,11 @@ class CrewHook(BaseHook):
 
         from airflow_provider_crew.service.async_client import AsyncCrewClient
 
-        return AsyncCrewClient(self._read(await get_async_connection(self.crew_conn_id)).settings)
+        try:
+            connection = await get_async_connection(self.crew_conn_id)
+        except AirflowNotFoundException:
+            raise self._not_defined() from None
+        return AsyncCrewClient(self._read(connection).settings)
 
     def inputs(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
@@ -87,6 +100,26 @@ class CrewHook(BaseHook):
         Raises UncertainKickoff when it cannot be known whether one started.
         """
         return self._remember(self._client.kickoff(inputs, **options))
+
+    def check(self, inputs: Mapping[str, Any], *, listed: bool = True, **options: Unpack[KickoffOptions]) -> None:
+        """
+        Raise what would keep a kickoff with these inputs from starting. Nothing is started.
+
+        :param listed: ask the crew which inputs it takes; a crew that cannot tell, or that merely does not list
+            a name, is a warning
+        """
+        from airflow_provider_crew.service.payload import compare_inputs, json_bytes, kickoff_payload
+
+        json_bytes(kickoff_payload(inputs, **options))
+        if not listed:
+            return
+        try:
+            known = self._client.inputs()
+        except (NotAuthenticated, NotAllowed, Refused, UnreadableAnswer) as error:
+            self.log.warning("The inputs are not checked, since the crew does not tell which it takes. %s", error)
+            return
+        for doubt in compare_inputs(inputs, known):
+            self.log.warning("%s", doubt)
 
     def status(self, kickoff_id: str) -> Running | Completed | Failed:
         """Ask how an execution is doing."""
@@ -111,9 +144,33 @@ class CrewHook(BaseHook):
         Raises ExecutionFailed when the crew failed, and WaitedTooLong, LostContact, WatchBroken or
         ExecutionNotFound when the wait ended without its end.
         """
-        watch = self._new_watch(kickoff_id, poll_interval, timeout, max_outage)
+        watch = self.new_watch(kickoff_id, self._rules(kickoff_id, poll_interval, timeout, max_outage))
         with self._telling_of_interruption(kickoff_id):
-            return self._watched(kickoff_id, watch)
+            return self.watch(watch)
+
+    def new_watch(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> Watch:
+        """Begin to watch an execution, or go on with the memory of a watch in another process."""
+        from airflow_provider_crew.service.watch import Watch
+
+        return Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
+
+    def watch(self, watch: Watch) -> Completed:
+        """Look until the execution has completed; raise what ends the watch otherwise."""
+        while True:
+            step = self.look(watch)
+            if step.completed:
+                return step.completed
+            time.sleep(step.look_again_in)
+            if step.renew_token:
+                self.renew(watch)
+
+    def look(self, watch: Watch) -> Step:
+        """Look once, log what is new, and raise what ends the watch. The step says when to look again."""
+        try:
+            step = watch.saw(self._client.status(watch.kickoff_id, repeat=False))
+        except CallError as error:
+            step = watch.failed(error)
+        return self._told(step)
 
     def test_connection(self) -> tuple[bool, str]:
         """Answer with what was found at the address, or with exactly what is wrong."""
@@ -152,15 +209,52 @@ class CrewHook(BaseHook):
         max_outage: float = 600.0,
     ) -> Completed:
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
-        watch = self._new_watch(kickoff_id, poll_interval, timeout, max_outage)
+        watch = self.new_watch(kickoff_id, self._rules(kickoff_id, poll_interval, timeout, max_outage))
         with self._telling_of_interruption(kickoff_id):
-            return await self._watched_async(kickoff_id, watch)
+            return await self.watch_async(watch, await self.get_async_conn())
+
+    async def watch_async(self, watch: Watch, crew: AsyncCrewClient | None = None) -> Completed:
+        """
+        Look until the execution has completed, like watch().
+
+        Without a client, even a connection that cannot be read just now is waited out, like an outage.
+        """
+        try:
+            while True:
+                try:
+                    crew = crew or await self._connected_async()
+                    step = watch.saw(await crew.status(watch.kickoff_id, repeat=False))
+                except CallError as error:
+                    step = watch.failed(error)
+                if completed := self._told(step).completed:
+                    return completed
+                await asyncio.sleep(step.look_again_in)
+                if step.renew_token and crew:
+                    crew = await self._renewed_async(crew, watch)
+        finally:
+            if crew:
+                await crew.close()
+
+    @cached_property
+    def connection(self) -> CrewConnection:
+        """What the connection says, read once."""
+        try:
+            return self._read(self.get_connection(self.crew_conn_id))
+        except AirflowNotFoundException:
+            raise self._not_defined() from None
 
     @cached_property
     def _client(self) -> CrewClient:
         from airflow_provider_crew.service.client import CrewClient
 
-        return CrewClient(self._read(self.get_connection(self.crew_conn_id)).settings)
+        return CrewClient(self.connection.settings)
+
+    def _not_defined(self) -> InvalidSettings:
+        return InvalidSettings(
+            "There is none of that name. Add it with the type Crew (Admin, Connections), or set "
+            f"AIRFLOW_CONN_{self.crew_conn_id.upper()}.",
+            conn_id=self.crew_conn_id,
+        )
 
     def _read(self, connection: Connection) -> CrewConnection:
         from airflow import __version__ as airflow_version
@@ -181,16 +275,15 @@ class CrewHook(BaseHook):
         self._kicked_off_at[kickoff_id] = time.time()
         return kickoff_id
 
-    def _new_watch(self, kickoff_id: str, poll_interval: float, timeout: float, max_outage: float) -> Watch:
-        from airflow_provider_crew.service.watch import Watch, WatchRules
+    def _rules(self, kickoff_id: str, poll_interval: float, timeout: float, max_outage: float) -> WatchRules:
+        from airflow_provider_crew.service.watch import WatchRules
 
-        rules = WatchRules(
+        return WatchRules(
             deadline=time.time() + timeout,
             poll_interval=poll_interval,
             max_outage=max_outage,
             kicked_off_at=self._kicked_off_at.get(kickoff_id),
         )
-        return Watch(kickoff_id, rules, clock=time.time, random=random.random)
 
     @contextmanager
     def _telling_of_interruption(self, kickoff_id: str) -> Iterator[None]:
@@ -207,50 +300,29 @@ class CrewHook(BaseHook):
             )
             raise
 
-    def _watched(self, kickoff_id: str, watch: Watch) -> Completed:
-        while True:
-            try:
-                step = watch.saw(self._client.status(kickoff_id, repeat=False))
-            except CallError as error:
-                step = watch.failed(error)
-            if completed := self._conclude(step):
-                return completed
-            time.sleep(step.look_again_in)
-            if step.renew_token:
-                self._renew_client(watch)
-
-    async def _watched_async(self, kickoff_id: str, watch: Watch) -> Completed:
-        crew = await self.get_async_conn()
-        try:
-            while True:
-                try:
-                    step = watch.saw(await crew.status(kickoff_id, repeat=False))
-                except CallError as error:
-                    step = watch.failed(error)
-                if completed := self._conclude(step):
-                    return completed
-                await asyncio.sleep(step.look_again_in)
-                if step.renew_token:
-                    crew = await self._renewed_async(crew, watch)
-        finally:
-            await crew.close()
-
-    def _conclude(self, step: Step) -> Completed | None:
+    def _told(self, step: Step) -> Step:
         for line in step.lines:
             self.log.log(line.level, "%s", line.text)
         if step.error:
             raise step.error
-        return step.completed
+        return step
 
-    def _renew_client(self, watch: Watch) -> None:
+    async def _connected_async(self) -> AsyncCrewClient:
+        try:
+            return await self.get_async_conn()
+        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+            told = f"The connection {self.crew_conn_id!r} cannot be read: {error}"
+            raise Unreachable(told, sent=False) from None
+
+    def renew(self, watch: Watch) -> None:
         """Read the connection anew. One that cannot be read just now leaves the old one in place."""
-        old = self._client
-        del self._client
+        connection, old = self.connection, self._client
+        del self.connection, self._client
         try:
             renewed = self._client
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
             self.log.warning("The connection %s could not be read anew: %s", self.crew_conn_id, error)
-            self._client = old
+            self.connection, self._client = connection, old
             return
         old.close()
         if renewed.settings.token != old.settings.token:

@@ -44,11 +44,12 @@ class InvalidKickoffId(CrewError):
 
 
 class InvalidInputs(CrewError):
-    """Inputs or meta that are not JSON. Nothing was sent; ``path`` leads to the value."""
+    """Inputs or meta not sent: ``path`` leads to what is no JSON, ``missing`` names what is not given."""
 
-    def __init__(self, message: str, *, path: str = "") -> None:
+    def __init__(self, message: str, *, path: str = "", missing: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.path = path
+        self.missing = tuple(missing)
 
 
 class CallError(CrewError):

@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, TypedDict, Unpack
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from airflow_provider_crew.service.errors import InvalidInputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_provider_crew.service.models import CrewInputs
 
 _MAX_DEPTH = 64
 # Python refuses to write longer ones.
@@ -48,6 +54,31 @@ def kickoff_payload(inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]
 def json_bytes(payload: Mapping[str, Any]) -> bytes:
     """Encode a payload; InvalidInputs names the path to what is no JSON."""
     return json.dumps({key: _plain(value, key) for key, value in payload.items()}, allow_nan=False).encode()
+
+
+def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
+    """
+    Return doubts about names that the crew does not list: it may list only the required ones.
+
+    InvalidInputs names those that it requires and that are not given.
+    """
+    unknown = [name for name in given if name not in known.names]
+    missing = [name for name in known.required if name not in given]
+    if missing:
+        raise InvalidInputs(
+            f"The crew needs inputs that are not given: {', '.join(missing)}. Given: {', '.join(given) or 'none'}."
+            f"{''.join(_meant(name, missing) for name in unknown)} Nothing was started.",
+            missing=missing,
+        )
+    return [
+        f"The crew does not list the input {name!r}.{_meant(name, known.names)} It is sent all the same."
+        for name in unknown
+    ]
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    nearest = get_close_matches(name, names, n=1)
+    return f" Is {name!r} meant to be {nearest[0]!r}?" if nearest else ""
 
 
 def _plain(value: Any, path: str, depth: int = 0) -> Any:

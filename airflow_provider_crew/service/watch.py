@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_crew.service.errors import (
@@ -86,24 +86,42 @@ class WatchRules:
             raise InvalidSettings("The longest outage must be a number of seconds.", field="max_outage")
 
 
+@dataclass(slots=True)
+class WatchMemory:
+    """What a watch has seen so far: plain data, so that the next process can go on where this one ended."""
+
+    started_at: float
+    progress: str = ""
+    progress_since: float = 0.0
+    said_at: float = 0.0
+    strange_words: list[str] = field(default_factory=list)
+    silent_since: float | None = None
+    rejected_since: float | None = None
+    trouble: str = ""
+
+
 class Watch:
     """Watches one execution: remembers what was seen and decides what comes next."""
 
     def __init__(
-        self, kickoff_id: str, rules: WatchRules, *, clock: Callable[[], float], random: Callable[[], float]
+        self,
+        kickoff_id: str,
+        rules: WatchRules,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        memory: WatchMemory | None = None,
     ) -> None:
-        self._kickoff_id = kickoff_id
+        self.kickoff_id = kickoff_id
+        self.memory = memory or WatchMemory(started_at=clock(), said_at=clock())
         self._rules = rules
         self._clock = clock
         self._random = random
-        self._started_at = clock()
-        self._progress = ""
-        self._progress_since = self._started_at
-        self._said_at = self._started_at
-        self._strange_words: set[str] = set()
-        self._silent_since: float | None = None
-        self._rejected_since: float | None = None
-        self._trouble = ""
+
+    def spread(self) -> Step:
+        """Put off the first look, so that many watches that begin in one instant do not look in one instant."""
+        left = max(self._rules.deadline - self._clock(), 0.0)
+        return Step(look_again_in=min(self._random() * self._rules.poll_interval, left))
 
     def saw(self, execution: Running | Completed | Failed) -> Step:
         """Decide after an answer."""
@@ -133,16 +151,16 @@ class Watch:
 
     def token_renewed(self) -> None:
         """Take note that the connection held another token when it was read anew."""
-        self._rejected_since = None
+        self.memory.rejected_since = None
 
     def _is_fresh(self, now: float) -> bool:
         kicked_off_at = self._rules.kicked_off_at
         return kicked_off_at is not None and now - kicked_off_at < _NOT_FOUND_GRACE
 
     def _rejected(self, error: CallError, now: float) -> Step:
-        if self._rejected_since is None:
-            self._rejected_since = now
-        left = self._rejected_since + self._rules.token_patience - now
+        if self.memory.rejected_since is None:
+            self.memory.rejected_since = now
+        left = self.memory.rejected_since + self._rules.token_patience - now
         if left <= 0:
             return Step(error=self._broken(error))
         lines = self._in_trouble(
@@ -152,10 +170,10 @@ class Watch:
         return self._look_again(self._rules.poll_interval, lines, at_most=left, renew_token=True)
 
     def _silence(self, error: TransientError, now: float) -> Step:
-        self._rejected_since = None
-        if self._silent_since is None:
-            self._silent_since = now
-        lasted = now - self._silent_since
+        self.memory.rejected_since = None
+        if self.memory.silent_since is None:
+            self.memory.silent_since = now
+        lasted = now - self.memory.silent_since
         left = self._rules.max_outage - lasted
         if left <= 0:
             return Step(error=self._lost_contact(error, lasted))
@@ -184,67 +202,67 @@ class Watch:
         return Step(tuple(lines), look_again_in=min(spread, at_most, left), renew_token=renew_token)
 
     def _recovered(self) -> list[Line]:
-        trouble, self._trouble = self._trouble, ""
-        self._silent_since = self._rejected_since = None
+        trouble, self.memory.trouble = self.memory.trouble, ""
+        self.memory.silent_since = self.memory.rejected_since = None
         return [self._line("the service answers again")] if trouble else []
 
     def _in_trouble(self, text: str) -> list[Line]:
         """Say a trouble when it is new, and again from time to time while it lasts."""
         now = self._clock()
-        if text == self._trouble and now - self._said_at < _REMINDER:
+        if text == self.memory.trouble and now - self.memory.said_at < _REMINDER:
             return []
-        self._trouble, self._said_at = text, now
-        return [Line(logging.WARNING, f"Execution {self._kickoff_id}: {text}")]
+        self.memory.trouble, self.memory.said_at = text, now
+        return [Line(logging.WARNING, f"Execution {self.kickoff_id}: {text}")]
 
     def _warn_of_strange_word(self, running: Running) -> list[Line]:
-        if running.is_known or running.word in self._strange_words:
+        if running.is_known or running.word in self.memory.strange_words:
             return []
-        self._strange_words.add(running.word)
+        self.memory.strange_words.append(running.word)
         text = f"the service says {running.word!r}, which is not a known state. It is taken for still going."
-        return [Line(logging.WARNING, f"Execution {self._kickoff_id}: {text}")]
+        return [Line(logging.WARNING, f"Execution {self.kickoff_id}: {text}")]
 
     def _report_progress(self, running: Running) -> list[Line]:
         now = self._clock()
         progress = describe_progress(running)
-        if progress != self._progress:
-            self._progress, self._progress_since, self._said_at = progress, now, now
+        if progress != self.memory.progress:
+            self.memory.progress, self.memory.progress_since, self.memory.said_at = progress, now, now
             return [self._line(progress)]
-        if now - self._said_at >= _REMINDER:
-            self._said_at = now
-            return [self._line(f"{progress}, for {duration(now - self._progress_since)}")]
+        if now - self.memory.said_at >= _REMINDER:
+            self.memory.said_at = now
+            return [self._line(f"{progress}, for {duration(now - self.memory.progress_since)}")]
         return []
 
     def _line(self, text: str) -> Line:
-        return Line(logging.INFO, f"Execution {self._kickoff_id}: {text}")
+        return Line(logging.INFO, f"Execution {self.kickoff_id}: {text}")
 
     def _waited_too_long(self) -> WaitedTooLong:
-        waited = self._clock() - self._started_at
-        last = self._progress or "nothing yet"
-        trouble = f" The last looks failed: {self._trouble}" if self._trouble else ""
+        waited = self._clock() - self.memory.started_at
+        last = self.memory.progress or "nothing yet"
+        trouble = f" The last looks failed: {self.memory.trouble}" if self.memory.trouble else ""
         return WaitedTooLong(
-            f"Execution {self._kickoff_id} was still going when the time to wait was over, after "
+            f"Execution {self.kickoff_id} was still going when the time to wait was over, after "
             f"{duration(waited)} of watching. Last seen: {last}.{trouble} It cannot be cancelled: it goes on and "
             "is paid for. Wait for it with its kickoff id and more time; do not kick off again.",
-            kickoff_id=self._kickoff_id,
+            kickoff_id=self.kickoff_id,
             waited=waited,
-            last_seen=self._progress,
+            last_seen=self.memory.progress,
         )
 
     def _broken(self, error: CallError) -> WatchBroken:
         return WatchBroken(
-            f"Execution {self._kickoff_id} can no longer be watched. {error} The execution may go on and is paid "
+            f"Execution {self.kickoff_id} can no longer be watched. {error} The execution may go on and is paid "
             "for. Mend this, and wait for it again with its kickoff id; do not kick off again.",
-            kickoff_id=self._kickoff_id,
+            kickoff_id=self.kickoff_id,
             cause=error,
         )
 
     def _lost_contact(self, error: TransientError, lasted: float) -> LostContact:
-        last = self._progress or "nothing"
+        last = self.memory.progress or "nothing"
         return LostContact(
-            f"There was no usable answer about execution {self._kickoff_id} for {duration(lasted)}. {error} Last "
+            f"There was no usable answer about execution {self.kickoff_id} for {duration(lasted)}. {error} Last "
             f"seen before: {last}. The execution may go on and is paid for. Wait for it with its kickoff id when "
             "the service is back; do not kick off again.",
-            kickoff_id=self._kickoff_id,
+            kickoff_id=self.kickoff_id,
             lasted=lasted,
             cause=error,
         )
