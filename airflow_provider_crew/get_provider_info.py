@@ -78,12 +78,14 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "hooks": [
-            {
-                "integration-name": "Crew",
-                "python-modules": ["airflow_provider_crew.hooks.crew"],
-            }
+        "operators": [_modules("airflow_provider_crew.operators.crew")],
+        "sensors": [_modules("airflow_provider_crew.sensors.crew")],
+        "triggers": [_modules("airflow_provider_crew.triggers.crew")],
+        "task-decorators": [
+            {"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"},
         ],
+        "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
+        "hooks": [_modules("airflow_provider_crew.hooks.crew")],
         "connection-types": [
             {
                 "connection-type": "crew",
@@ -94,3 +96,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
     }
+
+
+def _modules(*names: str) -> dict[str, Any]:
+    return {"integration-name": "Crew", "python-modules": list(names)}

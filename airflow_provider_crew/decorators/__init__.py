@@ -1,0 +1,1 @@
+"""Decorators: crews in TaskFlow."""

@@ -1,0 +1,1 @@
+"""Operators: kick a crew off, with or without waiting for its result."""

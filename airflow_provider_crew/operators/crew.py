@@ -1,0 +1,126 @@
+"""The operators: one that kicks a crew off, and one that also waits for its result."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
+
+from airflow_provider_crew.operators.kickoff import KICKOFF_ID, KickoffTask
+from airflow_provider_crew.operators.memory import KickoffMemory
+from airflow_provider_crew.service.errors import (
+    ExecutionFailed,
+    ExecutionNotFound,
+    InvalidKickoffId,
+    WaitedTooLong,
+)
+from airflow_provider_crew.waiting import DAY, PASSING, CrewTaskFailed, WaitingTask
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_crew.service.errors import CrewError
+
+
+class CrewKickoffOperator(KickoffTask):
+    """
+    Kick a crew off and return the kickoff id, for a CrewExecutionSensor to wait for.
+
+    Each kickoff costs money, so it is sent again by itself only when the crew certainly did not take it. When it
+    cannot be known whether it did, the task fails without a retry.
+
+    :param inputs: what the crew works on, names and JSON values (templated)
+    :param crew_conn_id: the connection to the crew (templated)
+    :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token it has
+    :param meta: any object, passed to the crew (templated); by default it says which task of which run kicked
+        off, and ``{}`` sends none
+    :param task_webhook_url: called by the service after each task of the crew (templated)
+    :param step_webhook_url: called after each step of an agent (templated)
+    :param crew_webhook_url: called at the end (templated)
+    :param validate_inputs: ask the crew which inputs it takes before anything is paid for
+    :param on_uncertain_kickoff: ``fail``, or ``retry`` to let Airflow retry, which may run the crew twice
+    :param reattach: go on with the execution of an earlier try (from Airflow 3.3)
+    """
+
+    def execute(self, context: Context) -> str:
+        """Kick off."""
+        memory = KickoffMemory(context, wanted=self.reattach)
+        kickoff_id: str = self.secured(self.kicked_off(context, memory), context, memory)
+        return kickoff_id
+
+
+class CrewRunOperator(KickoffTask, WaitingTask):
+    """
+    Kick a crew off, wait for it, and return its result.
+
+    Takes what CrewKickoffOperator takes. A failed crew is retried as the task's ``retries`` say, with a new
+    kickoff. A retry after anything else goes on with the same execution (from Airflow 3.3), or there is none.
+
+    :param deferrable: wait in the triggerer, without holding a worker; by default what
+        ``[operators] default_deferrable`` says
+    :param poll_interval: seconds between two looks
+    :param timeout: seconds after which a try stops waiting; the execution goes on
+    """
+
+    def __init__(
+        self,
+        *,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: timedelta | float = 10.0,
+        timeout: timedelta | float = DAY,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.deferrable = deferrable
+        self.poll_interval = _seconds(poll_interval, "poll_interval")
+        self.timeout = _seconds(timeout, "timeout")
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Kick off and wait."""
+        memory = self._memory(context)
+        kickoff_id = self.kicked_off(context, memory)
+        kicked_off_at = memory.last.kicked_off_at if memory.last else None
+        return self.wait_for(kickoff_id, context, kicked_off_at=kicked_off_at)
+
+    def execution_waited_for(self, context: Context) -> str:
+        """Return the kickoff id that this try has left in XCom, or that the task remembers."""
+        ti = context["ti"]
+        found = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
+        if found is None and (last := self._memory(context).last):
+            found = last.kickoff_id
+        if found is None:
+            raise CrewTaskFailed(InvalidKickoffId("The kickoff id of this task is not known any more."))
+        return str(found)
+
+    def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:
+        """Remember the end, and return the result."""
+        memory = self._memory(context)
+        memory.ended("completed")
+        finished: dict[str, Any] = self.secured(super().finish(result, context), context, memory)
+        return finished
+
+    def give_up(self, error: CrewError, context: Context) -> NoReturn:
+        """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
+        memory = self._memory(context)
+        if isinstance(error, ExecutionFailed):
+            memory.ended("failed")
+            raise error
+        if isinstance(error, ExecutionNotFound):
+            memory.ended("unknown")
+        if not isinstance(error, (*PASSING, WaitedTooLong)):
+            raise CrewTaskFailed(error)
+        if not memory.lasts:
+            raise CrewTaskFailed(error, self.not_retried())
+        error.args = (f"{error} A retry of this task, or clearing it, goes on waiting for the same execution.",)
+        raise AirflowTaskTimeout(str(error)) if isinstance(error, WaitedTooLong) and self.is_cut_short else error
+
+    def _memory(self, context: Context) -> KickoffMemory:
+        return KickoffMemory(context, wanted=self.reattach)
+
+
+def _seconds(given: timedelta | float, name: str) -> float:
+    seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    if not seconds > 0:
+        raise ValueError(f"{name} is {given!r}; it must be a number of seconds above 0, or a timedelta.")
+    return seconds

@@ -1,0 +1,223 @@
+"""What both operators share: starting an execution once, whatever happens to the task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from airflow_provider_crew.service.errors import CallError, CrewError, ExecutionNotFound, UncertainKickoff
+from airflow_provider_crew.signals import interruptions_held_off
+from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.operators.memory import Kickoff, KickoffMemory
+    from airflow_provider_crew.service.payload import KickoffOptions
+
+OnUncertainKickoff = Literal["fail", "retry"]
+
+XCOM_RETURN_KEY = "return_value"
+KICKOFF_ID = "kickoff_id"
+# A service may need a moment until it knows an execution that it has just started.
+_NOT_KNOWN_YET = 30.0
+
+
+class KickoffTask(CrewTask):
+    """
+    A task that kicks a crew off, once.
+
+    Its tries share one execution as far as Airflow lets them know of each other: from 3.3 on a retry goes on with
+    the execution of the try before.
+    """
+
+    template_fields: Sequence[str] = (
+        "inputs",
+        "crew_conn_id",
+        "meta",
+        "task_webhook_url",
+        "step_webhook_url",
+        "crew_webhook_url",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json"}
+    ui_color = "#e4e0f3"
+
+    def __init__(  # noqa: PLR0913 - what a user sets by name
+        self,
+        *,
+        inputs: Mapping[str, Any] | XComArg,
+        crew_conn_id: str = "crew_default",
+        token_type: TokenType | None = None,
+        meta: Mapping[str, Any] | None = None,
+        task_webhook_url: str | None = None,
+        step_webhook_url: str | None = None,
+        crew_webhook_url: str | None = None,
+        validate_inputs: bool = True,
+        on_uncertain_kickoff: OnUncertainKickoff = "fail",
+        reattach: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
+            raise ValueError(f"on_uncertain_kickoff is {on_uncertain_kickoff!r}; it must be 'fail' or 'retry'.")
+        self.inputs = inputs
+        self.crew_conn_id = crew_conn_id
+        self.token_type = token_type
+        self.meta = meta
+        self.task_webhook_url = task_webhook_url
+        self.step_webhook_url = step_webhook_url
+        self.crew_webhook_url = crew_webhook_url
+        self.validate_inputs = validate_inputs
+        self.on_uncertain_kickoff = on_uncertain_kickoff
+        self.reattach = reattach
+
+    def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
+        """Return what to kick off with. A try that goes on with an execution does not ask."""
+        return self.inputs
+
+    def kicked_off(self, context: Context, memory: KickoffMemory) -> str:
+        """Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id."""
+        try:
+            self.leave_link(context)
+            kickoff_id = self._earlier_execution(memory) or self._kick_off(context, memory)
+        except CrewError as error:
+            failure = error
+        else:
+            self.execution = kickoff_id
+            self._tell(kickoff_id, context)
+            return kickoff_id
+        if isinstance(failure, PASSING):
+            raise failure
+        if not isinstance(failure, UncertainKickoff):
+            raise CrewTaskFailed(failure)
+        if self.on_uncertain_kickoff == "retry":
+            raise failure
+        raise CrewTaskFailed(failure, " For that reason the task is not retried; clearing it kicks off anew.")
+
+    def _earlier_execution(self, memory: KickoffMemory) -> str | None:
+        last = memory.last
+        if last is None:
+            return None
+        if last.kickoff_id is None:
+            self._face_lost_answer(memory)
+            return None
+        if not self._goes_on(last, last.kickoff_id, cleared=memory.was_cleared):
+            self.log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", last.kickoff_id)
+            return None
+        memory.adopted()
+        self.log.info(
+            "Execution %s: kicked off by an earlier try and gone on with; nothing is kicked off anew. To force a "
+            "new run, clear the task when the execution is over, or set reattach=False.",
+            last.kickoff_id,
+        )
+        return last.kickoff_id
+
+    def _face_lost_answer(self, memory: KickoffMemory) -> None:
+        """Decide about a kickoff that an earlier try has sent, and whose answer nobody has seen."""
+        if memory.was_cleared:
+            return
+        told = (
+            "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether that "
+            "started an execution: the crew may be running, and paid for, without anybody watching it."
+        )
+        if self.on_uncertain_kickoff == "fail":
+            raise UncertainKickoff(f"{told} Look into the crew's dashboard before starting it again.")
+        self.log.warning("%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", told)
+
+    def _goes_on(self, last: Kickoff, kickoff_id: str, *, cleared: bool) -> bool:
+        """Whether an earlier execution is still the one that is wanted: running, or ended well and not cleared."""
+        if last.end == "completed":
+            return not cleared
+        if last.end:
+            return False
+        try:
+            execution = self.hook.status(kickoff_id)
+        except ExecutionNotFound:
+            return time.time() - last.kicked_off_at < _NOT_KNOWN_YET
+        except CallError as error:
+            self.log.warning("Execution %s: it is not known how it is doing. %s", kickoff_id, error)
+            return True
+        return execution.status == "running" or (execution.status == "completed" and not cleared)
+
+    def _kick_off(self, context: Context, memory: KickoffMemory) -> str:
+        inputs = plain(self.kickoff_inputs(context))
+        options = self._options(context)
+        self.hook.check(inputs, listed=self.validate_inputs, **options)
+        self._warn_of_retries(context, memory)
+        with interruptions_held_off():
+            memory.sending()
+            try:
+                kickoff_id = self.hook.kickoff(inputs, **options)
+            except UncertainKickoff:
+                raise
+            except CrewError:
+                memory.not_taken()
+                raise
+            memory.answered(kickoff_id)
+        return kickoff_id
+
+    def _options(self, context: Context) -> KickoffOptions:
+        return {
+            "meta": self._origin(context) if self.meta is None else plain(self.meta),
+            "task_webhook_url": self.task_webhook_url,
+            "step_webhook_url": self.step_webhook_url,
+            "crew_webhook_url": self.crew_webhook_url,
+        }
+
+    @staticmethod
+    def _origin(context: Context) -> dict[str, Any]:
+        """Say where the kickoff comes from: as the service lists no executions, it is how a lost one is found."""
+        ti = context["ti"]
+        names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
+        return {"airflow": {name: getattr(ti, name) for name in names}}
+
+    def _warn_of_retries(self, context: Context, memory: KickoffMemory) -> None:
+        if memory.lasts or not context["ti"].max_tries:
+            return
+        self.log.warning(
+            "This task has retries, and its tries do not know of each other (%s). If its process dies after the "
+            "kickoff, a retry starts, and pays for, another execution. CrewKickoffOperator with retries=0, "
+            "followed by CrewExecutionSensor with retries, rules that out.",
+            "reattach=False" if not self.reattach else "Airflow can remember a kickoff from 3.3 on",
+        )
+
+    def _tell(self, kickoff_id: str, context: Context) -> None:
+        """Leave the kickoff id where people and other tasks find it; the execution runs, so this may not fail."""
+        try:
+            context["ti"].xcom_push(key=KICKOFF_ID, value=kickoff_id)
+        except Exception as error:  # noqa: BLE001
+            self.log.warning("Execution %s: its id could not be pushed to XCom: %s", kickoff_id, error)
+
+    def secured(self, value: Any, context: Context, memory: KickoffMemory) -> Any:
+        """
+        Return what the task is about to return.
+
+        Where tries do not know of each other it is stored right here: failing later would cost a second execution.
+        """
+        if memory.lasts or not context["ti"].max_tries or not self.do_xcom_push:
+            return value
+        try:
+            context["ti"].xcom_push(key=XCOM_RETURN_KEY, value=value)
+        except Exception as error:  # noqa: BLE001
+            told = f"Execution {self.execution}: the result could not be stored in XCom: {error}"
+        else:
+            return value
+        raise CrewTaskFailed(CrewError(told), self.not_retried())
+
+    def not_retried(self) -> str:
+        """Say why there is no retry where tries do not know of each other, and what to do instead."""
+        return (
+            " The task is not retried, since that would start another. Wait for this one with "
+            f'CrewExecutionSensor(kickoff_id="{self.execution}").'
+        )
+
+
+def plain(value: Any) -> Any:
+    """Turn what XComArgs of mapped tasks are rendered to, lazy sequences, into lists."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [plain(item) for item in value]
+    return value

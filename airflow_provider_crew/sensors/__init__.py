@@ -1,0 +1,1 @@
+"""Sensors: wait for an execution that was kicked off elsewhere."""

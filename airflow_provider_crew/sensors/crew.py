@@ -1,0 +1,120 @@
+"""The sensor: waits for an execution that was kicked off elsewhere."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import (
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    BaseSensorOperator,
+    conf,
+)
+
+from airflow_provider_crew.sensors.memory import PokeMemory
+from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong
+from airflow_provider_crew.waiting import DAY, PASSING, CrewTaskFailed, WaitingTask
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from airflow_provider_crew.hooks.connection import TokenType
+
+
+class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
+    """
+    Wait until an execution has completed, and return its result.
+
+    A failed execution ends the task without a retry, since it stays failed; so do a token that is not accepted, an
+    unknown execution and a time-out. An outage of the service beyond ten minutes is retried.
+
+    :param kickoff_id: the id that a kickoff returned (templated)
+    :param crew_conn_id: the connection to the crew (templated)
+    :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token it has
+    :param deferrable: wait in the triggerer; by default what ``[operators] default_deferrable`` says. Without it,
+        ``mode`` says how the worker waits.
+    :param poke_interval: seconds between two looks
+    :param timeout: seconds after which to stop waiting; the execution goes on
+    """
+
+    template_fields = ("kickoff_id", "crew_conn_id")
+    ui_color = "#d6e9e3"
+
+    def __init__(  # noqa: PLR0913 - what a user sets by name
+        self,
+        *,
+        kickoff_id: str | XComArg,
+        crew_conn_id: str = "crew_default",
+        token_type: TokenType | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poke_interval: timedelta | float = 10.0,
+        timeout: timedelta | float = DAY,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.kickoff_id = kickoff_id
+        self.crew_conn_id = crew_conn_id
+        self.token_type = token_type
+        self.deferrable = deferrable
+        self.poll_interval = self.poke_interval
+        # Who wants a sensor to go on silently after a failed look wants no outage to end it.
+        self.max_outage = None if self.silent_fail else self.max_outage
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Wait, and return the result."""
+        kickoff_id = self.execution_waited_for(context)
+        with self.ending(kickoff_id, context):
+            self.leave_link(context)
+        if self.deferrable or not self.reschedule:
+            return self.wait_for(kickoff_id, context)
+        return self._look_or_reschedule(kickoff_id, context)
+
+    def execution_waited_for(self, context: Context) -> str:
+        """Return the kickoff id as text: native rendering makes a number of one that looks like one."""
+        given: Any = self.kickoff_id
+        if not isinstance(given, str | int):
+            fault = InvalidKickoffId(
+                f"kickoff_id is {given!r}, which is no kickoff id. Did the task that kicks off return one? Map "
+                "the sensor over a mapped kickoff: .expand(kickoff_id=kickoff.output)."
+            )
+            self.give_up(fault, context)
+        return str(given)
+
+    def give_up(self, error: CrewError, context: Context) -> NoReturn:  # noqa: ARG002 - the operators need it
+        """Skip, time out, fail for good or leave it to a retry: alike, however the sensor has waited."""
+        passes = isinstance(error, PASSING)
+        if self.never_fail or (self.soft_fail and not passes):
+            raise AirflowSkipException(str(error))
+        if passes:
+            raise error
+        if not isinstance(error, WaitedTooLong):
+            raise CrewTaskFailed(error)
+        told = f"{error} Clear this task to wait again."
+        raise AirflowTaskTimeout(told) if self.is_cut_short else AirflowSensorTimeout(told)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether execution_timeout ends the wait; a rescheduled task is given it anew at every poke."""
+        return super().is_cut_short and (self.deferrable or not self.reschedule)
+
+    def _look_or_reschedule(self, kickoff_id: str, context: Context) -> dict[str, Any]:
+        """Look in a process of its own, which remembers the looks before it where Airflow lets it (from 3.3)."""
+        memory = PokeMemory(context, kickoff_id)
+        with self.ending(kickoff_id, context):
+            deadline = memory.begun_at + self.timeout
+            watch = self.new_watch(kickoff_id, deadline, memory=memory.recalled())
+            step = self.hook.look(watch)
+            while step.renew_token and not memory.lasts:
+                time.sleep(step.look_again_in)
+                self.hook.renew(watch)
+                step = self.hook.look(watch)
+            if step.completed:
+                return self.finish(step.completed.result(), context)
+        memory.keep(watch.memory)
+        raise AirflowRescheduleException(  # type: ignore[no-untyped-call]
+            datetime.now(tz=UTC) + timedelta(seconds=step.look_again_in)
+        )

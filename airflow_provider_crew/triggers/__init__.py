@@ -1,0 +1,1 @@
+"""Triggers: wait for executions without holding a worker."""

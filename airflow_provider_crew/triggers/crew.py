@@ -1,0 +1,117 @@
+"""The trigger: watches one execution from the triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.service.errors import CrewError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.service.watch import Watch
+
+# A task that resumes within a second or so of its deferral is sometimes failed by Airflow's scheduler.
+_SETTLING_TIME = 10.0
+
+
+class CrewExecutionTrigger(BaseTrigger):
+    """
+    Watch one execution until it has ended, log its progress, and fire one event.
+
+    Arguments are plain and hold no secret: they are stored in Airflow's database.
+
+    :param kickoff_id: the execution to watch
+    :param crew_conn_id: the connection to its crew
+    :param poll_interval: seconds between two looks
+    :param deadline: when to stop waiting, in seconds since the epoch, so that it survives a restart
+    :param token_type: which token of the connection to use, if not the one it says
+    :param max_outage: seconds for which the service may give no usable answer; None: for ever
+    :param kicked_off_at: when the execution was started, if that is known
+    :param deferred_at: when the task was deferred
+    :param memory: what the task has seen before it was deferred
+    """
+
+    def __init__(  # noqa: PLR0913 - plain values, each of them a column of what is stored
+        self,
+        kickoff_id: str,
+        crew_conn_id: str,
+        poll_interval: float,
+        *,
+        deadline: float,
+        token_type: TokenType | None = None,
+        max_outage: float | None = 600.0,
+        kicked_off_at: float | None = None,
+        deferred_at: float | None = None,
+        memory: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.kickoff_id = kickoff_id
+        self.crew_conn_id = crew_conn_id
+        self.poll_interval = poll_interval
+        self.deadline = deadline
+        self.token_type = token_type
+        self.max_outage = max_outage
+        self.kicked_off_at = kicked_off_at
+        self.deferred_at = deferred_at
+        self.memory = memory
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what is stored."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "kickoff_id": self.kickoff_id,
+                "crew_conn_id": self.crew_conn_id,
+                "poll_interval": self.poll_interval,
+                "deadline": self.deadline,
+                "token_type": self.token_type,
+                "max_outage": self.max_outage,
+                "kicked_off_at": self.kicked_off_at,
+                "deferred_at": self.deferred_at,
+                "memory": self.memory,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Watch to the end and fire."""
+        from airflow_provider_crew.triggers.events import completed_event, failed_event
+
+        hook = CrewHook(self.crew_conn_id, token_type=self.token_type)
+        try:
+            watch = self._new_watch(hook)
+            await asyncio.sleep(watch.spread().look_again_in)
+            event = completed_event(await hook.watch_async(watch), self.deadline)
+        except CrewError as error:
+            event = failed_event(self.kickoff_id, self.deadline, error)
+        except asyncio.CancelledError:
+            self.log.info(
+                "Execution %s: not watched any more by this triggerer: it stops or hands over, or the task was "
+                "changed. The execution goes on and is paid for.",
+                self.kickoff_id,
+            )
+            raise
+        await asyncio.sleep(self._too_early_by())
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    def _new_watch(self, hook: CrewHook) -> Watch:
+        from airflow_provider_crew.service.watch import WatchMemory, WatchRules
+
+        rules = WatchRules(
+            deadline=self.deadline,
+            poll_interval=self.poll_interval,
+            max_outage=float("inf") if self.max_outage is None else self.max_outage,
+            kicked_off_at=self.kicked_off_at,
+        )
+        return hook.new_watch(self.kickoff_id, rules, WatchMemory(**self.memory) if self.memory else None)
+
+    def _too_early_by(self) -> float:
+        """Bounded, because the clock of the worker may be ahead of this one."""
+        since = time.time() - self.deferred_at if self.deferred_at else _SETTLING_TIME
+        return min(max(_SETTLING_TIME - since, 0.0), _SETTLING_TIME)

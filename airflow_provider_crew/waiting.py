@@ -1,0 +1,244 @@
+"""How a task waits for an execution: in the triggerer or in the worker, with the same words for the same ends."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow import __version__ as airflow_version
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, BaseOperator
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
+from airflow_provider_crew.service.errors import CrewError, LostContact, TransientError, WaitedTooLong
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.service.watch import Watch, WatchMemory, WatchRules
+
+DAY = 24 * 60 * 60.0
+MAX_OUTAGE = 600.0
+
+# What a later try may well not meet again.
+PASSING = (TransientError, LostContact)
+
+# Our own end of waiting, which says what goes on, has to come before Airflow's, which does not. Airflow 2 enforces
+# execution_timeout while a task is deferred, and then needs time to resume it.
+_MARGIN = 60.0 if airflow_version.startswith("2.") else 2.0
+_LARGEST_MARGIN = 0.1
+# How long after the deadline Airflow resumes a task that no triggerer has resumed.
+_BACKSTOP = 60.0
+_RESUMED_WITHOUT_EVENT = "__fail__"
+# Airflow's serializer refuses objects with these keys.
+_RESERVED_KEYS = frozenset({"__id__", "__classname__"})
+
+
+class CrewTaskFailed(AirflowFailException):
+    """Ends a task without a retry, because a retry would not help or would cost. ``error`` is what happened."""
+
+    def __init__(self, error: CrewError, advice: str = "") -> None:
+        super().__init__(f"{error}{advice}")
+        self.error = error
+
+
+class CrewTask(BaseOperator):
+    """What all tasks of this package have: a connection, and a link to the page of its crew."""
+
+    crew_conn_id: str
+    token_type: TokenType | None
+    execution: str | None = None
+    """The kickoff id of the execution that the task is about, as soon as that is known."""
+    dashboard_url: str | None = None
+    """The page of the crew; None in a process that has not asked, as after a deferral."""
+
+    operator_extra_links = (CrewDashboardLink(),)
+
+    @cached_property
+    def hook(self) -> CrewHook:
+        """The hook for the connection."""
+        return CrewHook(self.crew_conn_id, token_type=self.token_type)
+
+    def leave_link(self, context: Context) -> None:
+        """Leave the address of the crew's page; a try that goes on with an execution has to do so again."""
+        self.dashboard_url = ""
+        if url := self.hook.connection.dashboard_url:
+            self.dashboard_url = url
+            context["ti"].xcom_push(key=DASHBOARD_KEY, value=url)
+
+    def on_kill(self) -> None:
+        """Say what goes on: the service cannot cancel an execution."""
+        if self.execution:
+            self.log.warning(
+                "Execution %s: the task is ended from outside. The execution goes on and is paid for. To wait for "
+                'it elsewhere: CrewExecutionSensor(kickoff_id="%s").',
+                self.execution,
+                self.execution,
+            )
+
+    def get_openlineage_facets_on_complete(self, _task_instance: object) -> object:
+        """Tell OpenLineage, when it is installed and asks, which execution of which crew the task was about."""
+        from airflow.providers.common.compat.openlineage.facet import ExternalQueryRunFacet
+        from airflow.providers.openlineage.extractors import OperatorLineage
+
+        if self.execution is None:
+            return OperatorLineage()
+        address = self.hook.connection.settings.address
+        facet = ExternalQueryRunFacet(externalQueryId=self.execution, source=address)
+        return OperatorLineage(run_facets={"externalQuery": facet})
+
+
+class WaitingTask(CrewTask):
+    """A task that waits for an execution and returns its result."""
+
+    deferrable: bool
+    poll_interval: float
+    timeout: float
+    max_outage: float | None = MAX_OUTAGE
+    """Seconds for which the service may give no usable answer; None: for as long as it takes."""
+
+    @abstractmethod
+    def give_up(self, error: CrewError, context: Context) -> NoReturn:
+        """Raise what makes Airflow do the right thing about a wait that has brought no result."""
+
+    @abstractmethod
+    def execution_waited_for(self, context: Context) -> str:
+        """Return the kickoff id, in a process that nobody has told it to."""
+
+    def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
+        """Return the result as the task's own, in a form that XCom takes."""
+        return {**result, "output_json": _without_reserved_keys(result["output_json"])}
+
+    def wait_for(self, kickoff_id: str, context: Context, *, kicked_off_at: float | None = None) -> dict[str, Any]:
+        """Return the result of the execution, or defer until there is one."""
+        with self.ending(kickoff_id, context):
+            deadline = self.deadline(context)
+            watch = self.new_watch(kickoff_id, deadline, kicked_off_at)
+            completed = self.hook.look(watch).completed if self.deferrable else self.hook.watch(watch)
+            if not completed:
+                self._defer(watch, deadline, kicked_off_at)
+            return self.finish(completed.result(), context)
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Resume with what the trigger has seen."""
+        from airflow_provider_crew.triggers.events import read_event
+
+        end = read_event(event)
+        with self.ending(end.kickoff_id, context):
+            if end.error:
+                raise end.error
+            if end.result:
+                return self.finish(end.result, context)
+            # It has completed. Reading it must fail neither for want of time nor for a service that hiccups.
+            late = time.time() + (self.max_outage or self.timeout)
+            watch = self.new_watch(end.kickoff_id, max(end.deadline, late))
+            return self.finish(self.hook.watch(watch).result(), context)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume also without an event: the trigger broke, or no triggerer was there in time."""
+        if next_method != _RESUMED_WITHOUT_EVENT:
+            return super().resume_execution(next_method, next_kwargs, context)
+        told = next_kwargs or {}
+        if traceback := told.get("traceback"):
+            self.log.error("The trigger failed:\n%s", "".join(traceback))
+        return self._look_after_all(self.execution_waited_for(context), str(told.get("error")), context)
+
+    @contextmanager
+    def ending(self, kickoff_id: str, context: Context) -> Iterator[None]:
+        """Let the task end as it should where the block ends without a result."""
+        self.execution = kickoff_id
+        try:
+            yield
+        except CrewError as error:
+            end = error
+        except AirflowTaskTimeout:
+            end = WaitedTooLong(
+                f"Execution {kickoff_id} was still going when execution_timeout was over. It cannot be cancelled: "
+                "it goes on and is paid for. Do not kick off again.",
+                kickoff_id=kickoff_id,
+            )
+        else:
+            return
+        # Not from inside the handlers, so that no chain of tracebacks hides the message.
+        self.give_up(end, context)
+
+    def new_watch(
+        self,
+        kickoff_id: str,
+        deadline: float,
+        kicked_off_at: float | None = None,
+        memory: WatchMemory | None = None,
+    ) -> Watch:
+        """Begin to watch under the rules of this task."""
+        return self.hook.new_watch(kickoff_id, self._rules(deadline, kicked_off_at), memory)
+
+    def deadline(self, context: Context) -> float:
+        """Return when to stop waiting, by the clock on the wall."""
+        deadline = time.time() + self.timeout
+        if self.execution_timeout is None:
+            return deadline
+        allowed = self.execution_timeout.total_seconds()
+        started_at = context["ti"].start_date.timestamp()
+        return min(deadline, started_at + allowed - min(_MARGIN, allowed * _LARGEST_MARGIN))
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the execution_timeout that every task may have ends the wait before the task's own timeout."""
+        return self.execution_timeout is not None and self.execution_timeout.total_seconds() < self.timeout
+
+    def _rules(self, deadline: float, kicked_off_at: float | None) -> WatchRules:
+        from airflow_provider_crew.service.watch import WatchRules
+
+        return WatchRules(
+            deadline=deadline,
+            poll_interval=self.poll_interval,
+            max_outage=float("inf") if self.max_outage is None else self.max_outage,
+            kicked_off_at=kicked_off_at,
+        )
+
+    def _look_after_all(self, kickoff_id: str, why: str, context: Context) -> dict[str, Any]:
+        timed_out = "timeout" in why
+        deadline = time.time() + (0.0 if timed_out else self.timeout)
+        with self.ending(kickoff_id, context):
+            if completed := self.hook.look(self.new_watch(kickoff_id, deadline)).completed:
+                return self.finish(completed.result(), context)
+            raise LostContact(
+                f"Execution {kickoff_id} is no longer watched by a triggerer: {why}. The triggerer's log says "
+                "more. The execution goes on and is paid for. Wait for it; do not kick off again.",
+                kickoff_id=kickoff_id,
+            )
+
+    def _defer(self, watch: Watch, deadline: float, kicked_off_at: float | None) -> NoReturn:
+        from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+
+        now = time.time()
+        self.defer(
+            trigger=CrewExecutionTrigger(
+                watch.kickoff_id,
+                self.crew_conn_id,
+                self.poll_interval,
+                deadline=deadline,
+                token_type=self.token_type,
+                max_outage=self.max_outage,
+                kicked_off_at=kicked_off_at,
+                deferred_at=now,
+                memory=asdict(watch.memory),
+            ),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=max(deadline - now, 0.0) + _BACKSTOP),
+        )
+
+
+def _without_reserved_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        renamed = {key: f"{key}_" if key in _RESERVED_KEYS else key for key in value}
+        return {renamed[key]: _without_reserved_keys(item) for key, item in value.items()}
+    return [_without_reserved_keys(item) for item in value] if isinstance(value, list) else value
