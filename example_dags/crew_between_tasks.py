@@ -1,0 +1,35 @@
+"""A crew between ordinary Python tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.providers.common.compat.sdk import dag, task
+
+
+@dag(schedule=None, tags=["crew"], params={"topics": ["harbours", "electric ferries"]})
+def crew_between_tasks() -> None:
+    """
+    ### A crew between ordinary Python tasks.
+
+    What the decorated function `brief` returns are the crew's inputs; what the task `brief` returns is the crew's
+    result. A try that goes on with an earlier execution does not call the function again.
+    """
+
+    @task
+    def most_urgent(params: dict[str, Any]) -> str:
+        topics: list[str] = params["topics"]
+        return max(topics, key=len)
+
+    @task.crew(deferrable=True, poll_interval=2)
+    def brief(topic: str) -> dict[str, Any]:
+        return {"topic": topic, "audience": "harbour masters"}
+
+    @task
+    def publish(result: dict[str, Any]) -> str:
+        return f"{result['tasks'][-1]['agent']} says: {result['output'].splitlines()[0]}"
+
+    publish(brief(most_urgent()))
+
+
+crew_between_tasks()

@@ -1,0 +1,39 @@
+"""One crew run for each entry of a list, and a summary at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.providers.common.compat.sdk import dag, task
+
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+
+@dag(schedule=None, tags=["crew"], params={"topics": ["harbours", "lighthouses", "electric ferries"]})
+def crew_fan_out() -> None:
+    """
+    ### One crew run for each entry of a list, and a summary at the end.
+
+    Deferred tasks hold no worker, so without a bound all of these run at once. The bound is a pool, and it has to
+    count deferred tasks:
+
+    `airflow pools set crews 4 "Crew runs at a time" --include-deferred`
+
+    The summary takes what there is, when some of the runs have failed.
+    """
+
+    @task
+    def inputs_of_each(params: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"topic": topic, "audience": "harbour masters"} for topic in params["topics"]]
+
+    @task(trigger_rule="all_done")
+    def summary(results: list[dict[str, Any]]) -> list[str]:
+        return [result["output"].splitlines()[0] for result in results]
+
+    reports = CrewRunOperator.partial(task_id="report", pool="crews", deferrable=True, poll_interval=2).expand(
+        inputs=inputs_of_each()
+    )
+    summary(reports.output)
+
+
+crew_fan_out()
