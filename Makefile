@@ -7,13 +7,16 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format lock build clean
+.PHONY: help demo airflow test lint types format lock build clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## Run a crew against the local service and print its result
+demo: $(READY)  ## Run a crew from a DAG, all on this machine, and print its result
 	@$(BIN)/python -m dev.demo
+
+airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
+	@$(BIN)/python -m dev.explore
 
 test: $(READY)  ## Run every test, with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)

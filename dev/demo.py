@@ -1,47 +1,144 @@
-"""Run a crew against the local service through the hook, watch it, and print its result."""
+"""Run a crew from a DAG, on a real Airflow and a crew service on this machine, and watch both."""
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
-from pathlib import Path
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-# Before anything imports Airflow: a home inside the checkout, so that nothing is left anywhere else.
-os.environ |= {
-    "AIRFLOW_HOME": str(Path(__file__).parents[1] / ".airflow"),
-    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-}
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService
-from airflow_provider_crew.service.errors import CrewError
+from dev.target import TargetError, checkout_airflow, run
 
-INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dev.rest import AirflowApi
+
+_DAG = "crew_in_one_task"
+_TASK = "report"
+_CONF = {"topic": "electric ferries", "audience": "harbour masters"}
+_PAUSE = 0.5
+_PATIENCE = 180
+
+_OVER = {"success", "failed", "up_for_retry", "upstream_failed", "skipped"}
+_MEANING = {
+    None: "not scheduled yet",
+    "running": "running in a worker",
+    "deferred": "deferred, no worker held",
+}
+_WIDEST = max(map(len, _MEANING.values()))
 
 
-def main() -> int:
-    """Run the demo; the exit code says whether the crew delivered."""
+@dataclass(frozen=True)
+class Look:
+    """How the task is, as Airflow tells it, and how the crew is, as its service tells it."""
+
+    state: str | None
+    crew: str
+    done: int
+
+    @property
+    def task(self) -> str:
+        """The state of the task, with what that means."""
+        return _MEANING.get(self.state) or str(self.state)
+
+
+def main() -> None:
+    """Run the demo."""
     with LocalCrewService() as service:
-        os.environ["AIRFLOW_CONN_CREW_DEFAULT"] = service.connection_uri
-        print(f"A crew listens at {service.url}. Its connection is in AIRFLOW_CONN_CREW_DEFAULT.\n")
-        hook = CrewHook()
-        try:
-            works, found = hook.test_connection()
-            print(f"CrewHook().test_connection() -> {found}")
-            if not works:
-                return 1
-            kickoff_id = hook.kickoff(INPUTS)
-            print(f"CrewHook().kickoff({INPUTS})\n  -> {kickoff_id}\n")
-            completed = hook.wait(kickoff_id, poll_interval=1)
-        except CrewError as error:
-            print(f"The demo failed. {error}", file=sys.stderr)
-            return 1
-    print(f"\n{len(completed.tasks)} tasks, {completed.execution_time:.1f} s. The crew's result:\n")
-    print(textwrap.indent(completed.output, "    "))
-    return 0
+        print(f"A crew listens at {service.url}. Airflow gets it as AIRFLOW_CONN_CREW_DEFAULT.")
+        print("Airflow starts: API server, scheduler, triggerer and DAG processor. The first time takes longer.")
+        began = time.time()
+        with checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": service.connection_uri}) as airflow:
+            api = airflow.api
+            print(f"Airflow is up at {airflow.url} after {time.time() - began:.0f} s.")
+            api.wait_for_dag(_DAG, parsed_after=began)
+            _give_up_old_runs(api)
+            run_id = api.trigger(_DAG, _CONF)
+            print(f"\nThe DAG {_DAG} was triggered with {_CONF}.\n")
+            _show(_looks(api, run_id, service), total=len(service.scenario.tasks))
+            _tell_end(api, run_id)
+
+
+def _give_up_old_runs(api: AirflowApi) -> None:
+    """End what an interrupted demo left: it would be taken up again, and kick off at this demo's crew."""
+    for old in api.get(f"dags/{_DAG}/dagRuns", state=["queued", "running"])["dag_runs"]:
+        api.patch(f"dags/{_DAG}/dagRuns/{old['dag_run_id']}", {"state": "failed"})
+
+
+def _looks(api: AirflowApi, run_id: str, service: LocalCrewService) -> Iterator[Look]:
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        look = _look(api, run_id, service)
+        yield look
+        if look.state in _OVER:
+            return
+        time.sleep(_PAUSE)
+    raise TargetError(f"The task {_TASK} was not over after {_PATIENCE} s.")
+
+
+def _look(api: AirflowApi, run_id: str, service: LocalCrewService) -> Look:
+    (task,) = api.task_instances(_DAG, run_id)
+    if not service.kickoffs:
+        return Look(task["state"], "not kicked off yet", 0)
+    crew = service.kickoffs[0].standing(time.time())
+    names = [task.name for task in service.scenario.tasks]
+    return Look(task["state"], "done" if crew.over else f"at {names[crew.done]}", crew.done)
+
+
+def _show(looks: Iterator[Look], total: int) -> None:
+    if sys.stdout.isatty():
+        _show_bar(looks, total)
+    else:
+        _show_lines(looks, total)
+
+
+def _show_bar(looks: Iterator[Look], total: int) -> None:
+    columns = (
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn(f"task [bold]{{task.fields[task_state]:{_WIDEST}}}"),
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[crew]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns) as progress:
+        bar = progress.add_task("", total=total, task_state="", crew="")
+        for look in looks:
+            progress.update(bar, completed=look.done, task_state=look.task, crew=look.crew)
+
+
+def _show_lines(looks: Iterator[Look], total: int) -> None:
+    began, last = time.monotonic(), None
+    for look in looks:
+        if look != last:
+            at = time.monotonic() - began
+            print(f"{at:5.1f} s  crew {look.done}/{total}, {look.crew}; task {look.task}")
+        last = look
+
+
+def _tell_end(api: AirflowApi, run_id: str) -> None:
+    said = [line for event in api.log_events(_DAG, run_id, _TASK) for line in _told_of_the_crew(event)]
+    log = textwrap.indent("\n".join(said), "    ")
+    state = api.task_instances(_DAG, run_id)[0]["state"]
+    if state != "success":
+        raise TargetError(f"The task {_TASK} ended as {state}. From its log:\n\n{log}")
+    result = api.xcom(_DAG, run_id, _TASK)
+    print(f"\nFrom the task's log:\n\n{log}\n")
+    print(f"The task's XCom: {len(result['tasks'])} tasks in {result['execution_time']:.0f} s, and this output:\n")
+    print(textwrap.indent(result["output"], "    "))
+    print()
+
+
+def _told_of_the_crew(event: dict[str, Any]) -> list[str]:
+    """Leave out what Airflow says about itself."""
+    own = [event["event"]] if event["event"].startswith("Execution ") else []
+    return own + [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail", ())]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

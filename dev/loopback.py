@@ -1,0 +1,23 @@
+"""What Airflow's own processes take from here: they say and serve nothing beyond this machine."""
+
+from __future__ import annotations
+
+import sys
+
+HOST = "127.0.0.1"
+
+
+def hostname() -> str:
+    """Return the name by which Airflow's processes find each other, without asking a name server."""
+    return HOST
+
+
+def serve_logs(port: int) -> None:
+    """Serve the tasks' logs. Airflow's own scheduler and triggerer would serve them to the whole network."""
+    import uvicorn
+
+    uvicorn.run("airflow.utils.serve_logs.log_server:get_app", factory=True, host=HOST, port=port)
+
+
+if __name__ == "__main__":
+    serve_logs(int(sys.argv[1]))

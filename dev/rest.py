@@ -1,0 +1,170 @@
+"""Airflow's REST API, as far as the demo and the tests need it."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Health = dict[str, dict[str, str | None]]
+
+_PAUSE = 0.3
+_REQUEST_TIMEOUT = 30.0
+
+
+class ApiError(Exception):
+    """Airflow refused a request, or something did not come about in time. The message says all that is known."""
+
+
+class AirflowApi:
+    """
+    The REST API of one Airflow that lets everybody in as admin.
+
+    get, post, patch and delete take a path below ``/api/v2`` and return the parsed answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session = requests.Session()
+        # Neither a proxy nor a .netrc has a say about this machine.
+        self._session.trust_env = False
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """Read."""
+        return self._call("GET", path, params=parameters)
+
+    def post(self, path: str, body: Any) -> Any:
+        """Create, or make something happen."""
+        return self._call("POST", path, json=body)
+
+    def patch(self, path: str, body: Any) -> Any:
+        """Change."""
+        return self._call("PATCH", path, json=body)
+
+    def delete(self, path: str) -> None:
+        """Delete."""
+        self._call("DELETE", path)
+
+    def health(self) -> Health:
+        """Return what Airflow says of its components, or nothing while it does not answer."""
+        try:
+            answer = self._session.get(f"{self._url}/api/v2/monitor/health", timeout=5)
+            health: Health = answer.json() if answer.ok else {}
+        except requests.RequestException:
+            return {}
+        return health
+
+    def set_connection(self, connection_id: str, fields: Mapping[str, Any]) -> None:
+        """Create a connection, or replace the one there is."""
+        body = {"connection_id": connection_id, **fields}
+        known = self.get("connections", connection_id_pattern=connection_id)["connections"]
+        if any(connection["connection_id"] == connection_id for connection in known):
+            self.delete(f"connections/{quote(connection_id, safe='')}")
+        self.post("connections", body)
+
+    def wait_for_dag(self, dag_id: str, *, parsed_after: float = 0, timeout: float = 60) -> None:
+        """Wait until the DAG was parsed, after a point in time if that matters."""
+
+        def parsed() -> bool:
+            found = self.get("dags", dag_ids=[dag_id], exclude_stale=True)["dags"]
+            return any(seconds_since_epoch(dag["last_parsed_time"]) > parsed_after for dag in found)
+
+        if not _comes_true(parsed, timeout):
+            broken = self.get("importErrors")["import_errors"]
+            said = "\n".join(f"{error['filename']}:\n{error['stack_trace']}" for error in broken)
+            raise ApiError(
+                f"The DAG {dag_id} was not parsed within {timeout:.0f} s. {said or 'No import errors.'}"
+            )
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a DAG run and return its id."""
+        run = self.post(f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": dict(conf or {})})
+        return str(run["dag_run_id"])
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """Return the state of a DAG run."""
+        return str(self.get(_run(dag_id, run_id))["state"])
+
+    def wait_for(self, dag_id: str, run_id: str, timeout: float) -> str:
+        """Wait until a DAG run is over and return its state."""
+
+        def over() -> bool:
+            return self.run_state(dag_id, run_id) in {"success", "failed"}
+
+        if not _comes_true(over, timeout):
+            states = {task["task_id"]: task["state"] for task in self.task_instances(dag_id, run_id)}
+            raise ApiError(f"The run {run_id} of {dag_id} was not over after {timeout:.0f} s. Its tasks: {states}")
+        return self.run_state(dag_id, run_id)
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """Return the task instances of a DAG run, mapped ones each."""
+        found: list[dict[str, Any]] = self.get(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
+        return found
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """Return what a task pushed, deserialised."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self.get(path, map_index=map_index, deserialize=True)["value"]
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
+        """Return a task's log as text, with everything that came with its lines."""
+        events = self.log_events(dag_id, run_id, task_id, try_number, map_index)
+        return "\n".join(_line(**event) for event in events)
+
+    def log_events(
+        self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1
+    ) -> list[dict[str, Any]]:
+        """Return a task's log as it is served: each line is an ``event``, often with ``level`` and more."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}"
+        events: list[dict[str, Any]] = self.get(path, map_index=map_index, full_content=True)["content"]
+        return events
+
+    def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """Clear a task, so that it runs again."""
+        body = {"dag_run_id": run_id, "task_ids": [task_id], "dry_run": False, "only_failed": False}
+        self.post(f"dags/{dag_id}/clearTaskInstances", body)
+
+    def _call(self, method: str, path: str, **options: Any) -> Any:
+        if "Authorization" not in self._session.headers:
+            token = self._send("GET", "auth/token").json()["access_token"]
+            self._session.headers["Authorization"] = f"Bearer {token}"
+        answer = self._send(method, f"api/v2/{path}", **options)
+        return answer.json() if answer.content else None
+
+    def _send(self, method: str, path: str, **options: Any) -> requests.Response:
+        try:
+            answer = self._session.request(method, f"{self._url}/{path}", timeout=_REQUEST_TIMEOUT, **options)
+        except requests.RequestException as error:
+            raise ApiError(f"{method} /{path}: {error}") from error
+        if not answer.ok:
+            raise ApiError(f"{method} /{path}: {answer.status_code} {answer.text}")
+        return answer
+
+
+def _run(dag_id: str, run_id: str) -> str:
+    return f"dags/{dag_id}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _comes_true(condition: Callable[[], bool], timeout: float) -> bool:
+    until = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def seconds_since_epoch(timestamp: str | None) -> float:
+    """Read a time as Airflow writes it; 0 for none."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def _line(event: str, timestamp: str = "", level: str = "", **more: Any) -> str:
+    return " ".join(filter(None, [timestamp, level, event, json.dumps(more, ensure_ascii=False) if more else ""]))

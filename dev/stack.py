@@ -1,0 +1,172 @@
+"""A whole Airflow on this machine, for the demo, for exploring and for the system tests."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import sys
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Self
+
+from dev.loopback import HOST
+from dev.processes import Guardian, Process, stop_all
+from dev.rest import AirflowApi, seconds_since_epoch
+from dev.settings import environment as airflow_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from dev.rest import Health
+
+_PAUSE = 0.2
+
+
+class StackError(Exception):
+    """Airflow did not come up. The message says what failed, with the end of its log."""
+
+
+class AirflowStack:
+    """
+    An Airflow with a home of its own: API server, scheduler, triggerer and DAG processor, as processes.
+
+    ``environment`` is added to that of the processes, for connections and for other settings of Airflow. Nothing
+    else that is set for Airflow in this process gets there. The page lets everybody on this machine in as admin.
+
+        with AirflowStack(home, dags_folder, {"AIRFLOW_CONN_CREW_DEFAULT": service.connection_uri}) as airflow:
+            airflow.api.wait_for_dag("report")
+            run_id = airflow.api.trigger("report", {"topic": "ferries"})
+            airflow.processes["triggerer"].kill()
+            airflow.processes["triggerer"].start()
+            airflow.wait_until_healthy()
+            assert airflow.api.wait_for("report", run_id, timeout=60) == "success"
+    """
+
+    def __init__(self, home: Path, dags_folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        port, log_port = _free_port(), _free_port()
+        self.home = home.resolve()
+        self.logs = self.home / "logs" / "processes"
+        self.url = f"http://{HOST}:{port}"
+        self.api = AirflowApi(self.url)
+        self.processes: dict[str, Process] = {}
+        self._environment = airflow_environment(self.home, dags_folder.resolve(), port=port, log_port=log_port)
+        self._environment |= environment or {}
+        self._commands = {
+            "api-server": ["airflow", "api-server"],
+            # Not with their own log servers, which listen on every address of the machine.
+            "scheduler": ["airflow", "scheduler", "--skip-serve-logs"],
+            "triggerer": ["airflow", "triggerer", "--skip-serve-logs"],
+            "dag-processor": ["airflow", "dag-processor"],
+            "log-server": ["dev.loopback", str(log_port)],
+        }
+        self._guardian: Guardian | None = None
+
+    def start(self, timeout: float = 120) -> Self:
+        """Start everything, and return when all of it is healthy."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._guardian = self._new_guardian()
+        try:
+            self._migrate(self._guardian)
+            for name, command in self._commands.items():
+                self.processes[name] = self._new_process(name, command, self._guardian)
+                self.processes[name].start()
+            self.wait_until_healthy(timeout)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop everything."""
+        stop_all(list(self.processes.values()))
+        if self._guardian:
+            self._guardian.dismiss()
+
+    def wait_until_healthy(self, timeout: float = 60) -> None:
+        """Wait until every component has been heard of since it was last started."""
+        until = time.monotonic() + timeout
+        while True:
+            for process in self.processes.values():
+                if not process.running:
+                    raise StackError(_obituary(process))
+            ill = self._ill()
+            if not ill:
+                return
+            if time.monotonic() > until:
+                names = ", ".join(process.name for process in ill)
+                logs = "\n\n".join(_last_words(process) for process in ill)
+                raise StackError(f"Airflow was not healthy after {timeout:.0f} s. Missing: {names}\n{logs}")
+            time.sleep(_PAUSE)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _new_guardian(self) -> Guardian:
+        with (self.home / "in-use").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StackError(
+                    f"Another Airflow runs in {self.home}, or is just being stopped. Stop it, or wait."
+                ) from None
+            return Guardian(lock.fileno())
+
+    def _new_process(self, name: str, command: list[str], guardian: Guardian) -> Process:
+        log = self.logs / f"{name}.log"
+        log.unlink(missing_ok=True)
+        return Process(name, [sys.executable, "-m", *command], self._environment, log, guardian)
+
+    def _migrate(self, guardian: Guardian) -> None:
+        """Bring the database to this version of Airflow, unless the last run left word that it is there."""
+        marker = self.home / "database-version"
+        wanted = version("apache-airflow-core")
+        if (self.home / "airflow.db").exists() and marker.exists() and marker.read_text() == wanted:
+            return
+        migration = self._new_process("db-migrate", ["airflow", "db", "migrate"], guardian)
+        migration.start()
+        try:
+            while migration.running:
+                time.sleep(_PAUSE)
+        finally:
+            migration.stop()
+        if migration.exit_code:
+            raise StackError(_obituary(migration))
+        marker.write_text(wanted)
+
+    def _ill(self) -> list[Process]:
+        health = self.api.health()
+        if health.get("metadatabase", {}).get("status") != "healthy":
+            return [self.processes["api-server"]]
+        return [
+            self.processes[name]
+            for name in ("scheduler", "triggerer", "dag-processor")
+            if not _is_alive(health, name.replace("-", "_"), self.processes[name].started_at)
+        ]
+
+
+def _is_alive(health: Health, component: str, since: float) -> bool:
+    """Tell whether a component was heard of since; a killed one is still healthy for as long as its threshold."""
+    said = health[component]
+    return said["status"] == "healthy" and seconds_since_epoch(said[f"latest_{component}_heartbeat"]) > since
+
+
+def _obituary(process: Process) -> str:
+    return f"Airflow's {process.name} ended with {process.exit_code}.\n{_last_words(process)}"
+
+
+def _last_words(process: Process) -> str:
+    return f"\nThe end of {process.log}:\n{process.tail()}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,41 @@
+"""What `make demo` and `make airflow` share: where things are, and how they end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dev.rest import ApiError
+from dev.stack import AirflowStack, StackError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_ROOT = Path(__file__).parents[1]
+_INTERRUPTED = 130
+
+
+class TargetError(Exception):
+    """What the target was to do did not come about."""
+
+
+def checkout_airflow(environment: Mapping[str, str] | None = None) -> AirflowStack:
+    """Return the Airflow of this checkout, with the example DAGs."""
+    return AirflowStack(_ROOT / ".airflow", _ROOT / "example_dags", environment)
+
+
+def run(body: Callable[[], None]) -> int:
+    """Run a target and return its exit code. SIGTERM ends it as Ctrl-C does: what it started is stopped."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # seen at once in a pipe too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        body()
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        return _INTERRUPTED
+    except (ApiError, StackError, TargetError) as error:
+        print(f"\nThis failed: {error}\n\nAll logs are in {_ROOT / '.airflow' / 'logs'}.", file=sys.stderr)
+        return 1
+    return 0
