@@ -50,6 +50,10 @@ class CrewTaskFailed(AirflowFailException):
         self.error = error
 
 
+class CutShort(WaitedTooLong):
+    """Waiting was ended by execution_timeout, which every task may have."""
+
+
 class CrewTask(BaseOperator):
     """What all tasks of this package have: a connection, and a link to the page of its crew."""
 
@@ -78,8 +82,8 @@ class CrewTask(BaseOperator):
         """Say what goes on: the service cannot cancel an execution."""
         if self.execution:
             self.log.warning(
-                "Execution %s: the task is ended from outside. The execution goes on and is paid for. To wait for "
-                'it elsewhere: CrewExecutionSensor(kickoff_id="%s").',
+                "Execution %s: not waited for any longer, because the task is ended. It goes on and is paid for. "
+                'To wait for it elsewhere: CrewExecutionSensor(kickoff_id="%s").',
                 self.execution,
                 self.execution,
             )
@@ -107,7 +111,11 @@ class WaitingTask(CrewTask):
 
     @abstractmethod
     def give_up(self, error: CrewError, context: Context) -> NoReturn:
-        """Raise what makes Airflow do the right thing about a wait that has brought no result."""
+        """
+        Raise what makes Airflow do the right thing about a wait that has brought no result.
+
+        From None: a chain of tracebacks would only hide the message.
+        """
 
     @abstractmethod
     def execution_waited_for(self, context: Context) -> str:
@@ -160,14 +168,15 @@ class WaitingTask(CrewTask):
         except CrewError as error:
             end = error
         except AirflowTaskTimeout:
-            end = WaitedTooLong(
+            end = CutShort(
                 f"Execution {kickoff_id} was still going when execution_timeout was over. It cannot be cancelled: "
                 "it goes on and is paid for. Do not kick off again.",
                 kickoff_id=kickoff_id,
             )
         else:
             return
-        # Not from inside the handlers, so that no chain of tracebacks hides the message.
+        if isinstance(end, WaitedTooLong) and self._is_cut_short:
+            end = CutShort(str(end), kickoff_id=kickoff_id)
         self.give_up(end, context)
 
     def new_watch(
@@ -190,8 +199,7 @@ class WaitingTask(CrewTask):
         return min(deadline, started_at + allowed - min(_MARGIN, allowed * _LARGEST_MARGIN))
 
     @property
-    def is_cut_short(self) -> bool:
-        """Whether the execution_timeout that every task may have ends the wait before the task's own timeout."""
+    def _is_cut_short(self) -> bool:
         return self.execution_timeout is not None and self.execution_timeout.total_seconds() < self.timeout
 
     def _rules(self, deadline: float, kicked_off_at: float | None) -> WatchRules:

@@ -8,8 +8,10 @@ from airflow.providers.common.compat.sdk import dag, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
+PARAMS = {"topic": "electric ferries", "audience": "harbour masters", "crew": "crew_default"}
 
-@dag(schedule=None, tags=["crew"], params={"topic": "electric ferries", "audience": "harbour masters"})
+
+@dag(schedule=None, tags=["crew"], params=PARAMS)
 def crew_json_output() -> None:
     """
     ### A crew's JSON output, used by the next task.
@@ -20,6 +22,7 @@ def crew_json_output() -> None:
     report = CrewRunOperator(
         task_id="report",
         inputs={"topic": "{{ params.topic }}", "audience": "{{ params.audience }}"},
+        crew_conn_id="{{ params.crew }}",
         deferrable=True,
         poll_interval=2,
     )

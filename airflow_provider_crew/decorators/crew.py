@@ -8,6 +8,7 @@ from airflow.providers.common.compat.sdk import (
     SET_DURING_EXECUTION,
     DecoratedOperator,
     context_merge,
+    determine_kwargs,
     task_decorator_factory,
 )
 
@@ -35,7 +36,8 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
     def kickoff_inputs(self, context: Context) -> Any:
         """Call the function. What it returns is shown as the rendered inputs, and is not rendered again."""
         context_merge(context, self.op_kwargs)
-        self.inputs = self.python_callable(*self.op_args, **self.determine_kwargs(context))
+        arguments = determine_kwargs(self.python_callable, self.op_args, context)
+        self.inputs = self.python_callable(*self.op_args, **arguments)
         self.overwrite_rtif_after_execution = True
         return self.inputs
 

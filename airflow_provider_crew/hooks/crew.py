@@ -310,8 +310,10 @@ class CrewHook(BaseHook):
     async def _connected_async(self) -> AsyncCrewClient:
         try:
             return await self.get_async_conn()
+        except ImportError:  # no outage, but an incomplete installation
+            raise
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            told = f"The connection {self.crew_conn_id!r} cannot be read: {error}"
+            told = f"The connection {self.crew_conn_id!r} cannot be read: {str(error).rstrip('.')}."
             raise Unreachable(told, sent=False) from None
 
     def renew(self, watch: Watch) -> None:

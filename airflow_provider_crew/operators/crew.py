@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
 from airflow_provider_crew.operators.kickoff import KICKOFF_ID, KickoffTask
-from airflow_provider_crew.operators.memory import KickoffMemory
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
     ExecutionNotFound,
     InvalidKickoffId,
     WaitedTooLong,
 )
-from airflow_provider_crew.waiting import DAY, PASSING, CrewTaskFailed, WaitingTask
+from airflow_provider_crew.waiting import DAY, PASSING, CrewTaskFailed, CutShort, WaitingTask
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -45,9 +44,10 @@ class CrewKickoffOperator(KickoffTask):
 
     def execute(self, context: Context) -> str:
         """Kick off."""
-        memory = KickoffMemory(context, wanted=self.reattach)
-        kickoff_id: str = self.secured(self.kicked_off(context, memory), context, memory)
-        return kickoff_id
+        memory = self.memory(context)
+        with self.sheltered(memory):
+            kickoff_id: str = self.secured(self.kicked_off(context, memory), context, memory)
+            return kickoff_id
 
 
 class CrewRunOperator(KickoffTask, WaitingTask):
@@ -78,16 +78,22 @@ class CrewRunOperator(KickoffTask, WaitingTask):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Kick off and wait."""
-        memory = self._memory(context)
-        kickoff_id = self.kicked_off(context, memory)
-        kicked_off_at = memory.last.kicked_off_at if memory.last else None
-        return self.wait_for(kickoff_id, context, kicked_off_at=kicked_off_at)
+        memory = self.memory(context)
+        with self.sheltered(memory):
+            kickoff_id = self.kicked_off(context, memory)
+            kicked_off_at = memory.last.kicked_off_at if memory.last else None
+            return self.wait_for(kickoff_id, context, kicked_off_at=kicked_off_at)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume after a deferral."""
+        with self.sheltered(self.memory(context)):
+            return super().resume_execution(next_method, next_kwargs, context)
 
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id that this try has left in XCom, or that the task remembers."""
         ti = context["ti"]
         found = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
-        if found is None and (last := self._memory(context).last):
+        if found is None and (last := self.memory(context).last):
             found = last.kickoff_id
         if found is None:
             raise CrewTaskFailed(InvalidKickoffId("The kickoff id of this task is not known any more."))
@@ -95,28 +101,25 @@ class CrewRunOperator(KickoffTask, WaitingTask):
 
     def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:
         """Remember the end, and return the result."""
-        memory = self._memory(context)
+        memory = self.memory(context)
         memory.ended("completed")
         finished: dict[str, Any] = self.secured(super().finish(result, context), context, memory)
         return finished
 
     def give_up(self, error: CrewError, context: Context) -> NoReturn:
         """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
-        memory = self._memory(context)
+        memory = self.memory(context)
         if isinstance(error, ExecutionFailed):
             memory.ended("failed")
-            raise error
+            raise error from None
         if isinstance(error, ExecutionNotFound):
             memory.ended("unknown")
         if not isinstance(error, (*PASSING, WaitedTooLong)):
-            raise CrewTaskFailed(error)
+            raise CrewTaskFailed(error) from None
         if not memory.lasts:
-            raise CrewTaskFailed(error, self.not_retried())
+            raise CrewTaskFailed(error, self.not_retried()) from None
         error.args = (f"{error} A retry of this task, or clearing it, goes on waiting for the same execution.",)
-        raise AirflowTaskTimeout(str(error)) if isinstance(error, WaitedTooLong) and self.is_cut_short else error
-
-    def _memory(self, context: Context) -> KickoffMemory:
-        return KickoffMemory(context, wanted=self.reattach)
+        raise AirflowTaskTimeout(str(error)) if isinstance(error, CutShort) else error from None
 
 
 def _seconds(given: timedelta | float, name: str) -> float:

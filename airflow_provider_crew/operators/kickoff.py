@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from airflow_provider_crew.service.errors import CallError, CrewError, ExecutionNotFound, UncertainKickoff
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
+
+from airflow_provider_crew.operators.memory import KickoffMemory
+from airflow_provider_crew.service.errors import (
+    CallError,
+    CrewError,
+    ExecutionFailed,
+    ExecutionNotFound,
+    UncertainKickoff,
+)
 from airflow_provider_crew.signals import interruptions_held_off
 from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.operators.memory import Kickoff, KickoffMemory
+    from airflow_provider_crew.operators.memory import Kickoff
     from airflow_provider_crew.service.payload import KickoffOptions
 
 OnUncertainKickoff = Literal["fail", "retry"]
@@ -72,10 +84,17 @@ class KickoffTask(CrewTask):
         self.validate_inputs = validate_inputs
         self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
+        self._memory: KickoffMemory | None = None
 
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return what to kick off with. A try that goes on with an execution does not ask."""
         return self.inputs
+
+    def memory(self, context: Context) -> KickoffMemory:
+        """Return what earlier tries have left, read once in the life of the process."""
+        if self._memory is None:
+            self._memory = KickoffMemory(context, wanted=self.reattach)
+        return self._memory
 
     def kicked_off(self, context: Context, memory: KickoffMemory) -> str:
         """Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id."""
@@ -85,7 +104,6 @@ class KickoffTask(CrewTask):
         except CrewError as error:
             failure = error
         else:
-            self.execution = kickoff_id
             self._tell(kickoff_id, context)
             return kickoff_id
         if isinstance(failure, PASSING):
@@ -107,6 +125,7 @@ class KickoffTask(CrewTask):
             self.log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", last.kickoff_id)
             return None
         memory.adopted()
+        self.execution = last.kickoff_id
         self.log.info(
             "Execution %s: kicked off by an earlier try and gone on with; nothing is kicked off anew. To force a "
             "new run, clear the task when the execution is over, or set reattach=False.",
@@ -156,6 +175,7 @@ class KickoffTask(CrewTask):
                 memory.not_taken()
                 raise
             memory.answered(kickoff_id)
+            self.execution = kickoff_id
         return kickoff_id
 
     def _options(self, context: Context) -> KickoffOptions:
@@ -205,6 +225,19 @@ class KickoffTask(CrewTask):
         else:
             return value
         raise CrewTaskFailed(CrewError(told), self.not_retried())
+
+    @contextmanager
+    def sheltered(self, memory: KickoffMemory) -> Iterator[None]:
+        """Let nothing that ends the task after its kickoff lead to a retry that would start another."""
+        try:
+            yield
+        except (TaskDeferred, AirflowFailException, ExecutionFailed):
+            raise
+        except BaseException as error:
+            if memory.lasts or self.execution is None:
+                raise
+            told = f"Execution {self.execution}: the task was ended by {type(error).__name__}: {error}."
+            raise CrewTaskFailed(CrewError(told), self.not_retried()) from error
 
     def not_retried(self) -> str:
         """Say why there is no retry where tries do not know of each other, and what to do instead."""

@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_crew.sensors.memory import PokeMemory
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong
-from airflow_provider_crew.waiting import DAY, PASSING, CrewTaskFailed, WaitingTask
+from airflow_provider_crew.waiting import DAY, PASSING, CrewTaskFailed, CutShort, WaitingTask
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -67,6 +67,8 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait, and return the result."""
         kickoff_id = self.execution_waited_for(context)
+        if self.exponential_backoff:
+            self.log.warning("exponential_backoff has no effect here: every wait keeps to poke_interval.")
         with self.ending(kickoff_id, context):
             self.leave_link(context)
         if self.deferrable or not self.reschedule:
@@ -88,18 +90,18 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         """Skip, time out, fail for good or leave it to a retry: alike, however the sensor has waited."""
         passes = isinstance(error, PASSING)
         if self.never_fail or (self.soft_fail and not passes):
-            raise AirflowSkipException(str(error))
+            raise AirflowSkipException(str(error)) from None
         if passes:
-            raise error
+            raise error from None
         if not isinstance(error, WaitedTooLong):
-            raise CrewTaskFailed(error)
+            raise CrewTaskFailed(error) from None
         told = f"{error} Clear this task to wait again."
-        raise AirflowTaskTimeout(told) if self.is_cut_short else AirflowSensorTimeout(told)
+        raise AirflowTaskTimeout(told) if isinstance(error, CutShort) else AirflowSensorTimeout(told) from None
 
     @property
-    def is_cut_short(self) -> bool:
-        """Whether execution_timeout ends the wait; a rescheduled task is given it anew at every poke."""
-        return super().is_cut_short and (self.deferrable or not self.reschedule)
+    def _is_cut_short(self) -> bool:
+        """A rescheduled task is given its execution_timeout anew at every poke."""
+        return super()._is_cut_short and (self.deferrable or not self.reschedule)
 
     def _look_or_reschedule(self, kickoff_id: str, context: Context) -> dict[str, Any]:
         """Look in a process of its own, which remembers the looks before it where Airflow lets it (from 3.3)."""
