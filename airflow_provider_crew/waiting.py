@@ -151,10 +151,14 @@ class WaitingTask(CrewTask):
             return self.finish(self.hook.watch(watch).result(), context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume also without an event: the trigger broke, or no triggerer was there in time."""
-        if next_method != _RESUMED_WITHOUT_EVENT:
-            return super().resume_execution(next_method, next_kwargs, context)
+        """
+        Resume also without an event: the trigger broke, or no triggerer was there in time.
+
+        Not through the base class: that of sensors replaces what a skipped or timed out one has to say.
+        """
         told = next_kwargs or {}
+        if next_method != _RESUMED_WITHOUT_EVENT:
+            return getattr(self, next_method)(context, **told)
         if traceback := told.get("traceback"):
             self.log.error("The trigger failed:\n%s", "".join(traceback))
         return self._look_after_all(self.execution_waited_for(context), str(told.get("error")), context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -124,6 +125,6 @@ class CrewRunOperator(KickoffTask, WaitingTask):
 
 def _seconds(given: timedelta | float, name: str) -> float:
     seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
-    if not seconds > 0:
+    if not 0 < seconds < math.inf:
         raise ValueError(f"{name} is {given!r}; it must be a number of seconds above 0, or a timedelta.")
     return seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -21,7 +20,7 @@ from airflow_provider_crew.signals import interruptions_held_off
 from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
@@ -161,7 +160,9 @@ class KickoffTask(CrewTask):
         return execution.status == "running" or (execution.status == "completed" and not cleared)
 
     def _kick_off(self, context: Context, memory: KickoffMemory) -> str:
-        inputs = plain(self.kickoff_inputs(context))
+        from airflow_provider_crew.service.payload import plain
+
+        inputs = plain(self.kickoff_inputs(context), "inputs")
         options = self._options(context)
         self.hook.check(inputs, listed=self.validate_inputs, **options)
         self._warn_of_retries(context, memory)
@@ -179,8 +180,10 @@ class KickoffTask(CrewTask):
         return kickoff_id
 
     def _options(self, context: Context) -> KickoffOptions:
+        from airflow_provider_crew.service.payload import plain
+
         return {
-            "meta": self._origin(context) if self.meta is None else plain(self.meta),
+            "meta": self._origin(context) if self.meta is None else plain(self.meta, "meta"),
             "task_webhook_url": self.task_webhook_url,
             "step_webhook_url": self.step_webhook_url,
             "crew_webhook_url": self.crew_webhook_url,
@@ -245,12 +248,3 @@ class KickoffTask(CrewTask):
             " The task is not retried, since that would start another. Wait for this one with "
             f'CrewExecutionSensor(kickoff_id="{self.execution}").'
         )
-
-
-def plain(value: Any) -> Any:
-    """Turn what XComArgs of mapped tasks are rendered to, lazy sequences, into lists."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(item) for item in value]
-    return value

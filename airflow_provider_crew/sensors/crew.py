@@ -105,6 +105,8 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
 
     def _look_or_reschedule(self, kickoff_id: str, context: Context) -> dict[str, Any]:
         """Look in a process of its own, which remembers the looks before it where Airflow lets it (from 3.3)."""
+        from airflow_provider_crew.triggers.crew import SETTLING_TIME
+
         memory = PokeMemory(context, kickoff_id)
         with self.ending(kickoff_id, context):
             deadline = memory.begun_at + self.timeout
@@ -117,6 +119,5 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
             if step.completed:
                 return self.finish(step.completed.result(), context)
         memory.keep(watch.memory)
-        raise AirflowRescheduleException(  # type: ignore[no-untyped-call]
-            datetime.now(tz=UTC) + timedelta(seconds=step.look_again_in)
-        )
+        pause = timedelta(seconds=max(step.look_again_in, SETTLING_TIME))
+        raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -53,7 +53,30 @@ def kickoff_payload(inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]
 
 def json_bytes(payload: Mapping[str, Any]) -> bytes:
     """Encode a payload; InvalidInputs names the path to what is no JSON."""
-    return json.dumps({key: _plain(value, key) for key, value in payload.items()}, allow_nan=False).encode()
+    return json.dumps({key: plain(value, key) for key, value in payload.items()}, allow_nan=False).encode()
+
+
+def plain(value: Any, path: str, depth: int = 0) -> Any:
+    """
+    Return JSON data as nothing but texts, numbers, lists and dicts; InvalidInputs names the path to anything else.
+
+    Any other sequence becomes a list: values that are fetched one by one are fetched once.
+    """
+    if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
+        raise _not_json(path, "is an integer too long to be written")
+    if value is None or isinstance(value, str | int):
+        return value
+    if depth > _MAX_DEPTH:
+        raise _not_json(path, f"is nested more than {_MAX_DEPTH} levels deep")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise _not_json(path, f"is {value}, which JSON does not have")
+        return value
+    if isinstance(value, Mapping):
+        return {_key(key, path): plain(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [plain(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    raise _not_json(path, f"is of type {type(value).__name__}, which JSON does not have")
 
 
 def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
@@ -79,24 +102,6 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
 def _meant(name: str, names: Iterable[str]) -> str:
     nearest = get_close_matches(name, names, n=1)
     return f" Is {name!r} meant to be {nearest[0]!r}?" if nearest else ""
-
-
-def _plain(value: Any, path: str, depth: int = 0) -> Any:
-    if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
-        raise _not_json(path, "is an integer too long to be written")
-    if value is None or isinstance(value, str | int):
-        return value
-    if depth > _MAX_DEPTH:
-        raise _not_json(path, f"is nested more than {_MAX_DEPTH} levels deep")
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise _not_json(path, f"is {value}, which JSON does not have")
-        return value
-    if isinstance(value, Mapping):
-        return {_key(key, path): _plain(item, f"{path}.{key}", depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise _not_json(path, f"is of type {type(value).__name__}, which JSON does not have")
 
 
 def _key(key: Any, path: str) -> str:

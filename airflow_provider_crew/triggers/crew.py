@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.service.watch import Watch
 
-# A task that resumes within a second or so of its deferral is sometimes failed by Airflow's scheduler.
-_SETTLING_TIME = 10.0
+# A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by
+# Airflow's scheduler: it has not yet taken note that the process before has ended.
+SETTLING_TIME = 10.0
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -113,5 +114,5 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def _too_early_by(self) -> float:
         """Bounded, because the clock of the worker may be ahead of this one."""
-        since = time.time() - self.deferred_at if self.deferred_at else _SETTLING_TIME
-        return min(max(_SETTLING_TIME - since, 0.0), _SETTLING_TIME)
+        since = time.time() - self.deferred_at if self.deferred_at else SETTLING_TIME
+        return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)

@@ -1,0 +1,125 @@
+"""Local crews for a real Airflow, and its runs as tests look at them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.settings import ServiceSettings
+from dev.rest import ApiError
+from dev.stack import AirflowStack
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "organization-token-that-nobody-may-see"
+DASHBOARD = "https://app.example/crews/7"
+INPUTS = {"topic": "ferries", "audience": "sailors"}
+
+
+def scenario(seconds: float = 0, **last: Any) -> Scenario:
+    tasks = [
+        {"name": "research_task", "agent": "Researcher", "seconds": seconds, "output": "Notes on {topic}"},
+        {"name": "writing_task", "agent": "Writer", "seconds": seconds, "output": "Briefing: {topic}", **last},
+    ]
+    return Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}], "tasks": tasks})
+
+
+SCENARIOS = {
+    "default": scenario(3),
+    "failing": scenario(0.5, error="The writer ran out of credit"),
+    "json": scenario(0, output='{"headlines": ["{topic} for {audience}"]}'),
+    "slow": scenario(300),
+    "uncertain": scenario(300),
+}
+
+
+def connection(crew: LocalCrewService, **fields: Any) -> str:
+    described = json.loads(crew.connection_json) | {"extra": {"dashboard_url": DASHBOARD}} | fields
+    return json.dumps(described)
+
+
+def kick_off(crew: LocalCrewService) -> str:
+    """Start an execution as somebody outside Airflow would."""
+    with CrewClient(ServiceSettings(address=crew.url, token=TOKEN)) as client:
+        return client.kickoff(INPUTS)
+
+
+def eventually(look: Callable[[], Any], seconds: float = 60) -> Any:
+    """Look until there is something to be seen."""
+    until = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < until, "it did not come about in time"
+        time.sleep(0.3)
+    return found
+
+
+def task_processes(airflow: AirflowStack) -> list[int]:
+    """Return the processes that run tasks: children of the executor's workers, which are the scheduler's."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has just ended
+            continue
+    workers = {pid for pid, parent in parents.items() if parent == airflow.processes["scheduler"].pid}
+    return [pid for pid, parent in parents.items() if parent in workers]
+
+
+@dataclass
+class Run:
+    """One run of a DAG."""
+
+    airflow: AirflowStack
+    dag_id: str
+    run_id: str
+
+    def task(self, task_id: str, map_index: int = -1) -> dict[str, Any]:
+        found = self.airflow.api.task_instances(self.dag_id, self.run_id)
+        return next(ti for ti in found if (ti["task_id"], ti["map_index"]) == (task_id, map_index))
+
+    def wait(self, timeout: float = 180) -> str:
+        return self.airflow.api.wait_for(self.dag_id, self.run_id, timeout)
+
+    def wait_for(self, task_id: str, state: str, *, tries: int = 1, seconds: float = 90) -> None:
+        def there() -> bool:
+            ti = self.task(task_id)
+            return ti["state"] == state and ti["try_number"] == tries
+
+        eventually(there, seconds)
+
+    def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        return self.airflow.api.xcom(self.dag_id, self.run_id, task_id, key, map_index)
+
+    def clear(self, task_id: str) -> None:
+        self.airflow.api.clear(self.dag_id, self.run_id, task_id)
+
+    def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
+        try:
+            return self.airflow.api.log_events(self.dag_id, self.run_id, task_id, tries, map_index)
+        except ApiError as error:
+            if "TaskInstance not found" in str(error):  # a run that has just begun has no tasks yet
+                return []
+            raise
+
+    def told(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[str]:
+        """Return what this package wrote into the task's log."""
+        events = self.events(task_id, tries, map_index)
+        return [event["event"] for event in events if re.match(r"Execution [0-9a-f-]{36}", event["event"])]
+
+    def error(self, task_id: str, tries: int = 1) -> tuple[str, str]:
+        """Return the kind and the message of what failed the task."""
+        details = [event["error_detail"] for event in self.events(task_id, tries) if event.get("error_detail")]
+        assert len(details) == 1, details
+        last = details[0][-1]
+        return last["exc_type"], last["exc_value"]
+
+    def link(self, task_id: str) -> str | None:
+        path = f"dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/{task_id}/links"
+        links: dict[str, str | None] = self.airflow.api.get(path)["extra_links"]
+        return links["Crew dashboard"]

@@ -1,0 +1,52 @@
+"""A real Airflow with local crews beside it, once for all system tests."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
+
+from airflow_provider_crew.local import LocalCrewService
+from dev.stack import AirflowStack
+
+
+@pytest.fixture(scope="session")
+def crews() -> Iterator[dict[str, LocalCrewService]]:
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(LocalCrewService(story, token=TOKEN)) for name, story in SCENARIOS.items()
+        }
+
+
+@pytest.fixture(scope="session")
+def airflow(
+    crews: dict[str, LocalCrewService], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AirflowStack]:
+    dags = tmp_path_factory.mktemp("dags")
+    for path in [*(ROOT / "example_dags").glob("*.py"), *(ROOT / "tests/system/dags").glob("*.py")]:
+        shutil.copy(path, dags)
+    connections = {f"AIRFLOW_CONN_CREW_{name.upper()}": connection(crew) for name, crew in crews.items()}
+    connections["AIRFLOW_CONN_CREW_REFUSED"] = connection(crews["default"], password="not-the-token-9876")
+    connections["AIRFLOW_CONN_CREW_AWAY"] = connection(crews["default"], port=9)
+    with AirflowStack(tmp_path_factory.mktemp("airflow"), dags, connections) as running:
+        pool = {"name": "crews", "slots": 10, "include_deferred": True, "description": "Crew runs at a time"}
+        running.api.post("pools", pool)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def start(airflow: AirflowStack) -> Callable[..., Run]:
+    def start_run(dag_id: str, **conf: Any) -> Run:
+        airflow.api.wait_for_dag(dag_id)
+        return Run(airflow, dag_id, airflow.api.trigger(dag_id, conf))
+
+    return start_run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Look for the token at the end, when there is most to be looked through."""
+    items.sort(key=lambda item: item.path.name == "test_token_nowhere.py")

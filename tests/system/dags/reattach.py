@@ -1,0 +1,33 @@
+"""Tasks whose tries may share one execution."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+
+COMMON: dict[str, Any] = {
+    "inputs": {"topic": "ferries", "audience": "sailors"},
+    "crew_conn_id": "crew_{{ params.crew }}",
+    "retry_delay": timedelta(seconds=4),
+}
+
+with DAG("reattach", schedule=None, params={"crew": "slow", "retries": 0}):
+    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, retries=2, timeout=12, **COMMON)
+
+with DAG("reattach_cleared", schedule=None, params={"crew": "slow"}):
+    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, **COMMON)
+
+with DAG("reattach_uncertain", schedule=None, params={"crew": "uncertain"}):
+    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, retries=1, **COMMON)
+
+with DAG("reattach_uncertain_retry", schedule=None, params={"crew": "uncertain"}):
+    CrewRunOperator(
+        task_id="report", deferrable=True, poll_interval=1, retries=1, on_uncertain_kickoff="retry", **COMMON
+    )
+
+with DAG("reattach_kickoff", schedule=None, params={"crew": "slow"}):
+    CrewKickoffOperator(task_id="kickoff", **COMMON)

@@ -1,0 +1,112 @@
+"""Every example DAG, run to its end by a real Airflow, with what it shows read back through the REST API."""
+
+from __future__ import annotations
+
+import pytest
+from airflow_runs import ROOT
+
+pytestmark = pytest.mark.timeout(300)
+
+TOPICS = [f"harbour {number}" for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def runs(start):
+    """All of them at once, as on an ordinary morning."""
+    return {
+        "crew_in_one_task": start("crew_in_one_task", topic="harbours"),
+        "crew_kickoff_and_sensor": start("crew_kickoff_and_sensor"),
+        "crew_between_tasks": start("crew_between_tasks"),
+        "crew_with_fallback": start("crew_with_fallback", crew="crew_failing"),
+        "crew_json_output": start("crew_json_output", crew="crew_json"),
+        "crew_from_python": start("crew_from_python"),
+    }
+
+
+def test_every_example_is_tested(runs):
+    assert {path.stem for path in (ROOT / "example_dags").glob("*.py")} == {*runs, "crew_fan_out"}
+
+
+def test_one_task(runs):
+    run = runs["crew_in_one_task"]
+
+    assert run.wait() == "success"
+    result = run.xcom("report")
+    assert result.keys() == {"kickoff_id", "output", "output_json", "tasks", "execution_time"}
+    assert result["output"] == "Briefing: harbours"
+    assert [task["agent"] for task in result["tasks"]] == ["Researcher", "Writer"]
+    assert run.xcom("report", "kickoff_id") == result["kickoff_id"]
+
+
+def test_progress_is_in_the_log_of_the_deferred_task(runs):
+    run = runs["crew_in_one_task"]
+    run.wait()
+    execution = f"Execution {run.xcom('report', 'kickoff_id')}: "
+
+    assert run.told("report") == [
+        execution + "kicked off",
+        execution + "task 1 of 2, research_task",
+        execution + "task 2 of 2, writing_task",
+        execution + "completed after 6s",
+    ]
+
+
+def test_kickoff_and_sensor(runs):
+    run = runs["crew_kickoff_and_sensor"]
+
+    assert run.wait() == "success"
+    assert run.xcom("result")["kickoff_id"] == run.xcom("kickoff")
+    assert run.xcom("result")["output"] == "Briefing: electric ferries"
+
+
+def test_between_tasks(runs, crews):
+    run = runs["crew_between_tasks"]
+
+    assert run.wait() == "success"
+    assert run.xcom("publish") == "Writer says: Briefing: electric ferries"
+    kickoff_id = run.xcom("brief", "kickoff_id")
+    (inputs,) = [kickoff.inputs for kickoff in crews["default"].kickoffs if kickoff.kickoff_id == kickoff_id]
+    assert inputs == {"topic": "electric ferries", "audience": "harbour masters"}
+
+
+def test_fallback_after_a_crew_has_failed_twice(runs, crews):
+    run = runs["crew_with_fallback"]
+
+    assert run.wait() == "success"
+    assert run.xcom("publish") == "What we knew last week."
+    assert run.task("report")["state"] == "failed"
+    tries = [kickoff.meta["airflow"]["try_number"] for kickoff in crews["failing"].kickoffs]
+    assert tries == [1, 2]
+
+
+def test_no_fallback_when_the_crew_delivers(start):
+    run = start("crew_with_fallback", topic="harbours")
+
+    assert run.wait() == "success"
+    assert run.xcom("publish") == "Briefing: harbours"
+    assert run.task("last_weeks_report")["state"] == "skipped"
+
+
+def test_json_output(runs):
+    run = runs["crew_json_output"]
+
+    assert run.wait() == "success"
+    assert run.xcom("report")["output_json"] == {"headlines": ["electric ferries for harbour masters"]}
+    assert run.xcom("headlines") == ["electric ferries for harbour masters"]
+
+
+def test_from_python(runs):
+    assert runs["crew_from_python"].wait() == "success"
+    assert runs["crew_from_python"].xcom("finish")["output"] == "Briefing: electric ferries"
+
+
+def test_fan_out_of_twenty_of_which_none_fails(start, crews):
+    before = len(crews["default"].kickoffs)
+
+    run = start("crew_fan_out", topics=TOPICS)
+
+    assert run.wait() == "success"
+    assert run.xcom("summary") == [f"Briefing: {topic}" for topic in TOPICS]
+    assert len(crews["default"].kickoffs) - before == len(TOPICS)
+    tries = [ti["try_number"] for ti in run.airflow.api.task_instances(run.dag_id, run.run_id)]
+    assert set(tries) == {1}

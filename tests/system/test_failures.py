@@ -1,0 +1,60 @@
+"""What goes wrong for good ends a task at its first try, and says what is wrong, what runs, and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def run(start):
+    started = start("failures")
+    assert started.wait() == "failed"
+    return started
+
+
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [
+        (
+            "kickoff_missing_input",
+            "inputs that are not given: topic. Given: topik, audience. Is 'topik' meant to be 'topic'?",
+        ),
+        ("kickoff_no_json", "inputs.topic[1].on is of type datetime, which JSON does not have. Nothing was sent."),
+        (
+            "kickoff_no_mapping",
+            "inputs is of type str, and must be an object of names and values.",
+        ),
+        ("kickoff_refused_token", "answers 401. The service says: Unauthorized"),
+        ("kickoff_no_connection", "The connection 'crew_of_nobody' cannot be used. There is none of that name."),
+        ("kickoff_no_user_token", "The user's token is asked for (token_type user), and there is none."),
+        ("sensor_nothing", "kickoff_id is None, which is no kickoff id. Did the task that kicks off return one?"),
+        ("sensor_odd_id", "The kickoff id 'a/b' has a slash in it. Nothing was asked."),
+    ],
+)
+def test_what_a_retry_would_not_mend_is_not_retried(run, task, says):
+    kind, message = run.error(task)
+
+    assert run.task(task)["try_number"] == 1
+    assert kind == "CrewTaskFailed"
+    assert says in message
+
+
+def test_a_crew_that_is_away_is_tried_again(run):
+    assert run.task("kickoff_nobody_there")["try_number"] == 2
+    kind, message = run.error("kickoff_nobody_there", 2)
+    assert kind == "Unreachable"
+    assert "did not reach the crew: connection refused. Nothing was sent." in message
+
+
+@pytest.mark.parametrize("mode", ["deferred", "sync"])
+def test_an_execution_timeout_ends_the_wait_and_says_what_goes_on(run, mode):
+    task = f"run_execution_timeout_{mode}"
+    kind, message = run.error(task)
+
+    assert kind == "AirflowTaskTimeout"
+    assert run.xcom(task, "kickoff_id") in message
+    assert "It cannot be cancelled: it goes on and is paid for." in message
+    assert "A retry of this task, or clearing it, goes on waiting for the same execution." in message
+    assert 12 <= run.task(task)["duration"] <= 40

@@ -1,0 +1,122 @@
+"""What Airflow offers to every operator works with those for crews."""
+
+from __future__ import annotations
+
+import pytest
+from airflow_runs import eventually, task_processes
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def run(start):
+    started = start("features")
+    started.wait()
+    return started
+
+
+@pytest.fixture
+def kickoffs(run, crews):
+    def of(task_id):
+        found = [
+            kickoff
+            for kickoff in crews["json"].kickoffs
+            if kickoff.meta and (kickoff.meta.get("airflow") or {}).get("task_id") == task_id
+        ]
+        return sorted(found, key=lambda kickoff: kickoff.meta["airflow"]["map_index"])
+
+    assert run
+    return of
+
+
+def test_all_but_the_failing_crew_succeed(run):
+    states = {
+        (ti["task_id"], ti["map_index"]): ti["state"]
+        for ti in run.airflow.api.task_instances(run.dag_id, run.run_id)
+    }
+
+    assert {task for task, state in states.items() if state != "success"} == {("called_back", -1)}
+
+
+def test_xcomargs_inside_the_inputs_and_native_templates(kickoffs):
+    (kickoff,) = kickoffs("arguments")
+
+    assert kickoff.inputs == {"topic": ["ONE", "TWO", "THREE"], "audience": "sailors", "number": 7}
+
+
+def test_mapped_kickoffs_and_sensors(run, kickoffs):
+    assert [kickoff.inputs["topic"] for kickoff in kickoffs("kickoffs")] == ["one", "two", "three"]
+    for index, kickoff in enumerate(kickoffs("kickoffs")):
+        assert kickoff.meta["airflow"]["map_index"] == index
+        assert run.xcom("kickoffs", map_index=index) == kickoff.kickoff_id
+        assert run.xcom("sensors", map_index=index)["kickoff_id"] == kickoff.kickoff_id
+
+
+def test_where_a_kickoff_comes_from_is_in_its_meta(run, kickoffs):
+    (kickoff,) = kickoffs("group.in_group")
+
+    assert kickoff.meta == {
+        "airflow": {
+            "dag_id": "features",
+            "run_id": run.run_id,
+            "task_id": "group.in_group",
+            "map_index": -1,
+            "try_number": 1,
+        }
+    }
+
+
+def test_an_outlet_gets_its_event(run, kickoffs):
+    assert kickoffs("group.in_group")
+    events = run.airflow.api.get("assets/events", source_dag_id="features")["asset_events"]
+
+    assert [event["source_task_id"] for event in events if event["source_run_id"] == run.run_id] == [
+        "group.in_group"
+    ]
+
+
+@pytest.mark.parametrize(("callback", "saw"), [("success", "called"), ("failure", "ExecutionFailed")])
+def test_callbacks_are_called_after_a_deferral(run, callback, saw):
+    def called():
+        found = run.airflow.api.get("variables", variable_key_pattern=f"{run.run_id}_{callback}")["variables"]
+        return [variable["value"] for variable in found]
+
+    assert eventually(called) == [saw]
+
+
+def test_options_go_over_the_wire(run, crews):
+    assert run
+    (kickoff,) = [kickoff for kickoff in crews["json"].kickoffs if kickoff.meta == {"ticket": 7}]
+
+    assert kickoff.inputs == {"topic": "t", "audience": "a", "extra": None}
+    assert kickoff.webhooks == {
+        "taskWebhookUrl": "https://hooks.example/7",
+        "crewWebhookUrl": "https://hooks.example/end",
+    }
+
+
+def test_the_decorated_function_returns_the_inputs_and_the_task_the_result(run, kickoffs):
+    assert [kickoff.inputs for kickoff in kickoffs("decorated")] == [
+        {"topic": topic, "audience": "{{ not rendered }}", "number": 7} for topic in ("one", "two", "three")
+    ]
+    assert run.xcom("decorated", map_index=1)["output_json"] == {"headlines": ["two for {{ not rendered }}"]}
+    assert len(run.xcom("after")) == 2
+
+
+def test_the_inputs_that_the_function_returned_are_shown_as_rendered(run):
+    path = f"dags/features/dagRuns/{run.run_id}/taskInstances/decorated/0"
+
+    rendered = run.airflow.api.get(path)["rendered_fields"]
+
+    assert rendered["inputs"] == {"topic": "one", "audience": "{{ not rendered }}", "number": 7}
+
+
+def test_a_deferred_task_holds_no_process_and_shows_its_link(start, crews, airflow):
+    run = start("reattach_cleared")
+    run.wait_for("report", "deferred")
+    eventually(lambda: not task_processes(airflow), 30)
+
+    assert run.task("report")["state"] == "deferred"
+    assert run.link("report") == "https://app.example/crews/7"
+    crews["slow"].finish(run.xcom("report", "kickoff_id"))
+    assert run.wait() == "success"

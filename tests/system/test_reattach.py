@@ -1,0 +1,167 @@
+"""What the next try does with the execution of the one before: on a retry, and after a Clear."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from airflow_runs import eventually, task_processes
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Started:
+    """The executions that one run has started."""
+
+    def __init__(self, crew, run):
+        self.crew, self.run = crew, run
+
+    def all(self):
+        return [
+            kickoff
+            for kickoff in self.crew.kickoffs
+            if kickoff.meta and kickoff.meta["airflow"]["run_id"] == self.run.run_id
+        ]
+
+    def wait_for(self, number):
+        return eventually(lambda: len(self.all()) >= number and self.all()[number - 1].kickoff_id, 90)
+
+
+@pytest.fixture
+def begin(start, crews):
+    def begin_run(dag_id, crew="slow"):
+        run = start(dag_id, crew=crew)
+        return run, Started(crews[crew], run), crews[crew]
+
+    return begin_run
+
+
+def test_on_a_retry_a_running_execution_is_gone_on_with(begin):
+    run, started, crew = begin("reattach")
+    execution = started.wait_for(1)
+    run.wait_for("report", "deferred", tries=2)
+    assert run.link("report") == "https://app.example/crews/7"
+    crew.finish(execution)
+
+    assert run.wait() == "success"
+    assert run.xcom("report")["kickoff_id"] == execution
+    assert len(started.all()) == 1
+    assert any(f"Execution {execution}: kicked off by an earlier try" in line for line in run.told("report", 2))
+
+
+def test_on_a_retry_the_result_of_a_completed_execution_is_returned(begin):
+    run, started, crew = begin("reattach")
+    execution = started.wait_for(1)
+    crew.set_status(execution, {"status": "running"})
+    eventually(lambda: run.task("report")["state"] == "up_for_retry" or run.task("report")["try_number"] == 2)
+    crew.set_status(execution, {"status": "completed", "result": {"output": "Done.", "tasks": []}})
+
+    assert run.wait() == "success"
+    assert run.xcom("report")["output"] == "Done."
+    assert len(started.all()) == 1
+
+
+def test_on_a_retry_an_execution_that_the_service_has_forgotten_is_kicked_off_anew(begin):
+    run, started, crew = begin("reattach")
+    execution = started.wait_for(1)
+    # Not at the first retry: shortly after a kickoff, a service may not know the execution yet.
+    run.wait_for("report", "up_for_retry", tries=2)
+    crew.forget(execution)
+
+    second = started.wait_for(2)
+    crew.finish(second)
+    assert run.wait() == "success"
+    assert run.xcom("report")["kickoff_id"] == second
+    assert len(started.all()) == 2
+
+
+def test_after_a_clear_a_running_execution_is_gone_on_with(begin):
+    run, started, crew = begin("reattach_cleared")
+    execution = started.wait_for(1)
+    run.wait_for("report", "deferred")
+    run.clear("report")
+    run.wait_for("report", "deferred", tries=2)
+    crew.finish(execution)
+
+    assert run.wait() == "success"
+    assert run.xcom("report")["kickoff_id"] == execution
+    assert len(started.all()) == 1
+
+
+def test_after_a_clear_a_completed_execution_is_kicked_off_anew(begin):
+    run, started, crew = begin("reattach_cleared")
+    first = started.wait_for(1)
+    crew.finish(first)
+    assert run.wait() == "success"
+    run.clear("report")
+    second = started.wait_for(2)
+    crew.finish(second)
+
+    eventually(lambda: run.task("report")["state"] == "success" and run.task("report")["try_number"] == 2, 90)
+    assert run.xcom("report")["kickoff_id"] == second
+    assert len(started.all()) == 2
+
+
+def test_after_a_clear_a_failed_execution_is_kicked_off_anew(begin):
+    run, started, crew = begin("reattach_cleared")
+    crew.set_status(started.wait_for(1), {"status": "error", "error": "Out of credit", "execution_time": 1})
+    assert run.wait() == "failed"
+    run.clear("report")
+    second = started.wait_for(2)
+    crew.finish(second)
+
+    eventually(lambda: run.task("report")["state"] == "success", 90)
+    assert run.xcom("report")["kickoff_id"] == second
+
+
+def test_after_a_clear_the_kickoff_operator_returns_a_running_execution(begin):
+    run, started, _ = begin("reattach_kickoff")
+    assert run.wait() == "success"
+    run.clear("kickoff")
+    run.wait_for("kickoff", "success", tries=2)
+
+    assert run.xcom("kickoff") == started.all()[0].kickoff_id
+    assert len(started.all()) == 1
+
+
+def test_an_uncertain_kickoff_fails_without_a_retry_and_a_clear_kicks_off_anew(begin, crews):
+    crews["uncertain"].faults.answer(502, on="kickoff", after_taken=True)
+    run, started, crew = begin("reattach_uncertain", "uncertain")
+    assert run.wait() == "failed"
+
+    assert run.task("report")["try_number"] == 1
+    kind, message = run.error("report")
+    assert kind == "CrewTaskFailed"
+    assert "It is not known whether the kickoff started an execution" in message
+    assert "clearing it kicks off anew" in message
+    assert len(started.all()) == 1
+
+    run.clear("report")
+    crew.finish(started.wait_for(2))
+    eventually(lambda: run.task("report")["state"] == "success", 90)
+
+
+def test_an_uncertain_kickoff_is_retried_where_that_was_chosen(begin, crews):
+    crews["uncertain"].faults.answer(502, on="kickoff", after_taken=True)
+    run, started, crew = begin("reattach_uncertain_retry", "uncertain")
+    crew.finish(started.wait_for(2))
+
+    assert run.wait() == "success"
+    assert len(started.all()) == 2
+
+
+def test_a_process_killed_while_the_kickoff_is_under_way_fails_on_the_retry(begin, airflow, crews):
+    crew = crews["uncertain"]
+    crew.requests.clear()
+    crew.faults.hang(on="kickoff", after_taken=True)
+    run, started, _ = begin("reattach_uncertain", "uncertain")
+    eventually(lambda: crew.requests.on("kickoff"), 90)
+    (process,) = task_processes(airflow)
+    os.kill(process, signal.SIGKILL)
+
+    assert run.wait() == "failed"
+    assert run.task("report")["try_number"] == 2
+    assert "An earlier try sent a kickoff and ended before it knew the answer" in run.error("report", 2)[1]
+    assert len(crew.requests.on("kickoff")) == 1
+    assert len(started.all()) == 1
