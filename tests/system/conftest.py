@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,7 +33,13 @@ def airflow(
     connections = {f"AIRFLOW_CONN_CREW_{name.upper()}": connection(crew) for name, crew in crews.items()}
     connections["AIRFLOW_CONN_CREW_REFUSED"] = connection(crews["default"], password="not-the-token-9876")
     connections["AIRFLOW_CONN_CREW_AWAY"] = connection(crews["default"], port=9)
-    with AirflowStack(tmp_path_factory.mktemp("airflow"), dags, connections) as running:
+    home = tmp_path_factory.mktemp("airflow")
+    lineage = {"type": "file", "log_file_path": str(home / "lineage.json"), "append": True}
+    settings = {
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
+        "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
+    }
+    with AirflowStack(home, dags, connections | settings) as running:
         pool = {"name": "crews", "slots": 10, "include_deferred": True, "description": "Crew runs at a time"}
         running.api.post("pools", pool)
         yield running
