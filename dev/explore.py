@@ -18,6 +18,7 @@ def main() -> None:
         print("Airflow starts: API server, scheduler, triggerer and DAG processor. The first time takes longer.")
         with checkout_airflow() as airflow:
             airflow.api.set_connection("crew_default", json.loads(service.connection_json))
+            airflow.api.ensure_pool("crews", slots=4)
             print(f"\n    {airflow.url}\n")
             print("No login is asked for. The example DAGs have the tag crew. They run against a crew on this")
             print(f"machine, {service.url}, which is the connection crew_default under Admin > Connections.")

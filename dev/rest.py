@@ -69,6 +69,12 @@ class AirflowApi:
             self.delete(f"connections/{quote(connection_id, safe='')}")
         self.post("connections", body)
 
+    def ensure_pool(self, name: str, slots: int) -> None:
+        """Create a pool that counts deferred tasks, if there is none of that name."""
+        if all(pool["name"] != name for pool in self.get("pools")["pools"]):
+            pool = {"name": name, "slots": slots, "include_deferred": True, "description": "Crew runs at a time"}
+            self.post("pools", pool)
+
     def wait_for_dag(self, dag_id: str, *, parsed_after: float = 0, timeout: float = 60) -> None:
         """Wait until the DAG was parsed, after a point in time if that matters."""
 

@@ -40,8 +40,7 @@ def airflow(
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
     }
     with AirflowStack(home, dags, connections | settings) as running:
-        pool = {"name": "crews", "slots": 10, "include_deferred": True, "description": "Crew runs at a time"}
-        running.api.post("pools", pool)
+        running.api.ensure_pool("crews", slots=10)
         yield running
 
 

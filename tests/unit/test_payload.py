@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidInputs
-from airflow_provider_crew.service.payload import json_bytes, kickoff_payload
+from airflow_provider_crew.service.models import read_inputs
+from airflow_provider_crew.service.payload import compare_inputs, json_bytes, kickoff_payload
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -114,3 +115,49 @@ def test_what_holds_itself_comes_to_an_end() -> None:
 def test_meta_is_checked_like_the_inputs() -> None:
     with pytest.raises(InvalidInputs, match=r"^meta\.when is of type datetime"):
         json_bytes(kickoff_payload({}, meta={"when": datetime.now(UTC)}))
+
+
+KNOWN = read_inputs({"inputs": ["topic", "audience", {"name": "tone", "required": False}]})
+
+
+def test_inputs_that_the_crew_lists_raise_no_doubt() -> None:
+    assert compare_inputs({"audience": "sailors", "topic": None}, KNOWN) == []
+    assert compare_inputs({"audience": "sailors", "topic": "harbours", "tone": "dry"}, KNOWN) == []
+    assert compare_inputs({}, read_inputs({"inputs": []})) == []
+
+
+def test_an_input_that_the_crew_does_not_list_is_a_doubt_with_the_nearest_name() -> None:
+    given = {"topic": 1, "audience": 2, "tonne": 3, "zebra": 4}
+
+    assert compare_inputs(given, KNOWN) == [
+        "The crew does not list the input 'tonne'. Is 'tonne' meant to be 'tone'? It is sent all the same.",
+        "The crew does not list the input 'zebra'. It is sent all the same.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "missing", "said"),
+    [
+        ({}, ("topic", "audience"), "topic, audience. Given: none. Nothing was started."),
+        ({"topic": 1}, ("audience",), "audience. Given: topic. Nothing was started."),
+        (
+            {"topics": 1, "audience": 2},
+            ("topic",),
+            "topic. Given: topics, audience. Is 'topics' meant to be 'topic'? Nothing was started.",
+        ),
+        ({"tone": 1, "topic": 2}, ("audience",), "audience. Given: tone, topic. Nothing was started."),
+    ],
+    ids=str,
+)
+def test_missing_inputs_are_named_with_what_may_have_been_meant(
+    given: dict[str, int], missing: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(InvalidInputs) as caught:
+        compare_inputs(given, KNOWN)
+
+    assert caught.value.missing == missing
+    assert str(caught.value) == f"The crew needs inputs that are not given: {said}"
+
+
+def test_what_is_optional_is_not_missed() -> None:
+    assert compare_inputs({"topic": 1, "audience": 2}, KNOWN) == []
