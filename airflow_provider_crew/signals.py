@@ -35,5 +35,13 @@ def interruptions_held_off() -> Iterator[None]:
     finally:
         for number in ours:
             signal.signal(number, handlers[number])
-        for late in dict.fromkeys(arrived):
-            signal.raise_signal(late)
+        _deliver(list(dict.fromkeys(arrived)))
+
+
+def _deliver(arrived: list[int]) -> None:
+    """Deliver each of them, also when the handler of the one before raises."""
+    if arrived:
+        try:
+            signal.raise_signal(arrived[0])
+        finally:
+            _deliver(arrived[1:])

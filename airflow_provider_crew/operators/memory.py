@@ -61,8 +61,13 @@ class KickoffMemory:
     def not_taken(self) -> None:
         """Forget a kickoff that certainly started nothing."""
         self.last = None
-        if self._store is not None:
-            self._store.delete(_KEY)
+        try:
+            if self._store is not None:
+                self._store.delete(_KEY)
+        except Exception as error:  # noqa: BLE001 - why the crew did not take it is what has to be told
+            log.warning(
+                "Airflow's store of task states does not forget the kickoff that started nothing: %s", error
+            )
 
     def answered(self, kickoff_id: str) -> None:
         """Remember the execution. It runs, whether or not this succeeds."""

@@ -38,7 +38,7 @@ class PokeMemory:
         except Exception as error:  # noqa: BLE001
             log.warning("What the poke before has seen cannot be read: %s", error)
             return None
-        return WatchMemory(**kept["seen"]) if kept and kept["try"] == self._try else None
+        return WatchMemory.recalled(kept["seen"]) if kept and kept["try"] == self._try else None
 
     def keep(self, memory: WatchMemory) -> None:
         """Keep it for the next poke."""

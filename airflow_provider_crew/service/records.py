@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.service import errors
@@ -25,16 +26,14 @@ def recorded_error(record: Mapping[str, Any]) -> CrewError:
     """
     Return the error of a record.
 
-    While an installation is being upgraded, the record may come from a newer version. What is not known here is a
-    plain CrewError.
+    While an installation is being upgraded, the record may come from a newer version: a kind that is not known
+    here is a plain CrewError, and a fact that is not known here is left out.
     """
-    kind = getattr(errors, record["kind"], CrewError)
-    facts = {name: _fact(told) for name, told in record["facts"].items()}
-    try:
-        error: CrewError = kind(record["message"], **facts)
-    except TypeError:
-        return CrewError(record["message"])
-    return error
+    kind = getattr(errors, record["kind"], None)
+    if not (isinstance(kind, type) and issubclass(kind, CrewError)):
+        kind = CrewError
+    known = signature(kind.__init__).parameters.keys() & record["facts"].keys()
+    return kind(record["message"], **{name: _fact(record["facts"][name]) for name in known})
 
 
 def _fact(told: Any) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_crew.service.errors import (
     CallError,
@@ -29,7 +29,7 @@ from airflow_provider_crew.service.errors import (
 from airflow_provider_crew.service.models import Completed, Failed, Running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 DEFAULT_POLL_INTERVAL = 10.0
 DEFAULT_MAX_OUTAGE = 600.0
@@ -98,6 +98,11 @@ class WatchMemory:
     silent_since: float | None = None
     rejected_since: float | None = None
     trouble: str = ""
+
+    @classmethod
+    def recalled(cls, kept: Mapping[str, Any]) -> Self:
+        """Return what another process has kept, of which another version of this package may know more."""
+        return cls(**{known.name: kept[known.name] for known in fields(cls) if known.name in kept})
 
 
 class Watch:
@@ -177,10 +182,9 @@ class Watch:
         left = self._rules.max_outage - lasted
         if left <= 0:
             return Step(error=self._lost_contact(error, lasted))
-        lines = self._in_trouble(
-            f"{error} The execution goes on, as far as is known. Looking on for up to "
-            f"{duration(self._rules.max_outage)}."
-        )
+        patience = self._rules.max_outage
+        how_long = f"for up to {duration(patience)}" if math.isfinite(patience) else "until it answers again"
+        lines = self._in_trouble(f"{error} The execution goes on, as far as is known. Looking on {how_long}.")
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._look_again(self._rules.poll_interval, lines, at_least=asked_for, at_most=left)
 

@@ -110,7 +110,7 @@ class CrewExecutionTrigger(BaseTrigger):
             max_outage=float("inf") if self.max_outage is None else self.max_outage,
             kicked_off_at=self.kicked_off_at,
         )
-        return hook.new_watch(self.kickoff_id, rules, WatchMemory(**self.memory) if self.memory else None)
+        return hook.new_watch(self.kickoff_id, rules, WatchMemory.recalled(self.memory) if self.memory else None)
 
     def _too_early_by(self) -> float:
         """Bounded, because the clock of the worker may be ahead of this one."""

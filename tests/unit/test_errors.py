@@ -42,7 +42,8 @@ ONE_OF_EACH = [
 def family(of: type[BaseException]) -> Iterator[type[BaseException]]:
     yield of
     for child in of.__subclasses__():
-        yield from family(child)
+        if child.__module__ == errors.__name__:
+            yield from family(child)
 
 
 def facts(error: object) -> object:

@@ -1,0 +1,34 @@
+"""What the tests of tasks begin with. They ask for it with ``pytest_plugins``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tasks import CONNECTION, Log, TaskStateStore, WatchedService
+
+try:
+    from airflow.sdk.bases.operator import ExecutorSafeguard
+except ImportError:  # Airflow 2
+    from airflow.models.baseoperator import ExecutorSafeguard
+
+
+@pytest.fixture
+def task_log(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Log:
+    return Log(capfd, caplog)
+
+
+@pytest.fixture
+def store() -> TaskStateStore:
+    return TaskStateStore()
+
+
+@pytest.fixture
+def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
+    """A crew, its connection, and an Airflow that lets operators be called and does not dawdle."""
+    monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
+    monkeypatch.setattr("airflow_provider_crew.service.network._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.triggers.crew.SETTLING_TIME", 0.0)
+    with WatchedService() as running:
+        monkeypatch.setenv(CONNECTION, running.connection_uri)
+        yield running

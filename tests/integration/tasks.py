@@ -1,0 +1,191 @@
+"""
+Tasks run in this process, against the local crew service, as Airflow runs them: try after try.
+
+Each try, and each resumption after a deferral, gets an operator of its own, as it would have a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+
+TOKEN = "organization-token-4711"
+INPUTS = {"topic": "harbours", "audience": "sailors"}
+CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
+SLOW = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=3600),), inputs=())
+FAILING = Scenario(tasks=(ScenarioTask(name="writing_task", error="out of credit"),), inputs=())
+QUICK = Scenario().without_waiting()
+
+
+class StoreBroken(RuntimeError):
+    """What Airflow's store of task states raises when Airflow's API does not answer."""
+
+
+class TaskStateStore:
+    """Airflow's store of the states of one task, from 3.3 on: JSON by key, the same one for all tries."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, str] = {}
+        self.retentions: dict[str, Any] = {}
+        self.breaks_at: Callable[[str], bool] = lambda _: False
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._call("get")
+        return json.loads(self._kept[key]) if key in self._kept else default
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        self._call("set")
+        self._kept[key] = json.dumps(value, allow_nan=False)
+        self.retentions[key] = retention
+
+    def delete(self, key: str) -> None:
+        self._call("delete")
+        self._kept.pop(key, None)
+
+    @property
+    def kickoff(self) -> dict[str, Any] | None:
+        """What is remembered of the kickoff."""
+        return json.loads(self._kept.get("crew_kickoff", "null"))
+
+    def _call(self, name: str) -> None:
+        if self.breaks_at(name):
+            raise StoreBroken(f"the API does not answer to {name}")
+
+
+@dataclass
+class TaskInstance:
+    """What a task asks of its task instance."""
+
+    try_number: int = 1
+    max_tries: int = 0
+    dag_id: str = "research"
+    run_id: str = "manual__2026-01-01"
+    task_id: str = "crew"
+    map_index: int = -1
+    start_date: datetime = field(default_factory=lambda: datetime.now(UTC))
+    first_poke: datetime | None = None
+    xcoms: dict[str, Any] = field(default_factory=dict)
+    refused_xcoms: frozenset[str] = frozenset()
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        if key in self.refused_xcoms:
+            raise RuntimeError("the XCom backend is full")
+        self.xcoms[key] = json.loads(json.dumps(value, allow_nan=False))
+
+    def xcom_pull(self, *, task_ids: str, key: str, map_indexes: int) -> Any:
+        assert (task_ids, map_indexes) == (self.task_id, self.map_index)
+        return self.xcoms.get(key)
+
+    def get_first_reschedule_date(self, _context: Any) -> datetime | None:
+        return self.first_poke
+
+
+class Task:
+    """One task of one run: ``make`` builds its operator, once for each process."""
+
+    def __init__(
+        self, make: Callable[[], Any], *, store: TaskStateStore | None = None, retries: int = 0, **instance: Any
+    ) -> None:
+        self._make = make
+        self._retries = retries
+        self.store = store
+        self.ti = TaskInstance(try_number=0, max_tries=retries, **instance)
+
+    @property
+    def context(self) -> dict[str, Any]:
+        return {"ti": self.ti} | ({} if self.store is None else {"task_state_store": self.store})
+
+    def clear(self) -> None:
+        """Do what Airflow does to a task instance that somebody clears."""
+        self.ti.max_tries = self.ti.try_number + self._retries
+
+    def begin(self) -> Any:
+        """Begin the next try: Airflow deletes the XComs of the one before. Return the operator for it."""
+        self.ti.try_number += 1
+        self.ti.xcoms.clear()
+        self.ti.start_date = datetime.now(UTC)
+        return self._make()
+
+    def run(self) -> Any:
+        """Run the next try to its end, through the triggerer when it defers."""
+        operator = self.begin()
+        try:
+            return operator.execute(self.context)
+        except TaskDeferred as deferred:
+            waiting = deferred
+        return self.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
+
+    def deferred(self) -> TaskDeferred:
+        """Run the next try up to its deferral."""
+        operator = self.begin()
+        with pytest.raises(TaskDeferred) as caught:
+            operator.execute(self.context)
+        return caught.value
+
+    def resume(self, waiting: TaskDeferred, event: dict[str, Any]) -> Any:
+        """Resume a deferred try in another process."""
+        told = {**(waiting.kwargs or {}), "event": json.loads(json.dumps(event, allow_nan=False))}
+        return self._make().resume_execution(waiting.method_name, told, self.context)
+
+    def resume_without_event(self, why: str, traceback: list[str] | None = None) -> Any:
+        """Resume as Airflow does when a trigger has broken, or did not fire in time."""
+        return self._make().resume_execution("__fail__", {"error": why, "traceback": traceback}, self.context)
+
+
+def revived(trigger: CrewExecutionTrigger) -> CrewExecutionTrigger:
+    """Return the trigger as the triggerer builds it from what is stored."""
+    path, stored = trigger.serialize()
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)(**json.loads(json.dumps(stored, allow_nan=False)))
+
+
+async def fired(trigger: CrewExecutionTrigger) -> dict[str, Any]:
+    """Run a trigger up to its one event."""
+    (event,) = [event async for event in trigger.run()]
+    return event.payload
+
+
+class WatchedService(LocalCrewService):
+    """A crew that tells when it is kicked off, before it answers, and when it has answered."""
+
+    def __init__(self) -> None:
+        super().__init__(QUICK, token=TOKEN, on_request=self._answered)
+        self.at_kickoff: Callable[[], None] = lambda: None
+        self.after: Callable[[ReceivedRequest], None] = lambda _: None
+
+    def _answered(self, request: ReceivedRequest) -> None:
+        self.after(request)
+
+    def take(self, *args: Any) -> Any:
+        self.at_kickoff()
+        return super().take(*args)
+
+    @property
+    def calls(self) -> list[str]:
+        """What was asked for, in order."""
+        return [str(request.operation) for request in self.requests]
+
+
+class Log:
+    """What was logged, wherever it went: the terminal, or Python's logging."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+        self._capfd, self._caplog = capfd, caplog
+        self._text = ""
+
+    @property
+    def text(self) -> str:
+        self._text += "".join(self._capfd.readouterr())
+        return self._text + self._caplog.text

@@ -1,0 +1,362 @@
+"""A kickoff happens once: what a try does about the kickoffs of the tries before it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from tasks import FAILING, INPUTS, QUICK, SLOW, StoreBroken, Task, TaskStateStore
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.service.errors import (
+    ExecutionFailed,
+    RateLimited,
+    ServiceError,
+    UncertainKickoff,
+    Unreachable,
+    WaitedTooLong,
+)
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+NEVER_EXPIRE = pytest.importorskip("airflow.sdk.execution_time.context").NEVER_EXPIRE
+
+
+def kickoff(**options: Any) -> CrewKickoffOperator:
+    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def run_deferred(**options: Any) -> CrewRunOperator:
+    return run(deferrable=True, **options)
+
+
+def id_of(returned: Any) -> str:
+    return returned["kickoff_id"] if isinstance(returned, dict) else returned
+
+
+every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred])
+
+
+def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
+    """Leave in the store what a first try (max_tries 1) leaves that died at some point; return its kickoff id."""
+    scenario = {"running": SLOW, "completed": QUICK, "failed": FAILING}.get(state, QUICK)
+    kept = {"max_tries": 1, "kicked_off_at": time.time() - 3600}
+    if state == "sent":
+        store.set("crew_kickoff", kept)
+        return None
+    service.scenario = scenario
+    kickoff_id = service.take(INPUTS, None, {})
+    if state in ("unknown", "not known yet"):
+        service.forget(kickoff_id)
+    if state == "not known yet":
+        kept["kicked_off_at"] = time.time()
+    store.set("crew_kickoff", {**kept, "kickoff_id": kickoff_id})
+    service.scenario = QUICK
+    return kickoff_id
+
+
+@every_operator
+@pytest.mark.parametrize(
+    ("state", "cleared", "kicks_off_anew"),
+    [
+        pytest.param("running", False, False, id="running, retried"),
+        pytest.param("running", True, False, id="running, cleared"),
+        pytest.param("completed", False, False, id="completed, retried"),
+        pytest.param("completed", True, True, id="completed, cleared"),
+        pytest.param("failed", False, True, id="failed, retried"),
+        pytest.param("failed", True, True, id="failed, cleared"),
+        pytest.param("unknown", False, True, id="unknown to the service, retried"),
+        pytest.param("unknown", True, True, id="unknown to the service, cleared"),
+        pytest.param("sent", True, True, id="sent without an answer, cleared"),
+    ],
+)
+def test_the_next_try_kicks_off_anew_only_when_nothing_is_left_to_go_on_with(  # noqa: PLR0913, PLR0917
+    live_crew, store, operator, state, cleared, kicks_off_anew, task_log
+):
+    earlier = left_behind(store, live_crew, state)
+    before = len(live_crew.kickoffs)
+    task = Task(operator, store=store, retries=1)
+    task.ti.try_number = 1
+    if cleared:
+        task.clear()
+    if state == "running":
+        # Over as soon as the try has looked at it and has decided to go on with it.
+        live_crew.after = lambda request: request.operation == "status" and live_crew.finish(earlier)
+
+    returned = id_of(task.run())
+
+    assert len(live_crew.kickoffs) - before == kicks_off_anew
+    assert (returned == earlier) is not kicks_off_anew
+    assert returned == live_crew.kickoffs[-1].kickoff_id
+    assert task.ti.xcoms["kickoff_id"] == returned
+    assert store.kickoff["kickoff_id"] == returned
+    assert ("gone on with; nothing is kicked off anew" in task_log.text) is not kicks_off_anew
+
+
+@every_operator
+def test_a_lost_answer_is_not_kicked_off_again_by_a_retry(live_crew, store, operator):
+    left_behind(store, live_crew, "sent")
+    task = Task(operator, store=store, retries=1)
+    task.ti.try_number = 1
+
+    with pytest.raises(CrewTaskFailed, match="the crew may be running.*clearing it kicks off anew") as caught:
+        task.run()
+
+    assert isinstance(caught.value.error, UncertainKickoff)
+    assert isinstance(caught.value, AirflowFailException)
+    assert live_crew.calls == []
+    task.clear()
+    assert task.run()
+    assert len(live_crew.kickoffs) == 1
+
+
+@every_operator
+def test_a_lost_answer_may_be_kicked_off_again_by_a_retry_if_that_is_wanted(live_crew, store, operator, task_log):
+    left_behind(store, live_crew, "sent")
+    task = Task(lambda: operator(on_uncertain_kickoff="retry"), store=store, retries=1)
+
+    assert task.run()
+
+    assert len(live_crew.kickoffs) == 1
+    assert "It is kicked off anew, as on_uncertain_kickoff='retry' says" in task_log.text
+
+
+def test_an_execution_that_the_service_may_not_know_yet_is_gone_on_with(live_crew, store):
+    earlier = left_behind(store, live_crew, "not known yet")
+
+    assert Task(kickoff, store=store, retries=1).run() == earlier
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("status", [503, 401, 403, 400, 429])
+def test_an_execution_that_cannot_be_looked_at_just_now_is_gone_on_with(live_crew, store, status, task_log):
+    earlier = left_behind(store, live_crew, "running")
+    live_crew.faults.answer(status, on="status", times=3)
+
+    assert Task(kickoff, store=store, retries=1).run() == earlier
+    assert len(live_crew.kickoffs) == 1
+    assert "it is not known how it is doing" in task_log.text
+
+
+def test_a_cleared_task_that_went_on_with_its_execution_kicks_off_anew_when_cleared_again(live_crew, store):
+    earlier = left_behind(store, live_crew, "running")
+    task = Task(run, store=store, retries=1)
+    task.ti.try_number = 1
+    task.clear()
+    live_crew.after = lambda request: request.operation == "status" and live_crew.finish(earlier)
+    assert id_of(task.run()) == earlier
+
+    assert id_of(task.run()) == earlier, "a retry returns the result"
+    task.clear()
+    assert id_of(task.run()) != earlier
+    assert len(live_crew.kickoffs) == 2
+
+
+@every_operator
+def test_tries_that_shall_not_know_of_each_other_do_not(live_crew, store, operator, task_log):
+    left_behind(store, live_crew, "running")
+    before = store.kickoff
+    task = Task(lambda: operator(reattach=False), store=store, retries=1)
+
+    task.run()
+
+    assert len(live_crew.kickoffs) == 2
+    assert store.kickoff == before
+    assert "its tries do not know of each other (reattach=False)" in task_log.text
+
+
+@pytest.mark.parametrize("with_store", [True, False])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_warns_of_retries_only_where_tries_do_not_know_of_each_other(live_crew, with_store, retries, task_log):
+    Task(kickoff, store=TaskStateStore() if with_store else None, retries=retries).run()
+
+    warned = "starts, and pays for, another execution" in task_log.text
+    assert warned is (retries > 0 and not with_store)
+    assert len(live_crew.kickoffs) == 1
+
+
+@every_operator
+def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_crew, store, operator):
+    seen = []
+    live_crew.at_kickoff = lambda: seen.append(store.kickoff)
+    task = Task(operator, store=store, retries=1)
+    began = time.time()
+
+    returned = id_of(task.run())
+
+    (at_that_moment,) = seen
+    assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
+    assert at_that_moment == {"max_tries": 1, "kickoff_id": None, "end": None}
+    assert store.kickoff["kickoff_id"] == returned
+    assert store.kickoff["end"] == (None if operator is kickoff else "completed")
+    assert store.retentions == {"crew_kickoff": NEVER_EXPIRE}
+
+
+@every_operator
+def test_nothing_is_sent_when_it_cannot_be_remembered(live_crew, store, operator):
+    store.breaks_at = lambda call: call == "set"
+
+    with pytest.raises(StoreBroken):
+        Task(operator, store=store, retries=1).run()
+
+    assert not live_crew.kickoffs
+    assert "kickoff" not in live_crew.calls
+
+
+@every_operator
+def test_an_execution_whose_id_cannot_be_remembered_is_gone_on_with_all_the_same(
+    live_crew, store, operator, task_log
+):
+    store.breaks_at = lambda call: call == "set" and bool(live_crew.kickoffs)
+
+    returned = id_of(Task(operator, store=store, retries=1).run())
+
+    assert [taken.kickoff_id for taken in live_crew.kickoffs] == [returned]
+    assert f"does not take that kickoff_id is {returned}" in task_log.text
+
+
+@pytest.mark.parametrize("operator", [run, run_deferred])
+def test_a_result_is_returned_even_when_the_store_breaks_after_the_kickoff(live_crew, store, operator):
+    store.breaks_at = lambda _: bool(live_crew.kickoffs)
+
+    assert Task(operator, store=store).run()["output"].startswith("Briefing")
+
+
+def test_an_execution_whose_id_cannot_be_pushed_is_gone_on_with_all_the_same(live_crew, store, task_log):
+    task = Task(kickoff, store=store, refused_xcoms=frozenset({"kickoff_id"}))
+
+    assert task.run() == live_crew.kickoffs[0].kickoff_id
+    assert "its id could not be pushed to XCom" in task_log.text
+
+
+@every_operator
+@pytest.mark.parametrize(
+    ("spoil", "kept"),
+    [
+        pytest.param(lambda faults: faults.answer(503, on="kickoff", after_taken=True), True, id="503"),
+        pytest.param(lambda faults: faults.answer(200, body="<html>", on="kickoff"), True, id="unreadable"),
+        pytest.param(lambda faults: faults.reset(on="kickoff", after_taken=True), True, id="reset"),
+    ],
+)
+@pytest.mark.parametrize("wish", ["fail", "retry"])
+def test_an_uncertain_kickoff_is_sent_once_and_is_retried_only_if_that_is_wanted(  # noqa: PLR0913, PLR0917
+    live_crew, store, operator, spoil, kept, wish
+):
+    spoil(live_crew.faults)
+    task = Task(lambda: operator(on_uncertain_kickoff=wish), store=store, retries=1)
+
+    with pytest.raises(CrewTaskFailed if wish == "fail" else UncertainKickoff, match="not known whether"):
+        task.run()
+
+    assert live_crew.calls.count("kickoff") == 1
+    assert (store.kickoff is not None) is kept
+    assert store.kickoff["kickoff_id"] is None
+
+
+@every_operator
+@pytest.mark.parametrize(
+    ("status", "raised"),
+    [(400, CrewTaskFailed), (401, CrewTaskFailed), (422, CrewTaskFailed), (302, CrewTaskFailed)],
+)
+def test_a_refused_kickoff_leaves_nothing_behind_and_is_not_retried(live_crew, store, operator, status, raised):
+    live_crew.faults.answer(status, on="kickoff", headers={"location": "https://else.example"})
+
+    with pytest.raises(raised, match=str(status)):
+        Task(operator, store=store, retries=1).run()
+
+    assert store.kickoff is None
+    assert not live_crew.kickoffs
+
+
+@every_operator
+def test_a_crew_that_is_too_busy_is_asked_again_and_then_left_to_a_retry(live_crew, store, operator):
+    live_crew.faults.answer(429, on="kickoff", times=3)
+    task = Task(operator, store=store, retries=1)
+
+    with pytest.raises(RateLimited):
+        task.run()
+
+    assert store.kickoff is None
+    assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
+
+
+@every_operator
+def test_a_crew_that_cannot_be_reached_is_left_to_a_retry(live_crew, store, operator):
+    live_crew.faults.refuse()
+    for checked in (True, False):
+        with pytest.raises(Unreachable, match="Nothing was sent"):
+            Task(lambda: operator(validate_inputs=checked), store=store, retries=1).run()  # noqa: B023
+
+    assert store.kickoff is None
+
+
+@pytest.mark.parametrize("operator", [run, run_deferred])
+def test_a_failed_crew_is_kicked_off_anew_by_a_retry(live_crew, store, operator):
+    live_crew.scenario = FAILING
+    task = Task(operator, store=store, retries=1)
+
+    with pytest.raises(ExecutionFailed, match="out of credit"):
+        task.run()
+    assert store.kickoff["end"] == "failed"
+    live_crew.scenario = QUICK
+
+    assert id_of(task.run()) == live_crew.kickoffs[1].kickoff_id
+
+
+@every_operator
+@pytest.mark.parametrize(
+    ("end", "cleared", "kicks_off_anew"),
+    [
+        ("completed", False, False),
+        ("completed", True, True),
+        ("failed", False, True),
+        ("unknown", False, True),
+        ("unknown", True, True),
+    ],
+)
+def test_an_end_that_is_remembered_is_not_asked_for_again(  # noqa: PLR0913, PLR0917
+    live_crew, store, operator, end, cleared, kicks_off_anew
+):
+    earlier = left_behind(store, live_crew, "completed")
+    store.set("crew_kickoff", store.kickoff | {"end": end})
+    task = Task(operator, store=store, retries=1)
+    task.ti.try_number = 1
+    if cleared:
+        task.clear()
+
+    assert (id_of(task.run()) == earlier) is not kicks_off_anew
+
+    if kicks_off_anew:
+        assert all(earlier not in request.path for request in live_crew.requests)
+
+
+@pytest.mark.parametrize("operator", [run, run_deferred])
+def test_a_retry_after_waiting_too_long_goes_on_with_the_same_execution(live_crew, store, operator):
+    live_crew.scenario = SLOW
+    task = Task(lambda: operator(timeout=0.2), store=store, retries=1)
+
+    with pytest.raises(WaitedTooLong, match="clearing it, goes on waiting for the same execution"):
+        task.run()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_an_outage_before_anything_is_sent_is_left_to_a_retry(live_crew, store):
+    live_crew.faults.answer(503, on="inputs", times=3)
+    task = Task(run, store=store, retries=1)
+
+    with pytest.raises(ServiceError):
+        task.run()
+
+    assert set(live_crew.calls) == {"inputs"}
+    assert store.kickoff is None
+    assert task.run()

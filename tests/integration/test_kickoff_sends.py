@@ -1,0 +1,275 @@
+"""What a kickoff sends, what is checked before it is sent, and what may interrupt it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tasks import INPUTS, QUICK, Task, TaskStateStore
+
+from airflow_provider_crew.local import CrewInput
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.service.errors import InvalidInputs, InvalidSettings, ServiceError, Unreachable
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+
+class LazySequence(Sequence[Any]):
+    """What Airflow renders the output of a mapped task to."""
+
+    def __init__(self, *items: Any) -> None:
+        self._items = items
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+
+def kickoff(**options: Any) -> Task:
+    return Task(lambda: CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options}))
+
+
+def test_returns_the_kickoff_id_as_text_whatever_the_service_calls_it(live_crew):
+    live_crew.next_kickoff_id(4711)
+
+    assert kickoff().run() == "4711"
+
+
+def test_sends_the_inputs_and_where_they_come_from(live_crew):
+    started = kickoff()
+    started.run()
+
+    assert live_crew.calls == ["inputs", "kickoff"]
+    assert live_crew.requests.on("kickoff")[0].json == {
+        "inputs": INPUTS,
+        "meta": {
+            "airflow": {
+                "dag_id": "research",
+                "run_id": "manual__2026-01-01",
+                "task_id": "crew",
+                "map_index": -1,
+                "try_number": 1,
+            }
+        },
+    }
+
+
+def test_sends_webhook_addresses_under_the_names_of_the_service(live_crew):
+    addresses = {f"{kind}_webhook_url": f"https://hooks.example/{kind}" for kind in ("task", "step", "crew")}
+
+    kickoff(**addresses, meta={}).run()
+
+    assert live_crew.requests.on("kickoff")[0].json == {
+        "inputs": INPUTS,
+        "taskWebhookUrl": "https://hooks.example/task",
+        "stepWebhookUrl": "https://hooks.example/step",
+        "crewWebhookUrl": "https://hooks.example/crew",
+    }
+
+
+def test_sends_the_meta_that_is_given(live_crew):
+    kickoff(meta={"ticket": 7, "runs": LazySequence(1, 2)}).run()
+
+    assert live_crew.kickoffs[0].meta == {"ticket": 7, "runs": [1, 2]}
+
+
+def test_outputs_of_mapped_tasks_are_sent_as_lists(live_crew):
+    inputs = {
+        **INPUTS,
+        "topic": LazySequence("ships", ("tugs", LazySequence("ropes"))),
+        "by": {"port": LazySequence()},
+    }
+
+    kickoff(inputs=inputs).run()
+
+    assert live_crew.kickoffs[0].inputs == {
+        **INPUTS,
+        "topic": ["ships", ["tugs", ["ropes"]]],
+        "by": {"port": []},
+    }
+
+
+def test_the_user_token_is_sent_when_it_is_asked_for(live_crew, monkeypatch):
+    uri = f"{live_crew.connection_uri}?user_bearer_token={live_crew.user_token}"
+    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", uri)
+
+    kickoff(crew_conn_id="research", token_type="user").run()
+
+    sent = {request.header("Authorization") for request in live_crew.requests}
+    assert sent == {f"Bearer {live_crew.user_token}"}
+
+
+@pytest.mark.parametrize("store", [TaskStateStore, lambda: None], ids=["remembering", "forgetting"])
+def test_missing_inputs_are_named_and_nothing_is_started(live_crew, store):
+    started = kickoff(inputs={"Topic": "harbours", "audience": "sailors"})
+    started.store = store()
+
+    with pytest.raises(
+        CrewTaskFailed, match="not given: topic.*Is 'Topic' meant to be 'topic'.*Nothing was"
+    ) as caught:
+        started.run()
+
+    assert isinstance(caught.value.error, InvalidInputs)
+    assert caught.value.error.missing == ("topic",)
+    assert live_crew.calls == ["inputs"]
+    assert started.store is None or started.store.kickoff is None
+
+
+def test_inputs_that_the_crew_does_not_list_are_sent_with_a_warning(live_crew, task_log):
+    live_crew.scenario = QUICK.model_copy(
+        update={"inputs": (CrewInput(name="topic"), CrewInput(name="tone", required=False))}
+    )
+    live_crew.scenario = live_crew.scenario.model_copy(update={"inputs_shape": "objects"})
+
+    kickoff(inputs={"topic": "harbours", "tonne": "dry", "zebra": 1}).run()
+
+    assert live_crew.kickoffs[0].inputs == {"topic": "harbours", "tonne": "dry", "zebra": 1}
+    assert (
+        "does not list the input 'tonne'. Is 'tonne' meant to be 'tone'? It is sent all the same" in task_log.text
+    )
+    assert "does not list the input 'zebra'. It is sent all the same" in task_log.text
+
+
+@pytest.mark.parametrize("validate_inputs", [True, False])
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"inputs": {"topic": {"day": datetime(2026, 1, 1, tzinfo=UTC)}}}, "inputs.topic.day"),
+        ({"inputs": {"topic": LazySequence("a", b"raw")}}, r"inputs.topic\[1\]"),
+        ({"inputs": {"topic": float("nan")}}, "inputs.topic"),
+        ({"inputs": ["topic"]}, "inputs"),
+        ({"inputs": None}, "inputs"),
+        ({"meta": {"when": {1, 2}}}, "meta.when"),
+    ],
+    ids=str,
+)
+def test_what_is_no_json_is_named_and_nothing_is_sent_at_all(live_crew, options, path, validate_inputs):
+    with pytest.raises(CrewTaskFailed, match=f"^{path} .*Nothing was sent") as caught:
+        kickoff(**options, validate_inputs=validate_inputs).run()
+
+    assert isinstance(caught.value.error, InvalidInputs)
+    assert live_crew.calls == []
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        pytest.param(bytearray(b"raw"), "type bytearray", id="bytes"),
+        pytest.param(memoryview(b"raw"), "type memoryview", id="view"),
+    ],
+)
+def test_what_only_looks_like_a_list_is_no_json(live_crew, value, fault):
+    with pytest.raises(CrewTaskFailed, match=fault):
+        kickoff(inputs={**INPUTS, "odd": value}).run()
+
+    assert live_crew.calls == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 404},
+        {"status": 401},
+        {"status": 403},
+        {"status": 302, "headers": {"location": "https://else.example"}},
+        {"status": 200, "body": "<html>"},
+        {"status": 200, "body": {"inputs": "topic"}},
+        {"status": 200, "body": []},
+    ],
+    ids=str,
+)
+def test_a_crew_that_does_not_tell_its_inputs_is_kicked_off_with_a_warning(live_crew, fault, task_log):
+    live_crew.faults.answer(**fault, on="inputs", times=3)
+
+    assert kickoff(inputs={**INPUTS, "odd": 1}).run()
+
+    assert len(live_crew.kickoffs) == 1
+    assert "The inputs are not checked, since the crew does not tell which it takes" in task_log.text
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda faults: faults.answer(503, on="inputs", times=3), ServiceError),
+        (lambda faults: faults.answer(500, on="inputs", times=3), ServiceError),
+        (lambda faults: faults.reset(on="inputs", times=3), Unreachable),
+        (lambda faults: faults.refuse(), Unreachable),
+    ],
+    ids=["503", "500", "reset", "refused"],
+)
+@pytest.mark.parametrize("store", [TaskStateStore, lambda: None], ids=["remembering", "forgetting"])
+def test_an_outage_is_found_before_anything_is_sent_and_costs_only_a_retry(live_crew, store, spoil, error):
+    spoil(live_crew.faults)
+    started = kickoff()
+    started.store = store()
+
+    with pytest.raises(error):
+        started.run()
+
+    assert "kickoff" not in live_crew.calls
+    live_crew.faults.clear()
+    assert started.run()
+
+
+def test_a_hiccup_of_the_service_is_over_before_the_task_notices(live_crew):
+    live_crew.faults.answer(503, on="inputs", times=2)
+
+    assert kickoff().run()
+
+
+def test_inputs_are_not_asked_for_when_they_shall_not_be_checked(live_crew):
+    kickoff(validate_inputs=False).run()
+
+    assert live_crew.calls == ["kickoff"]
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_what_the_crew_refuses_although_nothing_was_missing_is_not_retried():
+    with pytest.raises(CrewTaskFailed, match="The crew needs these inputs as well: topic"):
+        kickoff(inputs={"audience": "sailors"}, validate_inputs=False).run()
+
+
+@pytest.mark.usefixtures("live_crew")
+@pytest.mark.parametrize(
+    ("connection", "said"),
+    [
+        (None, "There is none of that name"),
+        ("crew://crew.example", "There is no organization token"),
+        ("crew://:t@crew.example/http", "unencrypted"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_named_and_not_retried(monkeypatch, connection, said):
+    if connection:
+        monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", connection)
+
+    with pytest.raises(CrewTaskFailed, match=f"'research' cannot be used.*{said}") as caught:
+        kickoff(crew_conn_id="research").run()
+
+    assert isinstance(caught.value.error, InvalidSettings)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_uncertain_kickoff": "again"},
+        {"poll_interval": 0},
+        {"poll_interval": -1},
+        {"timeout": 0},
+        {"timeout": float("nan")},
+        {"timeout": float("inf")},
+        {"poll_interval": float("inf")},
+    ],
+    ids=str,
+)
+def test_arguments_that_make_no_sense_are_refused_when_the_dag_is_parsed(options):
+    with pytest.raises(ValueError, match="must be"):
+        CrewRunOperator(task_id="crew", inputs=INPUTS, **options)

@@ -1,0 +1,101 @@
+"""A deferred task is resumed: with a result too large to be carried along, or with no event at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tasks import INPUTS, SLOW, Task, fired, revived
+
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+LARGE = Scenario(tasks=(ScenarioTask(name="a", seconds=0.2, output="x" * 70_000),), inputs=())
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def test_a_large_result_is_read_by_the_resumed_task(live_crew):
+    task = Task(lambda: run(deferrable=True))
+    waiting, event = large_event(task, live_crew)
+
+    assert event["result"] == ""
+    assert len(json.dumps(event)) < 200
+    assert task.resume(waiting, event)["output"] == "x" * 70_000
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_large_result_is_not_lost_to_a_hiccup_of_the_service_nor_to_the_deadline(live_crew, store, with_store):
+    task = Task(lambda: run(deferrable=True), store=store if with_store else None)
+    waiting, event = large_event(task, live_crew)
+    live_crew.faults.answer(503, on="status", times=4)
+
+    assert task.resume(waiting, event | {"deadline": 0.0})["output"] == "x" * 70_000
+    assert len(live_crew.kickoffs) == 1
+
+
+def large_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
+    live_crew.scenario = LARGE
+    waiting = task.deferred()
+    return waiting, asyncio.run(fired(revived(waiting.trigger)))
+
+
+@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_task_resumed_without_an_event_returns_the_result_if_there_is_one(live_crew, store, why, with_store):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store if with_store else None)
+    task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+    assert task.resume_without_event(why)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+
+
+@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
+def test_a_task_resumed_without_an_event_fails_as_the_crew_did(live_crew, why):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True))
+    task.deferred()
+    failed = {"status": "error", "error": "out of credit"}
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, failed)
+
+    with pytest.raises(ExecutionFailed, match="out of credit"):
+        task.resume_without_event(why)
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["still going", "no answer"])
+@pytest.mark.parametrize("with_store", [False, True])
+@pytest.mark.parametrize(
+    ("why", "error"), [("Trigger timeout", WaitedTooLong), ("Trigger failure", LostContact)], ids=str
+)
+def test_a_task_resumed_without_an_event_says_what_goes_on(  # noqa: PLR0913, PLR0917
+    live_crew, store, task_log, why, error, with_store, down
+):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store if with_store else None, retries=1)
+    task.deferred()
+    if down:
+        live_crew.faults.refuse()
+
+    with pytest.raises(error if with_store else CrewTaskFailed, match="goes on and is paid for") as caught:
+        task.resume_without_event(why, traceback=["Traceback\n", "KeyError: 'x'\n"])
+
+    assert isinstance(caught.value if with_store else caught.value.error, error)
+    assert live_crew.kickoffs[0].kickoff_id in str(caught.value)
+    assert "KeyError: 'x'" in task_log.text
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_a_task_resumed_without_an_event_and_without_its_kickoff_id_says_so():
+    task = Task(lambda: run(deferrable=True))
+
+    with pytest.raises(CrewTaskFailed, match="kickoff id of this task is not known any more"):
+        task.resume_without_event("Trigger failure")

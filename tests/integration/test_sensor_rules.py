@@ -1,0 +1,370 @@
+"""How the sensor waits and ends: alike in the worker, in the triggerer and from poke to poke."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
+from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task
+
+from airflow_provider_crew.local import ScenarioTask
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import ExecutionFailed, LostContact
+from airflow_provider_crew.service.watch import WatchRules
+
+pytest_plugins = ["task_fixtures"]
+
+POKE: dict[str, Any] = {}
+DEFERRED: dict[str, Any] = {"deferrable": True}
+RESCHEDULE: dict[str, Any] = {"mode": "reschedule"}
+
+in_every_mode = pytest.mark.parametrize(
+    "mode", [POKE, DEFERRED, RESCHEDULE], ids=["poke", "deferred", "reschedule"]
+)
+RUNNING = {
+    "status": "running",
+    "current_task": "writing_task",
+    "progress": {"completed_tasks": 1, "total_tasks": 3},
+}
+
+
+def sensor(kickoff_id: Any, **options: Any) -> CrewExecutionSensor:
+    return CrewExecutionSensor(**{"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02, **options})
+
+
+def waiting(kickoff_id: Any, **options: Any) -> Task:
+    """Return a task with a sensor; ``max_outage`` is not the user's to set."""
+    max_outage = options.pop("max_outage", None)
+    store = options.pop("store", None)
+
+    def make() -> CrewExecutionSensor:
+        operator = sensor(kickoff_id, **options)
+        if max_outage is not None and operator.max_outage is not None:
+            operator.max_outage = max_outage
+        return operator
+
+    return Task(make, store=store)
+
+
+def poked(task: Task, *, at_most: int = 1000) -> Any:
+    """Run one try of a task, poke after poke, each of them in a process of its own."""
+    began = datetime.now(UTC)
+    for _ in range(at_most):
+        try:
+            return task.run()
+        except AirflowRescheduleException as later:
+            task.ti.try_number -= 1
+            task.ti.first_poke = began
+            time.sleep(max(0.0, (later.reschedule_date - datetime.now(UTC)).total_seconds()))
+    raise AssertionError(f"not over after {at_most} pokes")
+
+
+def kicked_off(service: Any, scenario: Any = QUICK) -> str:
+    service.scenario = scenario
+    return service.take(INPUTS, None, {})
+
+
+@in_every_mode
+@pytest.mark.parametrize("remembering", [True, False])
+def test_returns_the_result_when_there_is_one(live_crew, store, mode, remembering):
+    kickoff_id = kicked_off(
+        live_crew, QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=0.1, output="Done."),)})
+    )
+
+    result = poked(waiting(kickoff_id, **mode, store=store if remembering else None))
+
+    assert (result["kickoff_id"], result["output"]) == (kickoff_id, "Done.")
+    assert [told["task_id"] for told in result["tasks"]] == ["a"]
+
+
+def test_a_kickoff_id_that_was_rendered_to_a_number_is_understood(live_crew):
+    live_crew.next_kickoff_id(4711)
+    kicked_off(live_crew)
+
+    assert waiting(4711).run()["kickoff_id"] == "4711"
+
+
+@in_every_mode
+@pytest.mark.parametrize("given", [None, ["a", "b"], {"kickoff_id": "a"}], ids=str)
+def test_what_is_no_kickoff_id_is_not_asked_for(live_crew, mode, given):
+    with pytest.raises(AirflowFailException, match="Did the task that kicks off return one") as caught:
+        poked(waiting(given, **mode))
+
+    assert repr(given) in str(caught.value)
+    assert live_crew.calls == []
+
+
+@in_every_mode
+@pytest.mark.parametrize("given", ["", "a/b", "a b"])
+def test_a_text_that_is_no_kickoff_id_is_not_asked_for(live_crew, mode, given):
+    with pytest.raises(AirflowFailException, match="kickoff id"):
+        poked(waiting(given, **mode))
+
+    assert live_crew.calls == []
+
+
+def broken(service: Any, how: str) -> str:
+    kickoff_id = kicked_off(service, FAILING if how == "failed" else SLOW)
+    spoil = {
+        "unknown": lambda: service.forget(kickoff_id),
+        "refused": lambda: service.faults.answer(400, on="status", for_seconds=60),
+        "token": lambda: service.rotate_token("another-token-0815"),
+        "outage": lambda: service.faults.answer(503, on="status", for_seconds=60),
+    }
+    spoil.get(how, lambda: None)()
+    return kickoff_id
+
+
+ENDS = {
+    # what happened: (without a wish, with soft_fail, said)
+    "failed": (AirflowFailException, AirflowSkipException, "out of credit"),
+    "unknown": (AirflowFailException, AirflowSkipException, "does not know the execution"),
+    "refused": (AirflowFailException, AirflowSkipException, "can no longer be watched"),
+    "token": (AirflowFailException, AirflowSkipException, "can no longer be watched"),
+    "time": (AirflowSensorTimeout, AirflowSkipException, "still going"),
+    "outage": (LostContact, LostContact, "no usable answer"),
+}
+
+
+@in_every_mode
+@pytest.mark.parametrize("wish", [{}, {"soft_fail": True}, {"never_fail": True}], ids=["plain", "soft", "never"])
+@pytest.mark.parametrize("how", ENDS)
+def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how):  # noqa: PLR0913, PLR0917
+    monkeypatch.setitem(WatchRules.__init__.__kwdefaults__, "token_patience", 0.15)
+    kickoff_id = broken(live_crew, how)
+    timeout = 0.2 if how == "time" else 3600
+    plain, soft, said = ENDS[how]
+    expected = AirflowSkipException if "never_fail" in wish else soft if wish else plain
+
+    with pytest.raises(expected) as caught:
+        poked(waiting(kickoff_id, **mode, **wish, timeout=timeout, max_outage=0.15, store=store))
+
+    assert type(caught.value) is expected or expected is AirflowFailException
+    assert kickoff_id in str(caught.value) or caught.value.__cause__ is not None
+    assert TOKEN not in str(caught.value)
+    if expected is not AirflowSkipException:
+        assert said in str(caught.value)
+
+
+def test_a_token_that_stays_refused_ends_a_rescheduled_sensor_also_without_a_memory(live_crew, monkeypatch):
+    monkeypatch.setitem(WatchRules.__init__.__kwdefaults__, "token_patience", 0.15)
+    kickoff_id = broken(live_crew, "token")
+
+    with pytest.raises(AirflowFailException, match="can no longer be watched"):
+        waiting(kickoff_id, **RESCHEDULE).run()
+
+
+@pytest.mark.parametrize("wish", ["soft_fail", "never_fail"])
+def test_a_deferred_sensor_that_is_skipped_says_why(live_crew, wish):
+    kickoff_id = kicked_off(
+        live_crew,
+        QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=0.1, error="out of credit"),)}),
+    )
+
+    with pytest.raises(AirflowSkipException, match="out of credit"):
+        waiting(kickoff_id, **DEFERRED, **{wish: True}).run()
+
+
+@in_every_mode
+def test_a_silent_sensor_waits_for_an_outage_to_end_whatever_its_length(live_crew, store, mode):
+    kickoff_id = kicked_off(live_crew)
+    live_crew.faults.answer(503, on="status", for_seconds=0.3)
+
+    assert poked(waiting(kickoff_id, **mode, silent_fail=True, max_outage=0.1, store=store))["output"]
+
+
+def test_a_silent_sensor_sets_no_end_to_an_outage():
+    assert sensor("x", silent_fail=True).max_outage is None
+    assert sensor("x").max_outage == 600.0
+
+
+@pytest.mark.parametrize("mode", [POKE, DEFERRED], ids=["poke", "deferred"])
+def test_a_sensor_that_its_execution_timeout_cuts_short_may_be_retried(live_crew, mode):
+    kickoff_id = kicked_off(live_crew, SLOW)
+
+    with pytest.raises(AirflowTaskTimeout, match="still going.*Clear this task to wait again"):
+        waiting(kickoff_id, **mode, execution_timeout=timedelta(seconds=0.3), timeout=3600).run()
+
+
+@in_every_mode
+def test_a_sensor_whose_own_time_is_over_is_not_retried(live_crew, mode):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    limits = {"execution_timeout": timedelta(hours=1), "timeout": 0.2}
+
+    with pytest.raises(AirflowSensorTimeout, match="still going.*Clear this task to wait again"):
+        poked(waiting(kickoff_id, **mode, **limits))
+
+
+@pytest.mark.parametrize("remembering", [True, False])
+def test_a_rescheduled_sensor_counts_its_time_from_the_first_poke(live_crew, store, remembering):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    task = waiting(kickoff_id, **RESCHEDULE, timeout=3600, store=store if remembering else None)
+    with pytest.raises(AirflowRescheduleException):
+        task.run()
+    task.ti.first_poke = datetime.now(UTC) - timedelta(seconds=3601)
+
+    with pytest.raises(AirflowSensorTimeout):
+        task.run()
+
+
+def test_an_execution_timeout_is_given_anew_to_every_poke(live_crew):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    limits = {"execution_timeout": timedelta(seconds=60), "timeout": 3600}
+    task = waiting(kickoff_id, **RESCHEDULE, **limits)
+    task.ti.first_poke = datetime.now(UTC) - timedelta(seconds=600)
+
+    with pytest.raises(AirflowRescheduleException):
+        task.run()
+
+
+@pytest.mark.parametrize("remembering", [True, False])
+def test_a_rescheduled_sensor_comes_back_after_its_interval_and_not_after_its_deadline(
+    live_crew, store, remembering
+):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    for timeout, seconds in [(3600, (54.0, 66.0)), (5, (0.0, 5.0))]:
+        task = waiting(
+            kickoff_id, **RESCHEDULE, poke_interval=60, timeout=timeout, store=store if remembering else None
+        )
+        now = datetime.now(UTC)
+
+        with pytest.raises(AirflowRescheduleException) as caught:
+            task.run()
+
+        after = caught.value.reschedule_date
+        assert after.tzinfo is not None
+        assert seconds[0] <= (after - now).total_seconds() <= seconds[1] + 1
+
+
+@pytest.mark.parametrize("remembering", [True, False])
+def test_progress_is_said_on_change_where_pokes_remember(live_crew, store, remembering, task_log):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    later = RUNNING | {"current_task": "review_task"}
+    live_crew.set_status(
+        kickoff_id, RUNNING, RUNNING, RUNNING, later, later, {"status": "completed", "result": "x"}
+    )
+
+    poked(waiting(kickoff_id, **RESCHEDULE, store=store if remembering else None))
+
+    said = task_log.text
+    assert (said.count("writing_task"), said.count("review_task")) == ((1, 1) if remembering else (3, 2))
+    assert said.count("completed") == 1
+
+
+def test_an_outage_that_is_over_is_forgotten_between_pokes(live_crew, store):
+    kickoff_id = kicked_off(live_crew)
+    for _ in range(3):
+        live_crew.faults.answer(503, on="status", times=1)
+        live_crew.faults.answer(200, body=RUNNING, on="status", times=1)
+
+    assert poked(waiting(kickoff_id, **RESCHEDULE, store=store, poke_interval=0.1, max_outage=0.15))
+
+
+def test_what_the_pokes_of_an_earlier_try_have_seen_is_not_held_against_this_one(live_crew, store):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    live_crew.faults.answer(503, on="status", for_seconds=60)
+    task = waiting(kickoff_id, **RESCHEDULE, store=store, max_outage=0.15)
+    with pytest.raises(LostContact):
+        poked(task)
+
+    with pytest.raises(AirflowRescheduleException):
+        task.run()
+
+
+def test_without_a_memory_an_outage_lasts_until_the_deadline(live_crew):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    live_crew.faults.answer(503, on="status", for_seconds=60)
+
+    with pytest.raises(AirflowSensorTimeout, match="answers 503"):
+        poked(waiting(kickoff_id, **RESCHEDULE, timeout=0.3, max_outage=0.1))
+
+
+@pytest.mark.parametrize("call", ["get", "set"])
+def test_a_store_that_breaks_fails_no_poke(live_crew, store, call, task_log):
+    kickoff_id = kicked_off(
+        live_crew, QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=0.1, output="Done."),)})
+    )
+    store.breaks_at = lambda name: name == call
+
+    assert poked(waiting(kickoff_id, **RESCHEDULE, store=store))["output"] == "Done."
+    assert "cannot be" in task_log.text
+
+
+def test_a_memory_of_another_version_fails_no_poke(live_crew, store):
+    kickoff_id = kicked_off(live_crew)
+    told = {"kickoff_id": kickoff_id, "try_number": 1}
+    store.set("crew_watch", {"try": told, "seen": {"started_at": 0.0, "mood": "bright"}})
+
+    assert waiting(kickoff_id, **RESCHEDULE, store=store).run()["output"]
+
+
+@in_every_mode
+@pytest.mark.parametrize("remembering", [True, False])
+def test_a_token_that_is_rotated_is_picked_up(live_crew, store, monkeypatch, mode, remembering):
+    kickoff_id = kicked_off(live_crew, SLOW)
+
+    def rotate(request: Any) -> None:
+        if request.status == 200:
+            live_crew.rotate_token("the-next-token-0815")
+            live_crew.finish(kickoff_id)
+        else:
+            monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
+
+    live_crew.after = rotate
+
+    assert poked(waiting(kickoff_id, **mode, store=store if remembering else None))["kickoff_id"] == kickoff_id
+
+
+@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
+def test_a_sensor_resumed_without_an_event_returns_the_result_if_there_is_one(live_crew, why):
+    assert waiting(kicked_off(live_crew), **DEFERRED).resume_without_event(why)["output"]
+
+
+@pytest.mark.parametrize(
+    ("why", "scenario", "error"),
+    [
+        ("Trigger timeout", SLOW, AirflowSensorTimeout),
+        ("Trigger failure", SLOW, LostContact),
+        ("Trigger timeout", FAILING, AirflowFailException),
+        ("Trigger failure", FAILING, AirflowFailException),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("wish", [{}, {"soft_fail": True}, {"never_fail": True}], ids=["plain", "soft", "never"])
+def test_a_sensor_resumed_without_an_event_ends_like_any_other(live_crew, why, scenario, error, wish):
+    kickoff_id = kicked_off(live_crew, scenario)
+    skipped = "never_fail" in wish or ("soft_fail" in wish and error is not LostContact)
+
+    with pytest.raises(AirflowSkipException if skipped else error, match=kickoff_id):
+        waiting(kickoff_id, **DEFERRED, **wish).resume_without_event(why)
+
+
+def test_a_failed_execution_is_the_error_of_the_failed_task(live_crew):
+    kickoff_id = kicked_off(live_crew, FAILING)
+
+    with pytest.raises(AirflowFailException) as caught:
+        waiting(kickoff_id).run()
+
+    assert isinstance(caught.value.error, ExecutionFailed)
+    assert caught.value.error.kickoff_id == kickoff_id
+
+
+def test_a_sensor_that_is_killed_says_what_goes_on(live_crew, task_log):
+    kickoff_id = kicked_off(live_crew)
+    operator = sensor(kickoff_id)
+    Task(lambda: operator).run()
+
+    operator.on_kill()
+
+    assert re.search(f"Execution {kickoff_id}: .* goes on and is paid for", task_log.text)
+    assert f'CrewExecutionSensor(kickoff_id="{kickoff_id}")' in task_log.text

@@ -1,0 +1,142 @@
+"""The trigger, in an event loop as the triggerer runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived
+
+from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.triggers.events import read_event
+
+pytest_plugins = ["task_fixtures"]
+
+
+def kicked_off(service: Any, scenario: Any = QUICK) -> str:
+    service.scenario = scenario
+    return service.take(INPUTS, None, {})
+
+
+def trigger(kickoff_id: str, **options: Any) -> CrewExecutionTrigger:
+    return CrewExecutionTrigger(kickoff_id, "crew_default", 0.02, **{"deadline": time.time() + 60, **options})
+
+
+async def test_fires_one_event_with_the_result(live_crew):
+    kickoff_id = kicked_off(live_crew)
+    deadline = time.time() + 60
+
+    end = read_event(await fired(trigger(kickoff_id, deadline=deadline)))
+
+    assert (end.kickoff_id, end.deadline, end.error) == (kickoff_id, deadline, None)
+    assert end.result["output"].startswith("Briefing")
+
+
+async def test_fires_one_event_with_what_ended_the_watch_otherwise(live_crew):
+    failed = kicked_off(live_crew, FAILING)
+    slow = kicked_off(live_crew, SLOW)
+
+    assert isinstance(read_event(await fired(trigger(failed))).error, ExecutionFailed)
+    assert isinstance(read_event(await fired(trigger(slow, deadline=time.time() + 0.1))).error, WaitedTooLong)
+    live_crew.faults.refuse()
+    lost = read_event(await fired(trigger(slow, max_outage=0.1))).error
+    assert isinstance(lost, LostContact)
+    assert lost.kickoff_id == slow
+
+
+async def test_an_outage_has_no_end_when_none_is_set(live_crew):
+    kickoff_id = kicked_off(live_crew)
+    live_crew.faults.answer(503, on="status", for_seconds=0.2)
+
+    assert read_event(await fired(trigger(kickoff_id, max_outage=None))).result
+
+
+@pytest.mark.usefixtures("live_crew")
+async def test_what_is_stored_builds_the_same_trigger():
+    everything = trigger(
+        "7", token_type="user", max_outage=5.0, kicked_off_at=1.0, deferred_at=2.0, memory={"started_at": 3.0}
+    )
+
+    assert revived(everything).serialize() == everything.serialize()
+    assert TOKEN not in json.dumps(everything.serialize())
+
+
+@pytest.mark.parametrize(
+    ("ago", "waits"),
+    [(0.0, 0.5), (0.3, 0.2), (5.0, 0.0), (-3600.0, 0.5), (None, 0.0)],
+    ids=["just now", "a moment ago", "long ago", "clock of the worker ahead", "not known"],
+)
+@pytest.mark.parametrize("scenario", [QUICK, FAILING], ids=["completed", "failed"])
+async def test_does_not_fire_too_soon_after_the_deferral(live_crew, monkeypatch, ago, waits, scenario):
+    monkeypatch.setattr("airflow_provider_crew.triggers.crew.SETTLING_TIME", 0.5)
+    kickoff_id = kicked_off(live_crew, scenario)
+    began = time.time()
+
+    await fired(trigger(kickoff_id, deferred_at=None if ago is None else began - ago))
+
+    assert waits - 0.01 <= time.time() - began < waits + 0.25
+
+
+async def test_a_task_has_ten_seconds_to_settle():
+    from airflow_provider_crew.triggers import crew
+
+    assert crew.SETTLING_TIME == 10.0
+
+
+async def test_a_connection_that_cannot_be_read_at_first_is_waited_for(live_crew, monkeypatch):
+    kickoff_id = kicked_off(live_crew)
+    monkeypatch.delenv(CONNECTION)
+    running = asyncio.create_task(fired(trigger(kickoff_id)))
+    await asyncio.sleep(0.15)
+    assert not running.done()
+
+    monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
+
+    assert read_event(await running).result
+
+
+async def test_a_connection_that_cannot_be_read_at_all_is_said_with_its_name(live_crew, monkeypatch):
+    monkeypatch.setenv(CONNECTION, "crew://crew.example")
+
+    end = read_event(await fired(trigger(kicked_off(live_crew), max_outage=0.1)))
+
+    assert isinstance(end.error, LostContact)
+    assert "There is no organization token" in str(end.error)
+    assert "'crew_default'" in str(end.error)
+
+
+async def test_first_looks_are_spread_over_one_interval(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.hooks.crew.random.random", lambda: 0.5)
+    kickoff_id = kicked_off(live_crew)
+    watching = trigger(kickoff_id)
+    watching.poll_interval = 0.6
+    began = time.time()
+
+    await fired(watching)
+
+    assert 0.3 <= live_crew.requests[0].received_at - began < 0.55
+
+
+async def test_goes_on_with_what_the_task_has_seen(live_crew, task_log):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    seen = {"started_at": time.time(), "progress": "task 1 of 1, writing_task", "said_at": time.time()}
+
+    await fired(trigger(kickoff_id, memory=seen, deadline=time.time() + 0.2))
+
+    assert "writing_task" not in task_log.text
+
+
+async def test_a_trigger_that_is_stopped_says_that_the_execution_goes_on(live_crew, task_log):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    running = asyncio.create_task(fired(trigger(kickoff_id)))
+    await asyncio.sleep(0.2)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert f"Execution {kickoff_id}: not watched any more by this triggerer" in task_log.text

@@ -1,0 +1,326 @@
+"""How CrewRunOperator waits: in the worker, in the triggerer, and how it ends without a result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
+
+from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.service.errors import (
+    ExecutionFailed,
+    ExecutionNotFound,
+    LostContact,
+    WaitedTooLong,
+    WatchBroken,
+)
+from airflow_provider_crew.service.watch import WatchRules
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+RUNNING = {
+    "status": "running",
+    "current_task": "writing_task",
+    "progress": {"completed_tasks": 1, "total_tasks": 3},
+}
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+
+
+def impatient(operator: CrewRunOperator, max_outage: float | None) -> CrewRunOperator:
+    operator.max_outage = max_outage
+    return operator
+
+
+@both_ways
+def test_the_result_is_the_same_however_the_task_waits(live_crew, deferrable):
+    tasks = tuple(task.model_copy(update={"seconds": 0.1}) for task in QUICK.tasks)
+    live_crew.scenario = QUICK.model_copy(update={"output": '{"port": "Hamburg"}', "tasks": tasks})
+    task = Task(lambda: run(deferrable=deferrable))
+
+    result = task.run()
+
+    (taken,) = live_crew.kickoffs
+    assert result["kickoff_id"] == task.ti.xcoms["kickoff_id"] == taken.kickoff_id
+    assert (result["output"], result["output_json"]) == ('{"port": "Hamburg"}', {"port": "Hamburg"})
+    assert [(told["task_id"], told["agent"]) for told in result["tasks"]] == [
+        ("research_task", "Researcher"),
+        ("writing_task", "Writer"),
+        ("review_task", "Editor"),
+    ]
+    assert result["execution_time"] == pytest.approx(0.3)
+    assert set(result) == {"kickoff_id", "output", "output_json", "tasks", "execution_time"}
+
+
+@both_ways
+def test_keys_that_airflow_does_not_store_get_another_name(live_crew, deferrable):
+    odd = {"__id__": 1, "inner": [{"__classname__": "x", "__id__": {"__id__": 2}}], "__version__": 3}
+    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", seconds=0.3),), inputs=(), output=json.dumps(odd))
+
+    assert Task(lambda: run(deferrable=deferrable)).run()["output_json"] == {
+        "__id___": 1,
+        "inner": [{"__classname___": "x", "__id___": {"__id___": 2}}],
+        "__version__": 3,
+    }
+
+
+def test_an_execution_that_is_over_at_the_first_look_is_not_deferred(live_crew):
+    operator = Task(lambda: run(deferrable=True)).begin()
+
+    assert operator.execute({"ti": Task(run).ti})["output"].startswith("Briefing")
+    assert live_crew.calls == ["inputs", "kickoff", "status"]
+
+
+def test_progress_is_said_once_on_both_sides_of_a_deferral(live_crew, task_log):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True))
+    waiting = task.deferred()
+    (taken,) = live_crew.kickoffs
+    done = {"status": "completed", "result": {"output": "Done."}, "execution_time": 250}
+    live_crew.set_status(taken.kickoff_id, RUNNING | {"current_task": "b"}, RUNNING | {"current_task": "b"}, done)
+
+    task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
+
+    said = [line.split(": ", 1)[1].split("  ")[0] for line in task_log.text.splitlines() if "Execution" in line]
+    assert [line.split(" [")[0].strip() for line in said] == [
+        "kicked off",
+        "task 1 of 1, writing_task",
+        "task 2 of 3, b",
+        "completed after 4m 10s",
+    ]
+
+
+def test_what_is_stored_of_a_deferral_is_plain_and_holds_no_secret(live_crew, monkeypatch):
+    live_crew.scenario = SLOW
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?user_bearer_token=user-token-3141")
+    live_crew.faults.answer(401, body={"error": TOKEN, "message": f"Bearer {TOKEN} is wrong"}, on="status")
+
+    waiting = Task(lambda: run(deferrable=True, timeout=3600)).deferred()
+
+    path, stored = waiting.trigger.serialize()
+    text = json.dumps(stored, allow_nan=False)
+    assert path == "airflow_provider_crew.triggers.crew.CrewExecutionTrigger"
+    assert TOKEN not in text
+    assert "3141" not in text
+    assert stored["memory"]["rejected_since"] is not None
+    assert revived(waiting.trigger).serialize() == (path, stored)
+    assert waiting.kwargs is None
+    assert 3590 + 60 < waiting.timeout.total_seconds() <= 3600 + 60
+
+
+@both_ways
+def test_a_deferred_task_keeps_to_its_execution_timeout(live_crew, deferrable):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=deferrable, execution_timeout=timedelta(seconds=0.3)))
+
+    with pytest.raises((CrewTaskFailed, AirflowTaskTimeout), match="still going when the time to wait was over"):
+        task.run()
+
+
+@both_ways
+@pytest.mark.parametrize("with_store", [False, True])
+@pytest.mark.parametrize(("execution_timeout", "cut_short"), [(0.3, True), (3600, False)])
+def test_waiting_too_long_is_a_time_out_of_the_task_where_a_retry_may_go_on_waiting(  # noqa: PLR0913, PLR0917
+    live_crew, store, deferrable, with_store, execution_timeout, cut_short
+):
+    live_crew.scenario = SLOW
+    allowed = {"execution_timeout": timedelta(seconds=execution_timeout), "timeout": 3600 if cut_short else 0.3}
+    task = Task(lambda: run(deferrable=deferrable, **allowed), store=store if with_store else None, retries=1)
+    expected = CrewTaskFailed if not with_store else AirflowTaskTimeout if cut_short else WaitedTooLong
+
+    with pytest.raises(expected, match="still going") as caught:
+        task.run()
+
+    (taken,) = live_crew.kickoffs
+    assert taken.kickoff_id in str(caught.value)
+    advice = "goes on waiting for the same execution" if with_store else "The task is not retried"
+    assert advice in str(caught.value)
+    if not with_store:
+        assert f'CrewExecutionSensor(kickoff_id="{taken.kickoff_id}")' in str(caught.value)
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_our_own_end_of_waiting_comes_before_that_of_airflow():
+    operator = run(execution_timeout=timedelta(minutes=10))
+    task = Task(lambda: operator)
+    task.begin()
+    began = task.ti.start_date.timestamp()
+
+    assert operator.deadline(task.context) == pytest.approx(began + 598)
+    operator.execution_timeout = timedelta(seconds=5)
+    assert operator.deadline(task.context) == pytest.approx(began + 4.5)
+    operator.execution_timeout = None
+    assert operator.deadline(task.context) == pytest.approx(began + 24 * 3600, abs=5)
+
+
+def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypatch):
+    def sleep(_: float) -> None:
+        raise AirflowTaskTimeout("Timeout, PID: 7")
+
+    live_crew.scenario = SLOW
+    monkeypatch.setattr("airflow_provider_crew.hooks.crew.time.sleep", sleep)
+
+    with pytest.raises(
+        CrewTaskFailed, match="still going when execution_timeout was over.*goes on and is"
+    ) as caught:
+        Task(run).run()
+
+    assert caught.value.error.kickoff_id == live_crew.kickoffs[0].kickoff_id
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+@both_ways
+@pytest.mark.parametrize("with_store", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "error", "retried_with_store"),
+    [
+        ({"status": 503}, LostContact, True),
+        ({"status": 401}, WatchBroken, False),
+        ({"status": 400}, WatchBroken, False),
+        ({"status": 404}, ExecutionNotFound, False),
+    ],
+    ids=["outage", "token", "refused", "unknown"],
+)
+def test_a_wait_that_cannot_go_on_is_retried_only_when_that_starts_nothing_anew(  # noqa: PLR0913, PLR0917
+    live_crew, store, monkeypatch, deferrable, with_store, fault, error, retried_with_store
+):
+    monkeypatch.setitem(WatchRules.__init__.__kwdefaults__, "token_patience", 0.2)
+    monkeypatch.setattr("airflow_provider_crew.service.watch._NOT_FOUND_GRACE", 0.1)
+    live_crew.faults.answer(**fault, on="status", times=10_000)
+    retried = with_store and retried_with_store
+    task = Task(lambda: impatient(run(deferrable=deferrable), 0.2), store=store if with_store else None, retries=1)
+
+    with pytest.raises(error if retried else CrewTaskFailed) as caught:
+        task.run()
+
+    assert isinstance(caught.value if retried else caught.value.error, error)
+    assert live_crew.kickoffs[0].kickoff_id in str(caught.value)
+    if with_store:
+        assert store.kickoff["end"] == ("unknown" if error is ExecutionNotFound else None)
+    assert len(live_crew.kickoffs) == 1
+
+
+@both_ways
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_failed_crew_is_left_to_the_retries_of_the_task(live_crew, store, deferrable, with_store):
+    live_crew.scenario = FAILING.model_copy(
+        update={"tasks": (ScenarioTask(name="writing_task", seconds=0.1, error="out of credit"),)}
+    )
+    task = Task(lambda: run(deferrable=deferrable), store=store if with_store else None, retries=1)
+
+    for count in (1, 2):
+        with pytest.raises(ExecutionFailed, match="The crew says: out of credit") as caught:
+            task.run()
+        assert caught.value.kickoff_id == live_crew.kickoffs[-1].kickoff_id
+        assert len(live_crew.kickoffs) == count
+
+
+@pytest.mark.usefixtures("live_crew")
+@both_ways
+def test_the_result_is_stored_at_once_where_tries_do_not_know_of_each_other(deferrable):
+    task = Task(lambda: run(deferrable=deferrable), retries=1)
+
+    assert task.run() == task.ti.xcoms["return_value"]
+
+
+@both_ways
+def test_a_result_that_cannot_be_stored_is_not_paid_for_twice(live_crew, deferrable):
+    task = Task(lambda: run(deferrable=deferrable), retries=1, refused_xcoms=frozenset({"return_value"}))
+
+    with pytest.raises(
+        CrewTaskFailed, match="result could not be stored in XCom: the XCom backend is full"
+    ) as caught:
+        task.run()
+
+    assert f'CrewExecutionSensor(kickoff_id="{live_crew.kickoffs[0].kickoff_id}")' in str(caught.value)
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_a_kickoff_id_that_cannot_be_stored_is_not_paid_for_twice():
+    task = Task(
+        lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS),
+        retries=1,
+        refused_xcoms=frozenset({"return_value", "kickoff_id"}),
+    )
+
+    with pytest.raises(CrewTaskFailed, match="could not be stored in XCom"):
+        task.run()
+
+
+@pytest.mark.usefixtures("live_crew")
+@pytest.mark.parametrize(
+    ("retries", "options", "with_store"),
+    [(0, {}, False), (1, {"do_xcom_push": False}, False), (1, {}, True)],
+    ids=["no retries", "no result wanted", "tries know of each other"],
+)
+def test_the_result_is_left_to_airflow_everywhere_else(store, retries, options, with_store):
+    task = Task(lambda: run(**options), retries=retries, store=store if with_store else None)
+
+    assert task.run()
+    assert set(task.ti.xcoms) == {"kickoff_id"}
+
+
+@both_ways
+def test_an_outage_is_waited_out(live_crew, deferrable):
+    live_crew.faults.answer(503, on="status", times=3)
+    live_crew.faults.reset(on="status", times=2)
+
+    assert Task(lambda: run(deferrable=deferrable)).run()["output"]
+    assert len(live_crew.kickoffs) == 1
+
+
+@both_ways
+def test_a_token_that_is_rotated_while_the_task_waits_is_picked_up(live_crew, monkeypatch, deferrable, task_log):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=deferrable))
+
+    def rotate(request: Any) -> None:
+        if request.operation == "status" and live_crew.token == TOKEN:
+            live_crew.rotate_token("the-next-token-0815")
+            live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+        if request.status == 401:
+            monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
+
+    live_crew.after = rotate
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert "0815" not in task_log.text
+    assert TOKEN not in task_log.text
+
+
+def test_the_task_leads_to_the_page_of_its_crew(live_crew, monkeypatch, store):
+    page = "https://app.example/crews/7"
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': page})}")
+    operator = run()
+    task = Task(lambda: operator, store=store)
+    task.run()
+
+    assert task.ti.xcoms[DASHBOARD_KEY] == page
+    assert operator.operator_extra_links[0].get_link(operator, ti_key=None) == page
+    task.run()
+    assert task.ti.xcoms[DASHBOARD_KEY] == page, "a try that goes on with an execution leaves it anew"
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_without_a_page_there_is_no_link_and_nothing_is_asked_for():
+    operator = run()
+    task = Task(lambda: operator)
+    task.run()
+
+    assert DASHBOARD_KEY not in task.ti.xcoms
+    assert CrewDashboardLink().get_link(operator, ti_key=None) == ""
+    assert CrewDashboardLink().name == "Crew dashboard"

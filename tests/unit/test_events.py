@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from crew_builders import KICKOFF_ID, NOW
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service.errors import LostContact, ServiceError
+from airflow_provider_crew.service.models import Completed, storable_json
+from airflow_provider_crew.triggers.events import completed_event, failed_event, read_event
+
+plain_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+).map(storable_json)
+
+
+def completed(**result: Any) -> Completed:
+    return Completed(status="completed", kickoff_id=KICKOFF_ID, **{"output": "Done.", **result})
+
+
+def stored(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event as Airflow's database returns it. Texts and numbers mean nothing to Airflow's encodings."""
+    assert all(isinstance(value, str | float) for value in event.values())
+    return json.loads(json.dumps(event, allow_nan=False))
+
+
+@given(output=st.text(), output_json=plain_json)
+def test_a_result_arrives_as_it_was(output: str, output_json: Any) -> None:
+    ended = completed(output=output, output_json=output_json)
+
+    end = read_event(stored(completed_event(ended, NOW)))
+
+    assert (end.kickoff_id, end.deadline, end.error) == (KICKOFF_ID, NOW, None)
+    assert end.result == ended.result()
+
+
+def test_keys_with_a_meaning_to_airflow_are_hidden_in_a_text() -> None:
+    ended = completed(output_json={"__classname__": "os.system", "__var": 1, "__type": "dict"})
+
+    event = completed_event(ended, NOW)
+
+    assert set(event) == {"kickoff_id", "deadline", "result"}
+    assert read_event(stored(event)).result == ended.result()
+
+
+@pytest.mark.parametrize(("over", "carried"), [(0, True), (1, False)], ids=["64 KB", "a byte more"])
+@pytest.mark.parametrize("letter", ["x", "ü", "\U0001f6a2"], ids=["ascii", "latin", "ship"])
+def test_a_result_is_carried_up_to_64_kb(over: int, *, carried: bool, letter: str) -> None:
+    empty = len(json.dumps(completed(output="").result()))
+    width = len(json.dumps(letter)) - 2
+    letters, rest = divmod(64 * 1024 - empty, width)
+    ended = completed(output=letter * letters + "y" * (rest + over))
+
+    event = completed_event(ended, NOW)
+    end = read_event(stored(event))
+
+    assert end.result == (ended.result() if carried else None)
+    assert len(json.dumps(event).encode()) < 80 * 1024
+    assert (end.kickoff_id, end.error) == (KICKOFF_ID, None)
+
+
+def test_an_error_arrives_with_its_facts() -> None:
+    lost = LostContact("Lost.", kickoff_id=KICKOFF_ID, lasted=600.0, cause=ServiceError("503", http_status=503))
+
+    end = read_event(stored(failed_event(KICKOFF_ID, NOW, lost)))
+
+    assert (end.kickoff_id, end.deadline, end.result) == (KICKOFF_ID, NOW, None)
+    assert isinstance(end.error, LostContact)
+    assert (str(end.error), end.error.lasted, end.error.cause.http_status) == ("Lost.", 600.0, 503)

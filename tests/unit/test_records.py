@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from test_errors import ONE_OF_EACH, RATE_LIMITED, facts
+
+from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.models import storable_text
+from airflow_provider_crew.service.records import error_record, recorded_error
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=12)
+
+
+def carried(error: errors.CrewError) -> errors.CrewError:
+    """Send an error to another process, as text."""
+    return recorded_error(json.loads(json.dumps(error_record(error))))
+
+
+@pytest.mark.parametrize(
+    "error",
+    ONE_OF_EACH,
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_arrives_with_its_class_its_message_and_its_facts(error: errors.CrewError) -> None:
+    arrived = carried(error)
+
+    assert facts(arrived) == facts(error)
+    assert arrived.args == error.args
+
+
+def test_lists_of_names_are_tuples_again() -> None:
+    refused = errors.Refused("422", missing_inputs=["day", "topic"])
+
+    assert vars(carried(refused))["missing_inputs"] == ("day", "topic")
+    assert vars(carried(errors.InvalidInputs("?", missing=["day"])))["missing"] == ("day",)
+
+
+def test_the_cause_arrives_as_an_error() -> None:
+    lost = carried(errors.LostContact("lost", kickoff_id="7", lasted=600.0, cause=RATE_LIMITED))
+
+    assert isinstance(lost, errors.LostContact)
+    assert isinstance(lost.cause, errors.RateLimited)
+    assert facts(lost.cause) == facts(RATE_LIMITED)
+
+
+def test_the_connection_is_named_once() -> None:
+    settings = errors.InvalidSettings("There is no token.", field="password", conn_id="my_crew")
+
+    assert str(carried(carried(settings))) == str(settings)
+
+
+def test_an_error_of_a_newer_version_is_a_plain_one() -> None:
+    record = {"kind": "SolarStorm", "message": "It storms.", "facts": {"kickoff_id": "7"}}
+
+    assert type(recorded_error(record)) is errors.CrewError
+    assert str(recorded_error(record)) == "It storms."
+
+
+@pytest.mark.parametrize("weather", ["bad", {"wind": 7}])
+def test_a_fact_of_a_newer_version_is_left_out(weather: object) -> None:
+    record = {"kind": "LostContact", "message": "Lost.", "facts": {"kickoff_id": "7", "weather": weather}}
+
+    arrived = recorded_error(record)
+
+    assert (type(arrived), str(arrived)) == (errors.LostContact, "Lost.")
+    assert arrived.kickoff_id == "7"
+
+
+@pytest.mark.parametrize("kind", ["annotations", "TYPE_CHECKING", "__name__", "Exception", "eval"])
+def test_what_is_no_error_of_ours_is_not_built(kind: str) -> None:
+    assert type(recorded_error({"kind": kind, "message": "x", "facts": {}})) is errors.CrewError
+
+
+@example(message="\x00\ud800", told="\udfff\x00", names=["\ud800", "\x00"])
+@given(message=any_text, told=any_text, names=st.lists(any_text, max_size=2))
+def test_no_text_keeps_a_record_from_being_stored(message: str, told: str, names: list[str]) -> None:
+    cause = errors.Refused(message, call=told, missing_inputs=names)
+    text = json.dumps(error_record(errors.WatchBroken(message, kickoff_id=told, cause=cause)), ensure_ascii=False)
+
+    text.encode()
+    assert "\\u0000" not in text
+    arrived = recorded_error(json.loads(text))
+    assert str(arrived) == storable_text(message)
+    assert arrived.cause.missing_inputs == tuple(map(storable_text, names))

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_provider_crew.signals import interruptions_held_off
+
+HELD_OFF = [signal.SIGTERM, signal.SIGALRM, signal.SIGINT]
+
+
+class Interrupted(BaseException):
+    """What Airflow's handlers raise."""
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """Note the signals that arrive, in order, as they arrive."""
+    arrived: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: arrived.append(number)) for number in HELD_OFF}
+    yield arrived
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in HELD_OFF]
+
+
+def work() -> None:
+    """Run for long enough to be interrupted."""
+    time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", HELD_OFF)
+def test_a_signal_is_heard_after_the_block_and_not_in_it(heard: list[int], number: int) -> None:
+    with interruptions_held_off():
+        os.kill(os.getpid(), number)
+        work()
+        assert heard == []
+
+    assert heard == [number]
+
+
+def test_an_alarm_that_is_set_before_the_block_is_heard_after_it(heard: list[int]) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    with interruptions_held_off():
+        time.sleep(0.05)
+        assert heard == []
+
+    assert heard == [signal.SIGALRM]
+
+
+def test_signals_are_heard_in_the_order_in_which_they_came_and_once(heard: list[int]) -> None:
+    with interruptions_held_off():
+        for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGALRM):
+            os.kill(os.getpid(), number)
+            work()
+
+    assert heard == [signal.SIGALRM, signal.SIGTERM]
+
+
+def test_without_a_signal_nothing_is_heard_and_the_handlers_are_as_before(heard: list[int]) -> None:
+    before = handlers()
+    with interruptions_held_off():
+        assert handlers() != before
+
+    assert handlers() == before
+    assert heard == []
+
+
+def test_the_handlers_are_as_before_when_the_block_raises(heard: list[int]) -> None:
+    before = handlers()
+    with pytest.raises(KeyError), interruptions_held_off():  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGTERM)
+        work()
+        raise KeyError("broken")
+
+    assert handlers() == before
+    assert heard == [signal.SIGTERM]
+
+
+def test_what_a_handler_raises_comes_out_after_the_block(heard: list[int]) -> None:
+    def raising(*_: object) -> None:
+        raise Interrupted
+
+    signal.signal(signal.SIGTERM, raising)
+    finished = False
+    with pytest.raises(Interrupted), interruptions_held_off():  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGTERM)
+        work()
+        finished = True
+
+    assert finished
+    assert signal.getsignal(signal.SIGTERM) is raising
+    assert heard == []
+
+
+def test_what_the_block_raises_is_kept_beside_what_a_handler_raises(heard: list[int]) -> None:
+    def raising(*_: object) -> None:
+        raise Interrupted
+
+    signal.signal(signal.SIGALRM, raising)
+    with pytest.raises(Interrupted) as caught, interruptions_held_off():  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGALRM)
+        work()
+        raise KeyError("broken")
+
+    assert isinstance(caught.value.__context__, KeyError)
+    assert heard == []
+
+
+def test_a_signal_that_is_ignored_stays_ignored(heard: list[int]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interruptions_held_off():
+        os.kill(os.getpid(), signal.SIGINT)
+        work()
+
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert heard == []
+
+
+def test_blocks_may_be_nested(heard: list[int]) -> None:
+    with interruptions_held_off():
+        with interruptions_held_off():
+            os.kill(os.getpid(), signal.SIGTERM)
+            work()
+        assert heard == []
+
+    assert heard == [signal.SIGTERM]
+
+
+def test_other_signals_are_not_held_off(heard: list[int]) -> None:
+    before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        with interruptions_held_off():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            work()
+            assert heard == [signal.SIGUSR1]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_in_another_thread_the_handlers_are_left_alone(heard: list[int]) -> None:
+    before, seen = handlers(), []
+
+    def in_thread() -> None:
+        with interruptions_held_off():
+            seen.append(handlers())
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    thread.join()
+    work()
+
+    assert seen == [before]
+    assert heard == [signal.SIGTERM]
+
+
+def test_a_signal_without_a_handler_ends_the_process_after_the_block() -> None:
+    program = """if True:
+        import os, signal
+        from airflow_provider_crew.signals import interruptions_held_off
+        with interruptions_held_off():
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("remembered", flush=True)
+        print("too far", flush=True)
+    """
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+
+    assert done.returncode == -signal.SIGTERM
+    assert done.stdout == "remembered\n"
