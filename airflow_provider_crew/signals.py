@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,28 +14,54 @@ if TYPE_CHECKING:
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
 
 
-@contextmanager
-def interruptions_held_off() -> Iterator[None]:
+class HeldOff:
     """
-    Let signals that would interrupt a task wait until the end of the block.
+    Signals that wait until they may interrupt.
 
     Handlers are replaced, not masked: a mask holds for one thread only, and Python runs handlers in the main
     thread whichever thread the signal has reached. In other threads nothing is interrupted in the first place.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
-    ours = [number for number, handler in handlers.items() if handler is not None]  # None: set from outside Python
-    for number in ours:
-        signal.signal(number, lambda number, _: arrived.append(number))
+
+    def __init__(self) -> None:
+        self._arrived: list[int] = []
+        self._handlers: dict[int, Any] = {}
+
+    def begin(self) -> None:
+        """Hold signals off."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
+        # None: set from outside Python, which cannot set it again.
+        self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+        for number in self._handlers:
+            signal.signal(number, lambda number, _: self._arrived.append(number))
+
+    def end(self) -> None:
+        """Deliver those that have arrived, and hold no more off."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        arrived, self._arrived = list(dict.fromkeys(self._arrived)), []
+        _deliver(arrived)
+
+    @contextmanager
+    def let_through(self) -> Iterator[None]:
+        """Let signals interrupt the block."""
+        try:
+            self.end()
+            yield
+        finally:
+            self.begin()
+
+
+@contextmanager
+def interruptions_held_off() -> Iterator[HeldOff]:
+    """Let signals that would interrupt a task wait until the end of the block."""
+    held = HeldOff()
+    held.begin()
     try:
-        yield
+        yield held
     finally:
-        for number in ours:
-            signal.signal(number, handlers[number])
-        _deliver(list(dict.fromkeys(arrived)))
+        held.end()
 
 
 def _deliver(arrived: list[int]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, BaseOperator
 
+from airflow_provider_crew.defaults import MAX_OUTAGE
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
-from airflow_provider_crew.service.errors import CrewError, LostContact, TransientError, WaitedTooLong
+from airflow_provider_crew.service.errors import CrewError, LostContact, TransientError, WaitedTooLong, WatchBroken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,22 +26,21 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.service.watch import Watch, WatchMemory, WatchRules
-
-DAY = 24 * 60 * 60.0
-MAX_OUTAGE = 600.0
+    from airflow_provider_crew.triggers.events import WatchEnd
 
 # What a later try may well not meet again.
 PASSING = (TransientError, LostContact)
 
 # Our own end of waiting, which says what goes on, has to come before Airflow's, which does not. Airflow 2 enforces
 # execution_timeout while a task is deferred, and then needs time to resume it.
-_MARGIN = 60.0 if airflow_version.startswith("2.") else 2.0
+IS_AIRFLOW_2 = airflow_version.startswith("2.")
+_MARGIN = 60.0 if IS_AIRFLOW_2 else 2.0
 _LARGEST_MARGIN = 0.1
 # How long after the deadline Airflow resumes a task that no triggerer has resumed.
 _BACKSTOP = 60.0
 _RESUMED_WITHOUT_EVENT = "__fail__"
-# Airflow's serializer refuses objects with these keys.
-_RESERVED_KEYS = frozenset({"__id__", "__classname__"})
+# Airflow's serializers refuse objects with these keys, or read another meaning into them.
+_RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
 
 
 class CrewTaskFailed(AirflowFailException):
@@ -109,6 +110,11 @@ class WaitingTask(CrewTask):
     max_outage: float | None = MAX_OUTAGE
     """Seconds for which the service may give no usable answer; None: for as long as it takes."""
 
+    @property
+    def time_limit(self) -> timedelta | None:
+        """What ends every task of Airflow, and this one's wait."""
+        return self.execution_timeout
+
     @abstractmethod
     def give_up(self, error: CrewError, context: Context) -> NoReturn:
         """
@@ -116,6 +122,10 @@ class WaitingTask(CrewTask):
 
         From None: a chain of tracebacks would only hide the message.
         """
+
+    def carried(self) -> dict[str, Any]:
+        """Return what execute_complete is to be given besides the event: plain data, as Airflow stores it."""
+        return {}
 
     @abstractmethod
     def execution_waited_for(self, context: Context) -> str:
@@ -133,7 +143,7 @@ class WaitingTask(CrewTask):
             completed = self.hook.look(watch).completed if self.deferrable else self.hook.watch(watch)
             if not completed:
                 self._defer(watch, deadline, kicked_off_at)
-            return self.finish(completed.result(), context)
+        return self.finish(completed.result(), context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Resume with what the trigger has seen."""
@@ -143,12 +153,8 @@ class WaitingTask(CrewTask):
         with self.ending(end.kickoff_id, context):
             if end.error:
                 raise end.error
-            if end.result:
-                return self.finish(end.result, context)
-            # It has completed. Reading it must fail neither for want of time nor for a service that hiccups.
-            late = time.time() + (self.max_outage or self.timeout)
-            watch = self.new_watch(end.kickoff_id, max(end.deadline, late))
-            return self.finish(self.hook.watch(watch).result(), context)
+            result = end.result or self._read(end)
+        return self.finish(result, context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """
@@ -163,6 +169,12 @@ class WaitingTask(CrewTask):
             self.log.error("The trigger failed:\n%s", "".join(traceback))
         return self._look_after_all(self.execution_waited_for(context), str(told.get("error")), context)
 
+    def _read(self, end: WatchEnd) -> dict[str, Any]:
+        """Read a result. It is there, so that want of time or a hiccup of the service must not fail the task."""
+        late = time.time() + (self.max_outage or self.timeout)
+        watch = self.new_watch(end.kickoff_id, max(end.deadline, late))
+        return self.hook.watch(watch).result()
+
     @contextmanager
     def ending(self, kickoff_id: str, context: Context) -> Iterator[None]:
         """Let the task end as it should where the block ends without a result."""
@@ -170,7 +182,7 @@ class WaitingTask(CrewTask):
         try:
             yield
         except CrewError as error:
-            end = error
+            end = error if kickoff_id in str(error) else _about(kickoff_id, error)
         except AirflowTaskTimeout:
             end = CutShort(
                 f"Execution {kickoff_id} was still going when execution_timeout was over. It cannot be cancelled: "
@@ -196,15 +208,15 @@ class WaitingTask(CrewTask):
     def deadline(self, context: Context) -> float:
         """Return when to stop waiting, by the clock on the wall."""
         deadline = time.time() + self.timeout
-        if self.execution_timeout is None:
+        if self.time_limit is None:
             return deadline
-        allowed = self.execution_timeout.total_seconds()
+        allowed = self.time_limit.total_seconds()
         started_at = context["ti"].start_date.timestamp()
         return min(deadline, started_at + allowed - min(_MARGIN, allowed * _LARGEST_MARGIN))
 
     @property
     def _is_cut_short(self) -> bool:
-        return self.execution_timeout is not None and self.execution_timeout.total_seconds() < self.timeout
+        return self.time_limit is not None and self.time_limit.total_seconds() < self.timeout
 
     def _rules(self, deadline: float, kicked_off_at: float | None) -> WatchRules:
         from airflow_provider_crew.service.watch import WatchRules
@@ -212,7 +224,7 @@ class WaitingTask(CrewTask):
         return WatchRules(
             deadline=deadline,
             poll_interval=self.poll_interval,
-            max_outage=float("inf") if self.max_outage is None else self.max_outage,
+            max_outage=self.max_outage,
             kicked_off_at=kicked_off_at,
         )
 
@@ -220,13 +232,18 @@ class WaitingTask(CrewTask):
         timed_out = "timeout" in why
         deadline = time.time() + (0.0 if timed_out else self.timeout)
         with self.ending(kickoff_id, context):
-            if completed := self.hook.look(self.new_watch(kickoff_id, deadline)).completed:
-                return self.finish(completed.result(), context)
-            raise LostContact(
-                f"Execution {kickoff_id} is no longer watched by a triggerer: {why}. The triggerer's log says "
-                "more. The execution goes on and is paid for. Wait for it; do not kick off again.",
-                kickoff_id=kickoff_id,
-            )
+            if timed_out:
+                self.log.warning("Execution %s: no triggerer has ended the wait in time.", kickoff_id)
+            watch = self.new_watch(kickoff_id, deadline)
+            watch.memory.started_at = context["ti"].start_date.timestamp()
+            completed = self.hook.look(watch).completed
+            if not completed:
+                raise LostContact(
+                    f"Execution {kickoff_id} is no longer watched by a triggerer: {why}. The triggerer's log says "
+                    "more. The execution goes on and is paid for. Wait for it; do not kick off again.",
+                    kickoff_id=kickoff_id,
+                )
+        return self.finish(completed.result(), context)
 
     def _defer(self, watch: Watch, deadline: float, kicked_off_at: float | None) -> NoReturn:
         from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -242,9 +259,11 @@ class WaitingTask(CrewTask):
                 max_outage=self.max_outage,
                 kicked_off_at=kicked_off_at,
                 deferred_at=now,
-                memory=asdict(watch.memory),
+                # How long a trouble has lasted is counted anew: the trigger may begin, or begin again, much later.
+                memory=asdict(replace(watch.memory, silent_since=None, rejected_since=None)),
             ),
             method_name="execute_complete",
+            kwargs=self.carried(),
             timeout=timedelta(seconds=max(deadline - now, 0.0) + _BACKSTOP),
         )
 
@@ -254,3 +273,20 @@ def _without_reserved_keys(value: Any) -> Any:
         renamed = {key: f"{key}_" if key in _RESERVED_KEYS else key for key in value}
         return {renamed[key]: _without_reserved_keys(item) for key, item in value.items()}
     return [_without_reserved_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def _about(kickoff_id: str, error: CrewError) -> CrewError:
+    """Name the execution in an error that does not know of it, such as that of a connection."""
+    return WatchBroken(
+        f"Execution {kickoff_id} cannot be watched. {error} It may go on and is paid for. Mend this, and wait for "
+        "it again; do not kick off again.",
+        kickoff_id=kickoff_id,
+    )
+
+
+def seconds(given: timedelta | float, name: str) -> float:
+    """Return a time in seconds, or refuse it before a DAG runs with it."""
+    number = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    if not 0 < number < math.inf:
+        raise ValueError(f"{name} is {given!r}; it must be a number of seconds above 0, or a timedelta.")
+    return number

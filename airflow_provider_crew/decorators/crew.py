@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import (
@@ -15,7 +17,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from airflow.providers.common.compat.sdk import Context, TaskDecorator
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
     """Calls the function for the inputs of its kickoff, and not at all when it goes on with an earlier one."""
 
+    overwrite_rtif_after_execution = False
     custom_operator_name = "@task.crew"
     template_fields = (*DecoratedOperator.template_fields, *CrewRunOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -31,15 +34,32 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
     }
 
     def __init__(self, **kwargs: Any) -> None:
+        if iscoroutinefunction(kwargs.get("python_callable")):
+            raise TypeError("@task.crew takes a plain function, not an async one: it only returns the inputs.")
         super().__init__(inputs=SET_DURING_EXECUTION, **kwargs)
 
     def kickoff_inputs(self, context: Context) -> Any:
         """Call the function. What it returns is shown as the rendered inputs, and is not rendered again."""
+        from airflow_provider_crew.service.payload import plain
+
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)
-        self.inputs = self.python_callable(*self.op_args, **arguments)
-        self.overwrite_rtif_after_execution = True
+        self._show(plain(self.python_callable(*self.op_args, **arguments), "inputs"))
         return self.inputs
+
+    def carried(self) -> dict[str, Any]:
+        """Take the inputs along: the page would show none when the task resumes."""
+        return {"inputs": json.dumps(self.inputs)} if self.overwrite_rtif_after_execution else {}
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any], inputs: str = "") -> dict[str, Any]:
+        """Resume with what the trigger has seen."""
+        if inputs:
+            self._show(json.loads(inputs))
+        return super().execute_complete(context, event)
+
+    def _show(self, inputs: Any) -> None:
+        self.inputs = inputs
+        self.overwrite_rtif_after_execution = True
 
 
 def crew_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:

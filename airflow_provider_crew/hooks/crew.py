@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
 from airflow_provider_crew import __version__
+from airflow_provider_crew.defaults import MAX_OUTAGE, POLL_INTERVAL, TIMEOUT
 from airflow_provider_crew.hooks import form
 from airflow_provider_crew.service.errors import (
     CallError,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
     from airflow_provider_crew.service.payload import KickoffOptions
     from airflow_provider_crew.service.watch import Step, Watch, WatchMemory, WatchRules
-
-_DAY = 24 * 60 * 60.0
 
 
 class CrewHook(BaseHook):
@@ -129,9 +128,9 @@ class CrewHook(BaseHook):
         self,
         kickoff_id: str,
         *,
-        poll_interval: float = 10.0,
-        timeout: float = _DAY,
-        max_outage: float = 600.0,
+        poll_interval: float = POLL_INTERVAL,
+        timeout: float = TIMEOUT,
+        max_outage: float | None = MAX_OUTAGE,
     ) -> Completed:
         """
         Wait until an execution has completed, log its progress, and return it.
@@ -139,7 +138,7 @@ class CrewHook(BaseHook):
         :param kickoff_id: the id that the kickoff returned
         :param poll_interval: seconds between two looks
         :param timeout: seconds after which to stop waiting; the execution goes on
-        :param max_outage: seconds for which the service may give no usable answer
+        :param max_outage: seconds for which the service may give no usable answer; None: for ever
 
         Raises ExecutionFailed when the crew failed, and WaitedTooLong, LostContact, WatchBroken or
         ExecutionNotFound when the wait ended without its end.
@@ -204,9 +203,9 @@ class CrewHook(BaseHook):
         self,
         kickoff_id: str,
         *,
-        poll_interval: float = 10.0,
-        timeout: float = _DAY,  # noqa: ASYNC109 - a deadline on the wall clock, as in wait()
-        max_outage: float = 600.0,
+        poll_interval: float = POLL_INTERVAL,
+        timeout: float = TIMEOUT,  # noqa: ASYNC109 - a deadline on the wall clock, as in wait()
+        max_outage: float | None = MAX_OUTAGE,
     ) -> Completed:
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
         watch = self.new_watch(kickoff_id, self._rules(kickoff_id, poll_interval, timeout, max_outage))
@@ -275,7 +274,9 @@ class CrewHook(BaseHook):
         self._kicked_off_at[kickoff_id] = time.time()
         return kickoff_id
 
-    def _rules(self, kickoff_id: str, poll_interval: float, timeout: float, max_outage: float) -> WatchRules:
+    def _rules(
+        self, kickoff_id: str, poll_interval: float, timeout: float, max_outage: float | None
+    ) -> WatchRules:
         from airflow_provider_crew.service.watch import WatchRules
 
         return WatchRules(

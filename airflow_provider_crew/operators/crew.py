@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
+from airflow_provider_crew.defaults import POLL_INTERVAL, TIMEOUT
 from airflow_provider_crew.operators.kickoff import KICKOFF_ID, KickoffTask
+from airflow_provider_crew.operators.memory import KickoffMemory
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
     ExecutionNotFound,
     InvalidKickoffId,
     WaitedTooLong,
 )
-from airflow_provider_crew.waiting import DAY, PASSING, CrewTaskFailed, CutShort, WaitingTask
+from airflow_provider_crew.waiting import IS_AIRFLOW_2, PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_crew.service.errors import CrewError
@@ -45,8 +47,8 @@ class CrewKickoffOperator(KickoffTask):
 
     def execute(self, context: Context) -> str:
         """Kick off."""
-        memory = self.memory(context)
-        with self.sheltered(memory):
+        with self.sheltered(context):
+            memory = self.memory(context)
             kickoff_id: str = self.secured(self.kicked_off(context, memory), context, memory)
             return kickoff_id
 
@@ -64,31 +66,47 @@ class CrewRunOperator(KickoffTask, WaitingTask):
     :param timeout: seconds after which a try stops waiting; the execution goes on
     """
 
+    waits = True
+
     def __init__(
         self,
         *,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: timedelta | float = 10.0,
-        timeout: timedelta | float = DAY,
+        poll_interval: timedelta | float = POLL_INTERVAL,
+        timeout: timedelta | float = TIMEOUT,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.deferrable = deferrable
-        self.poll_interval = _seconds(poll_interval, "poll_interval")
-        self.timeout = _seconds(timeout, "timeout")
+        self.poll_interval = seconds(poll_interval, "poll_interval")
+        self.timeout = seconds(timeout, "timeout")
+        self._time_limit = self.execution_timeout
+        if IS_AIRFLOW_2:
+            # It would end a task that resumes too late before that could say, or do, anything: by a retry.
+            self.execution_timeout = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Kick off and wait."""
-        memory = self.memory(context)
-        with self.sheltered(memory):
+        with self.sheltered(context):
+            memory = self.memory(context)
             kickoff_id = self.kicked_off(context, memory)
             kicked_off_at = memory.last.kicked_off_at if memory.last else None
             return self.wait_for(kickoff_id, context, kicked_off_at=kicked_off_at)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume after a deferral."""
-        with self.sheltered(self.memory(context)):
+        """Resume after a deferral: the crew was kicked off, and what came of it counts more than a memory."""
+        try:
+            self.memory(context)
+        except Exception as error:  # noqa: BLE001
+            self.log.warning("What this task remembers of its kickoff cannot be read: %s", error)
+            self._memory = KickoffMemory(context, wanted=False)
+        with self.sheltered(context, resumed=True):
             return super().resume_execution(next_method, next_kwargs, context)
+
+    @property
+    def time_limit(self) -> timedelta | None:
+        """The execution_timeout, which Airflow 2 is kept from enforcing."""
+        return self._time_limit if IS_AIRFLOW_2 else self.execution_timeout
 
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id that this try has left in XCom, or that the task remembers."""
@@ -121,10 +139,3 @@ class CrewRunOperator(KickoffTask, WaitingTask):
             raise CrewTaskFailed(error, self.not_retried()) from None
         error.args = (f"{error} A retry of this task, or clearing it, goes on waiting for the same execution.",)
         raise AirflowTaskTimeout(str(error)) if isinstance(error, CutShort) else error from None
-
-
-def _seconds(given: timedelta | float, name: str) -> float:
-    seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
-    if not 0 < seconds < math.inf:
-        raise ValueError(f"{name} is {given!r}; it must be a number of seconds above 0, or a timedelta.")
-    return seconds

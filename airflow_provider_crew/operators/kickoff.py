@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, get_args
 
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 
+from airflow_provider_crew.defaults import NOT_FOUND_GRACE
 from airflow_provider_crew.operators.memory import KickoffMemory
 from airflow_provider_crew.service.errors import (
     CallError,
@@ -27,13 +29,16 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.operators.memory import Kickoff
     from airflow_provider_crew.service.payload import KickoffOptions
+    from airflow_provider_crew.signals import HeldOff
 
 OnUncertainKickoff = Literal["fail", "retry"]
 
+IT_IS_NOT_KNOWN = (
+    "It is not known whether that started an execution: the crew may be running, and paid for, without anybody "
+    "watching it. Look into the crew's dashboard before starting it again."
+)
 XCOM_RETURN_KEY = "return_value"
 KICKOFF_ID = "kickoff_id"
-# A service may need a moment until it knows an execution that it has just started.
-_NOT_KNOWN_YET = 30.0
 
 
 class KickoffTask(CrewTask):
@@ -43,6 +48,9 @@ class KickoffTask(CrewTask):
     Its tries share one execution as far as Airflow lets them know of each other: from 3.3 on a retry goes on with
     the execution of the try before.
     """
+
+    waits = False
+    """Whether the task is about the result: one that nobody was given yet is wanted even after a Clear."""
 
     template_fields: Sequence[str] = (
         "inputs",
@@ -71,6 +79,9 @@ class KickoffTask(CrewTask):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # Were it found out by Airflow, that would be after the kickoff.
+        if self.multiple_outputs and not self.waits:
+            raise ValueError("multiple_outputs splits a mapping, and a kickoff id is none.")
         if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
             raise ValueError(f"on_uncertain_kickoff is {on_uncertain_kickoff!r}; it must be 'fail' or 'retry'.")
         self.inputs = inputs
@@ -84,6 +95,8 @@ class KickoffTask(CrewTask):
         self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
         self._memory: KickoffMemory | None = None
+        self._on_its_way = False
+        self._killed = False
 
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return what to kick off with. A try that goes on with an execution does not ask."""
@@ -95,6 +108,11 @@ class KickoffTask(CrewTask):
             self._memory = KickoffMemory(context, wanted=self.reattach)
         return self._memory
 
+    def on_kill(self) -> None:
+        """Keep a task that is ended before it has kicked off from doing so: Airflow 3 lets it run on a while."""
+        self._killed = True
+        super().on_kill()
+
     def kicked_off(self, context: Context, memory: KickoffMemory) -> str:
         """Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id."""
         try:
@@ -105,13 +123,20 @@ class KickoffTask(CrewTask):
         else:
             self._tell(kickoff_id, context)
             return kickoff_id
+        if isinstance(failure, UncertainKickoff):
+            self._give_up_uncertain(failure)
         if isinstance(failure, PASSING):
             raise failure
-        if not isinstance(failure, UncertainKickoff):
-            raise CrewTaskFailed(failure)
+        raise CrewTaskFailed(failure, memory.what_goes_on())
+
+    def _give_up_uncertain(self, error: UncertainKickoff) -> NoReturn:
         if self.on_uncertain_kickoff == "retry":
-            raise failure
-        raise CrewTaskFailed(failure, " For that reason the task is not retried; clearing it kicks off anew.")
+            raise error
+        raise CrewTaskFailed(
+            error,
+            " There it can be found by its meta, which unless set otherwise names the DAG run and the task. The "
+            "task is not retried; clearing it kicks off anew.",
+        )
 
     def _earlier_execution(self, memory: KickoffMemory) -> str | None:
         last = memory.last
@@ -126,8 +151,8 @@ class KickoffTask(CrewTask):
         memory.adopted()
         self.execution = last.kickoff_id
         self.log.info(
-            "Execution %s: kicked off by an earlier try and gone on with; nothing is kicked off anew. To force a "
-            "new run, clear the task when the execution is over, or set reattach=False.",
+            "Execution %s: kicked off by an earlier try, with the inputs of that try, and gone on with. Nothing "
+            "is kicked off anew. To force that, clear the task again when it has ended, or set reattach=False.",
             last.kickoff_id,
         )
         return last.kickoff_id
@@ -136,28 +161,25 @@ class KickoffTask(CrewTask):
         """Decide about a kickoff that an earlier try has sent, and whose answer nobody has seen."""
         if memory.was_cleared:
             return
-        told = (
-            "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether that "
-            "started an execution: the crew may be running, and paid for, without anybody watching it."
-        )
+        told = f"An earlier try sent a kickoff and ended before it knew the answer. {IT_IS_NOT_KNOWN}"
         if self.on_uncertain_kickoff == "fail":
-            raise UncertainKickoff(f"{told} Look into the crew's dashboard before starting it again.")
+            raise UncertainKickoff(told)
         self.log.warning("%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", told)
 
     def _goes_on(self, last: Kickoff, kickoff_id: str, *, cleared: bool) -> bool:
-        """Whether an earlier execution is still the one that is wanted: running, or ended well and not cleared."""
-        if last.end == "completed":
-            return not cleared
+        """Whether an earlier execution is still the one that is wanted: running, or with a result to be had."""
         if last.end:
-            return False
+            return last.end == "completed" and not cleared
         try:
             execution = self.hook.status(kickoff_id)
         except ExecutionNotFound:
-            return time.time() - last.kicked_off_at < _NOT_KNOWN_YET
+            return time.time() - last.kicked_off_at < NOT_FOUND_GRACE
         except CallError as error:
             self.log.warning("Execution %s: it is not known how it is doing. %s", kickoff_id, error)
             return True
-        return execution.status == "running" or (execution.status == "completed" and not cleared)
+        if execution.status == "completed":
+            return self.waits or not cleared
+        return execution.status == "running"
 
     def _kick_off(self, context: Context, memory: KickoffMemory) -> str:
         from airflow_provider_crew.service.payload import plain
@@ -166,18 +188,36 @@ class KickoffTask(CrewTask):
         options = self._options(context)
         self.hook.check(inputs, listed=self.validate_inputs, **options)
         self._warn_of_retries(context, memory)
-        with interruptions_held_off():
-            memory.sending()
+        with interruptions_held_off() as held:
+            self.hook.get_conn().pause = partial(self._pause, held, memory)
+            self._send_off(memory)
             try:
                 kickoff_id = self.hook.kickoff(inputs, **options)
             except UncertainKickoff:
                 raise
             except CrewError:
-                memory.not_taken()
+                self._not_taken(memory)
                 raise
-            memory.answered(kickoff_id)
             self.execution = kickoff_id
+            memory.answered(kickoff_id)
         return kickoff_id
+
+    def _send_off(self, memory: KickoffMemory) -> None:
+        if self._killed:
+            raise CrewTaskFailed(CrewError("The task was ended before it kicked off. Nothing was started."))
+        memory.sending()
+        self._on_its_way = True
+
+    def _not_taken(self, memory: KickoffMemory) -> None:
+        self._on_its_way = False
+        memory.not_taken()
+
+    def _pause(self, held: HeldOff, memory: KickoffMemory, seconds: float) -> None:
+        """Wait, open to interruptions, before a kickoff that was certainly not taken is sent again."""
+        self._not_taken(memory)
+        with held.let_through():
+            time.sleep(seconds)
+        self._send_off(memory)
 
     def _options(self, context: Context) -> KickoffOptions:
         from airflow_provider_crew.service.payload import plain
@@ -230,16 +270,21 @@ class KickoffTask(CrewTask):
         raise CrewTaskFailed(CrewError(told), self.not_retried())
 
     @contextmanager
-    def sheltered(self, memory: KickoffMemory) -> Iterator[None]:
+    def sheltered(self, context: Context, *, resumed: bool = False) -> Iterator[None]:
         """Let nothing that ends the task after its kickoff lead to a retry that would start another."""
         try:
             yield
-        except (TaskDeferred, AirflowFailException, ExecutionFailed):
+        except (TaskDeferred, AirflowFailException, ExecutionFailed, UncertainKickoff):
             raise
         except BaseException as error:
-            if memory.lasts or self.execution is None:
+            what = f"{type(error).__name__}: {error}".rstrip(": ")
+            if self._on_its_way and self.execution is None:
+                told = f"The task was ended by {what} while its kickoff was under way. {IT_IS_NOT_KNOWN}"
+                self._give_up_uncertain(UncertainKickoff(told))
+            kicked_off = resumed or self.execution is not None
+            if not kicked_off or self.memory(context).lasts or _was_changed_from_outside(context["ti"]):
                 raise
-            told = f"Execution {self.execution}: the task was ended by {type(error).__name__}: {error}."
+            told = f"Execution {self.execution or 'of this task'}: the task was ended by {what}."
             raise CrewTaskFailed(CrewError(told), self.not_retried()) from error
 
     def not_retried(self) -> str:
@@ -248,3 +293,12 @@ class KickoffTask(CrewTask):
             " The task is not retried, since that would start another. Wait for this one with "
             f'CrewExecutionSensor(kickoff_id="{self.execution}").'
         )
+
+
+def _was_changed_from_outside(ti: Any) -> bool:
+    """
+    Whether somebody has marked or cleared the task, on Airflow 2, where that ends it with an exception.
+
+    What was chosen there has to stay.
+    """
+    return hasattr(ti, "current_state") and ti.current_state() != "running"

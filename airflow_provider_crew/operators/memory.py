@@ -42,6 +42,7 @@ class KickoffMemory:
         self._store: Any = context.get("task_state_store") if wanted else None
         self._max_tries: int = context["ti"].max_tries
         self.last: Kickoff | None = self._recalled()
+        self._before: Kickoff | None = None
 
     @property
     def lasts(self) -> bool:
@@ -53,16 +54,28 @@ class KickoffMemory:
         """Whether somebody has cleared the task since its last kickoff."""
         return self.last is not None and self.last.max_tries != self._max_tries
 
+    def what_goes_on(self) -> str:
+        """Say which execution of an earlier try may be running, when this one could not go on with it."""
+        if self.last is None or self.last.kickoff_id is None or self.last.end:
+            return ""
+        return (
+            f" Execution {self.last.kickoff_id} of an earlier try goes on, as far as is known. Mend this, and "
+            "clear the task to wait for it."
+        )
+
     def sending(self) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""
+        self._before = self.last
         self.last = Kickoff(self._max_tries, time.time())
         self._keep(self.last)
 
     def not_taken(self) -> None:
-        """Forget a kickoff that certainly started nothing."""
-        self.last = None
+        """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
+        self.last = self._before
         try:
-            if self._store is not None:
+            if self.last:
+                self._keep(self.last)
+            elif self._store is not None:
                 self._store.delete(_KEY)
         except Exception as error:  # noqa: BLE001 - why the crew did not take it is what has to be told
             log.warning(
@@ -71,7 +84,8 @@ class KickoffMemory:
 
     def answered(self, kickoff_id: str) -> None:
         """Remember the execution. It runs, whether or not this succeeds."""
-        self._note(kickoff_id=kickoff_id)
+        if not self._note(kickoff_id=kickoff_id):
+            self._store = None  # the next try will not know, so nothing may count on it
 
     def adopted(self) -> None:
         """Take the last kickoff for that of this try."""
@@ -85,9 +99,9 @@ class KickoffMemory:
         kept = self._store.get(_KEY) if self._store is not None else None
         return Kickoff(**{name: kept[name] for name in Kickoff.__slots__ if name in kept}) if kept else None
 
-    def _note(self, **changes: Any) -> None:
+    def _note(self, **changes: Any) -> bool:
         if self.last is None:
-            return
+            return True
         self.last = replace(self.last, **changes)
         try:
             self._keep(self.last)
@@ -97,6 +111,8 @@ class KickoffMemory:
                 ", ".join(f"{name} is {value}" for name, value in changes.items()),
                 error,
             )
+            return False
+        return True
 
     def _keep(self, kickoff: Kickoff) -> None:
         if self._store is None:

@@ -15,9 +15,10 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
+from airflow_provider_crew.defaults import POLL_INTERVAL, TIMEOUT
 from airflow_provider_crew.sensors.memory import PokeMemory
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong
-from airflow_provider_crew.waiting import DAY, PASSING, CrewTaskFailed, CutShort, WaitingTask
+from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -51,8 +52,8 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         crew_conn_id: str = "crew_default",
         token_type: TokenType | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poke_interval: timedelta | float = 10.0,
-        timeout: timedelta | float = DAY,
+        poke_interval: timedelta | float = POLL_INTERVAL,
+        timeout: timedelta | float = TIMEOUT,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
@@ -60,7 +61,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
         self.deferrable = deferrable
-        self.poll_interval = self.poke_interval
+        self.poll_interval = seconds(self.poke_interval, "poke_interval")
         # Who wants a sensor to go on silently after a failed look wants no outage to end it.
         self.max_outage = None if self.silent_fail else self.max_outage
 
@@ -72,13 +73,14 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         with self.ending(kickoff_id, context):
             self.leave_link(context)
         if self.deferrable or not self.reschedule:
-            return self.wait_for(kickoff_id, context)
+            # Perhaps it was kicked off just now, by the task before.
+            return self.wait_for(kickoff_id, context, kicked_off_at=time.time())
         return self._look_or_reschedule(kickoff_id, context)
 
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id as text: native rendering makes a number of one that looks like one."""
         given: Any = self.kickoff_id
-        if not isinstance(given, str | int):
+        if isinstance(given, bool) or not isinstance(given, str | int):
             fault = InvalidKickoffId(
                 f"kickoff_id is {given!r}, which is no kickoff id. Did the task that kicks off return one? Map "
                 "the sensor over a mapped kickoff: .expand(kickoff_id=kickoff.output)."
@@ -110,7 +112,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         memory = PokeMemory(context, kickoff_id)
         with self.ending(kickoff_id, context):
             deadline = memory.begun_at + self.timeout
-            watch = self.new_watch(kickoff_id, deadline, memory=memory.recalled())
+            watch = self.new_watch(kickoff_id, deadline, memory.begun_at, memory.recalled())
             step = self.hook.look(watch)
             while step.renew_token and not memory.lasts:
                 time.sleep(step.look_again_in)

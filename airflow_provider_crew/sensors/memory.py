@@ -35,10 +35,10 @@ class PokeMemory:
 
         try:
             kept = self._store.get(_KEY) if self.lasts else None
+            return WatchMemory.recalled(kept["seen"]) if kept and kept["try"] == self._try else None
         except Exception as error:  # noqa: BLE001
             log.warning("What the poke before has seen cannot be read: %s", error)
             return None
-        return WatchMemory.recalled(kept["seen"]) if kept and kept["try"] == self._try else None
 
     def keep(self, memory: WatchMemory) -> None:
         """Keep it for the next poke."""

@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 # As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
+# aiohttp's own 15 seconds would mean a new connection for every look at a usual interval.
+_KEEP_ALIVE = 120.0
 
 
 class AsyncCrewClient:
@@ -99,7 +101,7 @@ class AsyncCrewClient:
 
     def _new_session(self, *, keep_alive: bool = True) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls, force_close=not keep_alive),
+            connector=self._new_connector(keep_alive=keep_alive),
             headers={
                 "User-Agent": self.settings.user_agent,
                 # No compression, and none undone: a small answer could become one that does not fit into memory.
@@ -116,6 +118,11 @@ class AsyncCrewClient:
             trust_env=False,  # what the environment says is read in one place for both clients
             trace_configs=[_Progress.trace()],
         )
+
+    def _new_connector(self, *, keep_alive: bool) -> aiohttp.TCPConnector:
+        if not keep_alive:
+            return aiohttp.TCPConnector(ssl=self._tls, force_close=True)
+        return aiohttp.TCPConnector(ssl=self._tls, keepalive_timeout=_KEEP_ALIVE)
 
     async def _repeated(
         self, call: str, conversation: Callable[[], Conversation[T]], *, only_if_not_taken: bool = False

@@ -72,6 +72,8 @@ class CrewClient:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
+        self.pause: Callable[[float], None] = tenacity.nap.sleep
+        """How to wait before a kickoff that was certainly not taken is sent again."""
         self._wire = CrewWire(settings)
         self._auth = _BearerAuth(settings)
         tls_context(settings)  # certificates that cannot be used are refused here, and in words
@@ -129,7 +131,8 @@ class CrewClient:
     def _repeated(
         self, call: str, conversation: Callable[[], Conversation[T]], *, only_if_not_taken: bool = False
     ) -> T:
-        policy = tenacity.Retrying(**retrying(call, only_if_not_taken=only_if_not_taken))
+        sleep = self.pause if only_if_not_taken else tenacity.nap.sleep
+        policy = tenacity.Retrying(**retrying(call, only_if_not_taken=only_if_not_taken), sleep=sleep)
         return policy(lambda: self._converse(conversation()))
 
     def _converse(self, conversation: Conversation[T]) -> T:

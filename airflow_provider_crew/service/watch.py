@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
+from airflow_provider_crew.defaults import MAX_OUTAGE, NOT_FOUND_GRACE, POLL_INTERVAL
 from airflow_provider_crew.service.errors import (
     CallError,
     CrewError,
@@ -31,13 +32,9 @@ from airflow_provider_crew.service.models import Completed, Failed, Running
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-DEFAULT_POLL_INTERVAL = 10.0
-DEFAULT_MAX_OUTAGE = 600.0
-
 _JITTER = 0.1
 _LONGEST_RETRY_AFTER = 300.0
 _TOKEN_PATIENCE = 120.0
-_NOT_FOUND_GRACE = 30.0
 _REMINDER = 300.0
 
 
@@ -66,13 +63,13 @@ class WatchRules:
     How one execution is watched.
 
     ``deadline`` and ``kicked_off_at`` are wall-clock times. ``max_outage`` is how long the service may give no
-    usable answer. ``kicked_off_at`` is known to whoever kicked off, and allows for a service that needs a moment
-    until it knows the execution.
+    usable answer; None: for ever. ``kicked_off_at`` allows for a service that needs a moment until it knows the
+    execution.
     """
 
     deadline: float
-    poll_interval: float = DEFAULT_POLL_INTERVAL
-    max_outage: float = DEFAULT_MAX_OUTAGE
+    poll_interval: float = POLL_INTERVAL
+    max_outage: float | None = MAX_OUTAGE
     token_patience: float = _TOKEN_PATIENCE
     kicked_off_at: float | None = None
 
@@ -82,7 +79,7 @@ class WatchRules:
             raise InvalidSettings("The poll interval must be a number of seconds above 0.", field="poll_interval")
         if not math.isfinite(self.deadline):
             raise InvalidSettings("The time to wait must be a number of seconds.", field="timeout")
-        if math.isnan(self.max_outage):
+        if self.max_outage is not None and math.isnan(self.max_outage):
             raise InvalidSettings("The longest outage must be a number of seconds.", field="max_outage")
 
 
@@ -147,7 +144,7 @@ class Watch:
             case NotAuthenticated() | NotAllowed():
                 return self._rejected(error, now)
             case ExecutionNotFound() if self._is_fresh(now):
-                return self._look_again(min(self._rules.poll_interval, _NOT_FOUND_GRACE / 6), [])
+                return self._look_again(min(self._rules.poll_interval, NOT_FOUND_GRACE / 6), [])
             case TransientError():
                 return self._silence(error, now)
             case ExecutionNotFound():
@@ -160,7 +157,7 @@ class Watch:
 
     def _is_fresh(self, now: float) -> bool:
         kicked_off_at = self._rules.kicked_off_at
-        return kicked_off_at is not None and now - kicked_off_at < _NOT_FOUND_GRACE
+        return kicked_off_at is not None and now - kicked_off_at < NOT_FOUND_GRACE
 
     def _rejected(self, error: CallError, now: float) -> Step:
         if self.memory.rejected_since is None:
@@ -179,11 +176,11 @@ class Watch:
         if self.memory.silent_since is None:
             self.memory.silent_since = now
         lasted = now - self.memory.silent_since
-        left = self._rules.max_outage - lasted
+        patience = self._rules.max_outage
+        left = math.inf if patience is None else patience - lasted
         if left <= 0:
             return Step(error=self._lost_contact(error, lasted))
-        patience = self._rules.max_outage
-        how_long = f"for up to {duration(patience)}" if math.isfinite(patience) else "until it answers again"
+        how_long = "until it answers again" if patience is None else f"for up to {duration(patience)}"
         lines = self._in_trouble(f"{error} The execution goes on, as far as is known. Looking on {how_long}.")
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._look_again(self._rules.poll_interval, lines, at_least=asked_for, at_most=left)

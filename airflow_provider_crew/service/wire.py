@@ -128,8 +128,11 @@ class CrewWire:
             return execution
 
     def _read_status(self, request: Request, answer: Answer, kickoff_id: str) -> Execution:
-        if answer.status == HTTPStatus.NOT_FOUND:
+        if answer.status == HTTPStatus.NOT_FOUND and answer.has_error_body:
             raise self._not_found(request, answer, kickoff_id)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            # A gateway without the crew behind it says so as well, and the execution runs on.
+            raise self._unreadable(request, answer, ValueError("it is not the crew's own"))
         self._raise_for_status(request, answer)
         try:
             execution = read_execution(answer.json_object(), kickoff_id)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_provider_crew.defaults import MAX_OUTAGE
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.service.errors import CrewError
 
@@ -47,7 +48,7 @@ class CrewExecutionTrigger(BaseTrigger):
         *,
         deadline: float,
         token_type: TokenType | None = None,
-        max_outage: float | None = 600.0,
+        max_outage: float | None = MAX_OUTAGE,
         kicked_off_at: float | None = None,
         deferred_at: float | None = None,
         memory: dict[str, Any] | None = None,
@@ -107,7 +108,7 @@ class CrewExecutionTrigger(BaseTrigger):
         rules = WatchRules(
             deadline=self.deadline,
             poll_interval=self.poll_interval,
-            max_outage=float("inf") if self.max_outage is None else self.max_outage,
+            max_outage=self.max_outage,
             kicked_off_at=self.kicked_off_at,
         )
         return hook.new_watch(self.kickoff_id, rules, WatchMemory.recalled(self.memory) if self.memory else None)

@@ -49,7 +49,7 @@ def read_event(event: Mapping[str, Any]) -> WatchEnd:
     """Read either of them."""
     return WatchEnd(
         kickoff_id=event["kickoff_id"],
-        deadline=event["deadline"],
+        deadline=event.get("deadline", 0.0),
         result=json.loads(event["result"]) if event.get("result") else None,
         error=recorded_error(json.loads(event["error"])) if event.get("error") else None,
     )

@@ -50,7 +50,7 @@ def test_the_first_example_runs():
 
 
 def test_the_asynchronous_example_runs(connected):
-    names = {"task": lambda function: function, "CrewHook": CrewHook}
+    names = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
     exec(block("python", "async def brief"), names)  # noqa: S102
 
     result = asyncio.run(names["brief"]("electric ferries"))

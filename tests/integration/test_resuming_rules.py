@@ -76,7 +76,7 @@ def test_a_task_resumed_without_an_event_fails_as_the_crew_did(live_crew, why):
 @pytest.mark.parametrize(
     ("why", "error"), [("Trigger timeout", WaitedTooLong), ("Trigger failure", LostContact)], ids=str
 )
-def test_a_task_resumed_without_an_event_says_what_goes_on(  # noqa: PLR0913, PLR0917
+def test_a_task_resumed_without_an_event_says_what_goes_on(
     live_crew, store, task_log, why, error, with_store, down
 ):
     live_crew.scenario = SLOW

@@ -139,8 +139,9 @@ ENDS = {
 @in_every_mode
 @pytest.mark.parametrize("wish", [{}, {"soft_fail": True}, {"never_fail": True}], ids=["plain", "soft", "never"])
 @pytest.mark.parametrize("how", ENDS)
-def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how):  # noqa: PLR0913, PLR0917
+def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how):
     monkeypatch.setitem(WatchRules.__init__.__kwdefaults__, "token_patience", 0.15)
+    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.1)
     kickoff_id = broken(live_crew, how)
     timeout = 0.2 if how == "time" else 3600
     plain, soft, said = ENDS[how]

@@ -67,6 +67,8 @@ def test_between_tasks(runs, crews):
     kickoff_id = run.xcom("brief", "kickoff_id")
     (inputs,) = [kickoff.inputs for kickoff in crews["default"].kickoffs if kickoff.kickoff_id == kickoff_id]
     assert inputs == {"topic": "electric ferries", "audience": "harbour masters"}
+    path = f"dags/crew_between_tasks/dagRuns/{run.run_id}/taskInstances/brief"
+    assert run.airflow.api.get(path)["rendered_fields"]["inputs"] == inputs
 
 
 def test_fallback_after_a_crew_has_failed_twice(runs, crews):

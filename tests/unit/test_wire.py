@@ -226,7 +226,7 @@ def test_finds_the_path_that_the_crew_has_and_remembers_it(
 
     assert looking.paths == [STATUS_FIRST, ID_FIRST][: len(looking.paths)]
     assert looking.paths[-1] == remembered
-    with pytest.raises(ExecutionNotFound):
+    with pytest.raises(UnreadableAnswer, match="404 .* it is not the crew's own"):
         later.play(wire.status(KICKOFF_ID))
     assert later.paths == [remembered]
 
@@ -238,7 +238,7 @@ def test_finds_the_path_that_the_crew_has_and_remembers_it(
             [answer(404, UNKNOWN_EXECUTION)], ExecutionNotFound, id="the service knows no such execution"
         ),
         pytest.param([answer(200, {"state": "NOT FOUND"})], ExecutionNotFound, id="it says so in the state"),
-        pytest.param([answer(404), answer(404)], ExecutionNotFound, id="neither path"),
+        pytest.param([answer(404), answer(404)], UnreadableAnswer, id="neither path, perhaps a gateway"),
         pytest.param(
             [answer(404), answer(404, UNKNOWN_EXECUTION)], ExecutionNotFound, id="the variant knows none"
         ),
@@ -267,7 +267,7 @@ def test_tries_the_variant_only_where_the_documented_path_does_not_exist(
 def test_asks_only_on_the_path_that_was_chosen(choice: str, path: str) -> None:
     script = Script(answer(404))
 
-    with pytest.raises(ExecutionNotFound):
+    with pytest.raises(UnreadableAnswer):
         script.play(CrewWire(settings(status_path=choice)).status(KICKOFF_ID))
 
     assert script.paths == [path]

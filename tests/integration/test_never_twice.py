@@ -1,0 +1,245 @@
+"""Ways that used to lead, or nearly led, to a second kickoff, and to a result that nobody was given."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+from tasks import INPUTS, QUICK, SLOW, Task
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.errors import UncertainKickoff, WaitedTooLong
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+HTML_404 = {"body": "<html>default backend - 404</html>", "headers": {"content-type": "text/html"}}
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def kickoff(**options: Any) -> CrewKickoffOperator:
+    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
+
+
+@pytest.fixture
+def alarm():
+    """Ring as an execution_timeout does."""
+
+    def ring(*_: object) -> None:
+        raise AirflowTaskTimeout("Timeout")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield lambda: signal.raise_signal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("live_crew")
+@pytest.mark.parametrize("operator", [run, kickoff])
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_time_out_during_a_kickoff_that_stays_uncertain(store, alarm, monkeypatch, operator, with_store):
+    def interrupted(*_: Any, **__: Any) -> None:
+        alarm()
+        raise UncertainKickoff("No answer came.")
+
+    monkeypatch.setattr(CrewClient, "kickoff", interrupted)
+    task = Task(operator, retries=2, store=store if with_store else None)
+
+    with pytest.raises(
+        CrewTaskFailed, match="ended by AirflowTaskTimeout.* while its kickoff was under way"
+    ) as caught:
+        task.run()
+    assert "It is not known whether that started an execution" in str(caught.value)
+
+    retry = Task(lambda: operator(on_uncertain_kickoff="retry"), retries=2)
+    with pytest.raises(UncertainKickoff):
+        retry.run()
+
+
+def test_an_error_nobody_thought_of_after_the_kickoff_was_sent(live_crew, monkeypatch):
+    original = CrewClient.kickoff
+
+    def out_of_memory(*given: Any, **options: Any) -> str:
+        original(*given, **options)
+        raise MemoryError
+
+    monkeypatch.setattr(CrewClient, "kickoff", out_of_memory)
+
+    with pytest.raises(CrewTaskFailed, match="ended by MemoryError while its kickoff was under way"):
+        Task(run, retries=2).run()
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("operator", [run, kickoff])
+def test_a_task_that_is_killed_in_the_pause_before_the_next_attempt_kicks_nothing_off(
+    live_crew, store, monkeypatch, operator
+):
+    """As Airflow 3 does it: the handler calls on_kill, and the task runs on until it is killed for good."""
+    live_crew.faults.answer(429, on="kickoff")
+    task = Task(operator, store=store, retries=1)
+    begun = task.begin()
+    before = signal.signal(signal.SIGTERM, lambda *_: begun.on_kill())
+    monkeypatch.setattr(
+        "airflow_provider_crew.operators.kickoff.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
+    )
+    try:
+        with pytest.raises(CrewTaskFailed, match="ended before it kicked off. Nothing was started"):
+            begun.execute(task.context)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert live_crew.kickoffs == ()
+    assert store.kickoff is None
+
+
+@pytest.mark.parametrize("operator", [run, kickoff])
+def test_nothing_is_remembered_as_sent_while_a_kickoff_waits_to_be_sent_again(
+    live_crew, store, monkeypatch, operator
+):
+    remembered: list[Any] = []
+    live_crew.faults.answer(429, on="kickoff")
+    monkeypatch.setattr(
+        "airflow_provider_crew.operators.kickoff.time.sleep", lambda _: remembered.append(store.kickoff)
+    )
+
+    Task(operator, store=store).run()
+
+    assert remembered == [None]
+    assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+
+
+def test_a_store_that_refuses_the_id_is_not_counted_on(live_crew, store):
+    live_crew.scenario = SLOW
+    calls: list[str] = []
+    store.breaks_at = lambda name: calls.append(name) or calls == ["get", "set", "set"]
+
+    with pytest.raises(CrewTaskFailed, match="not retried, since that would start another"):
+        Task(lambda: run(timeout=0.1), store=store, retries=2).run()
+
+
+@pytest.mark.parametrize("spoil", ["event", "xcom"])
+def test_a_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypatch):
+    task = Task(lambda: run(deferrable=True), retries=2)
+    live_crew.scenario = SLOW
+    waiting = task.deferred()
+
+    monkeypatch.setattr(task.ti, "xcom_pull", None)
+    resume = {
+        "event": lambda: task.resume(waiting, {"of": "another version"}),
+        "xcom": lambda: task.resume_without_event("Trigger failure"),
+    }
+
+    with pytest.raises(CrewTaskFailed, match="The task is not retried"):
+        resume[spoil]()
+
+
+def test_what_came_of_a_wait_counts_more_than_a_memory_that_cannot_be_read(live_crew, store):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store, retries=1)
+    waiting = task.deferred()
+    kickoff_id = live_crew.kickoffs[0].kickoff_id
+    store.breaks_at = lambda _: True
+
+    event = {"kickoff_id": kickoff_id, "deadline": 0.0, "result": '{"output": "Done.", "output_json": null}'}
+
+    assert task.resume(waiting, event)["output"] == "Done."
+
+
+def test_a_result_that_no_try_has_returned_is_returned_after_a_clear(live_crew, store):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(timeout=0.1), store=store)
+    with pytest.raises(WaitedTooLong, match="clearing it, goes on waiting for the same execution"):
+        task.run()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    task.clear()
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+
+    task.clear()
+    live_crew.scenario = QUICK
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[1].kickoff_id
+    assert len(live_crew.kickoffs) == 2
+
+
+def test_a_gateway_without_its_crew_does_not_end_a_wait(live_crew):
+    live_crew.faults.answer(404, on="status", times=4, **HTML_404)
+
+    assert Task(run).run()["output"].startswith("Briefing")
+
+
+def test_a_gateway_without_its_crew_is_no_reason_to_kick_off_anew(live_crew, store):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(timeout=0.1), store=store, retries=2)
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    live_crew.faults.answer(404, on="status", times=2, **HTML_404)
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_a_refused_kickoff_does_not_make_an_earlier_one_forgotten(live_crew, store):
+    kept = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed"}
+    store.set("crew_kickoff", kept)
+    live_crew.faults.answer(422, on="kickoff")
+
+    with pytest.raises(CrewTaskFailed):
+        Task(kickoff, store=store).run()
+
+    assert store.kickoff == kept
+
+
+def test_a_kickoff_id_is_not_split_into_outputs():
+    with pytest.raises(ValueError, match="a kickoff id is none"):
+        kickoff(multiple_outputs=True)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_sensor_gives_an_execution_time_to_become_known(live_crew, deferrable):
+    live_crew.scenario = SLOW
+    kickoff_id = live_crew.take(INPUTS, None, {})
+    live_crew.finish(kickoff_id)
+    live_crew.faults.answer(404, on="status")
+
+    sensor = Task(
+        lambda: CrewExecutionSensor(
+            task_id="crew", kickoff_id=kickoff_id, deferrable=deferrable, poke_interval=0.05, retries=3
+        )
+    )
+
+    assert sensor.run()["kickoff_id"] == kickoff_id
+
+
+@pytest.mark.parametrize("broken", ["deleted", "of another kind"])
+def test_a_connection_that_breaks_while_an_execution_runs_names_the_execution(
+    live_crew, store, monkeypatch, broken
+):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(timeout=0.1), store=store, retries=1)
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    if broken == "deleted":
+        monkeypatch.delenv("AIRFLOW_CONN_CREW_DEFAULT")
+    else:
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", "crew://nowhere")
+
+    with pytest.raises(CrewTaskFailed, match="cannot be used") as caught:
+        task.run()
+
+    assert f"Execution {live_crew.kickoffs[0].kickoff_id} of an earlier try goes on" in str(caught.value)
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_a_sensor_whose_connection_is_gone_names_the_execution(monkeypatch):
+    monkeypatch.delenv("AIRFLOW_CONN_CREW_DEFAULT")
+
+    with pytest.raises(CrewTaskFailed, match=r"Execution 4711 cannot be watched\. The connection 'crew_default'"):
+        Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id="4711")).run()
