@@ -79,8 +79,11 @@ class AirflowApi:
         """Wait until the DAG was parsed, after a point in time if that matters."""
 
         def parsed() -> bool:
-            found = self.get("dags", dag_ids=[dag_id], exclude_stale=True)["dags"]
-            return any(seconds_since_epoch(dag["last_parsed_time"]) > parsed_after for dag in found)
+            found = self.get("dags", dag_id_pattern=dag_id, exclude_stale=True)["dags"]
+            return any(
+                dag["dag_id"] == dag_id and seconds_since_epoch(dag["last_parsed_time"]) > parsed_after
+                for dag in found
+            )
 
         if not _comes_true(parsed, timeout):
             broken = self.get("importErrors")["import_errors"]

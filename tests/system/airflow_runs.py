@@ -34,6 +34,7 @@ SCENARIOS = {
     "default": scenario(3),
     "failing": scenario(0.5, error="The writer ran out of credit"),
     "json": scenario(0, output='{"headlines": ["{topic} for {audience}"]}'),
+    "brief": scenario(1, output='{"headlines": ["{topic} for {audience}"]}'),
     "slow": scenario(300),
     "uncertain": scenario(300),
 }

@@ -9,8 +9,13 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def run(start):
-    started = start("features")
+def both(start):
+    return {name: start(name) for name in ("features_deferred", "features_sync")}
+
+
+@pytest.fixture(params=["features_deferred", "features_sync"])
+def run(request, both):
+    started = both[request.param]
     started.wait()
     return started
 
@@ -20,12 +25,13 @@ def kickoffs(run, crews):
     def of(task_id):
         found = [
             kickoff
-            for kickoff in crews["json"].kickoffs
-            if kickoff.meta and (kickoff.meta.get("airflow") or {}).get("task_id") == task_id
+            for kickoff in crews["brief"].kickoffs
+            if kickoff.meta
+            and (origin := kickoff.meta.get("airflow"))
+            and (origin["run_id"], origin["dag_id"], origin["task_id"]) == (run.run_id, run.dag_id, task_id)
         ]
         return sorted(found, key=lambda kickoff: kickoff.meta["airflow"]["map_index"])
 
-    assert run
     return of
 
 
@@ -57,7 +63,7 @@ def test_where_a_kickoff_comes_from_is_in_its_meta(run, kickoffs):
 
     assert kickoff.meta == {
         "airflow": {
-            "dag_id": "features",
+            "dag_id": run.dag_id,
             "run_id": run.run_id,
             "task_id": "group.in_group",
             "map_index": -1,
@@ -68,7 +74,7 @@ def test_where_a_kickoff_comes_from_is_in_its_meta(run, kickoffs):
 
 def test_an_outlet_gets_its_event(run, kickoffs):
     assert kickoffs("group.in_group")
-    events = run.airflow.api.get("assets/events", source_dag_id="features")["asset_events"]
+    events = run.airflow.api.get("assets/events", source_dag_id=run.dag_id)["asset_events"]
 
     assert [event["source_task_id"] for event in events if event["source_run_id"] == run.run_id] == [
         "group.in_group"
@@ -76,17 +82,19 @@ def test_an_outlet_gets_its_event(run, kickoffs):
 
 
 @pytest.mark.parametrize(("callback", "saw"), [("success", "called"), ("failure", "ExecutionFailed")])
-def test_callbacks_are_called_after_a_deferral(run, callback, saw):
+def test_callbacks_are_called(run, callback, saw):
     def called():
-        found = run.airflow.api.get("variables", variable_key_pattern=f"{run.run_id}_{callback}")["variables"]
+        found = run.airflow.api.get("variables", variable_key_pattern=f"{run.dag_id}_{run.run_id}_{callback}")[
+            "variables"
+        ]
         return [variable["value"] for variable in found]
 
     assert eventually(called) == [saw]
 
 
-def test_options_go_over_the_wire(run, crews):
-    assert run
-    (kickoff,) = [kickoff for kickoff in crews["json"].kickoffs if kickoff.meta == {"ticket": 7}]
+@pytest.mark.usefixtures("run")
+def test_options_go_over_the_wire(crews):
+    kickoff = next(kickoff for kickoff in crews["brief"].kickoffs if kickoff.meta == {"ticket": 7})
 
     assert kickoff.inputs == {"topic": "t", "audience": "a", "extra": None}
     assert kickoff.webhooks == {
@@ -104,7 +112,7 @@ def test_the_decorated_function_returns_the_inputs_and_the_task_the_result(run, 
 
 
 def test_the_inputs_that_the_function_returned_are_shown_as_rendered(run):
-    path = f"dags/features/dagRuns/{run.run_id}/taskInstances/decorated/0"
+    path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/decorated/0"
 
     rendered = run.airflow.api.get(path)["rendered_fields"]
 

@@ -115,6 +115,19 @@ def test_after_a_clear_a_failed_execution_is_kicked_off_anew(begin):
     assert run.xcom("report")["kickoff_id"] == second
 
 
+def test_after_a_clear_an_execution_that_the_service_has_forgotten_is_kicked_off_anew(begin):
+    run, started, crew = begin("reattach_cleared")
+    crew.forget(started.wait_for(1))
+    assert run.wait() == "failed"
+    assert "The crew does not know the execution" in run.error("report")[1]
+    run.clear("report")
+    second = started.wait_for(2)
+    crew.finish(second)
+
+    eventually(lambda: run.task("report")["state"] == "success", 90)
+    assert run.xcom("report")["kickoff_id"] == second
+
+
 def test_after_a_clear_the_kickoff_operator_returns_a_running_execution(begin):
     run, started, _ = begin("reattach_kickoff")
     assert run.wait() == "success"

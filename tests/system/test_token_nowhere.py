@@ -61,6 +61,6 @@ def test_in_no_table(airflow, deferred):
 
 def test_on_no_page(airflow, deferred):
     task = f"dags/{deferred.dag_id}/dagRuns/{deferred.run_id}/taskInstances/report"
-    pages = [task, f"{task}/xcomEntries", f"{task}/links", "connections", "dags/features/details"]
+    pages = [task, f"{task}/xcomEntries", f"{task}/links", "connections", "dags/features_sync/details"]
 
     assert not any(found_in(repr(airflow.api.get(page)).encode()) for page in pages)

@@ -9,25 +9,17 @@ from airflow.providers.common.compat.sdk import DAG, Asset, TaskGroup, Variable,
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
-QUICK: dict[str, Any] = {"deferrable": True, "crew_conn_id": "crew_json"}
-
 
 def note(name: str) -> Any:
     def callback(context: Any) -> None:
         error = context.get("exception")
-        Variable.set(f"{context['run_id']}_{name}", type(error).__name__ if error else "called")
+        key = f"{context['dag'].dag_id}_{context['run_id']}_{name}"
+        Variable.set(key, type(error).__name__ if error else "called")
 
     return callback
 
 
-with DAG(
-    "features",
-    schedule=None,
-    max_active_tasks=100,
-    params={"topic": "param topic", "number": 7},
-    render_template_as_native_obj=True,
-):
-
+def use_everything(dag: DAG, waits: dict[str, Any]) -> None:
     @task
     def topics() -> list[str]:
         return ["one", "two", "three"]
@@ -46,32 +38,32 @@ with DAG(
     CrewRunOperator(
         task_id="arguments",
         inputs={"topic": shouted, "audience": audience()["who"], "number": "{{ params.number }}"},
-        **QUICK,
+        **waits,
     )
 
     # Mapped kickoffs, and a mapped sensor over their ids.
-    kickoffs = CrewKickoffOperator.partial(task_id="kickoffs", crew_conn_id="crew_json").expand(
+    kickoffs = CrewKickoffOperator.partial(task_id="kickoffs", crew_conn_id="crew_brief").expand(
         inputs=topics().map(lambda topic: {"topic": topic, "audience": "{{ params.topic }}"})
     )
-    CrewExecutionSensor.partial(task_id="sensors", **QUICK).expand(kickoff_id=kickoffs.output)
+    CrewExecutionSensor.partial(
+        task_id="sensors", crew_conn_id="crew_brief", deferrable=waits["deferrable"], poke_interval=1
+    ).expand(kickoff_id=kickoffs.output)
 
     # A task group, an outlet, callbacks, and an execution that is over at the first look.
     with TaskGroup("group"):
         CrewRunOperator(
             task_id="in_group",
             inputs={"topic": "{{ params.topic }}", "audience": "sailors"},
-            outlets=[Asset("crew://report")],
+            outlets=[Asset(f"crew://report/{dag.dag_id}")],
             on_success_callback=note("success"),
-            **QUICK,
+            **waits,
         )
 
     CrewRunOperator(
         task_id="called_back",
         inputs={"topic": "t", "audience": "a"},
-        crew_conn_id="crew_failing",
-        deferrable=True,
-        poll_interval=1,
         retries=0,
+        **waits | {"crew_conn_id": "crew_failing"},
         on_failure_callback=note("failure"),
     )
 
@@ -83,10 +75,10 @@ with DAG(
         task_webhook_url="https://hooks.example/{{ params.number }}",
         crew_webhook_url="https://hooks.example/end",
         validate_inputs=False,
-        crew_conn_id="crew_json",
+        crew_conn_id="crew_brief",
     )
 
-    @task.crew(**QUICK)
+    @task.crew(**waits)
     def decorated(topic: str, params: Any) -> dict[str, Any]:
         return {"topic": topic, "audience": "{{ not rendered }}", "number": params["number"]}
 
@@ -97,3 +89,14 @@ with DAG(
         return [result["output"] for result in results]
 
     after(decorated.override(task_id="decorated_again").expand(topic=["x", "y"]))
+
+
+for name, deferrable in {"features_deferred": True, "features_sync": False}.items():
+    with DAG(
+        name,
+        schedule=None,
+        max_active_tasks=100,
+        params={"topic": "param topic", "number": 7},
+        render_template_as_native_obj=True,
+    ) as dag:
+        use_everything(dag, {"deferrable": deferrable, "crew_conn_id": "crew_brief", "poll_interval": 1})
