@@ -22,17 +22,19 @@ DASHBOARD = "https://app.example/crews/7"
 INPUTS = {"topic": "ferries", "audience": "sailors"}
 
 
-def scenario(seconds: float = 0, **last: Any) -> Scenario:
+def scenario(each: float = 0, **last: Any) -> Scenario:
     tasks = [
-        {"name": "research_task", "agent": "Researcher", "seconds": seconds, "output": "Notes on {topic}"},
-        {"name": "writing_task", "agent": "Writer", "seconds": seconds, "output": "Briefing: {topic}", **last},
+        {"name": "research_task", "agent": "Researcher", "seconds": each, "output": "Notes on {topic}"},
+        {"name": "writing_task", "agent": "Writer", "seconds": each, "output": "Briefing: {topic}", **last},
     ]
     return Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}], "tasks": tasks})
 
 
 SCENARIOS = {
-    "default": scenario(3),
-    "failing": scenario(0.5, error="The writer ran out of credit"),
+    # Long enough at its second task for a triggerer on a busy machine to see it there.
+    "default": scenario(3, seconds=8),
+    # Every look before the end finds it at the second task, whenever it comes.
+    "failing": scenario(0, seconds=1.5, error="The writer ran out of credit"),
     "json": scenario(0, output='{"headlines": ["{topic} for {audience}"]}'),
     "brief": scenario(1, output='{"headlines": ["{topic} for {audience}"]}'),
     "slow": scenario(300),

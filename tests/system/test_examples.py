@@ -47,7 +47,7 @@ def test_progress_is_in_the_log_of_the_deferred_task(runs):
         execution + "kicked off",
         execution + "task 1 of 2, research_task",
         execution + "task 2 of 2, writing_task",
-        execution + "completed after 6s",
+        execution + "completed after 11s",
     ]
 
 
