@@ -170,7 +170,8 @@ def test_a_process_killed_while_the_kickoff_is_under_way_fails_on_the_retry(begi
     crew.faults.hang(on="kickoff", after_taken=True)
     run, started, _ = begin("reattach_uncertain", "uncertain")
     eventually(lambda: crew.requests.on("kickoff"), 90)
-    (process,) = task_processes(airflow)
+    # The process of the test before may still be ending; this one waits for an answer that does not come.
+    (process,) = eventually(lambda: found if len(found := task_processes(airflow)) == 1 else None, 30)
     os.kill(process, signal.SIGKILL)
 
     assert run.wait() == "failed"
