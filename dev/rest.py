@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -122,11 +121,6 @@ class AirflowApi:
         path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.get(path, map_index=map_index, deserialize=True)["value"]
 
-    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1) -> str:
-        """Return a task's log as text, with everything that came with its lines."""
-        events = self.log_events(dag_id, run_id, task_id, try_number, map_index)
-        return "\n".join(_line(**event) for event in events)
-
     def log_events(
         self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1
     ) -> list[dict[str, Any]]:
@@ -173,7 +167,3 @@ def _comes_true(condition: Callable[[], bool], timeout: float) -> bool:
 def seconds_since_epoch(timestamp: str | None) -> float:
     """Read a time as Airflow writes it; 0 for none."""
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
-
-
-def _line(event: str, timestamp: str = "", level: str = "", **more: Any) -> str:
-    return " ".join(filter(None, [timestamp, level, event, json.dumps(more, ensure_ascii=False) if more else ""]))
