@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 HOST = "127.0.0.1"
@@ -10,6 +11,14 @@ HOST = "127.0.0.1"
 def hostname() -> str:
     """Return the name by which Airflow's processes find each other, without asking a name server."""
     return HOST
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def serve_logs(port: int) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import socket
 import sys
 import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Self
 
-from dev.loopback import HOST
+from dev.loopback import HOST, free_port
 from dev.processes import Guardian, Process, stop_all
 from dev.rest import AirflowApi, seconds_since_epoch
 from dev.settings import environment as airflow_environment
@@ -45,7 +44,7 @@ class AirflowStack:
     """
 
     def __init__(self, home: Path, dags_folder: Path, environment: Mapping[str, str] | None = None) -> None:
-        port, log_port = _free_port(), _free_port()
+        port, log_port = free_port(), free_port()
         self.home = home.resolve()
         self.logs = self.home / "logs" / "processes"
         self.url = f"http://{HOST}:{port}"
@@ -61,6 +60,7 @@ class AirflowStack:
             "dag-processor": ["airflow", "dag-processor"],
             "log-server": ["dev.loopback", str(log_port)],
         }
+        self._more: list[Process] = []
         self._guardian: Guardian | None = None
 
     def start(self, timeout: float = 120) -> Self:
@@ -80,9 +80,18 @@ class AirflowStack:
 
     def stop(self) -> None:
         """Stop everything."""
-        stop_all(list(self.processes.values()))
+        stop_all([*self.processes.values(), *self._more])
         if self._guardian:
             self._guardian.dismiss()
+
+    def start_another(self, name: str) -> Process:
+        """Start a second process of a kind, which the health of the whole does not depend on."""
+        if self._guardian is None:
+            raise RuntimeError("Airflow does not run")
+        process = self._new_process(name, self._commands[name], self._guardian, number=len(self._more) + 2)
+        self._more.append(process)
+        process.start()
+        return process
 
     def wait_until_healthy(self, timeout: float = 60) -> None:
         """Wait until every component has been heard of since it was last started."""
@@ -118,8 +127,8 @@ class AirflowStack:
                 ) from None
             return Guardian(lock.fileno())
 
-    def _new_process(self, name: str, command: list[str], guardian: Guardian) -> Process:
-        log = self.logs / f"{name}.log"
+    def _new_process(self, name: str, command: list[str], guardian: Guardian, number: int = 1) -> Process:
+        log = self.logs / (f"{name}.log" if number == 1 else f"{name}-{number}.log")
         log.unlink(missing_ok=True)
         return Process(name, [sys.executable, "-m", *command], self._environment, log, guardian)
 
@@ -163,10 +172,3 @@ def _obituary(process: Process) -> str:
 
 def _last_words(process: Process) -> str:
     return f"\nThe end of {process.log}:\n{process.tail()}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port

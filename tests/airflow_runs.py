@@ -16,7 +16,7 @@ from airflow_provider_crew.service.settings import ServiceSettings
 from dev.rest import ApiError
 from dev.stack import AirflowStack
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TOKEN = "organization-token-that-nobody-may-see"
 DASHBOARD = "https://app.example/crews/7"
 INPUTS = {"topic": "ferries", "audience": "sailors"}
