@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, BaseOperator
 
-from airflow_provider_crew.defaults import MAX_OUTAGE
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.service.errors import CrewError, LostContact, TransientError, WaitedTooLong, WatchBroken
@@ -107,7 +106,7 @@ class WaitingTask(CrewTask):
     deferrable: bool
     poll_interval: float
     timeout: float
-    max_outage: float | None = MAX_OUTAGE
+    max_outage: float | None
     """Seconds for which the service may give no usable answer; None: for as long as it takes."""
 
     @property

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
-from airflow_provider_crew.defaults import POLL_INTERVAL, TIMEOUT
+from airflow_provider_crew.defaults import MAX_OUTAGE, POLL_INTERVAL, TIMEOUT
 from airflow_provider_crew.operators.kickoff import KICKOFF_ID, KickoffTask
 from airflow_provider_crew.operators.memory import KickoffMemory
 from airflow_provider_crew.service.errors import (
@@ -64,6 +64,7 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         ``[operators] default_deferrable`` says
     :param poll_interval: seconds between two looks
     :param timeout: seconds after which a try stops waiting; the execution goes on
+    :param max_outage: seconds without a usable answer after which a try stops waiting; None: go on until timeout
     """
 
     waits = True
@@ -74,12 +75,14 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval: timedelta | float = POLL_INTERVAL,
         timeout: timedelta | float = TIMEOUT,
+        max_outage: timedelta | float | None = MAX_OUTAGE,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.deferrable = deferrable
         self.poll_interval = seconds(poll_interval, "poll_interval")
         self.timeout = seconds(timeout, "timeout")
+        self.max_outage = None if max_outage is None else seconds(max_outage, "max_outage")
         self._time_limit = self.execution_timeout
         if IS_AIRFLOW_2:
             # It would end a task that resumes too late before that could say, or do, anything: by a retry.

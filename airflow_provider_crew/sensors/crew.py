@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_crew.defaults import POLL_INTERVAL, TIMEOUT
+from airflow_provider_crew.defaults import MAX_OUTAGE, POLL_INTERVAL, TIMEOUT
 from airflow_provider_crew.sensors.memory import PokeMemory
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong
 from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
@@ -31,7 +31,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
     Wait until an execution has completed, and return its result.
 
     A failed execution ends the task without a retry, since it stays failed; so do a token that is not accepted, an
-    unknown execution and a time-out. An outage of the service beyond ten minutes is retried.
+    unknown execution and a time-out. An outage of the service beyond max_outage is retried.
 
     :param kickoff_id: the id that a kickoff returned (templated)
     :param crew_conn_id: the connection to the crew (templated)
@@ -40,6 +40,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         ``mode`` says how the worker waits.
     :param poke_interval: seconds between two looks
     :param timeout: seconds after which to stop waiting; the execution goes on
+    :param max_outage: seconds without a usable answer after which to stop waiting; None: go on until timeout
     """
 
     template_fields = ("kickoff_id", "crew_conn_id")
@@ -54,6 +55,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: timedelta | float = POLL_INTERVAL,
         timeout: timedelta | float = TIMEOUT,
+        max_outage: timedelta | float | None = MAX_OUTAGE,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
@@ -63,7 +65,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         self.deferrable = deferrable
         self.poll_interval = seconds(self.poke_interval, "poke_interval")
         # Who wants a sensor to go on silently after a failed look wants no outage to end it.
-        self.max_outage = None if self.silent_fail else self.max_outage
+        self.max_outage = None if max_outage is None or self.silent_fail else seconds(max_outage, "max_outage")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait, and return the result."""

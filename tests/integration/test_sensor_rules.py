@@ -43,17 +43,8 @@ def sensor(kickoff_id: Any, **options: Any) -> CrewExecutionSensor:
 
 
 def waiting(kickoff_id: Any, **options: Any) -> Task:
-    """Return a task with a sensor; ``max_outage`` is not the user's to set."""
-    max_outage = options.pop("max_outage", None)
     store = options.pop("store", None)
-
-    def make() -> CrewExecutionSensor:
-        operator = sensor(kickoff_id, **options)
-        if max_outage is not None and operator.max_outage is not None:
-            operator.max_outage = max_outage
-        return operator
-
-    return Task(make, store=store)
+    return Task(lambda: sensor(kickoff_id, **options), store=store)
 
 
 def poked(task: Task, *, at_most: int = 1000) -> Any:
@@ -185,7 +176,9 @@ def test_a_silent_sensor_waits_for_an_outage_to_end_whatever_its_length(live_cre
 
 
 def test_a_silent_sensor_sets_no_end_to_an_outage():
-    assert sensor("x", silent_fail=True).max_outage is None
+    assert sensor("x", silent_fail=True, max_outage=60).max_outage is None
+    assert sensor("x", max_outage=None).max_outage is None
+    assert sensor("x", max_outage=timedelta(minutes=1)).max_outage == 60.0
     assert sensor("x").max_outage == 600.0
 
 

@@ -41,11 +41,6 @@ def run(**options: Any) -> CrewRunOperator:
 both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 
 
-def impatient(operator: CrewRunOperator, max_outage: float | None) -> CrewRunOperator:
-    operator.max_outage = max_outage
-    return operator
-
-
 @both_ways
 def test_the_result_is_the_same_however_the_task_waits(live_crew, deferrable):
     tasks = tuple(task.model_copy(update={"seconds": 0.1}) for task in QUICK.tasks)
@@ -204,7 +199,7 @@ def test_a_wait_that_cannot_go_on_is_retried_only_when_that_starts_nothing_anew(
     monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.1)
     live_crew.faults.answer(**fault, on="status", times=10_000)
     retried = with_store and retried_with_store
-    task = Task(lambda: impatient(run(deferrable=deferrable), 0.2), store=store if with_store else None, retries=1)
+    task = Task(lambda: run(deferrable=deferrable, max_outage=0.2), store=store if with_store else None, retries=1)
 
     with pytest.raises(error if retried else CrewTaskFailed) as caught:
         task.run()
