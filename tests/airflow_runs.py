@@ -53,12 +53,12 @@ def kick_off(crew: LocalCrewService) -> str:
         return client.kickoff(INPUTS)
 
 
-def eventually(look: Callable[[], Any], seconds: float = 60) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 60, pause: float = 0.3) -> Any:
     """Look until there is something to be seen."""
     until = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < until, "it did not come about in time"
-        time.sleep(0.3)
+        time.sleep(pause)
     return found
 
 

@@ -1,0 +1,69 @@
+"""An Airflow on PostgreSQL, once for all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rows import Row
+from stage import Stage
+
+from dev.postgres import PostgresServer
+from dev.stack import AirflowStack
+
+_SETTINGS = {
+    "AIRFLOW__CORE__PARALLELISM": "32",
+    "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
+    # A worker that is lost is noticed within half a minute, not five.
+    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+    # Every row has a file of its own, which changes only when the row says so.
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+}
+# Rows wait for each other; what takes too long says so itself.
+_TIMEOUT = 1800
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "core: run before every change lands")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Harm Airflow itself when no other row is under way."""
+    items.sort(key=lambda item: bool((row := row_of(item)) and row.alone))
+    for item in items:
+        item.add_marker(pytest.mark.timeout(_TIMEOUT))
+
+
+def row_of(item: pytest.Item) -> Row | None:
+    spec = getattr(item, "callspec", None)
+    return spec.params.get("row") if spec else None
+
+
+@pytest.fixture(scope="session")
+def database() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dags(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("dags")
+
+
+@pytest.fixture(scope="session")
+def airflow(
+    database: PostgresServer, dags: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AirflowStack]:
+    with AirflowStack(tmp_path_factory.mktemp("airflow"), dags, database.settings | _SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def stage(
+    request: pytest.FixtureRequest, airflow: AirflowStack, database: PostgresServer, dags: Path
+) -> Iterator[Stage]:
+    rows = [row for item in request.session.items if (row := row_of(item))]
+    stage = Stage(airflow, database, dags, rows)
+    yield stage
+    stage.close()

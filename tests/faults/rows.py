@@ -1,0 +1,126 @@
+"""
+The rows of the table "What happens when …": what is done to a task, and what is to come of it.
+
+A row is a function that does the harm, and a declaration of the end, which is checked after every one of its ways
+and from which the table in the documentation is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import pytest
+from scenes import Scene
+
+from airflow_provider_crew.local import Scenario
+
+Way = Literal["deferred", "sync", "kickoff", "sensor deferred", "sensor poke", "sensor reschedule"]
+
+RUN: tuple[Way, ...] = ("deferred", "sync")
+SENSOR: tuple[Way, ...] = ("sensor deferred", "sensor poke", "sensor reschedule")
+
+Xcom = Literal["the result", "the kickoff id", "the kickoff id only", "nothing"]
+Crew = Literal["has completed", "has failed", "goes on", "was never started", "is forgotten"]
+
+# Long enough for anything to happen meanwhile, for those that have to be finished by hand.
+LONG = Scenario.model_validate(
+    {
+        "inputs": [{"name": "topic"}],
+        "tasks": [
+            {"name": "research_task", "agent": "Researcher", "seconds": 1, "output": "Notes on {topic}"},
+            {"name": "writing_task", "agent": "Writer", "seconds": 3600, "output": "Briefing: {topic}"},
+        ],
+    }
+)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """
+    What is to come of a row.
+
+    ``says``: what the log of the task tells, over all of its tries; ``{id}`` stands for the kickoff id.
+    """
+
+    state: str
+    says: tuple[str, ...]
+    xcom: Xcom
+    crew: Crew
+    kickoffs: int = 1
+    tries: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row, in one way of running a crew."""
+
+    name: str
+    title: str
+    section: str
+    way: Way
+    ends: Ends
+    play: Callable[[Scene], None]
+    alone: bool
+    why: str = ""
+    scenario: Scenario = LONG
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dag_id(self) -> str:
+        return re.sub(r"\W+", "_", f"{self.name}_{self.way}")
+
+
+ROWS: list[Row] = []
+
+Play = TypeVar("Play", bound=Callable[[Scene], None])
+
+
+def row(
+    title: str,
+    ends: Ends | Mapping[Way, Ends],
+    *,
+    ways: tuple[Way, ...] = ("deferred",),
+    core: bool = False,
+    alone: bool = False,
+    why: str = "",
+    scenario: Scenario = LONG,
+    **options: Any,
+) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
+    """
+    Make a row of a function.
+
+    ``options`` are what the task is given besides. ``core``: it is run before every change lands. ``alone``: it
+    does harm to Airflow itself, so that no other row may be under way. ``why``: what makes a better end
+    impossible, with Airflow's own issue where it is Airflow.
+    """
+
+    def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
+        rows = [
+            Row(
+                name=play.__name__.removeprefix("test_"),
+                title=title,
+                section=play.__module__,
+                way=way,
+                ends=ends if isinstance(ends, Ends) else ends[way],
+                play=play,
+                alone=alone,
+                why=why,
+                scenario=scenario,
+                options=options,
+            )
+            for way in ways
+        ]
+        ROWS.extend(rows)
+
+        def test(row: Row, stage: Any) -> None:
+            stage.play(row)
+
+        test.__name__ = test.__qualname__ = play.__name__
+        test.__module__ = play.__module__
+        marked = pytest.mark.parametrize("row", rows, ids=[row.way.replace(" ", "_") for row in rows])(test)
+        return pytest.mark.core(marked) if core else marked
+
+    return declare
