@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -124,19 +125,25 @@ class KickoffTask(CrewTask):
             self._tell(kickoff_id, context)
             return kickoff_id
         if isinstance(failure, UncertainKickoff):
-            self._give_up_uncertain(failure)
+            self._give_up_uncertain(failure, context)
         if isinstance(failure, PASSING):
             raise failure
         raise CrewTaskFailed(failure, memory.what_goes_on())
 
-    def _give_up_uncertain(self, error: UncertainKickoff) -> NoReturn:
+    def _give_up_uncertain(self, error: UncertainKickoff, context: Context) -> NoReturn:
         if self.on_uncertain_kickoff == "retry":
             raise error
         raise CrewTaskFailed(
             error,
-            " There it can be found by its meta, which unless set otherwise names the DAG run and the task. The "
-            "task is not retried; clearing it kicks off anew.",
+            f" There it can be found {self._mark(context)}. The task is not retried; clearing it kicks off anew.",
         )
+
+    def _mark(self, context: Context) -> str:
+        """Say by what an execution of this task can be told from others."""
+        if self.meta is not None:
+            return "by the meta of this task"
+        names = {name: value for name, value in self._origin(context)["airflow"].items() if name != "try_number"}
+        return f"by its meta, {json.dumps(names)}"
 
     def _earlier_execution(self, memory: KickoffMemory) -> str | None:
         last = memory.last
@@ -159,12 +166,11 @@ class KickoffTask(CrewTask):
 
     def _face_lost_answer(self, memory: KickoffMemory) -> None:
         """Decide about a kickoff that an earlier try has sent, and whose answer nobody has seen."""
-        if memory.was_cleared:
-            return
         told = f"An earlier try sent a kickoff and ended before it knew the answer. {IT_IS_NOT_KNOWN}"
-        if self.on_uncertain_kickoff == "fail":
+        if self.on_uncertain_kickoff == "fail" and not memory.was_cleared:
             raise UncertainKickoff(told)
-        self.log.warning("%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", told)
+        why = "because the task was cleared" if memory.was_cleared else "as on_uncertain_kickoff='retry' says"
+        self.log.warning("%s It is kicked off anew, %s.", told, why)
 
     def _goes_on(self, last: Kickoff, kickoff_id: str, *, cleared: bool) -> bool:
         """Whether an earlier execution is still the one that is wanted: running, or with a result to be had."""
@@ -191,6 +197,11 @@ class KickoffTask(CrewTask):
         with interruptions_held_off() as held:
             self.hook.get_conn().pause = partial(self._pause, held, memory)
             self._send_off(memory)
+            self.log.info(
+                "The crew is being kicked off. If this log says nothing further of that, it is not known whether "
+                "that started an execution: one can be found in the crew's dashboard %s.",
+                self._mark(context),
+            )
             try:
                 kickoff_id = self.hook.kickoff(inputs, **options)
             except UncertainKickoff:
@@ -280,7 +291,7 @@ class KickoffTask(CrewTask):
             what = f"{type(error).__name__}: {error}".rstrip(": ")
             if self._on_its_way and self.execution is None:
                 told = f"The task was ended by {what} while its kickoff was under way. {IT_IS_NOT_KNOWN}"
-                self._give_up_uncertain(UncertainKickoff(told))
+                self._give_up_uncertain(UncertainKickoff(told), context)
             kicked_off = resumed or self.execution is not None
             if not kicked_off or self.memory(context).lasts or _was_changed_from_outside(context["ti"]):
                 raise

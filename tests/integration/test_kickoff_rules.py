@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -107,12 +108,13 @@ def test_the_next_try_kicks_off_anew_only_when_nothing_is_left_to_go_on_with(
 
 
 @every_operator
-def test_a_lost_answer_is_not_kicked_off_again_by_a_retry(live_crew, store, operator):
+def test_a_lost_answer_is_not_kicked_off_again_by_a_retry(live_crew, store, operator, task_log):
     left_behind(store, live_crew, "sent")
     task = Task(operator, store=store, retries=1)
     task.ti.try_number = 1
+    found_by = re.escape('found by its meta, {"dag_id": "research", "run_id": "manual__2026-01-01"')
 
-    with pytest.raises(CrewTaskFailed, match="the crew may be running.*clearing it kicks off anew") as caught:
+    with pytest.raises(CrewTaskFailed, match=f"crew may be running.*{found_by}.*clearing it kicks off") as caught:
         task.run()
 
     assert isinstance(caught.value.error, UncertainKickoff)
@@ -121,6 +123,7 @@ def test_a_lost_answer_is_not_kicked_off_again_by_a_retry(live_crew, store, oper
     task.clear()
     assert task.run()
     assert len(live_crew.kickoffs) == 1
+    assert "It is kicked off anew, because the task was cleared" in task_log.text
 
 
 @every_operator

@@ -62,6 +62,19 @@ def test_sends_the_inputs_and_where_they_come_from(live_crew):
     }
 
 
+@pytest.mark.parametrize(
+    ("meta", "mark"), [(None, 'by its meta, {"dag_id": "research"'), ({"ticket": 7}, "by the meta of this task")]
+)
+def test_a_log_that_ends_with_the_kickoff_tells_how_to_find_its_execution(live_crew, task_log, meta, mark):
+    told: list[str] = []
+    live_crew.at_kickoff = lambda: told.append(task_log.text)
+
+    kickoff(meta=meta).run()
+
+    assert "it is not known whether that started an execution" in told[0]
+    assert f"one can be found in the crew's dashboard {mark}" in told[0]
+
+
 def test_sends_webhook_addresses_under_the_names_of_the_service(live_crew):
     addresses = {f"{kind}_webhook_url": f"https://hooks.example/{kind}" for kind in ("task", "step", "crew")}
 
