@@ -37,6 +37,8 @@ _MARGIN = 60.0 if IS_AIRFLOW_2 else 2.0
 _LARGEST_MARGIN = 0.1
 # How long after the deadline Airflow resumes a task that no triggerer has resumed.
 _BACKSTOP = 60.0
+# Beyond it lie dates that neither Airflow nor its database can hold, which would be found out after the kickoff.
+_LONGEST_TIME = 10 * 365 * 86_400.0
 _RESUMED_WITHOUT_EVENT = "__fail__"
 # Airflow's serializers refuse objects with these keys, or read another meaning into them.
 _RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
@@ -74,19 +76,29 @@ class CrewTask(BaseOperator):
     def leave_link(self, context: Context) -> None:
         """Leave the address of the crew's page; a try that goes on with an execution has to do so again."""
         self.dashboard_url = ""
-        if url := self.hook.connection.dashboard_url:
-            self.dashboard_url = url
-            context["ti"].xcom_push(key=DASHBOARD_KEY, value=url)
+        try:
+            if url := self.hook.connection.dashboard_url:
+                self.dashboard_url = url
+                context["ti"].xcom_push(key=DASHBOARD_KEY, value=url)
+        except Exception as error:  # a link is not worth failing for
+            if isinstance(error, CrewError) and not isinstance(error, TransientError):
+                raise
+            self.log.warning("The link to the crew's page could not be left: %s", error)
 
     def on_kill(self) -> None:
-        """Say what goes on: the service cannot cancel an execution."""
+        """Say what goes on. Airflow 3 lets the task run on a while, perhaps to its end."""
         if self.execution:
             self.log.warning(
-                "Execution %s: not waited for any longer, because the task is ended. It goes on and is paid for. "
-                'To wait for it elsewhere: CrewExecutionSensor(kickoff_id="%s").',
+                "Execution %s: the task is to end. The execution cannot be cancelled: it goes on and is paid for. "
+                '%sTo wait for it elsewhere: CrewExecutionSensor(kickoff_id="%s").',
                 self.execution,
+                self.waits_again(),
                 self.execution,
             )
+
+    def waits_again(self) -> str:
+        """Say how this task itself can wait again, if it can."""
+        return ""
 
     def get_openlineage_facets_on_complete(self, _task_instance: object) -> object:
         """Tell OpenLineage, when it is installed and asks, which execution of which crew the task was about."""
@@ -149,6 +161,9 @@ class WaitingTask(CrewTask):
         from airflow_provider_crew.triggers.events import read_event
 
         end = read_event(event)
+        if end is None:
+            why = "what it told cannot be read"
+            return self._look_after_all(self.execution_waited_for(context), why, context)
         with self.ending(end.kickoff_id, context):
             if end.error:
                 raise end.error
@@ -170,8 +185,10 @@ class WaitingTask(CrewTask):
 
     def _read(self, end: WatchEnd) -> dict[str, Any]:
         """Read a result. It is there, so that want of time or a hiccup of the service must not fail the task."""
-        late = time.time() + (self.max_outage or self.timeout)
-        watch = self.new_watch(end.kickoff_id, max(end.deadline, late))
+        now = time.time()
+        late = now + (self.max_outage or self.timeout)
+        # The service knew it a moment ago, as after a kickoff.
+        watch = self.new_watch(end.kickoff_id, max(end.deadline, late), kicked_off_at=now)
         return self.hook.watch(watch).result()
 
     @contextmanager
@@ -180,6 +197,9 @@ class WaitingTask(CrewTask):
         self.execution = kickoff_id
         try:
             yield
+        except KeyboardInterrupt:
+            self.on_kill()
+            raise
         except CrewError as error:
             end = error if kickoff_id in str(error) else _about(kickoff_id, error)
         except AirflowTaskTimeout:
@@ -259,7 +279,7 @@ class WaitingTask(CrewTask):
                 kicked_off_at=kicked_off_at,
                 deferred_at=now,
                 # How long a trouble has lasted is counted anew: the trigger may begin, or begin again, much later.
-                memory=asdict(replace(watch.memory, silent_since=None, rejected_since=None)),
+                memory=asdict(replace(watch.memory, silent_since=None, rejected_since=None, unknown_since=None)),
             ),
             method_name="execute_complete",
             kwargs=self.carried(),
@@ -283,9 +303,13 @@ def _about(kickoff_id: str, error: CrewError) -> CrewError:
     )
 
 
-def seconds(given: timedelta | float, name: str) -> float:
+def seconds(given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
     """Return a time in seconds, or refuse it before a DAG runs with it."""
-    number = given.total_seconds() if isinstance(given, timedelta) else float(given)
-    if not 0 < number < math.inf:
-        raise ValueError(f"{name} is {given!r}; it must be a number of seconds above 0, or a timedelta.")
+    try:
+        number = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not at_least <= number <= _LONGEST_TIME:
+        least = "above 0" if at_least else "from 0"
+        raise ValueError(f"{name} must be a number of seconds {least} and up to ten years, or a timedelta.")
     return number

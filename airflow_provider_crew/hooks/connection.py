@@ -81,6 +81,7 @@ def read_connection(
 ) -> CrewConnection:
     """Read a connection; InvalidSettings names the field that is wrong and how to mend it."""
     try:
+        _refuse_other_types(connection)
         extra = _read_extra(connection.extra)
         kind, token = _choose_token(connection, extra, token_type)
         settings = ServiceSettings(
@@ -101,6 +102,12 @@ def read_connection(
         dashboard_url=str(extra.dashboard_url) if extra.dashboard_url else None,
         secrets=_secrets_of(connection, extra),
     )
+
+
+def _refuse_other_types(connection: Connection) -> None:
+    for name in ("host", "schema", "login", "password", "extra"):
+        if not isinstance(getattr(connection, name), str | None):
+            raise InvalidSettings(f"The {name} is no text. In JSON, put it in quotes.", field=name)
 
 
 def _secrets_of(connection: Connection, extra: _Extra) -> tuple[str, ...]:
@@ -139,9 +146,9 @@ def _choose_token(connection: Connection, extra: _Extra, token_type: str | None)
         "organization": SecretStr(connection.password) if connection.password else None,
         "user": extra.user_bearer_token,
     }
-    wanted = token_type or extra.token_type
+    wanted: Any = token_type or extra.token_type
     for kind, token in tokens.items():
-        if token is not None and wanted in {kind, None}:
+        if token is not None and wanted in (kind, None):
             return kind, token
     if wanted == "user":
         raise InvalidSettings(
@@ -149,8 +156,9 @@ def _choose_token(connection: Connection, extra: _Extra, token_type: str | None)
             "bearer token (user_bearer_token in the extra), or use token_type organization.",
             field="user_bearer_token",
         )
-    if wanted not in {"organization", None}:
-        raise InvalidSettings(f"token_type is {wanted!r}; it must be organization or user.", field="token_type")
+    if wanted not in ("organization", None):
+        shown = repr(wanted[:40]) if isinstance(wanted, str) else f"of type {type(wanted).__name__}"
+        raise InvalidSettings(f"token_type is {shown}; it must be organization or user.", field="token_type")
     in_login = " It stands in the login, where it is not looked for." if connection.login else ""
     raise InvalidSettings(
         f"There is no organization token.{in_login} Put the bearer token from the crew's Status tab into the "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
 from airflow_provider_crew import __version__
+from airflow_provider_crew.api_server import denies_connection
 from airflow_provider_crew.defaults import MAX_OUTAGE, POLL_INTERVAL, TIMEOUT
 from airflow_provider_crew.hooks import form
 from airflow_provider_crew.service.errors import (
@@ -61,6 +62,10 @@ class CrewHook(BaseHook):
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
         self._kicked_off_at: dict[str, float] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was read from the connection holds the token. Another process reads it by itself.
+        return {name: value for name, value in vars(self).items() if name not in {"connection", "_client"}}
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
@@ -173,6 +178,8 @@ class CrewHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Answer with what was found at the address, or with exactly what is wrong."""
+        from airflow_provider_crew.service.payload import some_names
+
         try:
             inputs = self._client.inputs(repeat=False)
         except UnreadableAnswer as error:
@@ -182,7 +189,7 @@ class CrewHook(BaseHook):
         except CrewError as error:
             return False, str(error)
         listed = [known.name if known.required else f"{known.name} (optional)" for known in inputs.inputs]
-        return True, f"Connected. This crew expects: {', '.join(listed) or 'no inputs'}"
+        return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 
     async def inputs_async(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
@@ -240,7 +247,10 @@ class CrewHook(BaseHook):
         try:
             return self._read(self.get_connection(self.crew_conn_id))
         except AirflowNotFoundException:
-            raise self._not_defined() from None
+            if denies_connection(self.crew_conn_id):
+                raise self._not_defined() from None
+            told = f"The connection {self.crew_conn_id!r} cannot be read: Airflow's API server did not answer."
+            raise Unreachable(told, sent=False) from None
 
     @cached_property
     def _client(self) -> CrewClient:
@@ -249,9 +259,11 @@ class CrewHook(BaseHook):
         return CrewClient(self.connection.settings)
 
     def _not_defined(self) -> InvalidSettings:
+        variable = f"AIRFLOW_CONN_{self.crew_conn_id}".upper()
         return InvalidSettings(
-            "There is none of that name. Add it with the type Crew (Admin, Connections), or set "
-            f"AIRFLOW_CONN_{self.crew_conn_id.upper()}.",
+            f"There is none of that name. Add it with the type Crew (Admin, Connections), or set {variable}. If "
+            "that is set, Airflow cannot read it: in a URI, everything in the token but letters and digits has to "
+            "be percent-encoded.",
             conn_id=self.crew_conn_id,
         )
 

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from airflow_provider_crew.service.errors import CrewError
 
 
+_FORGOTTEN = (
+    " Look for it in the crew's dashboard, where its result may be found. The task is not retried; clearing it "
+    "kicks off anew."
+)
+
+
 class CrewKickoffOperator(KickoffTask):
     """
     Kick a crew off and return the kickoff id, for a CrewExecutionSensor to wait for.
@@ -122,23 +128,27 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         return str(found)
 
     def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:
-        """Remember the end, and return the result."""
-        memory = self.memory(context)
-        memory.ended("completed")
-        finished: dict[str, Any] = self.secured(super().finish(result, context), context, memory)
+        """Return the result."""
+        finished: dict[str, Any] = self.secured(super().finish(result, context), context, self.memory(context))
         return finished
+
+    def post_execute(self, context: Any, result: Any = None) -> None:
+        """Remember the end, as late as possible: until it is returned, a result is wanted even after a Clear."""
+        super().post_execute(context, result)
+        self.memory(context).ended("completed", self.execution)
 
     def give_up(self, error: CrewError, context: Context) -> NoReturn:
         """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
         memory = self.memory(context)
         if isinstance(error, ExecutionFailed):
-            memory.ended("failed")
+            memory.ended("failed", self.execution)
             raise error from None
         if isinstance(error, ExecutionNotFound):
-            memory.ended("unknown")
-        if not isinstance(error, (*PASSING, WaitedTooLong)):
-            raise CrewTaskFailed(error) from None
+            memory.ended("unknown", self.execution)
+            raise CrewTaskFailed(error, _FORGOTTEN) from None
         if not memory.lasts:
             raise CrewTaskFailed(error, self.not_retried()) from None
+        if not isinstance(error, (*PASSING, WaitedTooLong)):
+            raise CrewTaskFailed(error, " Clearing this task goes on waiting for the same execution.") from None
         error.args = (f"{error} A retry of this task, or clearing it, goes on waiting for the same execution.",)
         raise AirflowTaskTimeout(str(error)) if isinstance(error, CutShort) else error from None

@@ -8,7 +8,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, get_args
 
-from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
 
 from airflow_provider_crew.defaults import NOT_FOUND_GRACE
 from airflow_provider_crew.operators.memory import KickoffMemory
@@ -38,6 +43,8 @@ IT_IS_NOT_KNOWN = (
     "It is not known whether that started an execution: the crew may be running, and paid for, without anybody "
     "watching it. Look into the crew's dashboard before starting it again."
 )
+_LEFT_TO_A_RETRY = "The crew was not kicked off. A retry of this task, or clearing it, does so."
+_LEFT_TO_PEOPLE = " The crew was not kicked off, and a retry would not help: mend this, and clear the task."
 XCOM_RETURN_KEY = "return_value"
 KICKOFF_ID = "kickoff_id"
 
@@ -84,7 +91,7 @@ class KickoffTask(CrewTask):
         if self.multiple_outputs and not self.waits:
             raise ValueError("multiple_outputs splits a mapping, and a kickoff id is none.")
         if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
-            raise ValueError(f"on_uncertain_kickoff is {on_uncertain_kickoff!r}; it must be 'fail' or 'retry'.")
+            raise ValueError("on_uncertain_kickoff must be 'fail' or 'retry'.")
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -106,7 +113,13 @@ class KickoffTask(CrewTask):
     def memory(self, context: Context) -> KickoffMemory:
         """Return what earlier tries have left, read once in the life of the process."""
         if self._memory is None:
-            self._memory = KickoffMemory(context, wanted=self.reattach)
+            try:
+                self._memory = KickoffMemory(context, wanted=self.reattach)
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be sent
+                raise AirflowException(
+                    "Airflow does not tell whether an earlier try has kicked off, so that this one does not. A "
+                    f"retry of this task, or clearing it, asks again. {error}"
+                ) from None
         return self._memory
 
     def on_kill(self) -> None:
@@ -114,11 +127,22 @@ class KickoffTask(CrewTask):
         self._killed = True
         super().on_kill()
 
+    def waits_again(self) -> str:
+        """Say so where tries know of each other."""
+        return (
+            "A retry of this task, or clearing it, goes on with it. "
+            if self._memory and self._memory.lasts
+            else ""
+        )
+
     def kicked_off(self, context: Context, memory: KickoffMemory) -> str:
         """Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id."""
         try:
             self.leave_link(context)
             kickoff_id = self._earlier_execution(memory) or self._kick_off(context, memory)
+        except KeyboardInterrupt:
+            self.on_kill()
+            raise
         except CrewError as error:
             failure = error
         else:
@@ -127,8 +151,9 @@ class KickoffTask(CrewTask):
         if isinstance(failure, UncertainKickoff):
             self._give_up_uncertain(failure, context)
         if isinstance(failure, PASSING):
+            failure.args = (f"{failure} {_LEFT_TO_A_RETRY}",)
             raise failure
-        raise CrewTaskFailed(failure, memory.what_goes_on())
+        raise CrewTaskFailed(failure, memory.what_goes_on() or _LEFT_TO_PEOPLE)
 
     def _give_up_uncertain(self, error: UncertainKickoff, context: Context) -> NoReturn:
         if self.on_uncertain_kickoff == "retry":
@@ -215,8 +240,12 @@ class KickoffTask(CrewTask):
 
     def _send_off(self, memory: KickoffMemory) -> None:
         if self._killed:
-            raise CrewTaskFailed(CrewError("The task was ended before it kicked off. Nothing was started."))
-        memory.sending()
+            raise AirflowException(f"The task was to end {memory.before_kickoff()}")
+        try:
+            memory.sending()
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
+            told = f"Airflow did not take note of the kickoff to come: the task ends {memory.before_kickoff()}"
+            raise AirflowException(f"{told} {error}") from None
         self._on_its_way = True
 
     def _not_taken(self, memory: KickoffMemory) -> None:
@@ -293,6 +322,8 @@ class KickoffTask(CrewTask):
                 told = f"The task was ended by {what} while its kickoff was under way. {IT_IS_NOT_KNOWN}"
                 self._give_up_uncertain(UncertainKickoff(told), context)
             kicked_off = resumed or self.execution is not None
+            if isinstance(error, AirflowTaskTimeout) and self._memory and not kicked_off:
+                raise AirflowTaskTimeout(f"execution_timeout was over {self._memory.before_kickoff()}") from None
             if not kicked_off or self.memory(context).lasts or _was_changed_from_outside(context["ti"]):
                 raise
             told = f"Execution {self.execution or 'of this task'}: the task was ended by {what}."

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from airflow_provider_crew.api_server import is_away
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow.providers.common.compat.sdk import Context
 
 log = logging.getLogger(__name__)
@@ -15,6 +21,9 @@ log = logging.getLogger(__name__)
 End = Literal["completed", "failed", "unknown"]
 
 _KEY = "crew_kickoff"
+# Airflow ends a task whose heartbeats fail for about as long.
+_PATIENCE = 120.0
+_PAUSE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +50,9 @@ class KickoffMemory:
     def __init__(self, context: Context, *, wanted: bool) -> None:
         self._store: Any = context.get("task_state_store") if wanted else None
         self._max_tries: int = context["ti"].max_tries
-        self.last: Kickoff | None = self._recalled()
+        self.last: Kickoff | None = None
         self._before: Kickoff | None = None
+        self._recall()
 
     @property
     def lasts(self) -> bool:
@@ -56,18 +66,28 @@ class KickoffMemory:
 
     def what_goes_on(self) -> str:
         """Say which execution of an earlier try may be running, when this one could not go on with it."""
-        if self.last is None or self.last.kickoff_id is None or self.last.end:
-            return ""
-        return (
-            f" Execution {self.last.kickoff_id} of an earlier try goes on, as far as is known. Mend this, and "
-            "clear the task to wait for it."
+        running = self._running()
+        return f"{running} Mend this, and clear the task to wait for it." if running else ""
+
+    def before_kickoff(self) -> str:
+        """Say what a try leaves that ends before it has kicked off."""
+        running = self._running()
+        then = (
+            f"{running} A retry of this task, or clearing it, goes on with it."
+            if running
+            else (" This try has started nothing. A retry of this task, or clearing it, kicks off.")
         )
+        return f"before the crew was kicked off.{then}"
 
     def sending(self) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""
         self._before = self.last
         self.last = Kickoff(self._max_tries, time.time())
-        self._keep(self.last)
+        try:
+            self._keep(self.last)
+        except Exception:
+            self.last = self._before
+            raise
 
     def not_taken(self) -> None:
         """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
@@ -76,7 +96,7 @@ class KickoffMemory:
             if self.last:
                 self._keep(self.last)
             elif self._store is not None:
-                self._store.delete(_KEY)
+                _patiently(partial(self._store.delete, _KEY))
         except Exception as error:  # noqa: BLE001 - why the crew did not take it is what has to be told
             log.warning(
                 "Airflow's store of task states does not forget the kickoff that started nothing: %s", error
@@ -91,13 +111,28 @@ class KickoffMemory:
         """Take the last kickoff for that of this try."""
         self._note(max_tries=self._max_tries)
 
-    def ended(self, end: End) -> None:
-        """Remember how the execution ended."""
-        self._note(end=end)
+    def ended(self, end: End, kickoff_id: str | None) -> None:
+        """Remember how the execution ended, and which it was, lest the answer could not be remembered."""
+        self._note(kickoff_id=kickoff_id, end=end)
 
-    def _recalled(self) -> Kickoff | None:
-        kept = self._store.get(_KEY) if self._store is not None else None
-        return Kickoff(**{name: kept[name] for name in Kickoff.__slots__ if name in kept}) if kept else None
+    def _running(self) -> str:
+        if self.last is None or self.last.kickoff_id is None or self.last.end:
+            return ""
+        return f" Execution {self.last.kickoff_id} of an earlier try goes on, as far as is known."
+
+    def _recall(self) -> None:
+        kept = _patiently(partial(self._store.get, _KEY)) if self._store is not None else None
+        if kept is None:
+            return
+        self.last = _readable(kept)
+        if self.last is None:
+            log.warning(
+                "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
+                "and never answered."
+            )
+            self.last = Kickoff(self._max_tries, time.time())
+            # Kept, so that a Clear can be told from a retry.
+            self.adopted()
 
     def _note(self, **changes: Any) -> bool:
         if self.last is None:
@@ -119,4 +154,38 @@ class KickoffMemory:
             return
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        self._store.set(_KEY, asdict(kickoff), retention=NEVER_EXPIRE)
+        _patiently(partial(self._store.set, _KEY, asdict(kickoff), retention=NEVER_EXPIRE))
+
+
+def _patiently(ask: Callable[[], Any]) -> Any:
+    """
+    Ask the store, and again as long as Airflow's API server is away.
+
+    What is remembered decides whether an execution is paid for twice; Airflow itself gives up much sooner.
+    """
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return ask()
+        except Exception as error:
+            if not is_away(error) or time.monotonic() > until:
+                raise
+            log.warning("Airflow's API server does not answer, and is asked again: %s", error)
+        time.sleep(_PAUSE)
+
+
+def _readable(kept: Any) -> Kickoff | None:
+    """Return a kickoff that was kept, perhaps by another version of this package; None when it makes no sense."""
+    from airflow_provider_crew.service.errors import InvalidKickoffId
+    from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
+    from airflow_provider_crew.service.watch import is_time
+
+    told = kept if isinstance(kept, Mapping) else {}
+    max_tries, at, kickoff_id, end = (told.get(name) for name in Kickoff.__slots__)
+    if not (isinstance(max_tries, int) and is_time(at) and (end is None or end in get_args(End))):
+        return None
+    try:
+        known = kickoff_id if kickoff_id is None else checked_kickoff_id(kickoff_id)
+    except InvalidKickoffId:
+        return None
+    return Kickoff(max_tries, at, known, end)

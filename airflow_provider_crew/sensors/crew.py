@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,13 +18,18 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_crew.defaults import MAX_OUTAGE, POLL_INTERVAL, TIMEOUT
 from airflow_provider_crew.sensors.memory import PokeMemory
-from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong
+from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong, WatchBroken
 from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.hooks.connection import TokenType
+
+
+# No service counts as far, and Python does not write numbers of any width.
+_TOO_WIDE = 10**1000
+_WAIT_AGAIN = " Clear this task to wait again."
 
 
 class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
@@ -58,12 +64,13 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         max_outage: timedelta | float | None = MAX_OUTAGE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, timeout=timeout, **kwargs)
+        self.poll_interval = seconds(poke_interval, "poke_interval")
+        timeout = seconds(timeout, "timeout", at_least=0)
+        super().__init__(poke_interval=self.poll_interval, timeout=timeout, **kwargs)
         self.kickoff_id = kickoff_id
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
         self.deferrable = deferrable
-        self.poll_interval = seconds(self.poke_interval, "poke_interval")
         # Who wants a sensor to go on silently after a failed look wants no outage to end it.
         self.max_outage = None if max_outage is None or self.silent_fail else seconds(max_outage, "max_outage")
 
@@ -82,10 +89,11 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id as text: native rendering makes a number of one that looks like one."""
         given: Any = self.kickoff_id
-        if isinstance(given, bool) or not isinstance(given, str | int):
+        is_number = isinstance(given, int) and not isinstance(given, bool) and abs(given) < _TOO_WIDE
+        if not (isinstance(given, str) or is_number):
             fault = InvalidKickoffId(
-                f"kickoff_id is {given!r}, which is no kickoff id. Did the task that kicks off return one? Map "
-                "the sensor over a mapped kickoff: .expand(kickoff_id=kickoff.output)."
+                f"kickoff_id is {_shown(given)}, which is no kickoff id. Did the task that kicks off return one? "
+                "Map the sensor over a mapped kickoff: .expand(kickoff_id=kickoff.output)."
             )
             self.give_up(fault, context)
         return str(given)
@@ -97,10 +105,16 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
             raise AirflowSkipException(str(error)) from None
         if passes:
             raise error from None
+        if isinstance(error, WatchBroken):
+            raise CrewTaskFailed(error, _WAIT_AGAIN) from None
         if not isinstance(error, WaitedTooLong):
             raise CrewTaskFailed(error) from None
-        told = f"{error} Clear this task to wait again."
+        told = f"{error}{_WAIT_AGAIN}"
         raise AirflowTaskTimeout(told) if isinstance(error, CutShort) else AirflowSensorTimeout(told) from None
+
+    def waits_again(self) -> str:
+        """Say so: each try does."""
+        return "A retry of this task, or clearing it, waits again. "
 
     @property
     def _is_cut_short(self) -> bool:
@@ -125,3 +139,11 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         memory.keep(watch.memory)
         pause = timedelta(seconds=max(step.look_again_in, SETTLING_TIME))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
+
+
+def _shown(given: Any) -> str:
+    """Return the beginning of what may be as large as a result."""
+    try:
+        return reprlib.repr(given)
+    except ValueError:  # an integer that is too long to be written
+        return f"of type {type(given).__name__}"

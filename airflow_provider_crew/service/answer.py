@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import string
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
@@ -15,13 +17,20 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
-from airflow_provider_crew.service.models import ErrorBody, parse_json, storable_text
+from airflow_provider_crew.service.models import ErrorBody, TooManyValues, parse_json
+from airflow_provider_crew.service.text import one_line
 
 _EXCERPT = 200
 _MESSAGE = 500
+_HEADER = 200
+_NAME = 100
+_MOST_NAMES = 100
 # A shorter token would be found inside ordinary words.
 _SHORTEST_SECRET = 8
-_NOTHING = r"(?!)"
+_MASK = b"***"
+# What JSON makes letters and digits of; no encoder writes them so.
+_ESCAPED_LETTER = re.compile(rb"\\{1,4}u00(3\d|[46][1-9a-f]|[57][\da])", re.IGNORECASE)
+_MOST_ESCAPED_LETTERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +46,12 @@ class Answer:
     @classmethod
     def received(cls, status: int, headers: Mapping[str, str], body: bytes, *, secret: str, now: float) -> Self:
         """Take what a transport delivers, without the token, should the service repeat it."""
-        in_text, in_body = _repeats_of(secret)
         return cls(
             status=status,
-            content_type=storable_text(in_text.sub("***", headers.get("Content-Type", ""))),
-            location=in_text.sub("***", headers.get("Location", "")),
+            content_type=one_line(_header(headers, "Content-Type", secret), _HEADER),
+            location=_header(headers, "Location", secret),
             retry_after=seconds_to_wait(headers.get("Retry-After", ""), now),
-            body=in_body.sub(b"***", _in_utf8(body)),
+            body=_without(secret, _in_utf8(body)),
         )
 
     @property
@@ -71,7 +79,7 @@ class Answer:
         details = self._object_or_nothing().get("details")
         missing = details.get("missing_inputs") if isinstance(details, Mapping) else None
         names = missing if isinstance(missing, list) else []
-        return tuple(storable_text(name) for name in names if isinstance(name, str))
+        return tuple(one_line(name, _NAME) for name in names[:_MOST_NAMES] if isinstance(name, str))
 
     @property
     def redirect_target(self) -> str:
@@ -81,7 +89,7 @@ class Answer:
         except ValueError:
             return ""
         host = parts.netloc.rpartition("@")[2]
-        return storable_text(urlunsplit((parts.scheme, host, parts.path, "", "")))
+        return one_line(urlunsplit((parts.scheme, host, parts.path, "", "")), _HEADER)
 
     def json_object(self) -> Mapping[str, Any]:
         """Parse the body; ValueError when it is no JSON object."""
@@ -95,15 +103,14 @@ class Answer:
         body = self._object_or_nothing()
         said = [body.get(key) for key in ("error", "title", "message", "detail")]
         if told := [text for text in said if text and isinstance(text, str)]:
-            return f" The service says: {storable_text(': '.join(told))[:_MESSAGE].rstrip('. ')}."
+            return f" The service says: {one_line(': '.join(told), _MESSAGE).rstrip('. ')}."
         if self.body:
             return f" It begins: {self.excerpt()!r} ({self.content_type or 'no content type'})."
         return ""
 
     def excerpt(self) -> str:
         """Return the beginning of the body, fit for one line of a log."""
-        text = self.body[: _EXCERPT * 4].decode("utf-8", "replace")
-        return storable_text(" ".join(text.split()))[:_EXCERPT]
+        return one_line(self.body[: _EXCERPT * 5].decode("utf-8", "replace"), _EXCERPT)
 
     def _object_or_nothing(self) -> Mapping[str, Any]:
         try:
@@ -114,17 +121,58 @@ class Answer:
     def _parse(self) -> Any:
         try:
             return parse_json(_decoded(self.body, "utf-8-sig"))
+        except TooManyValues as error:
+            fault = str(error)
         except ValueError:
-            raise ValueError("it is not JSON") from None
+            fault = "it is not JSON"
         except RecursionError:
-            raise ValueError("it is nested too deeply") from None
+            fault = "it is nested too deeply"
+        # Not raised from there: the parser's own error holds the whole body.
+        raise ValueError(fault)
+
+
+def _header(headers: Mapping[str, str], name: str, secret: str) -> str:
+    return _without(secret, headers.get(name, "").encode(errors="replace")).decode()
+
+
+def _without(secret: str, told: bytes) -> bytes:
+    """Leave the token out of what the service says. One that means to can disguise it in yet another way."""
+    if len(secret) < _SHORTEST_SECRET:
+        return told
+    for encoded in _in_base64(secret):
+        told = told.replace(encoded, _MASK)
+    repeats = _repeats_of(secret)
+    told = repeats.sub(_MASK, told)
+    unescaped, letters = _ESCAPED_LETTER.subn(_unescaped, told, count=_MOST_ESCAPED_LETTERS)
+    if letters == _MOST_ESCAPED_LETTERS:
+        return _MASK
+    return repeats.sub(_MASK, unescaped) if letters and repeats.search(unescaped) else told
+
+
+def _unescaped(letter: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(letter[1].decode())
 
 
 @lru_cache
-def _repeats_of(secret: str) -> tuple[re.Pattern[str], re.Pattern[bytes]]:
-    """Return what finds the token in a text and in a body; prepared once, since every look needs it."""
-    pattern = "".join(map(_forms_of, secret)) if len(secret) >= _SHORTEST_SECRET else _NOTHING
-    return re.compile(pattern), re.compile(pattern.encode())
+def _in_base64(secret: str) -> frozenset[bytes]:
+    """Return what is in base64 wherever the token is in the text: it depends on what stands before and behind."""
+    forms = set()
+    for before in range(3):
+        encoded = b64encode(bytes(before) + secret.encode()).rstrip(b"=")
+        whole = encoded[(0, 2, 3)[before] : None if (before + len(secret)) % 3 == 0 else -1]
+        forms |= {whole, whole.translate(bytes.maketrans(b"+/", b"-_"))}
+    return frozenset(forms)
+
+
+@lru_cache
+def _repeats_of(secret: str) -> re.Pattern[bytes]:
+    """
+    Return what finds the token; prepared once, since every look needs it.
+
+    It begins with a letter or a digit, if the token has one: that is found many times faster.
+    """
+    core = secret.lstrip(string.punctuation)
+    return re.compile("".join(map(_forms_of, core if len(core) >= _SHORTEST_SECRET else secret)).encode())
 
 
 def _forms_of(character: str) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import aiohttp
 import tenacity
+from urllib3.util import wait_for_read
 from yarl import URL
 
 from airflow_provider_crew.service.answer import Answer
 from airflow_provider_crew.service.network import (
     CHUNK,
     connect_timeout,
+    is_trusted,
     proxy_for,
     reason_for,
     retrying,
@@ -110,9 +114,8 @@ class AsyncCrewClient:
             },
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(
-                total=self.settings.request_timeout, sock_connect=connect_timeout(self.settings)
-            ),
+            # Not aiohttp's own total: it no longer counts for an answer that came before its request.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout(self.settings)),
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
             trust_env=False,  # what the environment says is read in one place for both clients
@@ -122,7 +125,7 @@ class AsyncCrewClient:
     def _new_connector(self, *, keep_alive: bool) -> aiohttp.TCPConnector:
         if not keep_alive:
             return aiohttp.TCPConnector(ssl=self._tls, force_close=True)
-        return aiohttp.TCPConnector(ssl=self._tls, keepalive_timeout=_KEEP_ALIVE)
+        return _Connector(ssl=self._tls, keepalive_timeout=_KEEP_ALIVE)
 
     async def _repeated(
         self, call: str, conversation: Callable[[], Conversation[T]], *, only_if_not_taken: bool = False
@@ -145,15 +148,16 @@ class AsyncCrewClient:
     async def _exchange(self, request: Request) -> Answer | CallError:
         progress = _Progress()
         try:
-            if not request.starts_work:
-                return await self._send(self._session, request, progress)
-            # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
-            async with self._new_session(keep_alive=False) as session:
-                return await self._send(session, request, progress)
+            async with asyncio.timeout(self.settings.request_timeout):
+                if not request.starts_work:
+                    return await self._send(self._session, request, progress)
+                # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
+                async with self._new_session(keep_alive=False) as session:
+                    return await self._send(session, request, progress)
         except _TRANSPORT_FAILURES as error:
             # Returned, not raised from here: a traceback through the transport could show the token.
             reason = reason_for(error, connected=progress.connected, settings=self.settings)
-            return self._wire.unreachable(request, reason, sent=progress.connected)
+            return self._wire.unreachable(request, reason, sent=progress.connected, trusted=is_trusted(error))
         except BaseException:
             if request.starts_work and progress.connected:
                 log.warning(INTERRUPTED_KICKOFF)
@@ -193,6 +197,54 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
         if len(body) > MAX_ANSWER_BYTES:
             return None
     return bytes(body)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """
+    Drops a kept connection on which something comes unasked.
+
+    aiohttp by itself stores that, however much it is, and takes it for the answer to the next request.
+    """
+
+    async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
+        """Return a new connection, or a kept one on which nothing has come."""
+        while True:
+            connection = await super().connect(*args, **options)
+            if _can_be_used(connection):
+                connection.add_callback(partial(_expect_silence, connection))
+                return connection
+            connection.close()
+
+
+class _Silence(asyncio.Protocol):
+    """Takes the place of aiohttp's own protocol while a connection is kept."""
+
+    def __init__(self, transport: asyncio.Transport, displaced: asyncio.Protocol) -> None:
+        self._transport = transport
+        self._displaced = displaced
+
+    def data_received(self, _data: bytes) -> None:
+        self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._displaced.connection_lost(error)
+
+
+def _expect_silence(connection: aiohttp.connector.Connection) -> None:
+    transport, protocol = connection.transport, connection.protocol
+    if transport is not None and protocol is not None:
+        transport.set_protocol(_Silence(transport, protocol))
+
+
+def _can_be_used(connection: aiohttp.connector.Connection) -> bool:
+    transport, protocol = connection.transport, connection.protocol
+    if transport is None or protocol is None or not isinstance(transport.get_protocol(), _Silence):
+        return True
+    # What has come may not have been looked at yet.
+    if protocol.should_close or wait_for_read(transport.get_extra_info("socket"), timeout=0):
+        return False
+    transport.set_protocol(protocol)
+    return True
 
 
 class _Progress:

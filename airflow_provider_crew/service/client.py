@@ -14,10 +14,11 @@ import urllib3
 from requests.auth import AuthBase
 
 from airflow_provider_crew.service.answer import Answer
-from airflow_provider_crew.service.deadline import DeadlineAdapter, Exchange, exchange
+from airflow_provider_crew.service.deadline import DeadlineAdapter, Exchange, TooMuchReceived, exchange
 from airflow_provider_crew.service.network import (
     CHUNK,
     connect_timeout,
+    is_trusted,
     proxy_for,
     reason_for,
     retrying,
@@ -145,17 +146,20 @@ class CrewClient:
                 return cast("T", end.value)
 
     def _exchange(self, request: Request) -> Answer | CallError:
-        with exchange(self.settings.request_timeout) as running:
+        # Twice the limit, since it comes with headers, and perhaps in chunks.
+        with exchange(self.settings.request_timeout, 2 * MAX_ANSWER_BYTES) as running:
             try:
                 if not request.starts_work:
                     return self._send(self._session, request, running)
                 # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
                 with closing(self._new_session()) as session:
                     return self._send(session, request, running)
+            except TooMuchReceived:
+                return self._wire.too_large(request)
             except _TRANSPORT_FAILURES as error:
                 # Returned, not raised from here: a traceback through the transport could show the token.
                 reason = reason_for(error, connected=running.connected, settings=self.settings)
-                return self._wire.unreachable(request, reason, sent=running.connected)
+                return self._wire.unreachable(request, reason, sent=running.connected, trusted=is_trusted(error))
             except BaseException:
                 if request.starts_work and running.connected:
                     log.warning(INTERRUPTED_KICKOFF)

@@ -1,8 +1,9 @@
 """
-One deadline for a whole exchange, below requests.
+One deadline and one limit of size for a whole exchange, below requests.
 
 requests and urllib3 limit the time between two bytes, so a peer that sends one byte now and then holds a worker
 for as long as it likes. Here every read and write of a connection gets the time that is left of the exchange.
+They also read some malformed answers to an end that never comes, so everything that is received is counted.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ if TYPE_CHECKING:
     from urllib3 import PoolManager
 
 
+class TooMuchReceived(Exception):
+    """A peer sends more than an exchange may bring."""
+
+
 @dataclass(slots=True)
 class Exchange:
-    """One request and its answer: by when it must be over, and how far it came."""
+    """One request and its answer: by when it must be over, how much it may bring, and how far it came."""
 
     deadline: float
+    bytes_left: int
     connected: bool = False
 
     def seconds_left(self) -> float:
@@ -41,14 +47,20 @@ class Exchange:
             raise TimeoutError("the exchange took longer than its deadline")
         return left
 
+    def received(self, size: int) -> None:
+        """Raise TooMuchReceived when it is."""
+        self.bytes_left -= size
+        if self.bytes_left < 0:
+            raise TooMuchReceived
+
 
 _current: ContextVar[Exchange] = ContextVar("crew_exchange")
 
 
 @contextmanager
-def exchange(seconds: float) -> Iterator[Exchange]:
-    """Bound everything that is sent and received inside by one deadline."""
-    running = Exchange(deadline=time.monotonic() + seconds)
+def exchange(seconds: float, most_bytes: int) -> Iterator[Exchange]:
+    """Bound everything that is sent and received inside by one deadline, and by one limit of size."""
+    running = Exchange(deadline=time.monotonic() + seconds, bytes_left=most_bytes)
     token = _current.set(running)
     try:
         yield running
@@ -65,8 +77,11 @@ class _Reader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(_current.get().seconds_left())
-        return self._raw.readinto(buffer)
+        running = _current.get()
+        self._sock.settimeout(running.seconds_left())
+        size = self._raw.readinto(buffer)
+        running.received(size or 0)
+        return size
 
     def close(self) -> None:
         self._raw.close()
@@ -103,6 +118,14 @@ class _TunnelSocket(_Socket):
 class _Response(http.client.HTTPResponse):
     """Skips every interim answer; http.client skips only 100, and takes what follows for the next one."""
 
+    def begin(self) -> None:
+        super().begin()
+        # Whatever among the headers is none is left out, and urllib3 would log all of it.
+        self.msg.defects.clear()
+        self.msg.set_payload("")
+        if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
+            self.will_close = True  # whatever follows is no HTTP
+
     def _read_status(self) -> tuple[str, int, str]:
         while True:
             version, status, reason = super()._read_status()  # type: ignore[misc]
@@ -126,6 +149,13 @@ class _Connection(HTTPConnection):
 
 class _TLSConnection(HTTPSConnection):
     response_class = _Response
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a kept connection can be used: what it holds already would be taken for the next answer."""
+        # Within TLS to a proxy, urllib3's own socket does not tell.
+        tell = getattr(self.sock, "pending", lambda: 0)
+        return super().is_connected and not tell()
 
     def connect(self) -> None:
         super().connect()

@@ -118,12 +118,19 @@ class ServiceError(TransientError):
 
 
 class Unreachable(TransientError):
-    """No answer came. ``sent`` is False only when it is certain that no request reached the service."""
+    """
+    No answer came. ``sent`` is False only when it is certain that no request reached the service.
 
-    def __init__(self, message: str, *, call: str = "", reason: str = "", sent: bool = True) -> None:
+    ``trusted`` is False when whoever was there could not prove to be the service.
+    """
+
+    def __init__(
+        self, message: str, *, call: str = "", reason: str = "", sent: bool = True, trusted: bool = True
+    ) -> None:
         super().__init__(message, call=call)
         self.reason = reason
         self.sent = sent
+        self.trusted = trusted
 
 
 class UnreadableAnswer(TransientError):

@@ -9,6 +9,10 @@ from urllib.parse import quote
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.models import storable_text
 
+_STEPS = frozenset({".", ".."})
+_LONGEST = 1_000
+# Everything else might mean something where a person puts it: in Python, in a template, in a shell.
+_PLAIN = re.compile(r"[\w.~:@+=,-]+")
 _ESCAPED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})+")
 
 
@@ -16,29 +20,33 @@ def issued_kickoff_id(value: Any) -> str:
     """
     Keep the id that the service sent, whatever it is; ValueError when there is none.
 
-    One that would be refused from a person is kept percent-encoded, so that it survives the way through XCom,
-    a sensor and a trigger to the status path.
+    One that would be refused from a person, or is no mere word, is kept percent-encoded, so that it survives the
+    way through XCom, a sensor, a DAG's source and a trigger to the status path.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         raise ValueError("it holds no kickoff_id")
     text = str(value)
-    try:
-        return checked_kickoff_id(text) if "%" not in text else _escape(text)
-    except InvalidKickoffId:
-        return _escape(text)
+    kept = text if _PLAIN.fullmatch(text) and text not in _STEPS else _escape(text)
+    if len(kept) > _LONGEST:
+        raise ValueError(f"its kickoff_id is longer than {_LONGEST:,} characters")
+    return kept
 
 
 def checked_kickoff_id(kickoff_id: str) -> str:
     """Refuse an id that no kickoff has returned, before it reaches a path."""
     if not isinstance(kickoff_id, str):
-        raise InvalidKickoffId(f"The kickoff id is {kickoff_id!r}, which is no text. Nothing was asked.")
+        # Not the value itself: not everything can be shown, and an integer may be too long to be.
+        kind = type(kickoff_id).__name__
+        raise InvalidKickoffId(f"The kickoff id is of type {kind}, which is no text. Nothing was asked.")
     if not kickoff_id:
         raise InvalidKickoffId("The kickoff id is empty. Give the id that a kickoff returned.")
-    if any(character.isspace() or not character.isprintable() for character in kickoff_id):
+    if len(kickoff_id) > _LONGEST:
+        fault = f"is longer than {_LONGEST:,} characters"
+    elif any(character.isspace() or not character.isprintable() for character in kickoff_id):
         fault = "has white space or a control character in it"
     elif "/" in kickoff_id or "\\" in kickoff_id:
         fault = "has a slash in it"
-    elif kickoff_id in {".", ".."}:
+    elif kickoff_id in _STEPS:
         fault = "is a step in a path"
     elif not _ESCAPED.fullmatch(kickoff_id):
         fault = "has a percent sign that escapes nothing"

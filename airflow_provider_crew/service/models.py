@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -29,6 +30,12 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 # Wider integers do not fit into what carries a value from one process to another.
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
+
+# A value takes up to a hundred times the memory of its text. An answer with more of them holds no crew's result.
+_MAX_TOKENS = 2_000_000
+_MAX_TASKS = 10_000
+_MAX_INPUTS = 10_000
+_TOKEN = re.compile(r'[,\[{]|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 
 # Deeper JSON than this is no data that a crew puts out, and it breaks the recursion of whoever stores it.
 _MAX_DEPTH = 64
@@ -50,14 +57,31 @@ _KNOWN_WORDS: dict[str, Literal["running", "completed", "error", "not found"]] =
 _DOCUMENTED_WORDS = frozenset({"running", "pending", "completed", "error"})
 
 
+class TooManyValues(ValueError):
+    """A JSON text that would take far more memory than its length tells."""
+
+
 def storable_text(text: str) -> str:
     """Replace what PostgreSQL and JSON refuse to store: NUL and lone surrogates."""
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON. An integer that is too long for Python stays the text that it is."""
+    """
+    Parse JSON; ValueError when it holds too many values.
+
+    An integer that is too long for Python stays the text that it is.
+    """
+    if _has_too_many_values(text):
+        raise TooManyValues("it holds too many values")
     return json.loads(text, parse_int=_integer)
+
+
+def _has_too_many_values(text: str) -> bool:
+    # Quickly told of nearly every text, since each value but the first follows one of these.
+    if sum(map(text.count, ",[{")) <= _MAX_TOKENS:
+        return False
+    return next(islice(_TOKEN.finditer(text), _MAX_TOKENS, None), None) is not None
 
 
 def _integer(digits: str) -> int | str:
@@ -113,7 +137,7 @@ def _if_it_fits(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 def _each_that_fits(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     entries = value if isinstance(value, list) else []
-    return handler([entry for entry in entries if isinstance(entry, Mapping)])
+    return handler([entry for entry in entries[:_MAX_TASKS] if isinstance(entry, Mapping)])
 
 
 Text = Annotated[str, BeforeValidator(_text)]
@@ -251,6 +275,8 @@ def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
     else:
         raise ValueError("it lists no inputs")  # noqa: TRY004 - the caller reads every misfit as one kind
+    if len(entries) > _MAX_INPUTS:
+        raise ValueError(f"it lists more than {_MAX_INPUTS:,} inputs")
     return CrewInputs.model_validate({"inputs": entries})
 
 

@@ -32,7 +32,12 @@ _ATTEMPTS = 3
 _LONGEST_RETRY_AFTER = 30.0
 # What http.client says, and what aiohttp does.
 _TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")
-_NO_TLS = "; what listens there does not speak https"
+_OLD_TLS = "; it speaks only versions of TLS older than 1.2, which are not safe"
+_TLS_FAILURES = {
+    "wrong version number": "; what listens there does not speak https",
+    "tlsv1 alert protocol version": _OLD_TLS,
+    "unsupported protocol": _OLD_TLS,
+}
 _JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
 
 
@@ -95,6 +100,8 @@ def retrying(call: str, *, only_if_not_taken: bool) -> dict[str, Any]:
     """
 
     def again(error: BaseException) -> bool:
+        if isinstance(error, Unreachable) and not error.trusted:
+            return False  # a second later it is the same, and someone should know
         if only_if_not_taken:
             return isinstance(error, RateLimited) or (isinstance(error, Unreachable) and not error.sent)
         return isinstance(error, TransientError)
@@ -138,13 +145,18 @@ def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettin
     return f"the connection broke off ({type(causes[-1]).__name__})"
 
 
+def is_trusted(error: BaseException) -> bool:
+    """Whether an exchange failed for another reason than a certificate."""
+    return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+
+
 def _words_for(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted ({getattr(error, 'verify_message', 'unknown reason')})"
     if isinstance(error, ssl.SSLError):
         # An error made in Python (pyOpenSSL below urllib3 does) has no reason at all.
         told = (getattr(error, "reason", None) or "unknown reason").lower().replace("_", " ")
-        return f"TLS failed ({told}){_NO_TLS if told == 'wrong version number' else ''}"
+        return f"TLS failed ({told}){_TLS_FAILURES.get(told, '')}"
     if isinstance(error, socket.gaierror):
         return "its name is not known (DNS)"
     if refused := _TUNNEL_REFUSED.search(f"{type(error).__name__} {error}"):

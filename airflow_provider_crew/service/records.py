@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.models import storable_text
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+_NUMBER = (int, float)
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("call", "reason", "kickoff_id", "error", "last_seen", "field", "conn_id", "path"), str),
+    **dict.fromkeys(("content_type", "excerpt"), str),
+    **dict.fromkeys(("http_status", "limit"), int),
+    **dict.fromkeys(("retry_after", "execution_time", "waited", "lasted"), _NUMBER),
+    "sent": bool,
+    "trusted": bool,
+    "cause": Mapping,
+}
+_MAX_DEPTH = 8
+_NO_MESSAGE = "What happened is not known: what was passed on of it cannot be read."
 
 
 def error_record(error: CrewError) -> dict[str, Any]:
@@ -22,22 +33,37 @@ def error_record(error: CrewError) -> dict[str, Any]:
     }
 
 
-def recorded_error(record: Mapping[str, Any]) -> CrewError:
+def recorded_error(record: Any) -> CrewError:
     """
     Return the error of a record.
 
     While an installation is being upgraded, the record may come from a newer version: a kind that is not known
-    here is a plain CrewError, and a fact that is not known here is left out.
+    here is a plain CrewError, and a fact that is not known here, or is of another type, is left out.
     """
-    kind = getattr(errors, record["kind"], None)
-    if not (isinstance(kind, type) and issubclass(kind, CrewError)):
-        kind = CrewError
-    known = signature(kind.__init__).parameters.keys() & record["facts"].keys()
-    return kind(record["message"], **{name: _fact(record["facts"][name]) for name in known})
+    return _error(record, _MAX_DEPTH)
 
 
-def _fact(told: Any) -> Any:
-    return recorded_error(told) if isinstance(told, dict) else told
+def _error(record: Any, depth: int) -> CrewError:
+    told = record if isinstance(record, Mapping) else {}
+    kind = _kind(told.get("kind"))
+    facts = given if isinstance(given := told.get("facts"), Mapping) else {}
+    known = signature(kind.__init__).parameters.keys() & facts.keys()
+    kept = {name: facts[name] for name in known if _fits(name, facts[name])}
+    if "cause" in kept:
+        kept["cause"] = _error(kept["cause"], depth - 1) if depth else None
+    message = told.get("message")
+    return kind(message if isinstance(message, str) else _NO_MESSAGE, **kept)
+
+
+def _kind(name: Any) -> type[CrewError]:
+    found = getattr(errors, name, None) if isinstance(name, str) else None
+    return found if isinstance(found, type) and issubclass(found, CrewError) else CrewError
+
+
+def _fits(name: str, fact: Any) -> bool:
+    if name in {"missing", "missing_inputs"}:
+        return isinstance(fact, list) and all(isinstance(item, str) for item in fact)
+    return name in _TYPES and isinstance(fact, _TYPES[name])
 
 
 def _plain(fact: Any) -> Any:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 from airflow_provider_crew.defaults import MAX_OUTAGE, NOT_FOUND_GRACE, POLL_INTERVAL
 from airflow_provider_crew.service.errors import (
@@ -28,14 +29,24 @@ from airflow_provider_crew.service.errors import (
     WatchBroken,
 )
 from airflow_provider_crew.service.models import Completed, Failed, Running
+from airflow_provider_crew.service.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 _JITTER = 0.1
 _LONGEST_RETRY_AFTER = 300.0
 _TOKEN_PATIENCE = 120.0
 _REMINDER = 300.0
+# In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
+_LAST_TIME = 2.0**33
+
+# What the crew says may be as long as an answer; logs, errors and what is stored may not.
+_PROGRESS = 200
+_WORD = 100
+_MOST_STRANGE_WORDS = 10
+_SHOWN_ERROR = 2_000
+_KEPT_ERROR = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +86,14 @@ class WatchRules:
 
     def __post_init__(self) -> None:
         """Refuse what would look without a pause, or for ever."""
-        if not (math.isfinite(self.poll_interval) and self.poll_interval > 0):
+        if not (is_time(self.poll_interval) and self.poll_interval > 0):
             raise InvalidSettings("The poll interval must be a number of seconds above 0.", field="poll_interval")
-        if not math.isfinite(self.deadline):
+        if not is_time(self.deadline):
             raise InvalidSettings("The time to wait must be a number of seconds.", field="timeout")
-        if self.max_outage is not None and math.isnan(self.max_outage):
+        if not (self.max_outage is None or self.max_outage == math.inf or is_time(self.max_outage)):
             raise InvalidSettings("The longest outage must be a number of seconds.", field="max_outage")
+        if not (self.kicked_off_at is None or is_time(self.kicked_off_at)):
+            raise InvalidSettings("The time of the kickoff must be a number of seconds.", field="kicked_off_at")
 
 
 @dataclass(slots=True)
@@ -94,12 +107,21 @@ class WatchMemory:
     strange_words: list[str] = field(default_factory=list)
     silent_since: float | None = None
     rejected_since: float | None = None
+    unknown_since: float | None = None
     trouble: str = ""
 
     @classmethod
-    def recalled(cls, kept: Mapping[str, Any]) -> Self:
-        """Return what another process has kept, of which another version of this package may know more."""
-        return cls(**{known.name: kept[known.name] for known in fields(cls) if known.name in kept})
+    def recalled(cls, kept: Any) -> Self | None:
+        """
+        Return what another process has kept, of which another version of this package may know more.
+
+        What makes no sense is left out; without a beginning there is nothing to go on with.
+        """
+        if not isinstance(kept, Mapping) or not is_time(kept.get("started_at")):
+            return None
+        fits = {"progress": _is_text, "trouble": _is_text, "strange_words": _are_texts}
+        known = [each.name for each in fields(cls) if each.name in kept]
+        return cls(**{name: kept[name] for name in known if fits.get(name, is_time)(kept[name])})
 
 
 class Watch:
@@ -143,21 +165,28 @@ class Watch:
         match error:
             case NotAuthenticated() | NotAllowed():
                 return self._rejected(error, now)
-            case ExecutionNotFound() if self._is_fresh(now):
-                return self._look_again(min(self._rules.poll_interval, NOT_FOUND_GRACE / 6), [])
+            case ExecutionNotFound():
+                return self._unknown(error, now)
             case TransientError():
                 return self._silence(error, now)
-            case ExecutionNotFound():
-                return Step(error=error)
         return Step(error=self._broken(error))
 
     def token_renewed(self) -> None:
         """Take note that the connection held another token when it was read anew."""
         self.memory.rejected_since = None
 
-    def _is_fresh(self, now: float) -> bool:
-        kicked_off_at = self._rules.kicked_off_at
-        return kicked_off_at is not None and now - kicked_off_at < NOT_FOUND_GRACE
+    def _unknown(self, error: ExecutionNotFound, now: float) -> Step:
+        """Give the service a moment: it may not know the execution yet, or one of its machines not any more."""
+        if self.memory.unknown_since is None:
+            self.memory.unknown_since = now
+        seen_before = bool(self.memory.progress)
+        since = self.memory.unknown_since if seen_before else self._rules.kicked_off_at
+        if since is None or now - since >= NOT_FOUND_GRACE:
+            return Step(error=error)
+        grace = duration(NOT_FOUND_GRACE)
+        told = f"the crew does not know it any more. Looking on for {grace}, in case that passes."
+        lines = self._in_trouble(told) if seen_before else []
+        return self._look_again(min(self._rules.poll_interval, NOT_FOUND_GRACE / 6), lines)
 
     def _rejected(self, error: CallError, now: float) -> Step:
         if self.memory.rejected_since is None:
@@ -172,15 +201,15 @@ class Watch:
         return self._look_again(self._rules.poll_interval, lines, at_most=left, renew_token=True)
 
     def _silence(self, error: TransientError, now: float) -> Step:
-        self.memory.rejected_since = None
+        self.memory.rejected_since = self.memory.unknown_since = None
         if self.memory.silent_since is None:
             self.memory.silent_since = now
         lasted = now - self.memory.silent_since
-        patience = self._rules.max_outage
-        left = math.inf if patience is None else patience - lasted
+        patience = math.inf if self._rules.max_outage is None else self._rules.max_outage
+        left = patience - lasted
         if left <= 0:
             return Step(error=self._lost_contact(error, lasted))
-        how_long = "until it answers again" if patience is None else f"for up to {duration(patience)}"
+        how_long = "until it answers again" if patience == math.inf else f"for up to {duration(patience)}"
         lines = self._in_trouble(f"{error} The execution goes on, as far as is known. Looking on {how_long}.")
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._look_again(self._rules.poll_interval, lines, at_least=asked_for, at_most=left)
@@ -204,7 +233,7 @@ class Watch:
 
     def _recovered(self) -> list[Line]:
         trouble, self.memory.trouble = self.memory.trouble, ""
-        self.memory.silent_since = self.memory.rejected_since = None
+        self.memory.silent_since = self.memory.rejected_since = self.memory.unknown_since = None
         return [self._line("the service answers again")] if trouble else []
 
     def _in_trouble(self, text: str) -> list[Line]:
@@ -216,10 +245,11 @@ class Watch:
         return [Line(logging.WARNING, f"Execution {self.kickoff_id}: {text}")]
 
     def _warn_of_strange_word(self, running: Running) -> list[Line]:
-        if running.is_known or running.word in self.memory.strange_words:
+        word, known = one_line(running.word, _WORD), self.memory.strange_words
+        if running.is_known or word in known or len(known) >= _MOST_STRANGE_WORDS:
             return []
-        self.memory.strange_words.append(running.word)
-        text = f"the service says {running.word!r}, which is not a known state. It is taken for still going."
+        known.append(word)
+        text = f"the service says {word!r}, which is not a known state. It is taken for still going."
         return [Line(logging.WARNING, f"Execution {self.kickoff_id}: {text}")]
 
     def _report_progress(self, running: Running) -> list[Line]:
@@ -269,13 +299,26 @@ class Watch:
         )
 
 
+def is_time(value: Any) -> TypeGuard[float]:
+    """Whether a value, perhaps from another process, is a number of seconds that can be reckoned with."""
+    return isinstance(value, int | float) and abs(value) <= _LAST_TIME
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
 def describe_progress(running: Running) -> str:
     """Say how far an execution is: ``task 2 of 3, writing_task``."""
-    said = [" ".join(running.current_task.split())] if running.current_task else []
+    said = [running.current_task] if running.current_task else []
     if running.progress and running.progress.total_tasks:
         total = running.progress.total_tasks
         said.insert(0, f"task {min(running.progress.completed_tasks + 1, total)} of {total}")
-    return ", ".join(said) or " ".join(running.word.lower().split())
+    return one_line(", ".join(said) or running.word.lower(), _PROGRESS)
 
 
 def duration(seconds: float) -> str:
@@ -295,9 +338,10 @@ def _ended_well(execution: Completed) -> str:
 def _execution_failed(execution: Failed) -> ExecutionFailed:
     took = f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
     return ExecutionFailed(
-        f"Execution {execution.kickoff_id} failed{took}. The crew says: {execution.error.rstrip('. ')}. It has "
-        "ended and will not go on; only a new kickoff runs the crew again.",
+        f"Execution {execution.kickoff_id} failed{took}. The crew says: "
+        f"{one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}. It has ended and will not go on; only a new "
+        "kickoff runs the crew again.",
         kickoff_id=execution.kickoff_id,
-        error=execution.error,
+        error=execution.error[:_KEPT_ERROR],
         execution_time=execution.execution_time,
     )

@@ -31,7 +31,7 @@ from airflow_provider_crew.service.errors import (
 )
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.service.models import CrewInputs, Execution, read_execution, read_inputs
-from airflow_provider_crew.service.payload import json_bytes
+from airflow_provider_crew.service.payload import json_bytes, some_names
 
 if TYPE_CHECKING:
     from airflow_provider_crew.service.settings import ServiceSettings
@@ -43,6 +43,12 @@ INTERRUPTED_KICKOFF = (
     "running, and paid for, without anybody watching it. Look into the crew's dashboard before starting it again."
 )
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+_HOW_TO_REACH = "Check the host and the port in the connection, and whether the crew is deployed."
+_HOW_TO_TRUST = (
+    "Check the host in the connection. If an authority of your own has signed the certificate, put the path of "
+    "that authority's certificate into verify in the connection; if it has expired, have it renewed."
+)
 
 # A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
@@ -117,19 +123,23 @@ class CrewWire:
         """Ask how an execution is doing, on whichever of the two paths the crew has."""
         segment = path_segment(checked_kickoff_id(kickoff_id))
         untried = list(self._status_paths)
+        unknown: ExecutionNotFound | None = None
         while True:
             path = untried.pop(0)
             request = Request("GET", path.format(segment))
             answer = yield request
-            if untried and answer.status == HTTPStatus.NOT_FOUND and not answer.has_error_body:
-                continue
+            if answer.status == HTTPStatus.NOT_FOUND:
+                if answer.has_error_body:  # which some crews have for a path that they do not know, too
+                    unknown = unknown or self._not_found(request, answer, kickoff_id)
+                if untried:
+                    continue
+                if unknown:
+                    raise unknown
             execution = self._read_status(request, answer, kickoff_id)
             self._status_paths = (path,)
             return execution
 
     def _read_status(self, request: Request, answer: Answer, kickoff_id: str) -> Execution:
-        if answer.status == HTTPStatus.NOT_FOUND and answer.has_error_body:
-            raise self._not_found(request, answer, kickoff_id)
         if answer.status == HTTPStatus.NOT_FOUND:
             # A gateway without the crew behind it says so as well, and the execution runs on.
             raise self._unreadable(request, answer, ValueError("it is not the crew's own"))
@@ -146,7 +156,7 @@ class CrewWire:
         """Name a request in a message."""
         return f"{request.method} {self._address}{request.path}"
 
-    def too_large(self, request: Request, status: int) -> AnswerTooLarge:
+    def too_large(self, request: Request, status: int | None = None) -> AnswerTooLarge:
         """Build the error for an answer that was not read to its end."""
         call = self.call(request)
         return AnswerTooLarge(
@@ -156,17 +166,15 @@ class CrewWire:
             limit=MAX_ANSWER_BYTES,
         )
 
-    def unreachable(self, request: Request, reason: str, *, sent: bool) -> Unreachable:
+    def unreachable(self, request: Request, reason: str, *, sent: bool, trusted: bool = True) -> Unreachable:
         """Build the error for an exchange that brought no answer."""
         call = self.call(request)
         if sent:
             message = f"{call} got no complete answer: {reason}."
         else:
-            message = (
-                f"{call} did not reach the crew: {reason}. Nothing was sent. Check the host and the port in the "
-                "connection, and whether the crew is deployed."
-            )
-        return Unreachable(message, call=call, reason=reason, sent=sent)
+            advice = _HOW_TO_REACH if trusted else _HOW_TO_TRUST
+            message = f"{call} did not reach the crew: {reason}. Nothing was sent. {advice}"
+        return Unreachable(message, call=call, reason=reason, sent=sent, trusted=trusted)
 
     def _raise_for_status(self, request: Request, answer: Answer) -> None:
         if answer.is_success:
@@ -213,7 +221,7 @@ class CrewWire:
                 "If that is where the crew is now, put that address into the connection."
             )
         elif missing:
-            told += f" The crew needs these inputs as well: {', '.join(missing)}."
+            told += f" The crew needs these inputs as well: {some_names(missing)}."
         elif answer.status == HTTPStatus.NOT_FOUND:
             told += " There is no crew at this address: check the host in the connection."
         raise Refused(told, call=call, http_status=answer.status, missing_inputs=missing)
@@ -222,7 +230,8 @@ class CrewWire:
         call = self.call(request)
         return ExecutionNotFound(
             f"The crew does not know the execution {kickoff_id}: {call} answers {answer.status}.{answer.reason()} "
-            "It was started by another crew, or long ago, or the id is not one. Nothing more can be read of it.",
+            "It was started by another crew, or long ago, or the id is not one: check the connection and the id. "
+            "Nothing more can be read of it.",
             call=call,
             http_status=answer.status,
             kickoff_id=kickoff_id,

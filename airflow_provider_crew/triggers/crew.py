@@ -95,7 +95,9 @@ class CrewExecutionTrigger(BaseTrigger):
         except asyncio.CancelledError:
             self.log.info(
                 "Execution %s: not watched any more by this triggerer: it stops or hands over, or the task was "
-                "changed. The execution goes on and is paid for.",
+                "changed. The execution goes on and is paid for. When nothing waits for it any more: "
+                'CrewExecutionSensor(kickoff_id="%s").',
+                self.kickoff_id,
                 self.kickoff_id,
             )
             raise
@@ -111,9 +113,11 @@ class CrewExecutionTrigger(BaseTrigger):
             max_outage=self.max_outage,
             kicked_off_at=self.kicked_off_at,
         )
-        return hook.new_watch(self.kickoff_id, rules, WatchMemory.recalled(self.memory) if self.memory else None)
+        return hook.new_watch(self.kickoff_id, rules, WatchMemory.recalled(self.memory))
 
     def _too_early_by(self) -> float:
         """Bounded, because the clock of the worker may be ahead of this one."""
-        since = time.time() - self.deferred_at if self.deferred_at else SETTLING_TIME
+        from airflow_provider_crew.service.watch import is_time
+
+        since = time.time() - self.deferred_at if is_time(self.deferred_at) else SETTLING_TIME
         return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)

@@ -8,14 +8,14 @@ which read a meaning into keys of an object.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.service.records import error_record, recorded_error
+from airflow_provider_crew.service.watch import is_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow_provider_crew.service.errors import CrewError
     from airflow_provider_crew.service.models import Completed
 
@@ -45,11 +45,28 @@ def failed_event(kickoff_id: str, deadline: float, error: CrewError) -> dict[str
     return {"kickoff_id": kickoff_id, "deadline": deadline, "error": json.dumps(error_record(error))}
 
 
-def read_event(event: Mapping[str, Any]) -> WatchEnd:
-    """Read either of them."""
+def read_event(event: Any) -> WatchEnd | None:
+    """
+    Read either of them; None when it does not tell which execution ended, or how.
+
+    A result that cannot be read is left out, since the service still has it.
+    """
+    told: Mapping[str, Any] = event if isinstance(event, Mapping) else {}
+    kickoff_id, deadline, error = told.get("kickoff_id"), told.get("deadline"), told.get("error")
+    record, result = _object(error), _object(told.get("result"))
+    if not (kickoff_id and isinstance(kickoff_id, str)) or (error and record is None):
+        return None
     return WatchEnd(
-        kickoff_id=event["kickoff_id"],
-        deadline=event.get("deadline", 0.0),
-        result=json.loads(event["result"]) if event.get("result") else None,
-        error=recorded_error(json.loads(event["error"])) if event.get("error") else None,
+        kickoff_id=kickoff_id,
+        deadline=deadline if is_time(deadline) else 0.0,
+        result=result if result and {"output", "output_json"} <= result.keys() else None,
+        error=None if record is None else recorded_error(record),
     )
+
+
+def _object(text: Any) -> dict[str, Any] | None:
+    try:
+        read = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return read if isinstance(read, dict) else None

@@ -40,6 +40,7 @@ class TaskStateStore:
         self._kept: dict[str, str] = {}
         self.retentions: dict[str, Any] = {}
         self.breaks_at: Callable[[str], bool] = lambda _: False
+        self.breaks_with: Exception = StoreBroken("the API does not answer")
 
     def get(self, key: str, default: Any = None) -> Any:
         self._call("get")
@@ -61,7 +62,7 @@ class TaskStateStore:
 
     def _call(self, name: str) -> None:
         if self.breaks_at(name):
-            raise StoreBroken(f"the API does not answer to {name}")
+            raise self.breaks_with
 
 
 @dataclass
@@ -122,7 +123,7 @@ class Task:
         """Run the next try to its end, through the triggerer when it defers."""
         operator = self.begin()
         try:
-            return operator.execute(self.context)
+            return self._ended(operator, operator.execute(self.context))
         except TaskDeferred as deferred:
             waiting = deferred
         return self.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
@@ -137,11 +138,17 @@ class Task:
     def resume(self, waiting: TaskDeferred, event: dict[str, Any]) -> Any:
         """Resume a deferred try in another process."""
         told = {**(waiting.kwargs or {}), "event": json.loads(json.dumps(event, allow_nan=False))}
-        return self._make().resume_execution(waiting.method_name, told, self.context)
+        operator = self._make()
+        return self._ended(operator, operator.resume_execution(waiting.method_name, told, self.context))
 
     def resume_without_event(self, why: str, traceback: list[str] | None = None) -> Any:
         """Resume as Airflow does when a trigger has broken, or did not fire in time."""
-        return self._make().resume_execution("__fail__", {"error": why, "traceback": traceback}, self.context)
+        operator, told = self._make(), {"error": why, "traceback": traceback}
+        return self._ended(operator, operator.resume_execution("__fail__", told, self.context))
+
+    def _ended(self, operator: Any, result: Any) -> Any:
+        operator.post_execute(self.context, result)
+        return result
 
 
 def revived(trigger: CrewExecutionTrigger) -> CrewExecutionTrigger:

@@ -129,7 +129,7 @@ def test_an_unknown_execution_is_named(crew, service):
         crew.status("never-was")
 
     assert caught.value.kickoff_id == "never-was"
-    assert len(service.requests) == 1
+    assert [request.path for request in service.requests] == ["/status/never-was", "/never-was/status"]
 
 
 def test_a_state_not_found_is_an_unknown_execution(connect):
@@ -147,7 +147,7 @@ def test_a_state_not_found_is_an_unknown_execution(connect):
         ('{"progress": 1}', '{"progress": 1}'),
         ('{"status": 5}', '{"status": 5}'),
         ("", ""),
-        ("[" * 100_000, "[" * 200),
+        ("[" * 100_000, "[" * 200 + "…"),
     ],
 )
 def test_an_unreadable_answer_is_shown(crew, service, body, excerpt):

@@ -8,14 +8,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import trustme
 from conftest import INPUTS, TOKEN
 from proxy import Proxy, running_proxy
 
-from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.service.errors import (
     InvalidSettings,
     Refused,
@@ -24,29 +21,6 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def certificates(authority, tmp_path_factory) -> tuple[Path, Path, Path]:
-    folder = tmp_path_factory.mktemp("certificates")
-    ca, certificate, key = folder / "ca.pem", folder / "certificate.pem", folder / "key.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    issued = authority.issue_cert("127.0.0.1", "crew.test")
-    issued.cert_chain_pems[0].write_to_path(str(certificate))
-    issued.private_key_pem.write_to_path(str(key))
-    return ca, certificate, key
-
-
-@pytest.fixture
-def tls_service(certificates) -> Iterator[LocalCrewService]:
-    _, certificate, key = certificates
-    with LocalCrewService(Scenario().without_waiting(), token=TOKEN, tls=(certificate, key)) as running:
-        yield running
 
 
 class TestDeadline:

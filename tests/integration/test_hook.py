@@ -201,7 +201,7 @@ def test_an_unknown_execution_ends_the_wait_at_once(hook, service):
     with pytest.raises(ExecutionNotFound):
         hook.wait("never-was", poll_interval=60)
 
-    assert len(service.requests) == 1
+    assert [request.path for request in service.requests] == ["/status/never-was", "/never-was/status"]
 
 
 def test_a_token_rotated_while_waiting_is_picked_up(hook, slow_service, reactions, monkeypatch, log):

@@ -224,7 +224,7 @@ def test_an_outage_is_found_before_anything_is_sent_and_costs_only_a_retry(live_
     started = kickoff()
     started.store = store()
 
-    with pytest.raises(error):
+    with pytest.raises(error, match="The crew was not kicked off. A retry of this task, or clearing it, does so"):
         started.run()
 
     assert "kickoff" not in live_crew.calls

@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
 from tasks import INPUTS, QUICK, SLOW, Task
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -89,13 +89,60 @@ def test_a_task_that_is_killed_in_the_pause_before_the_next_attempt_kicks_nothin
         "airflow_provider_crew.operators.kickoff.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
     )
     try:
-        with pytest.raises(CrewTaskFailed, match="ended before it kicked off. Nothing was started"):
+        with pytest.raises(
+            AirflowException, match="before the crew was kicked off. This try has started nothing"
+        ) as caught:
             begun.execute(task.context)
     finally:
         signal.signal(signal.SIGTERM, before)
 
+    assert not isinstance(caught.value, AirflowFailException), "a retry starts nothing a second time"
     assert live_crew.kickoffs == ()
     assert store.kickoff is None
+
+
+@pytest.mark.parametrize("operator", [run, kickoff])
+def test_a_time_out_before_the_kickoff_says_that_nothing_was_started(
+    live_crew, store, alarm, monkeypatch, operator
+):
+    live_crew.faults.answer(429, on="kickoff")
+    monkeypatch.setattr("airflow_provider_crew.operators.kickoff.time.sleep", lambda _: alarm())
+
+    with pytest.raises(
+        AirflowTaskTimeout, match=r"before the crew was kicked off\. This try has started nothing\. A retry"
+    ):
+        Task(operator, store=store, retries=1).run()
+
+    assert live_crew.kickoffs == ()
+    assert store.kickoff is None
+
+
+def test_a_time_out_of_a_retry_that_asks_after_an_execution_names_it(live_crew, store, alarm, monkeypatch):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(timeout=0.1), store=store, retries=2)
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    monkeypatch.setattr(CrewClient, "status", lambda *_, **__: alarm())
+
+    with pytest.raises(AirflowTaskTimeout, match="of an earlier try goes on") as caught:
+        task.run()
+
+    assert live_crew.kickoffs[0].kickoff_id in str(caught.value)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_result_that_a_hook_of_the_user_has_kept_from_being_returned_is_returned_after_a_clear(
+    live_crew, store, deferrable
+):
+    task = Task(lambda: run(deferrable=deferrable), store=store)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Task, "_ended", lambda *_: pytest.fail("the process is gone"))
+        with pytest.raises(pytest.fail.Exception):
+            task.run()
+    task.clear()
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.parametrize("operator", [run, kickoff])
@@ -243,3 +290,50 @@ def test_a_sensor_whose_connection_is_gone_names_the_execution(monkeypatch):
 
     with pytest.raises(CrewTaskFailed, match=r"Execution 4711 cannot be watched\. The connection 'crew_default'"):
         Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id="4711")).run()
+
+
+@pytest.mark.parametrize("operator", [run, kickoff])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {},
+        "text",
+        {"kickoff_id": "4711"},
+        {"max_tries": "2", "kicked_off_at": 0.0, "kickoff_id": "4711"},
+        {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": ["4711"]},
+        {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": "a/b", "end": "failed"},
+        {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": "4711", "end": "lost"},
+    ],
+    ids=str,
+)
+def test_a_memory_that_makes_no_sense_is_taken_for_a_kickoff_that_was_sent(
+    live_crew, store, task_log, operator, kept
+):
+    store.set("crew_kickoff", kept)
+    task = Task(operator, store=store, retries=2)
+
+    with pytest.raises(CrewTaskFailed, match="An earlier try sent a kickoff and ended before it knew the answer"):
+        task.run()
+    assert "remembers of an earlier kickoff cannot be read" in task_log.text
+    assert live_crew.kickoffs == ()
+
+    task.clear()
+    task.run()
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("event", [None, {}, {"kickoff_id": 7}, {"kickoff_id": "4711", "error": "{"}], ids=str)
+def test_a_task_that_is_told_nonsense_looks_for_itself(live_crew, store, event):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store, retries=1)
+    waiting = task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+    assert task.resume(waiting, event)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+
+
+@pytest.mark.parametrize("name", ["poll_interval", "timeout"])
+@pytest.mark.parametrize("value", [None, "soon", [], 0, -1, 1e300, 10**400, float("nan")], ids=str)
+def test_a_time_that_would_fail_after_the_kickoff_is_refused_before_it(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a number of seconds above 0 and up to ten years"):
+        run(**{name: value})

@@ -32,11 +32,14 @@ def test_a_large_result_is_read_by_the_resumed_task(live_crew):
     assert task.resume(waiting, event)["output"] == "x" * 70_000
 
 
+@pytest.mark.parametrize("status", [503, 404])
 @pytest.mark.parametrize("with_store", [False, True])
-def test_a_large_result_is_not_lost_to_a_hiccup_of_the_service_nor_to_the_deadline(live_crew, store, with_store):
+def test_a_large_result_is_not_lost_to_a_hiccup_of_the_service_nor_to_the_deadline(
+    live_crew, store, with_store, status
+):
     task = Task(lambda: run(deferrable=True), store=store if with_store else None)
     waiting, event = large_event(task, live_crew)
-    live_crew.faults.answer(503, on="status", times=4)
+    live_crew.faults.answer(status, on="status", times=4)
 
     assert task.resume(waiting, event | {"deadline": 0.0})["output"] == "x" * 70_000
     assert len(live_crew.kickoffs) == 1

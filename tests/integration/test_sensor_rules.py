@@ -121,7 +121,7 @@ ENDS = {
     "failed": (AirflowFailException, AirflowSkipException, "out of credit"),
     "unknown": (AirflowFailException, AirflowSkipException, "does not know the execution"),
     "refused": (AirflowFailException, AirflowSkipException, "can no longer be watched"),
-    "token": (AirflowFailException, AirflowSkipException, "can no longer be watched"),
+    "token": (AirflowFailException, AirflowSkipException, "Clear this task to wait again"),
     "time": (AirflowSensorTimeout, AirflowSkipException, "still going"),
     "outage": (LostContact, LostContact, "no usable answer"),
 }

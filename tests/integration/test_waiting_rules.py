@@ -183,17 +183,17 @@ def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypat
 @both_ways
 @pytest.mark.parametrize("with_store", [False, True])
 @pytest.mark.parametrize(
-    ("fault", "error", "retried_with_store"),
+    ("fault", "error", "retried_with_store", "advice"),
     [
-        ({"status": 503}, LostContact, True),
-        ({"status": 401}, WatchBroken, False),
-        ({"status": 400}, WatchBroken, False),
-        ({"status": 404}, ExecutionNotFound, False),
+        ({"status": 503}, LostContact, True, "A retry of this task, or clearing it, goes on waiting"),
+        ({"status": 401}, WatchBroken, False, "Clearing this task goes on waiting for the same execution"),
+        ({"status": 400}, WatchBroken, False, "Clearing this task goes on waiting for the same execution"),
+        ({"status": 404}, ExecutionNotFound, False, "clearing it kicks off anew"),
     ],
     ids=["outage", "token", "refused", "unknown"],
 )
 def test_a_wait_that_cannot_go_on_is_retried_only_when_that_starts_nothing_anew(
-    live_crew, store, monkeypatch, deferrable, with_store, fault, error, retried_with_store
+    live_crew, store, monkeypatch, deferrable, with_store, fault, error, retried_with_store, advice
 ):
     monkeypatch.setitem(WatchRules.__init__.__kwdefaults__, "token_patience", 0.2)
     monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.1)
@@ -207,6 +207,7 @@ def test_a_wait_that_cannot_go_on_is_retried_only_when_that_starts_nothing_anew(
     assert isinstance(caught.value if retried else caught.value.error, error)
     assert live_crew.kickoffs[0].kickoff_id in str(caught.value)
     if with_store:
+        assert advice in str(caught.value)
         assert store.kickoff["end"] == ("unknown" if error is ExecutionNotFound else None)
     assert len(live_crew.kickoffs) == 1
 

@@ -165,7 +165,7 @@ def test_tells_the_service_from_what_stands_before_it(body: Any, is_the_service:
         ),
         pytest.param({"detail": "Not Found"}, " The service says: Not Found.", id="a framework's"),
         pytest.param({"error": "a\x00\ud800"}, " The service says: a\ufffd\ufffd.", id="storable"),
-        pytest.param({"error": "x" * 2000}, f" The service says: {'x' * 500}.", id="long"),
+        pytest.param({"error": "x" * 2000}, f" The service says: {'x' * 500}….", id="long"),
         pytest.param(
             {"error": {"code": 7}}, """ It begins: '{"error": {"code": 7}}' (text/html).""", id="an object"
         ),
@@ -176,7 +176,7 @@ def test_tells_the_service_from_what_stands_before_it(body: Any, is_the_service:
             id="HTML",
         ),
         pytest.param(b"abc\x00\xff", " It begins: 'abc\ufffd\ufffd' (text/html).", id="bytes"),
-        pytest.param(b"x" * 2000, f" It begins: '{'x' * 200}' (text/html).", id="long text"),
+        pytest.param(b"x" * 2000, f" It begins: '{'x' * 200}…' (text/html).", id="long text"),
         pytest.param(b"", "", id="empty"),
     ],
 )

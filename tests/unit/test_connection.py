@@ -298,6 +298,8 @@ def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
         ("proxy", [7, ["secret"], "socks5://me:secret@proxy.example", "http://me:secret@"]),
         ("status_path", ["secret", "/status", 7, "AUTO"]),
         ("dashboard_url", ["secret", "app.example/crews/7", "ftp://me:secret@app.example", 7]),
+        ("dashboard_url", ["javascript:alert(1)", "JAVASCRIPT://app.example/%0aalert(1)", "data:text/html,x"]),
+        ("dashboard_url", ["vbscript:x", "file:///etc/passwd", "//app.example", "https://", "\x01javascript:x"]),
         ("allow_http", ["secret", 7, []]),
     ],
 )
@@ -332,3 +334,14 @@ def test_a_connection_that_was_read_shows_no_secret() -> None:
 
     assert isinstance(read, CrewConnection)
     assert not [secret for secret in read.secrets if secret in repr(read)]
+
+
+@pytest.mark.parametrize("field", ["host", "schema", "login", "password"])
+def test_a_number_in_the_place_of_a_text_is_refused(field: str) -> None:
+    fault = fault_of(from_json(**{"host": "crew.example", "password": TOKEN, field: 4711}))
+
+    assert (fault.field, fault.fault) == (field, f"The {field} is no text. In JSON, put it in quotes.")
+
+
+def test_a_token_type_of_any_type_is_refused() -> None:
+    assert fault_of(connection(), token_type=["user"]).fault.startswith("token_type is of type list; it must be")

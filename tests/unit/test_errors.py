@@ -25,7 +25,7 @@ ONE_OF_EACH = [
     errors.TransientError("later", call="GET https://crew.example/x", http_status=500, retry_after=1.0),
     RATE_LIMITED,
     errors.ServiceError("503", call="GET https://crew.example/x", http_status=503, retry_after=3.0),
-    errors.Unreachable("no answer", call="GET https://crew.example/x", reason="reset", sent=False),
+    errors.Unreachable("no answer", call="GET https://crew.example/x", reason="reset", sent=False, trusted=False),
     errors.UnreadableAnswer(
         "HTML", call="GET https://crew.example/x", http_status=200, content_type="text/html", excerpt="<p>"
     ),

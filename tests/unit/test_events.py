@@ -72,3 +72,31 @@ def test_an_error_arrives_with_its_facts() -> None:
     assert (end.kickoff_id, end.deadline, end.result) == (KICKOFF_ID, NOW, None)
     assert isinstance(end.error, LostContact)
     assert (str(end.error), end.error.lasted, end.error.cause.http_status) == ("Lost.", 600.0, 503)
+
+
+GOOD = {"kickoff_id": KICKOFF_ID, "deadline": NOW, "result": "", "error": ""}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        None,
+        [],
+        {},
+        {**GOOD, "kickoff_id": 7},
+        {**GOOD, "kickoff_id": ""},
+        {**GOOD, "error": "{"},
+        {**GOOD, "error": '"text"'},
+        {**GOOD, "error": 7},
+    ],
+    ids=str,
+)
+def test_an_event_that_does_not_tell_what_ended_how_is_none(event: Any) -> None:
+    assert read_event(event) is None
+
+
+@pytest.mark.parametrize("result", ["{", "[]", "{}", '{"output": "x"}', "[" * 100_000, 7])
+def test_a_result_that_cannot_be_read_is_left_to_the_service(result: Any) -> None:
+    end = read_event({**GOOD, "result": result, "deadline": "late"})
+
+    assert (end.kickoff_id, end.deadline, end.result, end.error) == (KICKOFF_ID, 0.0, None, None)

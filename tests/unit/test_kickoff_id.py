@@ -123,3 +123,8 @@ def test_a_refused_id_is_shown_to_recognise_it() -> None:
 def test_what_is_no_text_is_refused(given_id: Any) -> None:
     with pytest.raises(InvalidKickoffId, match="no text"):
         checked_kickoff_id(given_id)
+
+
+def test_a_number_that_cannot_be_written_is_refused_like_any_other() -> None:
+    with pytest.raises(InvalidKickoffId, match="of type int, which is no text"):
+        checked_kickoff_id(10**5000)  # type: ignore[arg-type]

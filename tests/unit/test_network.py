@@ -238,7 +238,13 @@ def tls_error(reason: str | None) -> ssl.SSLError:
             id="certificate, without details",
         ),
         pytest.param(
-            tls_error("TLSV1_ALERT_PROTOCOL_VERSION"), "TLS failed (tlsv1 alert protocol version)", id="TLS"
+            tls_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), "TLS failed (sslv3 alert handshake failure)", id="TLS"
+        ),
+        pytest.param(
+            tls_error("TLSV1_ALERT_PROTOCOL_VERSION"),
+            "TLS failed (tlsv1 alert protocol version); it speaks only versions of TLS older than 1.2, which are "
+            "not safe",
+            id="old TLS",
         ),
         pytest.param(
             tls_error("WRONG_VERSION_NUMBER"),

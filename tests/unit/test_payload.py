@@ -161,3 +161,74 @@ def test_missing_inputs_are_named_with_what_may_have_been_meant(
 
 def test_what_is_optional_is_not_missed() -> None:
     assert compare_inputs({"topic": 1, "audience": 2}, KNOWN) == []
+
+
+def shared(levels: int) -> Any:
+    """Few objects, and 2 ** levels values when they are written out."""
+    value: Any = [1]
+    for _ in range(levels):
+        value = [value, value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "much", [range(10**12), shared(50), [[0] * 1000] * 1000], ids=["lazy", "shared", "repeated"]
+)
+def test_more_values_than_fit_into_memory_are_refused(much: Any) -> None:
+    with pytest.raises(InvalidInputs, match="beyond the 200,000 values that a kickoff may hold"):
+        json_bytes({"inputs": {"much": much}})
+
+
+@pytest.mark.parametrize(
+    "key", [10**5000, (), None, b"topic"], ids=["too long to be written", "()", "None", "bytes"]
+)
+def test_a_key_that_is_no_text_is_named_by_its_type(key: Any) -> None:
+    with pytest.raises(
+        InvalidInputs, match=rf"inputs has a key of type {type(key).__name__}, which is not a text"
+    ):
+        json_bytes({"inputs": {key: 1}})
+
+
+def test_a_path_can_be_shown_whatever_is_in_it() -> None:
+    with pytest.raises(InvalidInputs) as caught:
+        json_bytes({"inputs": {"a\x00\ud800\n": {"x" * 5000: object()}}})
+
+    assert str(caught.value).startswith("inputs.a\ufffd\ufffd .xxx")
+    assert len(str(caught.value)) < 500
+
+
+class Array:
+    """As those of numpy: they have no truth."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("The truth value of an array with more than one element is ambiguous.")
+
+
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [("meta", "meta is of type Array, and must be an object"), ("crew_webhook_url", "must be an address")],
+)
+@pytest.mark.parametrize("value", [Array(), ["https://hooks.example"]], ids=["array", "list"])
+def test_options_of_another_type_are_refused(option: str, fault: str, value: Any) -> None:
+    options: dict[str, Any] = {option: value}
+
+    with pytest.raises(InvalidInputs, match=fault.replace("Array", type(value).__name__)):
+        kickoff_payload({}, **options)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("given", "listed"),
+    [
+        pytest.param([f"{number:07}_input" for number in range(0, 9999, 2)], 9999, id="many"),
+        pytest.param(["ab" * 20_000], 200, id="long"),
+    ],
+)
+def test_names_are_compared_in_no_time(given: list[str], listed: int) -> None:
+    known = read_inputs({"inputs": [*(f"{number:07}-input" for number in range(listed)), "ba" * 20_000]})
+
+    with pytest.raises(InvalidInputs) as caught:
+        compare_inputs(dict.fromkeys(given, 1), known)
+
+    assert f"and {listed - 19} more" in str(caught.value)
+    assert len(str(caught.value)) < 10_000

@@ -85,3 +85,34 @@ def test_no_text_keeps_a_record_from_being_stored(message: str, told: str, names
     arrived = recorded_error(json.loads(text))
     assert str(arrived) == storable_text(message)
     assert arrived.cause.missing_inputs == tuple(map(storable_text, names))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        None,
+        "LostContact",
+        {},
+        {"kind": ["LostContact"], "message": {"x": 1}, "facts": 7},
+        {"kind": "LostContact", "facts": None},
+    ],
+    ids=str,
+)
+def test_a_record_that_makes_no_sense_says_so(record: object) -> None:
+    assert "what was passed on of it cannot be read" in str(recorded_error(record))
+
+
+def test_facts_of_another_type_are_left_out() -> None:
+    told = {"missing_inputs": 7, "http_status": "422", "call": None}
+
+    assert facts(recorded_error({"kind": "Refused", "message": "No.", "facts": told})) == facts(
+        errors.Refused("No.")
+    )
+
+
+def test_causes_of_causes_come_to_an_end() -> None:
+    record = {"kind": "UncertainKickoff", "message": "Uncertain.", "facts": {}}
+    for _ in range(400):
+        record = {"kind": "UncertainKickoff", "message": "Uncertain.", "facts": {"cause": record}}
+
+    assert recorded_error(record).cause.cause.cause is not None

@@ -335,11 +335,27 @@ def test_an_execution_that_is_not_known_is_given_half_a_minute_after_the_kickoff
     assert over or step.look_again_in <= 30
 
 
-def test_an_execution_that_is_no_longer_known_is_over() -> None:
-    story = Story(kicked_off_at=NOW)
+@pytest.mark.parametrize("kicked_off_at", [NOW, None])
+def test_an_execution_that_is_no_longer_known_is_given_half_a_minute(kicked_off_at: Any) -> None:
+    story = Story(kicked_off_at=kicked_off_at, poll_interval=60)
     story.see(RESEARCH, at=0)
+    doubt = story.see(UNKNOWN, at=3600)
 
-    assert story.see(UNKNOWN, at=3600).error is UNKNOWN
+    assert (doubt.error, doubt.look_again_in <= 10) == (None, True)
+    assert said(doubt) == ["! the crew does not know it any more. Looking on for 30s, in case that passes."]
+    assert said(story.see(UNKNOWN, at=3629)) == []
+    assert story.see(UNKNOWN, at=3630).error is UNKNOWN
+
+
+@pytest.mark.parametrize("between", [RESEARCH, DOWN])
+def test_the_half_a_minute_begins_anew_when_something_else_was_seen_meanwhile(between: Any) -> None:
+    story = Story()
+    story.see(RESEARCH, at=0)
+    story.see(UNKNOWN, at=100)
+    story.see(between, at=120)
+
+    assert story.see(UNKNOWN, at=140).error is None
+    assert story.see(UNKNOWN, at=170).error is UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from airflow_provider_crew.service.errors import (
     CallError,
     ExecutionNotFound,
+    InvalidSettings,
     NotAllowed,
     NotAuthenticated,
     RateLimited,
@@ -136,3 +138,45 @@ def test_the_first_look_is_not_put_off_beyond_the_deadline(left: float, seconds:
     rules = WatchRules(deadline=NOW + left, poll_interval=10.0)
 
     assert Watch(KICKOFF_ID, rules, clock=lambda: NOW, random=lambda: 0.9).spread().look_again_in == seconds
+
+
+@pytest.mark.parametrize(
+    "kept", [None, "text", [], {}, {"started_at": "now"}, {"started_at": float("nan")}, {"started_at": 10**400}]
+)
+def test_a_memory_without_a_beginning_is_none(kept: Any) -> None:
+    assert WatchMemory.recalled(kept) is None
+
+
+def test_what_makes_no_sense_in_a_memory_is_left_out() -> None:
+    odd = {"progress": 7, "said_at": "x", "strange_words": ["queued", None], "silent_since": [], "trouble": {}}
+    kept = {"started_at": NOW, "rejected_since": NOW - 1, **odd}
+
+    assert WatchMemory.recalled(kept) == WatchMemory(started_at=NOW, rejected_since=NOW - 1)
+
+
+@pytest.mark.parametrize("patience", [None, math.inf])
+def test_an_outage_may_last_for_ever(patience: float | None) -> None:
+    life = Life(carried=False, max_outage=patience)
+
+    (line,) = life.see(ServiceError("502"), 0).lines
+
+    assert line.text.endswith("Looking on until it answers again.")
+
+
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [
+        ("poll_interval", "10"),
+        ("poll_interval", 1e300),
+        ("deadline", None),
+        ("deadline", 1e300),
+        ("max_outage", [600]),
+        ("max_outage", 10**400),
+        ("kicked_off_at", "now"),
+    ],
+)
+def test_times_that_cannot_be_reckoned_with_are_refused(rule: str, value: Any) -> None:
+    rules: dict[str, Any] = {"deadline": NOW, rule: value}
+
+    with pytest.raises(InvalidSettings, match="must be a number of seconds"):
+        WatchRules(**rules)

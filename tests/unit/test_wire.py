@@ -215,6 +215,9 @@ def test_an_id_stays_one_segment_of_the_path(wire: CrewWire, kickoff_id: str, pa
         pytest.param(answer(404, b"<html>"), answer(200, RUNNING), ID_FIRST, id="the variant, HTML"),
         pytest.param(answer(404, {"detail": "Not Found"}), answer(200, RUNNING), ID_FIRST, id="the variant, JSON"),
         pytest.param(answer(404), answer(200, RUNNING), ID_FIRST, id="the variant, empty"),
+        pytest.param(
+            answer(404, UNKNOWN_EXECUTION), answer(200, RUNNING), ID_FIRST, id="the variant, with an error body"
+        ),
     ],
 )
 def test_finds_the_path_that_the_crew_has_and_remembers_it(
@@ -235,7 +238,14 @@ def test_finds_the_path_that_the_crew_has_and_remembers_it(
     ("outcomes", "kind"),
     [
         pytest.param(
-            [answer(404, UNKNOWN_EXECUTION)], ExecutionNotFound, id="the service knows no such execution"
+            [answer(404, UNKNOWN_EXECUTION), answer(404)],
+            ExecutionNotFound,
+            id="the service knows no such execution",
+        ),
+        pytest.param(
+            [answer(404, UNKNOWN_EXECUTION), answer(404, UNKNOWN_EXECUTION)],
+            ExecutionNotFound,
+            id="the service knows neither it nor the variant",
         ),
         pytest.param([answer(200, {"state": "NOT FOUND"})], ExecutionNotFound, id="it says so in the state"),
         pytest.param([answer(404), answer(404)], UnreadableAnswer, id="neither path, perhaps a gateway"),
@@ -274,7 +284,7 @@ def test_asks_only_on_the_path_that_was_chosen(choice: str, path: str) -> None:
 
 
 def test_an_execution_that_is_not_known_is_named(wire: CrewWire) -> None:
-    failure = failure_of(wire.status(KICKOFF_ID), answer(404, UNKNOWN_EXECUTION))
+    failure = failure_of(wire.status(KICKOFF_ID), answer(404, UNKNOWN_EXECUTION), answer(404))
 
     assert failure.kickoff_id == KICKOFF_ID
     assert failure.http_status == 404

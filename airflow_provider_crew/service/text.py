@@ -1,0 +1,15 @@
+"""What others say, on its way into a log or an error."""
+
+from __future__ import annotations
+
+
+def one_line(text: str, most: int) -> str:
+    """
+    Return the text on one line and not too long, without characters that a terminal obeys or that turn it around.
+
+    Whoever writes it could otherwise forge the next line of a log, or hide what stands there.
+    """
+    # Cut first: what others say may be as long as an answer.
+    line = " ".join(text[: 4 * most].split())
+    shown = "".join(character if character.isprintable() else "\ufffd" for character in line[:most])
+    return shown if len(line) <= most and len(text) <= 4 * most else f"{shown}…"

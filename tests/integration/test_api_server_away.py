@@ -1,0 +1,127 @@
+"""What becomes of a task while Airflow's own API server is away."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+from tasks import CONNECTION, INPUTS, SLOW, Task
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.operators import memory
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
+
+pytest_plugins = ["task_fixtures"]
+
+comms = pytest.importorskip("airflow.sdk.execution_time.comms")
+exceptions = pytest.importorskip("airflow.sdk.exceptions")
+
+
+def refusal(status: int | None, kind: str = "API_SERVER_ERROR") -> Any:
+    return comms.ErrorResponse(error=exceptions.ErrorType(kind), detail={"status_code": status})
+
+
+def error(status: int | None) -> Exception:
+    return exceptions.AirflowRuntimeError(refusal(status))
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(memory, "_PATIENCE", 0.3)
+    monkeypatch.setattr(memory, "_PAUSE", 0.01)
+
+
+def run(store, **options: Any) -> Task:
+    return Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS, **options), store=store, retries=1)
+
+
+@pytest.mark.parametrize("status", [None, 500, 503])
+@pytest.mark.parametrize("call", range(4))
+def test_the_store_is_asked_again_while_the_api_server_is_away(live_crew, store, call, status):
+    calls = count()
+    store.breaks_with = error(status)
+    store.breaks_at = lambda _: next(calls) in (call, call + 1, call + 2)
+
+    run(store, deferrable=False).run()
+
+    assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert store.kickoff["end"] == "completed"
+
+
+def test_what_the_api_server_refuses_is_not_asked_again(live_crew, store):
+    store.breaks_with = error(404)
+    calls = count()
+    store.breaks_at = lambda call: call == "set" and next(calls) == 0
+
+    with pytest.raises(AirflowException, match="started nothing") as caught:
+        run(store).run()
+
+    assert "Airflow did not take note of the kickoff to come" in str(caught.value)
+    assert not live_crew.kickoffs
+
+
+@pytest.mark.parametrize(("call", "says"), [("get", "this one does not"), ("set", "started nothing")])
+def test_without_a_store_nothing_is_kicked_off(live_crew, store, call, says):
+    store.breaks_with = error(None)
+    store.breaks_at = lambda name: name == call
+
+    with pytest.raises(AirflowException, match=says):
+        run(store).run()
+
+    assert not live_crew.kickoffs
+
+
+def test_an_execution_that_could_not_be_remembered_is_when_it_ends(live_crew, store):
+    store.breaks_with = error(None)
+    store.breaks_at = lambda _: bool(live_crew.kickoffs)
+    live_crew.scenario = SLOW
+    task = run(store, deferrable=True)
+    waiting = task.deferred()
+    (taken,) = live_crew.kickoffs
+    assert store.kickoff["kickoff_id"] is None
+
+    store.breaks_at = lambda _: False
+    event = {"kickoff_id": taken.kickoff_id, "deadline": 0.0, "result": '{"output": "Done.", "output_json": null}'}
+    task.resume(waiting, event)
+
+    assert (store.kickoff["kickoff_id"], store.kickoff["end"]) == (taken.kickoff_id, "completed")
+
+
+def test_a_link_that_cannot_be_left_fails_nothing(live_crew, store, monkeypatch, task_log):
+    monkeypatch.setenv(CONNECTION, live_crew.connection_uri + "?dashboard_url=https%3A%2F%2Fapp.example%2F7")
+    task = run(store, deferrable=False)
+    task.ti.refused_xcoms = frozenset({"crew_dashboard"})
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert "The link to the crew's page could not be left: the XCom backend is full" in task_log.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "raised"),
+    [
+        (error(None), Unreachable),
+        (error(500), Unreachable),
+        (error(403), InvalidSettings),
+        (refusal(None, "CONNECTION_NOT_FOUND"), InvalidSettings),
+        (comms.ConnectionResult.model_construct(conn_id="crew_default", conn_type="crew"), Unreachable),
+    ],
+    ids=["away", "fails", "refuses", "knows none", "is back"],
+)
+def test_a_connection_that_airflow_could_not_ask_for_is_not_one_that_there_is_not(monkeypatch, answer, raised):
+    answers = [error(None), answer]
+
+    class Supervisor:
+        def send(self, _: object) -> Any:
+            told = answers.pop(0)
+            if isinstance(told, Exception):
+                raise told
+            return told
+
+    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", Supervisor(), raising=False)
+    monkeypatch.delenv(CONNECTION, raising=False)
+
+    with pytest.raises(raised):
+        _ = CrewHook().connection

@@ -1,0 +1,271 @@
+"""Answers without end, or larger than they look: both clients give up in bounded time and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import bz2
+import gc
+import gzip
+import json
+import re
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import INPUTS, let_pass
+from hostile import answer, completed
+
+from airflow_provider_crew.service.errors import (
+    AnswerTooLarge,
+    CrewError,
+    UncertainKickoff,
+    Unreachable,
+    UnreadableAnswer,
+)
+
+LIMIT = 1_000_000
+FILLING = b"x" * 65536
+HEADERS = b"".join(b"X-%d: y\r\n" % number for number in range(1000))
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def ever(begin: bytes, piece: bytes = FILLING) -> Callable[[], Iterable[bytes]]:
+    def said() -> Iterator[bytes]:
+        yield begin
+        while True:
+            yield piece
+
+    return said
+
+
+ENDLESS = {
+    "the status line": ever(b"HTTP/1.1 200 "),
+    "the name of a header": ever(OK),
+    "a header": ever(OK + b"X: "),
+    "headers": ever(OK, HEADERS),
+    "an interim answer": ever(b"HTTP/1.1 103 Early Hints\r\n", HEADERS),
+    "interim answers": ever(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 1000),
+    "100 Continue": ever(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+    "a body": ever(OK + b"\r\n"),
+    "a body with a length": ever(OK + b"Content-Length: 999999999999\r\n\r\n"),
+    "a body with a negative length": ever(OK + b"Content-Length: -1\r\n\r\n"),
+    "chunks": ever(CHUNKED, b"10000\r\n" + FILLING + b"\r\n"),
+    "small chunks": ever(CHUNKED, b"1\r\nx\r\n" * 1000),
+    "a chunk": ever(CHUNKED + b"ffffffffffff\r\n"),
+    "a chunk of negative length": ever(CHUNKED + b"-1\r\n"),
+    "the length of a chunk": ever(CHUNKED, b"0" * 65536),
+    "an extension of a chunk": ever(CHUNKED + b"2;"),
+    "a trailer": ever(CHUNKED + b"2\r\n{}\r\n0\r\nX: "),
+    "trailers": ever(CHUNKED + b"2\r\n{}\r\n0\r\n", HEADERS),
+    "empty lines": ever(b"", b"\r\n" * 1000),
+}
+
+
+@pytest.fixture
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("client", "async_client"):
+        monkeypatch.setattr(f"airflow_provider_crew.service.{module}.MAX_ANSWER_BYTES", LIMIT)
+
+
+@pytest.fixture
+def memory() -> Callable[[], int]:
+    """Tell by how many bytes the memory of this process has grown at its largest."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")
+    began = largest_memory()
+    return lambda: largest_memory() - began
+
+
+def largest_memory() -> int:
+    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(kilobytes) * 1024
+
+
+@pytest.fixture
+def python_memory() -> Iterator[Callable[[], int]]:
+    """Tell how many bytes Python has held at the most: exactly, and therefore slowly."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("small_limit")
+@pytest.mark.parametrize("endless", ENDLESS)
+def test_what_has_no_end_is_given_up(connect, hostile, memory, endless):
+    crew = connect(hostile.url, request_timeout=0.3)
+    hostile.says = [ENDLESS[endless]]
+    began = time.monotonic()
+
+    with pytest.raises((Unreachable, AnswerTooLarge, UnreadableAnswer)):
+        crew.status("some-id", repeat=False)
+
+    assert time.monotonic() - began < 3
+    assert memory() < 40 * LIMIT
+    assert len(hostile.requests) == 1
+
+
+@pytest.mark.usefixtures("small_limit")
+@pytest.mark.parametrize("endless", ["a header", "interim answers", "a body", "a chunk of negative length"])
+def test_a_kickoff_that_is_answered_without_end_is_uncertain(connect, hostile, endless):
+    hostile.says = [ENDLESS[endless]]
+
+    with pytest.raises(UncertainKickoff):
+        connect(hostile.url, request_timeout=0.3).kickoff(INPUTS)
+
+    assert len(hostile.requests) == 1
+
+
+def deflated(body: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(body) + packer.flush()
+
+
+PLAIN = b'{"status": "running", "padding": "' + b" " * 10_000_000 + b'"}'
+BOMBS = {
+    "gzip": (b"gzip", gzip.compress(PLAIN)),
+    "x-gzip": (b"x-gzip", gzip.compress(PLAIN)),
+    "gzip in gzip": (b"gzip, gzip", gzip.compress(gzip.compress(PLAIN))),
+    "many": (b"gzip" + b", gzip" * 1000, gzip.compress(PLAIN)),
+    "deflate": (b"deflate", deflated(PLAIN)),
+    "zlib": (b"deflate", zlib.compress(PLAIN)),
+    "br": (b"br", bytes.fromhex("5b5ff9ff0f00e4") * 100),
+    "zstd": (b"zstd", bytes.fromhex("28b52ffd") + bytes(100)),
+    "bzip2": (b"bzip2", bz2.compress(PLAIN)),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.parametrize("header", [b"Content-Encoding", b"Transfer-Encoding"])
+def test_what_is_compressed_is_not_unpacked(connect, hostile, python_memory, header, bomb):
+    encoding, body = BOMBS[bomb]
+    hostile.says = [answer(body, header + b": " + encoding)]
+
+    with pytest.raises((UnreadableAnswer, Unreachable)):
+        connect(hostile.url, request_timeout=2).status("some-id", repeat=False)
+
+    assert python_memory() < 2_000_000
+    assert b"accept-encoding: identity\r\n" in hostile.requests[0].lower()
+
+
+MANY = 150_000
+HEAVY = {
+    "arrays": (b'{"status": "running", "a": [' + b"[]," * MANY + b"0]}", UnreadableAnswer),
+    "objects": (b'{"status": "running", "a": [' + b"{}," * MANY + b"0]}", UnreadableAnswer),
+    "numbers": (b'{"status": "running", "a": [' + b"7," * MANY + b"0]}", UnreadableAnswer),
+    "keys": (b'{"status": "running"' + b',"":1' * MANY + b"}", UnreadableAnswer),
+    "tasks": (b'{"status": "completed", "result": {"output": "x", "tasks": [' + b"{}," * 30_000 + b"{}]}}", None),
+    "output": (b'{"status": "completed", "result": {"output": "[' + b"[]," * MANY + b'0]"}}', None),
+    "depth": (b'{"a":' * MANY, UnreadableAnswer),
+    "an integer": (b'{"status": "running", "a": ' + b"9" * 1_000_000 + b"}", None),
+    "a text without end": (b'{"status": "running", "a": "' + b'\\"' * MANY, UnreadableAnswer),
+    "backslashes": (b'{"status": "running", "a": "' + b"\\\\" * MANY + b'"}', None),
+}
+
+
+@pytest.mark.parametrize("heavy", HEAVY)
+def test_json_takes_no_more_time_and_memory_than_its_text(crew_at, memory, heavy, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.service.models._MAX_TOKENS", 100_000)
+    body, error = HEAVY[heavy]
+    hostile, crew = crew_at
+    hostile.says = [answer(body)]
+    began = time.process_time()
+
+    if error:
+        with pytest.raises(error):
+            crew.status("some-id", repeat=False)
+    else:
+        execution = crew.status("some-id", repeat=False)
+        assert getattr(execution, "output_json", None) is None
+        assert len(getattr(execution, "tasks", ())) <= 10_000
+
+    assert time.process_time() - began < 3
+    assert memory() < 20 * len(body) + 30_000_000
+
+
+@pytest.fixture
+def crew_at(connect, hostile):
+    return hostile, connect(hostile.url, request_timeout=20)
+
+
+def test_a_million_values_is_the_most(connect, hostile):
+    hostile.keeps = True
+    hostile.says = [
+        answer(b'{"status": "running", "a": [%b0]}' % (b"[]," * many)) for many in (900_000, 1_100_000)
+    ]
+    crew = connect(hostile.url, request_timeout=20)
+
+    assert crew.status("some-id", repeat=False)
+    with pytest.raises(UnreadableAnswer, match="it holds too many values"):
+        crew.status("some-id", repeat=False)
+
+
+def test_commas_and_brackets_in_a_text_are_no_values(crew_at):
+    hostile, crew = crew_at
+    table = "1,2,[3],{4}\n" * 500_000
+    hostile.says = [answer(json.dumps({"status": "completed", "result": {"output": table}}).encode())]
+
+    assert crew.status("some-id", repeat=False).output == table
+
+
+@pytest.mark.parametrize("listed", [["a"] * 20_000, [{"name": "a"}] * 20_000, {str(n): "" for n in range(20_000)}])
+def test_a_crew_that_lists_inputs_without_end_is_not_listened_to(crew_at, listed):
+    hostile, crew = crew_at
+    hostile.says = [answer(json.dumps({"inputs": listed}).encode())]
+
+    with pytest.raises(UnreadableAnswer, match="it lists more than 10,000 inputs"):
+        crew.inputs(repeat=False)
+
+
+class TestBetweenTwoLooks:
+    """What comes on a kept connection while nobody asks."""
+
+    @staticmethod
+    def kept(pieces: bytes) -> Callable[[], Iterable[bytes]]:
+        def said() -> Iterator[bytes]:
+            yield answer(completed("done"))
+            time.sleep(0.1)
+            while True:
+                yield pieces
+
+        return said
+
+    @pytest.mark.parametrize(
+        "pieces",
+        [answer() * 2000, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2000, OK + b"\r\n" + FILLING, FILLING],
+        ids=["answers", "interim answers", "a body", "no HTTP"],
+    )
+    def test_is_not_stored_and_holds_up_nothing(self, connect, hostile, python_memory, pieces):
+        crew = connect(hostile.url, request_timeout=2)
+        hostile.says = [self.kept(pieces), answer(completed("done"))]
+        crew.status("first", repeat=False)
+
+        began = time.monotonic()
+        let_pass(crew, 0.6)
+
+        assert crew.status("second", repeat=False).output == "done"
+        assert time.monotonic() - began < 2
+        assert python_memory() < 3_000_000
+
+
+@pytest.mark.parametrize("endless", ["interim answers", "small chunks", "chunks"])
+async def test_other_tasks_of_the_event_loop_go_on_meanwhile(hostile, endless, async_crew):
+    hostile.says = [ENDLESS[endless]]
+    beats = SimpleNamespace(last=time.monotonic(), longest=0.0)
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+            beats.last, beats.longest = now, max(beats.longest, now - beats.last)
+
+    beating = asyncio.create_task(beat())
+    with pytest.raises(CrewError):
+        await async_crew.status("some-id", repeat=False)
+    beating.cancel()
+
+    assert 0 < beats.longest < 1

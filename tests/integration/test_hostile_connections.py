@@ -1,0 +1,231 @@
+"""Whatever a service answers, nothing goes anywhere but to its own address, and no answer is taken for another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from conftest import let_pass
+from hostile import CALLS, Hostile, answer, completed, hostile_service, tls_with
+
+from airflow_provider_crew.service.errors import CrewError, NotAuthenticated, Refused, UnreadableAnswer
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Hostile]:
+    with hostile_service() as running:
+        running.says = [answer(completed("elsewhere"))]
+        yield running
+
+
+HEADERS_THAT_LEAD_ELSEWHERE = [
+    "Location: http://{host}/",
+    "Location: https://{host}/",
+    "Location: //{host}/",
+    "Location: http:{host}",
+    "Location: http://127.0.0.1@{host}/",
+    "Location: \\\\{host}\\",
+    "Refresh: 0; url=http://{host}/",
+    "Content-Location: http://{host}/",
+    'Alt-Svc: h2="{host}"; ma=86400, http/1.1="{host}"',
+    "Link: <http://{host}/>; rel=preload",
+    "Proxy: http://{host}",
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("status", [201, 300, 301, 302, 303, 305, 307, 308, 401, 407, 503])
+def test_no_answer_leads_elsewhere(connect, hostile, elsewhere, call, status):
+    headers = [header.format(host=f"127.0.0.1:{elsewhere.port}") for header in HEADERS_THAT_LEAD_ELSEWHERE]
+    crew = connect(hostile.url)
+    hostile.keeps = True
+    hostile.says = [answer(b"{}", header.encode(), status=b"%d Elsewhere" % status) for header in headers]
+
+    for _ in headers:
+        with pytest.raises(CrewError):
+            CALLS[call](crew)
+
+    assert elsewhere.connections == 0
+    assert len(hostile.requests) == len(headers)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_redirect_to_the_same_host_is_not_followed_either(connect, hostile, call):
+    hostile.says = [
+        answer(b"", b"Location: /elsewhere", status=b"307 Elsewhere"),
+        answer(b"", b"Location: %b/elsewhere" % hostile.url.encode(), status=b"308 Elsewhere"),
+    ]
+
+    for _ in hostile.says:
+        with pytest.raises(Refused, match="redirects to .*/elsewhere, which is not followed"):
+            CALLS[call](connect(hostile.url))
+
+    assert "elsewhere" not in "".join(hostile.lines)
+    assert len(hostile.requests) == 2
+
+
+def test_cookies_are_not_kept(connect, hostile):
+    crew = connect(hostile.url)
+    hostile.keeps = True
+    hostile.says = [
+        answer(completed("x"), b"Set-Cookie: session=4711; Path=/", b"Set-Cookie: a=b; Domain=127.0.0.1"),
+        answer(b'{"kickoff_id": "some-id"}', b"Set-Cookie: session=4712"),
+        answer(completed("x")),
+    ]
+
+    CALLS["status"](crew)
+    CALLS["kickoff"](crew)
+    CALLS["status"](crew)
+
+    assert not any(b"cookie" in request.lower() for request in hostile.requests)
+
+
+@pytest.mark.parametrize(
+    "challenge", ["Basic realm=x", 'Digest realm="x", nonce="y", qop="auth"', "Negotiate", "NTLM TlRMTVNTUAAC"]
+)
+def test_a_challenge_is_not_met(connect, hostile, challenge):
+    refusal = answer(b"{}", f"WWW-Authenticate: {challenge}".encode(), status=b"401 Unauthorized")
+    hostile.says = [refusal]
+
+    with pytest.raises(NotAuthenticated):
+        CALLS["status"](connect(hostile.url))
+
+    assert len(hostile.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n" + answer(completed("x")),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x00\x00\x12\x04\x00\x00\x00\x00\x00" + bytes(18),
+        b"HTTP/3.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b"ICY 200 OK\r\n\r\n{}",
+        b"RTSP/1.0 200 OK\r\n\r\n{}",
+    ],
+    ids=["websocket", "h2c", "preface of HTTP/2", "settings of HTTP/2", "HTTP/3", "ICY", "RTSP"],
+)
+def test_no_other_protocol_is_spoken(connect, hostile, switch):
+    crew = connect(hostile.url, request_timeout=1)
+    hostile.says = [switch, answer(completed("two"))]
+
+    with pytest.raises(CrewError):
+        CALLS["status"](crew)
+
+    assert CALLS["status"](crew).output == "two"
+    assert all(line == "GET /status/some-id HTTP/1.1" for line in hostile.lines)
+
+
+class TestAnAnswerIsThatToItsOwnRequest:
+    """An answer that nobody asked for, on a connection that is kept, is not taken for the next."""
+
+    UNASKED = answer(completed("unasked"))
+
+    def outputs(self, crew: Any, *, pause: float = 0.0) -> list[str]:
+        found = []
+        for _ in range(3):
+            found.append(crew.status("some-id", repeat=False).output)
+            let_pass(crew, pause)
+        return found
+
+    @pytest.fixture
+    def keeping(self, hostile: Hostile) -> Hostile:
+        hostile.keeps = True
+        return hostile
+
+    def test_when_it_comes_along_with_the_one_before(self, connect, keeping):
+        keeping.says = [answer(completed("1")) + self.UNASKED, answer(completed("2")), answer(completed("3"))]
+
+        assert self.outputs(connect(keeping.url)) == ["1", "2", "3"]
+
+    def test_when_it_begins_along_with_the_end_of_the_one_before(self, connect, keeping):
+        whole = answer(completed("1"))
+
+        def said() -> Iterable[bytes]:
+            yield whole[:-5]
+            time.sleep(0.05)
+            yield whole[-5:] + self.UNASKED
+
+        keeping.says = [said, answer(completed("2")), answer(completed("3"))]
+
+        assert self.outputs(connect(keeping.url)) == ["1", "2", "3"]
+
+    @pytest.mark.parametrize("pieces", [1, 2])
+    def test_when_it_comes_later(self, connect, keeping, pieces):
+        keeping.says = [self.late(pieces), answer(completed("2")), answer(completed("3"))]
+
+        assert self.outputs(connect(keeping.url), pause=0.2) == ["1", "2", "3"]
+
+    def test_when_it_came_before_anybody_looked(self, connect, keeping):
+        keeping.says = [self.late(1), answer(completed("2")), answer(completed("3"))]
+        crew = connect(keeping.url)
+
+        first = crew.status("some-id", repeat=False).output
+        time.sleep(0.2)  # the event loop stands still as well
+
+        assert [first, *self.outputs(crew)] == ["1", "2", "3", "3"]
+
+    def test_when_it_lies_in_the_same_record_of_tls(self, connect, authority, certificates):
+        first = answer(completed("1"))
+        with hostile_service(tls_with(authority.issue_cert("127.0.0.1"))) as keeping:
+            keeping.keeps = True
+            # Python reads 8 KB at once, and a record holds up to 16.
+            keeping.says = [first + b" " * (8192 - len(first)) + self.UNASKED, *self.answers(2, 3, 4)]
+            crew = connect(keeping.url, verify=str(certificates[0]))
+
+            assert "unasked" not in self.repeated_outputs(crew)
+
+    def repeated_outputs(self, crew: Any) -> list[str]:
+        return [crew.status("some-id").output for _ in range(3)]
+
+    def answers(self, *names: int) -> list[bytes]:
+        return [answer(completed(str(name))) for name in names]
+
+    def late(self, pieces: int) -> Callable[[], Iterable[bytes]]:
+        def said() -> Iterator[bytes]:
+            yield answer(completed("1"))
+            time.sleep(0.05)
+            half = len(self.UNASKED) // pieces
+            yield self.UNASKED[:half]
+            yield self.UNASKED[half:]
+
+        return said
+
+    @pytest.mark.parametrize(
+        "framing",
+        [
+            b"Content-Length: 2\r\nContent-Length: 300",
+            b"Content-Length: 2, 300",
+            b"Content-Length: 4\r\nTransfer-Encoding: chunked",
+            b"Transfer-Encoding: xchunked\r\nContent-Length: 2",
+            b"Transfer-Encoding: chunked, identity\r\nContent-Length: 2",
+            b"Content-Length: +2",
+            b"Content-Length: 0x2",
+            b"Content-Length : 2",
+            b"X: y\rContent-Length: 2",
+            b" Content-Length: 2",
+            b"Content-Length:\r\n 2",
+        ],
+    )
+    def test_however_its_length_is_told(self, connect, keeping, framing):
+        smuggled = b"2\r\n{}\r\n0\r\n\r\n" if b": chunked" in framing else b"{}"
+        keeping.says = [b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n" + smuggled + self.UNASKED, *self.answers(2)]
+        crew = connect(keeping.url, request_timeout=0.5)
+
+        with pytest.raises(CrewError):
+            crew.status("some-id", repeat=False)
+
+        assert crew.status("some-id", repeat=False).output == "2"
+
+    @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified", b"205 Reset Content"])
+    def test_when_it_is_the_body_of_one_that_has_none(self, connect, keeping, status):
+        keeping.says = [b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % status + self.UNASKED, *self.answers(2)]
+        crew = connect(keeping.url, request_timeout=0.5)
+
+        with pytest.raises((UnreadableAnswer, Refused)):
+            crew.status("some-id", repeat=False)
+
+        assert crew.status("some-id", repeat=False).output == "2"

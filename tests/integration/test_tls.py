@@ -1,0 +1,141 @@
+"""Who cannot prove to be the crew is sent nothing, and the error says what to do about it."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+from hostile import CALLS, Hostile, answer, hostile_service, tls_with
+
+from airflow_provider_crew.service.errors import Unreachable
+
+INPUTS_ANSWER = b'{"inputs": []}'
+
+
+@pytest.fixture
+def authority_file(certificates: tuple[Path, Path, Path]) -> str:
+    return str(certificates[0])
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[ssl.SSLContext], Hostile]]:
+    with ExitStack() as running:
+
+        def serve(context: ssl.SSLContext) -> Hostile:
+            service = running.enter_context(hostile_service(context))
+            service.says = [answer(INPUTS_ANSWER)]
+            return service
+
+        yield serve
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    asked = [
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=127.0.0.1",
+        "-days",
+        "2",
+    ]
+    asked += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", "req", *asked], check=True, capture_output=True)  # noqa: S607
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def yesterday() -> datetime:
+    return datetime.now(UTC) - timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "why"),
+    [
+        (lambda known, _: tls_with(known.issue_cert("crew.example")), "IP address mismatch"),
+        (lambda known, _: tls_with(known.issue_cert("127.0.0.1", not_after=yesterday())), "certificate has"),
+        (lambda _, __: tls_with(trustme.CA().issue_cert("127.0.0.1")), "unable to get local issuer"),
+        (lambda _, folder: self_signed(folder), "self-signed certificate"),
+    ],
+    ids=["another host", "expired", "unknown authority", "self-signed"],
+)
+@pytest.mark.parametrize("call", [*CALLS, "repeated inputs"])
+def test_a_certificate_that_proves_nothing_ends_the_call_at_once(
+    connect, serving, authority, authority_file, tmp_path, certificate, why, call, caplog
+):
+    service = serving(certificate(authority, tmp_path))
+    crew = connect(service.url, verify=authority_file)
+
+    with pytest.raises(Unreachable) as caught:
+        CALLS.get(call, lambda crew: crew.inputs())(crew)
+
+    told = str(caught.value)
+    assert f"its certificate is not accepted ({why}" in told.replace("self signed", "self-signed")
+    assert "Nothing was sent" in told
+    assert "verify" in told
+    assert (caught.value.sent, caught.value.trusted) == (False, False)
+    assert service.connections == 1
+    assert not service.requests
+    assert "again" not in caplog.text
+
+
+def test_certificates_are_checked_unless_it_is_said_otherwise(connect, serving, authority):
+    service = serving(tls_with(authority.issue_cert("127.0.0.1")))
+
+    with pytest.raises(Unreachable):
+        connect(service.url).inputs(repeat=False)
+
+    assert not service.requests
+    assert connect(service.url, verify=False).inputs(repeat=False)
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+def test_both_clients_trust_the_same_environment(
+    connect, serving, authority, authority_file, monkeypatch, variable
+):
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, authority_file)
+    service = serving(tls_with(authority.issue_cert("127.0.0.1")))
+    crew = connect(service.url)
+
+    if variable in {"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"}:
+        assert crew.inputs(repeat=False)
+    else:
+        with pytest.raises(Unreachable, match="certificate is not accepted"):
+            crew.inputs(repeat=False)
+
+
+def test_the_environment_does_not_widen_what_the_connection_trusts(
+    connect, serving, authority, authority_file, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority_file)
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    service = serving(tls_with(authority.issue_cert("127.0.0.1")))
+
+    with pytest.raises(Unreachable, match="certificate is not accepted"):
+        connect(service.url, verify=str(tmp_path / "other.pem")).inputs(repeat=False)
+
+
+def test_a_server_that_speaks_only_old_versions_is_told(connect, serving, authority, authority_file):
+    context = tls_with(authority.issue_cert("127.0.0.1"))
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="TLSv1"):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1
+    service = serving(context)
+
+    with pytest.raises(Unreachable, match=r"it speaks only versions of TLS older than 1.2.*Nothing was sent"):
+        connect(service.url, verify=authority_file).inputs(repeat=False)
+
+    assert not service.requests

@@ -1,0 +1,280 @@
+"""The token is shown, stored, logged and raised nowhere, even when the service repeats it in every field."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import pickle
+import time
+import traceback
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from conftest import TOKEN
+from hostile import CALLS, answer
+from tasks import CONNECTION, Log, Task, TaskStateStore, fired
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.async_client import AsyncCrewClient
+from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.text import one_line
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+
+pytest_plugins = ["task_fixtures"]
+
+
+def as_json_escapes(text: str) -> str:
+    return "".join(f"\\u{ord(character):04X}" for character in text)
+
+
+REPEATS = {
+    "as it is": TOKEN,
+    "as a header": f"Authorization: Bearer {TOKEN}",
+    "in a URL": f"https://x.example/?token={quote(TOKEN)}&a=b",
+    "in base64": base64.b64encode(f"user:{TOKEN}".encode()).decode(),
+    "in base64 for URLs": base64.urlsafe_b64encode(f"??{TOKEN}!".encode()).decode(),
+    "in JSON": json.dumps({"token": TOKEN}),
+    "in JSON in JSON": json.dumps(json.dumps({"token": TOKEN})),
+}
+RAW = {
+    "escaped": as_json_escapes(TOKEN),
+    "half escaped": as_json_escapes(TOKEN[:5]) + TOKEN[5:],
+    "escaped once more": as_json_escapes(TOKEN).replace("\\", "\\\\"),
+    "escaped slashes": TOKEN.replace("-", "\\u002d"),
+}
+
+
+def forms_of(token: str) -> list[str]:
+    plain = [token, quote(token, safe=""), token[::-1]]
+    encoded = [base64.b64encode(b" " * before + token.encode()).decode()[4:-4] for before in range(3)]
+    return plain + encoded + [form.replace("+", "-").replace("/", "_") for form in encoded]
+
+
+def assert_nowhere(told: Any) -> None:
+    text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False, default=repr)
+    for candidate in (text, text.replace("\\", "")):
+        assert not [form for form in forms_of(TOKEN) if form in candidate]
+
+
+def everything_about(error: BaseException | None) -> str:
+    """Return what any report of an error could show: messages, facts, causes, and the variables on the way."""
+    told = []
+    while error is not None:
+        told += [repr(error), repr(vars(error))]
+        stack = traceback.TracebackException.from_exception(error, capture_locals=True).stack
+        told += [repr((frame.line, frame.locals)) for frame in stack if "/tests/" not in frame.filename]
+        told.append(everything_about(getattr(error, "cause", None)))
+        error = error.__cause__ or error.__context__
+    return " ".join(told)
+
+
+BODIES = {
+    "error": '{{"error": "{0}", "message": "{0}", "{0}": 1}}',
+    "missing": '{{"error": "e", "message": "m", "details": {{"missing_inputs": ["{0}"]}}}}',
+    "inputs": '{{"inputs": ["{0}", {{"name": "b{0}", "type": "{0}"}}]}}',
+    "kickoff": '{{"kickoff_id": "{0}"}}',
+    "running": '{{"status": "running", "current_task": "{0}"}}',
+    "word": '{{"status": "{0}"}}',
+    "failed": '{{"status": "error", "error": "{0}"}}',
+    "completed": '{{"status": "completed", "result": {{"output": "{0}", "tasks": [{{"agent": "{0}"}}]}},'
+    ' "result_json": {{"{0}": ["{0}"]}}}}',
+    "nested": '{{"status": "completed", "result": {{"output": "{{\\"a\\": \\"{0}\\"}}"}}}}',
+    "text": "<p>{0}</p>",
+}
+ESCAPED = {name: json.dumps(text)[1:-1] for name, text in REPEATS.items()} | RAW
+
+
+@pytest.fixture(autouse=True)
+def every_line(caplog, monkeypatch):
+    caplog.set_level(logging.DEBUG)
+    for name in ("urllib3", "requests", "aiohttp", "asyncio", "http.client", "airflow_provider_crew"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    monkeypatch.setattr("airflow_provider_crew.service.network._wait", lambda _: 0.0)
+
+
+@pytest.mark.parametrize("how", ESCAPED)
+@pytest.mark.parametrize("body", BODIES)
+def test_in_nothing_that_a_client_returns_raises_or_logs(connect, hostile, task_log, body, how):
+    repeated = ESCAPED[how]
+    text = BODIES[body].format(repeated if body != "nested" else repeated.replace("\\", "\\\\")).encode()
+    header = REPEATS.get(how, TOKEN).encode()
+    hostile.keeps = True
+    hostile.says = [
+        answer(text, b"Content-Type: text/html; x=" + header, b"Location: https://x/" + header, status=status)
+        for status in (b"200 OK", b"200 OK", b"200 OK", b"302 " + header, b"401 " + header, b"404 No", b"422 No")
+    ]
+    crew = connect(hostile.url)
+
+    for call in ("inputs", "status", "kickoff", "inputs", "status", "status", "kickoff"):
+        try:
+            assert_nowhere(repr(CALLS[call](crew)))
+        except CrewError as error:
+            assert_nowhere(everything_about(error))
+    assert_nowhere(task_log.text)
+
+
+@pytest.mark.parametrize("how", ESCAPED)
+@pytest.mark.parametrize("deferrable", [False, True])
+@pytest.mark.usefixtures("live_crew")
+def test_in_nothing_that_a_task_leaves(hostile, monkeypatch, task_log, how, deferrable):
+    repeated = ESCAPED[how]
+    monkeypatch.setenv(CONNECTION, f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
+    hostile.keeps = True
+    hostile.says = [
+        answer(BODIES[name].format(repeated).encode()) for name in ("inputs", "kickoff", "running", "completed")
+    ]
+    store = TaskStateStore()
+    operators = []
+
+    def make() -> CrewRunOperator:
+        operators.append(
+            CrewRunOperator(
+                task_id="crew",
+                inputs={TOKEN[:4]: 1},
+                validate_inputs=False,
+                deferrable=deferrable,
+                poll_interval=0.01,
+            )
+        )
+        return operators[-1]
+
+    hostile.says.pop(0)
+    task = Task(make, store=store)
+
+    result = task.run()
+
+    assert_nowhere(result)
+    assert_nowhere(task.ti.xcoms)
+    assert_nowhere(store._kept)
+    assert_nowhere(task_log.text)
+    for operator in operators:
+        assert_nowhere({name: getattr(operator, name) for name in operator.template_fields})
+        assert_nowhere(repr(operator) + repr(vars(operator)) + repr(vars(operator.hook)))
+        assert_nowhere(repr(operator.get_openlineage_facets_on_complete(None)))
+
+
+BROKEN = {
+    "no answer": b"",
+    "no HTTP": b"SSH-2.0-OpenSSH_9\r\n",
+    "half an answer": b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{",
+    "a bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "a long header": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("broken", [*BROKEN, "nobody", "no TLS"])
+def test_in_nothing_that_hangs_on_a_broken_exchange(connect, hostile, task_log, broken, call):
+    hostile.says = [BROKEN.get(broken, b"")]
+    crew = connect(hostile.url.replace("http:", "https:" if broken == "no TLS" else "http:"), request_timeout=0.5)
+    if broken == "nobody":
+        hostile.close()
+
+    with pytest.raises(CrewError) as caught:
+        CALLS[call](crew)
+
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert isinstance(error, CrewError)
+        error = error.__cause__ or error.__context__
+    assert_nowhere(everything_about(caught.value))
+    assert_nowhere(task_log.text)
+
+
+async def test_in_nothing_that_a_trigger_stores_or_fires(hostile, monkeypatch, task_log):
+    monkeypatch.setenv(CONNECTION, f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
+    hostile.keeps = True
+    for name in ("completed", "nested", "failed", "running", "word", "error", "text"):
+        hostile.says = [answer(BODIES[name].format(TOKEN).encode(), status=b"200 " + TOKEN.encode())]
+        trigger = CrewExecutionTrigger(
+            "some-id", "crew_default", 0.01, deadline=time.time() + 0.05, max_outage=0.03, deferred_at=1.0
+        )
+        assert_nowhere(await fired(trigger))
+        assert_nowhere(repr(trigger) + repr(vars(trigger)))
+        assert_nowhere(trigger.serialize())
+    assert_nowhere(task_log.text)
+
+
+def test_what_the_service_makes_of_the_token_leaves_all_else_as_it_is(connect, hostile):
+    output = f'before {TOKEN}, \\u0041 \\\\u0042 %41 "quoted" \n {base64.b64encode(b"something else").decode()}'
+    hostile.says = [
+        answer(json.dumps({"status": "completed", "result": {"output": told}}).encode())
+        for told in (output, output.replace(TOKEN, "nothing"))
+    ]
+    crew = connect(hostile.url)
+
+    assert crew.status("some-id").output == output.replace(TOKEN, "***")
+    assert crew.status("some-id").output == output.replace(TOKEN, "nothing")
+
+
+def test_letters_escaped_without_end_take_no_time(connect, hostile):
+    crew = connect(hostile.url, request_timeout=30)
+    for filling in (b"\\u006f", b"\\", b"o", TOKEN[:-1].encode(), b"%6f"):
+        text = b"\\u0041" + filling * (3_000_000 // len(filling))
+        hostile.says = [answer(b'{"status": "error", "error": "' + text + b'"}')]
+        hostile.requests.clear()
+        began = time.process_time()
+
+        try:
+            crew.status("some-id", repeat=False)
+        except CrewError as error:
+            assert len(one_line(str(error), 10_000)) < 1_000  # noqa: PT017 - it may be read as well
+
+        assert time.process_time() - began < 5
+
+
+class TestObjects:
+    SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
+
+    def test_settings_and_clients(self):
+        async def shown() -> str:
+            async with AsyncCrewClient(self.SETTINGS) as client:
+                return repr(client) + str(client) + repr(vars(client)) + repr(vars(client._session))
+
+        with CrewClient(self.SETTINGS) as client:
+            told = repr(client) + str(client) + repr(vars(client)) + repr(vars(client._session))
+            assert_nowhere(repr(self.SETTINGS) + str(self.SETTINGS) + told)
+        assert_nowhere(asyncio.run(shown()))
+
+    @pytest.mark.usefixtures("live_crew")
+    def test_a_hook_that_is_stored_takes_no_token_along(self):
+        hook = CrewHook(token_type="organization")
+        hook.inputs()
+
+        stored = pickle.dumps(hook)
+        revived = pickle.loads(stored)  # noqa: S301 - our own
+
+        assert TOKEN.encode() not in stored
+        assert revived.token_type == "organization"
+        assert revived.inputs()
+
+    @pytest.mark.usefixtures("live_crew")
+    def test_a_task_that_is_interrupted_in_an_exchange(self, monkeypatch):
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        hook = CrewHook()
+        hook.inputs()
+        monkeypatch.setattr("airflow_provider_crew.service.deadline._Reader.readinto", interrupt)
+
+        with pytest.raises(KeyboardInterrupt) as caught:
+            hook.inputs()
+
+        assert_nowhere("".join(traceback.format_exception(caught.value)))
+
+    def test_a_sensor_that_has_failed(self, live_crew, task_log: Log):
+        live_crew.rotate_token("another-token-1234")
+        operator = CrewExecutionSensor(task_id="crew", kickoff_id="some-id", timeout=0.1, poke_interval=0.02)
+
+        with pytest.raises(Exception, match="401") as caught:
+            Task(lambda: operator).run()
+
+        assert_nowhere(everything_about(caught.value))
+        assert_nowhere(task_log.text)
