@@ -7,10 +7,10 @@ LOCK := requirements/dev.txt
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test lint types format lock build clean
+.PHONY: help demo airflow test test-faults fault-table lint types format lock build clean
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## Run a crew from a DAG, all on this machine, and print its result
 	@$(BIN)/python -m dev.demo
@@ -20,6 +20,12 @@ airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and
 
 test: $(READY)  ## Run every test, with branch coverage
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
+	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)
+
+fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
+	$(BIN)/python tests/faults/table.py
 
 lint: $(READY)  ## Check style with ruff
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -57,6 +58,20 @@ class PostgresServer:
     def settings(self) -> dict[str, str]:
         """What an Airflow needs in its environment to use it."""
         return {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self._url.replace("://", "+psycopg2://", 1)}
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.running
+
+    def execute(self, statement: str, *values: object) -> None:
+        """Execute a statement in the database, for what Airflow itself never does to it."""
+        with (
+            contextlib.closing(psycopg2.connect(self._url)) as connection,
+            connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement, values)
 
     def start(self, timeout: float = 60) -> Self:
         """Start it, or start it again, and return when it takes connections."""

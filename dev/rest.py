@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Health = dict[str, dict[str, str | None]]
 
 _PAUSE = 0.3
+_PAGE = 100
 _REQUEST_TIMEOUT = 30.0
 
 
@@ -61,12 +62,13 @@ class AirflowApi:
         return health
 
     def set_connection(self, connection_id: str, fields: Mapping[str, Any]) -> None:
-        """Create a connection, or replace the one there is."""
+        """Create a connection, or change the one there is, which whoever reads it never finds missing."""
         body = {"connection_id": connection_id, **fields}
         known = self.get("connections", connection_id_pattern=connection_id)["connections"]
         if any(connection["connection_id"] == connection_id for connection in known):
-            self.delete(f"connections/{quote(connection_id, safe='')}")
-        self.post("connections", body)
+            self.patch(f"connections/{quote(connection_id, safe='')}", body)
+        else:
+            self.post("connections", body)
 
     def ensure_pool(self, name: str, slots: int) -> None:
         """Create a pool that counts deferred tasks, if there is none of that name."""
@@ -113,8 +115,12 @@ class AirflowApi:
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
         """Return the task instances of a DAG run, mapped ones each."""
-        found: list[dict[str, Any]] = self.get(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
-        return found
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.get(f"{_run(dag_id, run_id)}/taskInstances", limit=_PAGE, offset=len(found))
+            found += page["task_instances"]
+            if not page["task_instances"] or len(found) >= page["total_entries"]:
+                return found
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         """Return what a task pushed, deserialised."""

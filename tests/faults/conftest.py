@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,13 +24,34 @@ _SETTINGS = {
 _TIMEOUT = 1800
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--executions", type=int, default=20, help="how many crews are run under random harm")
+    parser.addoption("--seed", type=int, help="repeat a sequence of random harm")
+
+
+FIGURES = pytest.StashKey[list[str]]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[FIGURES] = []
     config.addinivalue_line("markers", "core: run before every change lands")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tell the figures of what passed, too."""
+    for line in config.stash[FIGURES]:
+        terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Say a figure at the end of the run."""
+    return request.config.stash[FIGURES].append
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Harm Airflow itself when no other row is under way."""
-    items.sort(key=lambda item: bool((row := row_of(item)) and row.alone))
+    items.sort(key=lambda item: bool((row := row_of(item)) and row.harms_airflow))
     for item in items:
         item.add_marker(pytest.mark.timeout(_TIMEOUT))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import pytest
+from harm import Harm
 from scenes import Scene
 
 from airflow_provider_crew.local import Scenario
@@ -42,7 +43,8 @@ class Ends:
     """
     What is to come of a row.
 
-    ``says``: what the log of the task tells, over all of its tries; ``{id}`` stands for the kickoff id.
+    ``says``: what the log of the task tells, over all of its tries; ``{id}`` stands for the kickoff id. ``tries``
+    may be several numbers, when it depends on the moment.
     """
 
     state: str
@@ -50,7 +52,12 @@ class Ends:
     xcom: Xcom
     crew: Crew
     kickoffs: int = 1
-    tries: int = 1
+    tries: int | tuple[int, ...] = 1
+
+    @property
+    def possible_tries(self) -> tuple[int, ...]:
+        """After how many tries it may be over."""
+        return self.tries if isinstance(self.tries, tuple) else (self.tries,)
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,8 @@ class Row:
     ends: Ends
     play: Callable[[Scene], None]
     alone: bool
+    harm: Harm | None = None
+    mapped: int = 0
     why: str = ""
     scenario: Scenario = LONG
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -71,6 +80,11 @@ class Row:
     @property
     def dag_id(self) -> str:
         return re.sub(r"\W+", "_", f"{self.name}_{self.way}")
+
+    @property
+    def harms_airflow(self) -> bool:
+        """Whether rows that do no harm to Airflow have to be over by then."""
+        return self.alone or self.harm is not None
 
 
 ROWS: list[Row] = []
@@ -85,6 +99,8 @@ def row(
     ways: tuple[Way, ...] = ("deferred",),
     core: bool = False,
     alone: bool = False,
+    harm: Harm | None = None,
+    mapped: int = 0,
     why: str = "",
     scenario: Scenario = LONG,
     **options: Any,
@@ -93,8 +109,9 @@ def row(
     Make a row of a function.
 
     ``options`` are what the task is given besides. ``core``: it is run before every change lands. ``alone``: it
-    does harm to Airflow itself, so that no other row may be under way. ``why``: what makes a better end
-    impossible, with Airflow's own issue where it is Airflow.
+    does harm to Airflow itself, so that no other row may be under way. ``harm``: so does this, once for all rows
+    that name it, while they are in ``scene.harmed()``. ``mapped``: over how many inputs the task is mapped.
+    ``why``: what makes a better end impossible, with Airflow's own issue where it is Airflow.
     """
 
     def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
@@ -107,6 +124,8 @@ def row(
                 ends=ends if isinstance(ends, Ends) else ends[way],
                 play=play,
                 alone=alone,
+                harm=harm,
+                mapped=mapped,
                 why=why,
                 scenario=scenario,
                 options=options,

@@ -6,15 +6,20 @@ import json
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 from airflow_runs import DASHBOARD, Run, eventually
+from harm import Incident
+from held import HeldAnswer
 
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
+from airflow_provider_crew.local.record import ReceivedRequest
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
@@ -25,6 +30,7 @@ PAUSE = 1.0
 
 _HEAD = """\
 import datetime
+import pathlib
 import time
 
 from airflow.sdk import DAG
@@ -32,7 +38,13 @@ from airflow.sdk import DAG
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
-with DAG({dag_id!r}, schedule=None, max_active_runs=1):
+
+def until(moment):
+    while not pathlib.Path(__file__).with_suffix("." + moment).exists():
+        time.sleep(0.1)
+
+
+with DAG({dag_id!r}, schedule=None, max_active_runs=1) as dag:
 """
 
 
@@ -68,7 +80,12 @@ class Scene:
         self.dag_id = dag_id
         self.connection = f"crew_{dag_id}"
         self.task_id = {"deferred": "report", "sync": "report", "kickoff": "kickoff"}.get(way, "result")
-        self._file = dags / f"{dag_id}.py"
+        self.mapped = 0
+        """Over how many inputs the task is mapped, if it is."""
+        self.incident: Incident | None = None
+        self.after_request: Callable[[ReceivedRequest], None] = lambda _: None
+        """Called when the crew has answered a request, before the next one can come."""
+        self.file = dags / f"{dag_id}.py"
         self._run: Run | None = None
 
     def __str__(self) -> str:
@@ -94,8 +111,29 @@ class Scene:
     def write_dag(self, options: Mapping[str, Any], *, without: str = "") -> None:
         """Write the DAG file; ``without`` leaves one of its tasks out."""
         tasks = {name: text for name, text in self._tasks(options).items() if name != without}
-        text = _HEAD.format(dag_id=self.dag_id) + "\n".join(f"    {task}" for task in tasks.values()) + "\n"
-        self._file.write_text(text, encoding="utf-8")
+        lines = "\n".join(f"    {task}" for task in tasks.values()) or "    pass"
+        self.file.write_text(f"{_HEAD.format(dag_id=self.dag_id)}{lines}\n", encoding="utf-8")
+
+    def rewrite_dag(self, options: Mapping[str, Any], *, without: str = "") -> None:
+        """Write the DAG file anew, in the middle of a run, and wait until Airflow has read it."""
+        before = time.time()
+        self.write_dag(options, without=without)
+        self.airflow.api.wait_for_dag(self.dag_id, parsed_after=before, timeout=240)
+
+    def pause(self, *, paused: bool = True) -> None:
+        """Pause the DAG, or unpause it."""
+        self.airflow.api.patch(f"dags/{self.dag_id}", {"is_paused": paused})
+
+    def now(self, moment: str) -> None:
+        """Let what waits ``until`` this moment in the DAG file go on."""
+        self.file.with_suffix(f".{moment}").touch()
+
+    @contextmanager
+    def harmed(self) -> Iterator[None]:
+        """Wait for the harm that the row names; leave the block to have it made good."""
+        assert self.incident, f"{self} names no harm"
+        with self.incident.suffered():
+            yield
 
     def _tasks(self, options: Mapping[str, Any]) -> dict[str, str]:
         common = {"crew_conn_id": self.connection}
@@ -105,6 +143,11 @@ class Scene:
         match self.way.split():
             case ["deferred" | "sync" as how]:
                 given = common | quick | inputs | waits | {"deferrable": how == "deferred"} | options
+                if self.mapped:
+                    given.pop("inputs")
+                    each = f"[{{'topic': f'{TOPIC} {{number}}'}} for number in range({self.mapped})]"
+                    partial = f"CrewRunOperator.partial(task_id='report', {_arguments(given)})"
+                    return {"report": f"{partial}.expand(inputs={each})"}
                 return {"report": f"CrewRunOperator(task_id='report', {_arguments(given)})"}
             case ["kickoff"]:
                 given = common | quick | inputs | options
@@ -139,6 +182,21 @@ class Scene:
     def asked(self, operation: Any, times: int = 1, seconds: float = 120) -> None:
         """Wait until the crew was asked so often, in all."""
         eventually(lambda: len(self.crew.requests.on(operation)) >= times, seconds, 0.2)
+
+    def answered(self, operation: Any, number: int = 1, seconds: float = 120) -> None:
+        """Wait until the crew has answered the so manieth request of that kind."""
+
+        def there() -> bool:
+            asked = self.crew.requests.on(operation)
+            return len(asked) >= number and asked[number - 1].status is not None
+
+        eventually(there, seconds, 0.2)
+
+    def hold(self, operation: Any) -> HeldAnswer:
+        """Let the crew do what it is asked for next, and answer when the row says so."""
+        held = HeldAnswer(on=operation)
+        self.crew.faults.add(held)
+        return held
 
     # The task
 
@@ -181,6 +239,38 @@ class Scene:
             supervisor.send_signal(number)
         process.send_signal(number)
 
+    def frozen(self) -> tuple[psutil.Process, psutil.Process]:
+        """Stop the supervisor of the task; return both. What the task tells it from now on comes to nobody."""
+        process = self.process()
+        supervisor = process.parent()
+        assert supervisor
+        supervisor.suspend()
+        return process, supervisor
+
+    def wait_until_idle(self, process: psutil.Process, seconds: float = 30) -> None:
+        """Wait until the process only waits."""
+
+        def idle() -> bool:
+            before = process.cpu_times()
+            time.sleep(0.5)
+            return process.cpu_times() == before
+
+        eventually(idle, seconds, 0.1)
+
+    def clear(self, state: str, seconds: float = 180) -> None:
+        """Clear the task when it is in a state, as somebody does in Airflow's page."""
+        self.wait_for(state, seconds=seconds)
+        if state in _OVER:
+            # A run that the scheduler is just about to end would stay ended.
+            self.wait_until_over()
+        self.run.clear(self.task_id)
+
+    def mark(self, state: str) -> None:
+        """Mark the task as a success or a failure, as somebody does in Airflow's page."""
+        run_id = quote(self.run.run_id, safe="")
+        path = f"dags/{self.dag_id}/dagRuns/{run_id}/taskInstances/{self.task_id}"
+        self.airflow.api.patch(path, {"new_state": state})
+
     def xcom(self, key: str = "return_value") -> Any:
         """Return what the task has pushed; None for nothing."""
         try:
@@ -190,17 +280,36 @@ class Scene:
                 return None
             raise
 
-    def log(self) -> str:
+    @property
+    def tasks(self) -> list[dict[str, Any]]:
+        """What Airflow says of a task that is mapped."""
+        found = self.airflow.api.task_instances(self.dag_id, self.run.run_id)
+        return [task for task in found if task["task_id"] == self.task_id and task["map_index"] >= 0]
+
+    def wait_for_all(self, state: str, seconds: float = 900) -> None:
+        """Wait until each of the mapped tasks is in a state."""
+        eventually(
+            lambda: len(found := self.tasks) == self.mapped and {task["state"] for task in found} == {state},
+            seconds,
+            PAUSE,
+        )
+
+    def log(self, map_index: int = -1) -> str:
         """Return all that the log of the task tells, over all tries, on one line each."""
         lines = []
-        for number in range(1, self.task["try_number"] + 1):
-            for event in self.run.events(self.task_id, number):
-                lines.append(f"[{number}] {event.get('level', '')} {event['event']}")
+        for number in range(1, self.run.task(self.task_id, map_index)["try_number"] + 1):
+            for event in self.run.events(self.task_id, number, map_index):
+                told = f"{event['event']} {event.get('reason', '')}".rstrip()
+                lines.append(f"[{number}] {event.get('level', '')} {told}")
                 lines += [
                     f"[{number}] {detail['exc_type']}: {detail['exc_value']}"
                     for detail in event.get("error_detail") or ()
                 ]
         return "\n".join(lines)
+
+    def tells(self, said: str, seconds: float = 180) -> None:
+        """Wait until the log of the task tells something."""
+        eventually(lambda: said in in_one_line(self.log()), seconds, PAUSE)
 
     def wait_until_over(self, seconds: float = 420) -> None:
         """Wait until the run is over."""

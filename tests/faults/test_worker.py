@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
-from rows import RUN, Ends, row
+from airflow_runs import eventually
+from rows import LONG, RUN, SENSOR, Ends, row
+from scenes import Code
+
+from airflow_provider_crew.local import Scenario
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
+LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+LARGE = Scenario.model_validate(
+    LONG.model_dump() | {"output": "Briefing: {topic} " + 70_000 * "and so on, "},
+)
+
+WAITED_ON = Ends("success", ("Execution {id}: completed",), "the result", "has completed", tries=2)
+UNCERTAIN = Ends("failed", (LOST_ANSWER,), "nothing", "goes on", tries=2)
+GONE_ON_WITH = Ends("success", (REATTACHED,), "the result", "has completed", tries=2)
+
+# Keeps the first try where it is, after it has said so.
+_HOLDS = "(context['ti'].xcom_push('held', True) or time.sleep(120))"
+AT_THE_END = Code(f"lambda context, *_: context['ti'].try_number == 1 and {_HOLDS}")
+ON_RESUMING = Code(
+    f"lambda context: context['ti'].xcom_pull(task_ids='report', key='kickoff_id') and {_HOLDS}",
+)
+
+
+def held(scene):
+    eventually(lambda: scene.xcom("held"), 120)
 
 
 @row(
     "The worker is killed before the kickoff is sent",
-    Ends("success", ("Execution {id}: kicked off",), "the result", "has completed", tries=2),
-    ways=RUN,
+    {
+        "deferred": Ends("success", ("Execution {id}: kicked off",), "the result", "has completed", tries=2),
+        "sync": Ends("success", ("Execution {id}: kicked off",), "the result", "has completed", tries=2),
+        "kickoff": Ends("success", ("Execution {id}: kicked off",), "the kickoff id", "has completed", tries=2),
+    },
+    ways=(*RUN, "kickoff"),
     core=True,
     retries=1,
 )
@@ -24,14 +51,8 @@ def test_killed_before_the_kickoff(scene):
 
 @row(
     "The worker is killed while it waits for the answer to a kickoff that the crew has taken",
-    Ends(
-        "failed",
-        ("An earlier try sent a kickoff and ended before it knew the answer. It is not known whether",),
-        "nothing",
-        "goes on",
-        tries=2,
-    ),
-    ways=RUN,
+    UNCERTAIN,
+    ways=(*RUN, "kickoff"),
     core=True,
     retries=3,
 )
@@ -43,8 +64,73 @@ def test_killed_before_the_answer(scene):
 
 
 @row(
+    "The worker, with the process that supervises the task, is killed while it waits for the answer to a kickoff",
+    UNCERTAIN,
+    retries=3,
+)
+def test_killed_with_its_supervisor_before_the_answer(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    scene.kill(with_supervisor=True)
+
+
+@row(
+    "A task without retries is killed while it waits for the answer to a kickoff, and is cleared",
+    {
+        "deferred": Ends("success", (LOST_ANSWER,), "the result", "has completed", kickoffs=2, tries=2),
+        "kickoff": Ends("success", (LOST_ANSWER,), "the kickoff id", "has completed", kickoffs=2, tries=2),
+    },
+    ways=("deferred", "kickoff"),
+    retries=0,
+)
+def test_killed_before_the_answer_and_cleared(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    scene.kill()
+    scene.clear("failed")
+    scene.finish(2)
+
+
+@row(
+    "The task is killed when the crew has just answered, and its supervisor is not",
+    GONE_ON_WITH,
+    retries=1,
+)
+def test_killed_with_the_answer(scene):
+    process, supervisor = _at_the_answer(scene)
+    process.kill()
+    supervisor.resume()
+    scene.finish()
+
+
+@row(
+    "The task and its supervisor are killed when the crew has just answered",
+    UNCERTAIN,
+    ways=("deferred", "kickoff"),
+    retries=1,
+)
+def test_killed_with_its_supervisor_with_the_answer(scene):
+    process, supervisor = _at_the_answer(scene)
+    process.kill()
+    supervisor.kill()
+
+
+def _at_the_answer(scene):
+    """Return task and supervisor at the moment at which the task has the answer, and can tell nobody."""
+    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
+    scene.start()
+    scene.execution()
+    process, supervisor = scene.frozen()
+    scene.answered("kickoff")
+    scene.wait_until_idle(process)
+    return process, supervisor
+
+
+@row(
     "The worker is killed between the kickoff and the deferral",
-    Ends("success", (REATTACHED,), "the result", "has completed", tries=2),
+    GONE_ON_WITH,
     ways=RUN,
     core=True,
     retries=1,
@@ -56,3 +142,158 @@ def test_killed_before_the_deferral(scene):
     scene.asked("status")
     scene.kill()
     scene.finish()
+
+
+@row(
+    "A task without retries is killed while the crew works, and is cleared",
+    GONE_ON_WITH,
+    ways=("sync",),
+    retries=0,
+)
+def test_killed_while_the_crew_works_and_cleared(scene):
+    scene.start()
+    scene.execution()
+    scene.looked(2)
+    scene.kill()
+    scene.clear("failed")
+    scene.finish()
+
+
+@row(
+    "The kickoff task is killed after the kickoff, before its id is handed on",
+    Ends("success", (REATTACHED,), "the kickoff id", "goes on", tries=2),
+    ways=("kickoff",),
+    retries=1,
+    post_execute=AT_THE_END,
+)
+def test_killed_before_the_kickoff_id_is_returned(scene):
+    scene.start()
+    held(scene)
+    scene.kill()
+
+
+@row(
+    "The worker is killed while it looks at the execution",
+    WAITED_ON,
+    ways=SENSOR,
+    retries=1,
+)
+def test_killed_during_a_look(scene):
+    scene.crew.faults.hang(on="status", seconds=60)
+    scene.start()
+    scene.asked("status")
+    scene.kill()
+    scene.finish()
+
+
+@row(
+    "The worker, with the process that supervises the task, is killed while the crew works",
+    {"sync": GONE_ON_WITH, "sensor poke": WAITED_ON},
+    ways=("sync", "sensor poke"),
+    retries=1,
+)
+def test_killed_with_its_supervisor_while_the_crew_works(scene):
+    scene.start()
+    scene.looked(2)
+    scene.kill(with_supervisor=True)
+    scene.finish()
+
+
+@row(
+    "The worker is killed when it resumes after the crew has completed",
+    GONE_ON_WITH,
+    retries=1,
+    pre_execute=ON_RESUMING,
+)
+def test_killed_on_resuming(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    scene.finish()
+    held(scene)
+    scene.kill()
+
+
+@row(
+    "The worker is killed while it reads a result that is too large to be carried along",
+    {"deferred": GONE_ON_WITH, "sensor deferred": WAITED_ON},
+    ways=("deferred", "sensor deferred"),
+    scenario=LARGE,
+    retries=1,
+)
+def test_killed_while_it_reads_a_large_result(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    scene.finish()
+    scene.looked()
+    # The trigger has seen the end, so that the next look is that of the task.
+    scene.crew.faults.hang(on="status", seconds=60)
+    asked = len(scene.crew.requests.on("status"))
+    scene.asked("status", asked + 1)
+    scene.kill()
+
+
+@row(
+    "The worker is killed when the crew has completed, before the result is stored",
+    {"deferred": GONE_ON_WITH, "sync": GONE_ON_WITH, "sensor deferred": WAITED_ON},
+    ways=("deferred", "sync", "sensor deferred"),
+    retries=1,
+    post_execute=AT_THE_END,
+)
+def test_killed_before_the_result_is_stored(scene):
+    scene.start()
+    scene.finish()
+    held(scene)
+    scene.kill()
+
+
+@row(
+    "A task without retries is killed when the crew has completed, before the result is stored, and is cleared",
+    GONE_ON_WITH,
+    ways=("deferred", "sync"),
+    retries=0,
+    post_execute=AT_THE_END,
+)
+def test_killed_before_the_result_is_stored_and_cleared(scene):
+    scene.start()
+    scene.finish()
+    held(scene)
+    scene.kill()
+    scene.clear("failed")
+
+
+@row(
+    "The scheduler and all workers are killed while the crew works",
+    {
+        "deferred": Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+        "sync": GONE_ON_WITH,
+    },
+    ways=RUN,
+    alone=True,
+    retries=1,
+)
+def test_all_killed_while_the_crew_works(scene):
+    scene.start()
+    scene.execution()
+    scene.looked(2)
+    restart_scheduler(scene)
+    scene.finish()
+
+
+@row(
+    "The scheduler and all workers are killed while the answer to a kickoff is awaited",
+    UNCERTAIN,
+    alone=True,
+    retries=1,
+)
+def test_all_killed_before_the_answer(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    restart_scheduler(scene)
+
+
+def restart_scheduler(scene):
+    scheduler = scene.airflow.processes["scheduler"]
+    scheduler.kill()
+    scheduler.start()
+    scene.airflow.wait_until_healthy()

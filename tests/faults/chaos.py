@@ -1,0 +1,127 @@
+"""Harm at random moments. The seed decides what is done in which order; when exactly, the machine does."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psutil
+from airflow_runs import task_processes
+
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from dev.postgres import PostgresServer
+from dev.stack import AirflowStack
+
+_INPUTS = [{"name": "topic"}]
+
+
+def story(seconds: float, error: str | None = None) -> Scenario:
+    """Return a crew that takes so long, and ends so."""
+    tasks = [
+        {"name": "research_task", "seconds": seconds / 2, "output": "Notes on {topic}"},
+        {"name": "writing_task", "seconds": seconds / 2, "output": "Briefing: {topic}", "error": error},
+    ]
+    return Scenario.model_validate({"inputs": _INPUTS, "tasks": tasks})
+
+
+_STORIES = (story(0), story(4), story(15), story(40), story(3, error="out of credit"))
+
+
+class Chaos:
+    """
+    Kills what runs, and lets the crew misbehave.
+
+    ``done`` counts what was really done: a task to be killed has to be there.
+    """
+
+    def __init__(self, airflow: AirflowStack, database: PostgresServer, crew: LocalCrewService, seed: int) -> None:
+        self._airflow = airflow
+        self._database = database
+        self._crew = crew
+        self._dice = random.Random(seed)  # noqa: S311 - for tests
+        self.done: Counter[str] = Counter()
+        self._harms: dict[str, tuple[int, Callable[[], bool | None]]] = {
+            "task killed": (10, lambda: self._kill_task(with_supervisor=False)),
+            "task and supervisor killed": (2, lambda: self._kill_task(with_supervisor=True)),
+            "task asked to end": (2, lambda: self._kill_task(with_supervisor=False, number=signal.SIGTERM)),
+            "triggerer killed": (2, lambda: self._restart("triggerer")),
+            "scheduler and its workers killed": (1, lambda: self._restart("scheduler")),
+            "API server killed": (1, lambda: self._restart("api-server")),
+            "database crashed": (1, self._crash_database),
+            "crew refuses connections": (2, lambda: self._crew.faults.refuse(self._seconds())),
+            "crew answers 503": (2, lambda: self._answer(503, retry_after=self._dice.randint(1, 4))),
+            "crew answers 429": (1, lambda: self._answer(429, retry_after=self._dice.randint(1, 4))),
+            "kickoff taken, 502 answered": (1, lambda: self._at_kickoff("answer", status=502)),
+            "kickoff taken, connection reset": (1, lambda: self._at_kickoff("reset")),
+            "kickoff taken, answered late": (2, lambda: self._at_kickoff("hang", seconds=self._seconds())),
+            "status cut off": (2, lambda: self._crew.faults.truncate(on="status", times=2)),
+            "status reset": (2, lambda: self._crew.faults.reset(on="status", times=3)),
+        }
+
+    def rage(self, until: Callable[[], bool]) -> None:
+        """Do harm every few seconds until all is over or ``until`` says so, and leave everything in order."""
+        while not until():
+            self._crew.scenario = self._dice.choice(_STORIES)
+            names, weights = zip(*((name, weight) for name, (weight, _) in self._harms.items()), strict=True)
+            (name,) = self._dice.choices(names, weights)
+            if self._harms[name][1]() is not False:
+                self.done[name] += 1
+            time.sleep(self._dice.uniform(0.5, 3))
+        self._crew.faults.clear()
+        self._crew.scenario = story(1)
+        self._airflow.wait_until_healthy(120)
+
+    def _seconds(self) -> float:
+        return self._dice.uniform(1, 8)
+
+    def _answer(self, status: int, **options: Any) -> None:
+        self._crew.faults.answer(status, for_seconds=self._seconds(), **options)
+
+    def _at_kickoff(self, fault: str, **options: Any) -> None:
+        getattr(self._crew.faults, fault)(on="kickoff", after_taken=True, **options)
+
+    def _kill_task(self, *, with_supervisor: bool, number: int = signal.SIGKILL) -> bool:
+        found = task_processes(self._airflow)
+        if not found:
+            return False
+        try:
+            process = psutil.Process(self._dice.choice(found))
+            supervisor = process.parent()
+            if with_supervisor and supervisor:
+                supervisor.kill()
+            os.kill(process.pid, number)
+        except (psutil.NoSuchProcess, ProcessLookupError):  # it has just ended
+            return False
+        return True
+
+    def _restart(self, name: str) -> None:
+        process = self._airflow.processes[name]
+        process.kill()
+        time.sleep(self._dice.uniform(0, 3))
+        process.start()
+        self._airflow.wait_until_healthy(120)
+
+    def _crash_database(self) -> None:
+        self._database.crash()
+        time.sleep(self._dice.uniform(0, 3))
+        self._database.start()
+        self._revive()
+        self._airflow.wait_until_healthy(120)
+
+    def _revive(self) -> None:
+        """Do what every deployment does: start again what has ended, as some parts do without a database."""
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            for process in self._airflow.processes.values():
+                if not process.running:
+                    process.start()
+            time.sleep(1)
+
+
+def table(counts: Mapping[str, int]) -> str:
+    return "\n".join(f"  {number:5} {name}" for name, number in sorted(counts.items()))

@@ -1,0 +1,54 @@
+"""Harm to Airflow itself, done once for all rows that are to suffer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from threading import Barrier, BrokenBarrierError
+
+from dev.postgres import PostgresServer
+from dev.stack import AirflowStack
+
+Harm = Callable[[AirflowStack, PostgresServer], AbstractContextManager[None]]
+"""Does the harm on entering, and makes it good on leaving."""
+
+# Rows come to the point at which they are to be harmed at their own pace.
+_PATIENCE = 900
+
+
+class Incident:
+    """One harm, suffered by so many rows at a time."""
+
+    def __init__(self, harm: AbstractContextManager[None], rows: int) -> None:
+        self._begin = Barrier(rows, action=harm.__enter__, timeout=_PATIENCE)
+        self._end = Barrier(rows, action=lambda: harm.__exit__(None, None, None), timeout=_PATIENCE)
+        self._failed: BaseException | None = None
+
+    @contextmanager
+    def suffered(self) -> Iterator[None]:
+        """Wait until all rows are ready for the harm; leave when all have done what they do meanwhile."""
+        self._wait(self._begin)
+        yield
+        self._wait(self._end)
+
+    def call_off(self, error: BaseException) -> None:
+        """Let no row wait for one that has failed."""
+        self._failed = self._failed or error
+        self._begin.abort()
+        self._end.abort()
+
+    def _wait(self, barrier: Barrier) -> None:
+        try:
+            barrier.wait()
+        except BrokenBarrierError:
+            raise AssertionError(f"Another row of the same harm failed: {self._failed!r}") from self._failed
+
+
+def whole(airflow: AirflowStack, database: PostgresServer) -> None:
+    """Start what does not run, as whoever looks after an Airflow does."""
+    if not database.running:
+        database.start()
+    for process in airflow.processes.values():
+        if not process.running:
+            process.start()
+    airflow.wait_until_healthy(180)

@@ -1,0 +1,31 @@
+"""What is to come of a task that is mapped: the same of each, and each with a result of its own."""
+
+from __future__ import annotations
+
+from rows import Ends
+from scenes import TOPIC, Scene, in_one_line
+
+# Reading hundreds of logs would take longer than the row.
+_LOGS = 10
+
+
+def check_each(scene: Scene, ends: Ends) -> None:
+    """Compare what came of each task with what was to come of all."""
+    kickoffs = scene.crew.kickoffs
+    assert len(kickoffs) == ends.kickoffs
+    assert len(scene.tasks) == scene.mapped
+    odd = [
+        (task["map_index"], task["state"], task["try_number"])
+        for task in scene.tasks
+        if task["state"] != ends.state or task["try_number"] not in ends.possible_tries
+    ]
+    assert not odd, odd
+    own = {kickoff.meta["airflow"]["map_index"]: kickoff.kickoff_id for kickoff in kickoffs if kickoff.meta}
+    assert sorted(own) == list(range(scene.mapped))
+    for index, kickoff_id in own.items():
+        result = scene.run.xcom(scene.task_id, map_index=index)
+        assert (result["kickoff_id"], result["output"]) == (kickoff_id, f"Briefing: {TOPIC} {index}")
+    for index in range(0, scene.mapped, max(scene.mapped // _LOGS, 1)):
+        log = in_one_line(scene.log(index))
+        for said in ends.says:
+            assert said.format(id=own[index]) in log, (index, said)

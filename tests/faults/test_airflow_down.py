@@ -1,0 +1,233 @@
+"""Another part of Airflow is away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+from airflow_runs import eventually
+from harm import whole
+from rows import RUN, SENSOR, Ends, row
+from scenes import PAUSE
+
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+_COMPLETED = "Execution {id}: completed"
+_STARTED_AGAIN = (
+    "Airflow's LocalExecutor does not take over the tasks of another scheduler: they are started again."
+)
+_ENDS_WITHOUT_DATABASE = (
+    "Airflow's scheduler ends when its database is away, and the workers of a LocalExecutor with it."
+)
+_OUTAGE = 20
+
+
+@contextmanager
+def database_down(airflow, database):
+    database.crash()
+    began = time.monotonic()
+    yield
+    time.sleep(max(_OUTAGE + began - time.monotonic(), 0))
+    database.start()
+    # Without a database the scheduler ends, but not before its workers do: a liveness probe would kill it.
+    airflow.processes["scheduler"].kill()
+    whole(airflow, database)
+
+
+@contextmanager
+def scheduler_killed(airflow, database):
+    airflow.processes["scheduler"].kill()
+    yield
+    whole(airflow, database)
+
+
+@contextmanager
+def scheduler_replaced(airflow, database):
+    """Kill the scheduler, and leave the workers that it has started."""
+    os.kill(airflow.processes["scheduler"].pid, signal.SIGKILL)
+    another = airflow.start_another("scheduler")
+    yield
+    another.stop(grace=30)
+    whole(airflow, database)
+
+
+@contextmanager
+def no_dag_processor(airflow, database):
+    airflow.processes["dag-processor"].kill()
+    yield
+    whole(airflow, database)
+
+
+# The database
+
+
+@row(
+    f"The database is away for {_OUTAGE} seconds while a task is deferred",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    ways=("deferred", "sensor deferred"),
+    harm=database_down,
+    retries=0,
+)
+def test_database_down_while_deferred(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        pass
+    scene.finish()
+
+
+@row(
+    f"An execution completes while the database is away for {_OUTAGE} seconds",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    harm=database_down,
+    retries=0,
+)
+def test_completes_without_database(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.finish()
+
+
+@row(
+    f"The database is away for {_OUTAGE} seconds while a task waits in a worker",
+    Ends("success", (_COMPLETED,), "the result", "has completed", tries=2),
+    ways=("sync", "sensor poke"),
+    harm=database_down,
+    why=_ENDS_WITHOUT_DATABASE,
+    retries=1,
+)
+def test_database_down_while_waiting(scene):
+    scene.start()
+    scene.execution()
+    scene.looked()
+    with scene.harmed():
+        pass
+    scene.wait_for("running", tries=2)
+    scene.finish()
+
+
+# The scheduler
+
+
+@row(
+    "The scheduler is killed, and its workers with it, while a task is deferred",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    ways=("deferred", "sensor deferred"),
+    harm=scheduler_killed,
+    retries=0,
+)
+def test_scheduler_killed_while_deferred(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.looked(2)
+    scene.finish()
+
+
+@row(
+    "An execution completes while no scheduler runs",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    harm=scheduler_killed,
+    retries=0,
+)
+def test_completes_without_scheduler(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.finish()
+        scene.wait_for("scheduled")
+
+
+@row(
+    "The scheduler is killed, and its workers with it, while a task waits in one",
+    {
+        "sync": Ends("success", (REATTACHED, _COMPLETED), "the result", "has completed", tries=2),
+        "sensor poke": Ends("success", (_COMPLETED,), "the result", "has completed", tries=2),
+    },
+    ways=("sync", "sensor poke"),
+    harm=scheduler_killed,
+    retries=1,
+)
+def test_scheduler_killed_while_waiting(scene):
+    scene.start()
+    scene.process()
+    scene.execution()
+    scene.looked()
+    with scene.harmed():
+        pass
+    scene.wait_for("running", tries=2)
+    scene.finish()
+
+
+@row(
+    "The scheduler is killed, and its workers with it, while a task waits for the answer to a kickoff",
+    Ends("failed", (UNCERTAIN,), "nothing", "goes on", tries=2),
+    ways=(*RUN, "kickoff"),
+    harm=scheduler_killed,
+    retries=2,
+)
+def test_scheduler_killed_before_answer(scene):
+    scene.connect(extra={"request_timeout": 900})
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        held.release()
+
+
+@row(
+    "The scheduler alone is killed while a task waits in a worker, which lives on; another scheduler takes over",
+    Ends("success", (REATTACHED, _COMPLETED), "the result", "has completed", tries=2),
+    ways=("sync",),
+    harm=scheduler_replaced,
+    why=_STARTED_AGAIN,
+    retries=1,
+)
+def test_scheduler_replaced_while_waiting(scene):
+    scene.start()
+    scene.looked()
+    with scene.harmed():
+        scene.wait_for("running", tries=2)
+        scene.finish()
+        scene.wait_for("success")
+
+
+@row(
+    "The scheduler alone is killed while a task in a worker, which lives on, waits for the answer to a kickoff",
+    Ends("failed", ("Execution {id}: kicked off", UNCERTAIN), "the kickoff id only", "goes on", tries=2),
+    ways=RUN,
+    harm=scheduler_replaced,
+    why=_STARTED_AGAIN,
+    retries=2,
+)
+def test_scheduler_replaced_before_answer(scene):
+    scene.connect(extra={"request_timeout": 900})
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        scene.wait_for("failed")
+        held.release()
+        # The process that nobody counts on any more still leaves the id.
+        eventually(lambda: scene.xcom("kickoff_id"), 120, PAUSE)
+
+
+# The DAG processor
+
+
+@row(
+    "No DAG processor runs",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    ways=(*RUN, *SENSOR),
+    harm=no_dag_processor,
+    retries=0,
+)
+def test_no_dag_processor(scene):
+    scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
+    with scene.harmed():
+        scene.start()
+        scene.finish()
+        scene.wait_for("success")

@@ -1,0 +1,160 @@
+"""The crew puts out something unusual."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rows import LONG, RUN, Ends, row
+
+from airflow_provider_crew.local import Scenario
+
+DONE = Ends("success", ("Execution {id}: kicked off", "Execution {id}: completed"), "the result", "has completed")
+SEEN = Ends("success", ("Execution {id}: completed",), "the result", "has completed")
+MANY_TASKS = Scenario.model_validate(
+    {
+        "inputs": [{"name": "topic"}],
+        "tasks": [
+            {"name": f"task_{number}", "output": f"Chapter {number} on {{topic}}"} for number in range(1, 1000)
+        ]
+        + [{"name": "task_1000", "seconds": 3600, "output": "The end of {topic}"}],
+    }
+)
+MEGABYTES = 20
+LARGE = "Ferries cross. " * (MEGABYTES * 2**20 // 15)
+
+
+def put_out(scene, body: dict[str, Any]) -> dict[str, Any]:
+    """Let the crew be done with this answer; return the result of the task."""
+    scene.start()
+    execution = scene.execution()
+    scene.crew.set_status(execution, body)
+    scene.crew.finish(execution)
+    scene.wait_until_over()
+    return dict(scene.xcom())
+
+
+@row("A crew has 1,000 tasks", DONE, ways=RUN, scenario=MANY_TASKS)
+def test_answer_of_many_tasks(scene):
+    scene.start()
+    scene.tells("task 1000 of 1000, task_1000")
+    scene.finish()
+    scene.wait_until_over()
+    tasks = scene.xcom()["tasks"]
+    assert len(tasks) == 1000
+    assert tasks[998]["output"] == "Chapter 999 on ferries"
+
+
+@row(
+    f"The output has {MEGABYTES} MB",
+    {"deferred": DONE, "sync": DONE, "sensor deferred": SEEN},
+    ways=(*RUN, "sensor deferred"),
+    scenario=LONG.model_copy(update={"output": LARGE}),
+)
+def test_answer_of_20_mb(scene):
+    scene.start()
+    scene.finish()
+    scene.wait_until_over()
+    assert scene.xcom()["output"] == LARGE
+
+
+@row(
+    "The answer is larger than 64 MiB",
+    {
+        way: Ends(
+            "failed",
+            (
+                "Execution {id} can no longer be watched.",
+                "answers with more than 64 MiB, which is not read.",
+                "The execution may go on and is paid for. Mend this, and wait for it again with its kickoff id;",
+                advice,
+            ),
+            xcom,
+            "has completed",
+        )
+        for way, xcom, advice in [
+            ("deferred", "the kickoff id only", "Clearing this task goes on waiting for the same execution."),
+            ("sync", "the kickoff id only", "Clearing this task goes on waiting for the same execution."),
+            ("sensor deferred", "nothing", "Clear this task to wait again."),
+        ]
+    },
+    ways=(*RUN, "sensor deferred"),
+    retries=2,
+)
+def test_answer_over_the_limit(scene):
+    scene.start()
+    scene.looked()
+    scene.crew.faults.huge(65 * 2**20, on="status", times=10)
+    scene.finish()
+
+
+@row("The output is empty", DONE, scenario=LONG.model_copy(update={"output": ""}))
+def test_answer_empty(scene):
+    scene.start()
+    scene.finish()
+    scene.wait_until_over()
+    assert (scene.xcom()["output"], scene.xcom()["output_json"]) == ("", None)
+
+
+@row("The output is JSON", DONE, ways=RUN, scenario=LONG.model_copy(update={"output": '{"on": ["{topic}", 7]}'}))
+def test_answer_json(scene):
+    scene.start()
+    scene.finish()
+    scene.wait_until_over()
+    assert scene.xcom()["output_json"] == {"on": ["ferries", 7]}
+
+
+@row("The output holds a NUL and half of a letter, which no database stores", DONE, ways=RUN)
+def test_answer_unstorable(scene):
+    result = put_out(scene, {"status": "completed", "result": {"output": "a\0b\ud800c", "tasks": []}})
+    assert result["output"] == "a\ufffdb\ufffdc"
+
+
+@row("The output holds NaN and infinity, which JSON does not have", DONE, ways=RUN)
+def test_answer_nan(scene):
+    numbers = [float("nan"), float("inf"), -float("inf"), 1.5]
+    result = put_out(scene, {"state": "SUCCESS", "result": "numbers", "result_json": {"numbers": numbers}})
+    assert result["output_json"] == {"numbers": [None, None, None, 1.5]}
+
+
+@row("The output holds keys that Airflow reads a meaning into", DONE, ways=RUN)
+def test_answer_reserved_keys(scene):
+    reserved = {
+        "__id__": 1,
+        "__classname__": "os.system",
+        "__version__": 1,
+        "__data__": {},
+        "__var": 2,
+        "__type": "x",
+    }
+    result = put_out(
+        scene, {"state": "SUCCESS", "result": "keys", "result_json": {"found": [reserved], **reserved}}
+    )
+    kept = {
+        "__id___": 1,
+        "__classname___": "os.system",
+        "__version__": 1,
+        "__data__": {},
+        "__var_": 2,
+        "__type": "x",
+    }
+    assert result["output_json"] == {"found": [kept], **kept}
+
+
+@row("The output is JSON, and nested 60 levels deep", DONE, ways=RUN)
+def test_answer_nested(scene):
+    result = put_out(scene, {"state": "SUCCESS", "result": "nested", "result_json": nested(60)})
+    assert result["output_json"] == nested(60)
+
+
+@row("The output is JSON, and nested 1,000 levels deep", DONE, ways=RUN)
+def test_answer_nested_too_deeply(scene):
+    text = "[" * 1000 + "]" * 1000
+    result = put_out(scene, {"status": "completed", "result": {"output": text, "tasks": []}})
+    assert (result["output"], result["output_json"]) == (text, None)
+
+
+def nested(levels: int) -> Any:
+    value: Any = "the core"
+    for _ in range(levels):
+        value = {"in": value}
+    return value

@@ -1,0 +1,275 @@
+"""Airflow's API server is away, or does not answer."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+
+import psutil
+from airflow_runs import eventually
+from harm import whole
+from rows import RUN, Ends, row
+from scenes import PAUSE, Code
+
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+_COMPLETED = "Execution {id}: completed"
+_WORKERS_GIVE_UP = (
+    "Airflow ends a task when its API server did not take three heartbeats ([workers] max_failed_heartbeats), "
+    "which is half a minute to two minutes. https://github.com/apache/airflow/pull/73244 is to lengthen that."
+)
+_FAILED_BY_SCHEDULER = (
+    "A task that is to go on while no API server answers cannot be started, and Airflow's scheduler then fails it "
+    "(https://github.com/apache/airflow/issues/53797)."
+)
+# A retry that begins while the API server is away is spent.
+_LATER = Code("datetime.timedelta(minutes=2)")
+# Shorter than the half a minute after which the Airflow of these tests gives a silent task up.
+_OUTAGE = 15
+
+
+@contextmanager
+def api_server_killed(airflow, database):
+    airflow.processes["api-server"].kill()
+    yield
+    whole(airflow, database)
+
+
+@contextmanager
+def api_server_hangs(airflow, _database):
+    server = psutil.Process(airflow.processes["api-server"].pid)
+    everything = [server, *server.children(recursive=True)]
+    for process in everything:
+        process.suspend()
+    began = time.monotonic()
+    try:
+        yield
+        time.sleep(max(_OUTAGE + began - time.monotonic(), 0))
+    finally:
+        for process in everything:
+            process.resume()
+    airflow.wait_until_healthy(120)
+
+
+def _ended(process):
+    """Wait until a process that was found before has ended."""
+    eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 300, PAUSE)
+
+
+@row(
+    "The API server is away while a task is deferred",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    ways=("deferred", "sensor deferred"),
+    harm=api_server_killed,
+    core=True,
+    retries=0,
+)
+def test_api_server_away_while_deferred(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        # The triggerer does without it.
+        scene.looked(3)
+    scene.finish()
+
+
+@row(
+    "An execution completes while the API server is away; the task is cleared later",
+    Ends("success", (REATTACHED,), "the result", "has completed", tries=2),
+    harm=api_server_killed,
+    why=_FAILED_BY_SCHEDULER,
+    retries=0,
+)
+def test_trigger_fires_without_api_server(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.finish()
+        # Time for the trigger to fire, and for Airflow to give up starting the task.
+        scene.looked()
+        time.sleep(60)
+    scene.wait_for("failed")
+    scene.run.clear(scene.task_id)
+    scene.wait_for("success", tries=2)
+
+
+@row(
+    "The API server is away for longer than Airflow's workers put up with, while a task waits in one",
+    Ends("success", (REATTACHED, _COMPLETED), "the result", "has completed", tries=2),
+    ways=("sync",),
+    harm=api_server_killed,
+    why=_WORKERS_GIVE_UP,
+    retries=1,
+    retry_delay=_LATER,
+)
+def test_api_server_away_while_waiting(scene):
+    scene.start()
+    process = scene.process()
+    scene.looked()
+    with scene.harmed():
+        _ended(process)
+    scene.wait_for("running", tries=2, seconds=360)
+    scene.finish()
+
+
+@row(
+    "An execution completes while the API server is away, so that the task cannot return its result",
+    Ends("success", (REATTACHED,), "the result", "has completed", tries=2),
+    ways=("sync",),
+    harm=api_server_killed,
+    why=_WORKERS_GIVE_UP,
+    retries=1,
+    retry_delay=_LATER,
+)
+def test_result_without_api_server(scene):
+    scene.start()
+    process = scene.process()
+    scene.looked()
+    with scene.harmed():
+        scene.finish()
+        _ended(process)
+
+
+@row(
+    "The answer to a kickoff comes while the API server is away, and that for longer than workers put up with",
+    Ends(
+        "failed",
+        ("Execution {id}: kicked off", UNCERTAIN),
+        "nothing",
+        "goes on",
+        tries=2,
+    ),
+    ways=(*RUN, "kickoff"),
+    harm=api_server_killed,
+    why=_WORKERS_GIVE_UP,
+    retries=2,
+    retry_delay=_LATER,
+)
+def test_answer_without_api_server(scene):
+    scene.connect(extra={"request_timeout": 900})
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    process = scene.process()
+    with scene.harmed():
+        held.release()
+        _ended(process)
+
+
+@row(
+    "The API server is away when a task is about to kick off",
+    Ends(
+        "success",
+        ("Airflow's API server does not answer, and is asked again", _COMPLETED),
+        "the result",
+        "has completed",
+        tries=2,
+    ),
+    harm=api_server_killed,
+    why=_WORKERS_GIVE_UP,
+    retries=1,
+    retry_delay=_LATER,
+)
+def test_kickoff_without_api_server(scene):
+    scene.connect(extra={"request_timeout": 900})
+    held = scene.hold("inputs")
+    scene.start()
+    scene.asked("inputs")
+    process = scene.process()
+    with scene.harmed():
+        held.release()
+        _ended(process)
+        assert not scene.crew.kickoffs
+    scene.finish()
+
+
+@row(
+    f"The API server does not answer for {_OUTAGE} seconds while a task waits",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    ways=(*RUN, "sensor deferred", "sensor poke"),
+    harm=api_server_hangs,
+    retries=0,
+)
+def test_api_server_hangs_while_waiting(scene):
+    scene.start()
+    scene.execution()
+    scene.looked()
+    if "deferred" in scene.way:
+        scene.wait_for("deferred")
+    with scene.harmed():
+        scene.looked(2)
+    scene.finish()
+
+
+@row(
+    f"The API server does not answer for {_OUTAGE} seconds when the answer to a kickoff comes",
+    {
+        "deferred": Ends("success", (_COMPLETED,), "the result", "has completed"),
+        "sync": Ends("success", (_COMPLETED,), "the result", "has completed"),
+        "kickoff": Ends("success", (), "the kickoff id", "goes on"),
+    },
+    ways=(*RUN, "kickoff"),
+    harm=api_server_hangs,
+    retries=0,
+)
+def test_api_server_hangs_at_answer(scene):
+    scene.connect(extra={"request_timeout": 900})
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        held.release()
+    if scene.way != "kickoff":
+        scene.finish()
+
+
+@row(
+    f"The API server does not answer for {_OUTAGE} seconds when the answer to a kickoff comes, and the worker is "
+    "killed later",
+    Ends("success", (REATTACHED, _COMPLETED), "the result", "has completed", tries=2),
+    ways=("sync",),
+    harm=api_server_hangs,
+    retries=1,
+)
+def test_api_server_hangs_at_answer_and_killed(scene):
+    scene.connect(extra={"request_timeout": 900})
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        held.release()
+    scene.asked("status")
+    scene.kill()
+    scene.wait_for("running", tries=2)
+    scene.finish()
+
+
+@row(
+    f"The API server does not answer for {_OUTAGE} seconds when a task begins, and reads its connection",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    ways=(*RUN, "sensor deferred", "sensor poke"),
+    harm=api_server_hangs,
+    pre_execute=Code("lambda _: until('harmed')"),
+    retries=0,
+)
+def test_api_server_hangs_at_begin(scene):
+    scene.start()
+    scene.process()
+    with scene.harmed():
+        scene.now("harmed")
+    scene.finish()
+
+
+@row(
+    f"An execution completes while the API server does not answer for {_OUTAGE} seconds",
+    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    ways=("sync", "sensor poke"),
+    harm=api_server_hangs,
+    retries=0,
+)
+def test_api_server_hangs_at_end(scene):
+    scene.start()
+    scene.execution()
+    scene.looked()
+    with scene.harmed():
+        scene.finish()

@@ -1,0 +1,112 @@
+"""
+A task is run by hand: with ``airflow tasks test``, and with ``dag.test()``.
+
+The DAG is paused, because a scheduler that sees the run takes it up as well: apache/airflow#35994. The connection
+is in the environment, because Airflow's trigger of dag.test() finds no other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from airflow_runs import TOKEN, eventually
+from rows import LONG
+from scenes import Scene
+
+from airflow_provider_crew.local import LocalCrewService
+
+TASKS_TEST = "airflow tasks test"
+DAG_TEST = "dag.test()"
+BY_HAND = pytest.mark.parametrize("command", [TASKS_TEST, DAG_TEST])
+
+
+@pytest.fixture
+def scene(request, airflow, database, dags) -> Iterator[Callable[[str], Scene]]:
+    with ExitStack() as stack:
+
+        def written(way: str) -> Scene:
+            crew = stack.enter_context(LocalCrewService(LONG, token=TOKEN))
+            dag_id = f"by_hand_{abs(hash(request.node.nodeid))}"
+            scene = Scene(airflow, database, crew, dags, dag_id, way)
+            scene.connect()
+            scene.write_dag({})
+            airflow.api.wait_for_dag(dag_id, timeout=240)
+            scene.pause()
+            return scene
+
+        yield written
+
+
+def run_by_hand(scene: Scene, command: str) -> subprocess.Popen[str]:
+    if command == TASKS_TEST:
+        arguments = ["-m", "airflow", "tasks", "test", scene.dag_id, scene.task_id]
+    else:
+        arguments = ["-c", f"{scene.file.read_text()}\ndag.test()\n"]
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env=scene.airflow._environment | {f"AIRFLOW_CONN_{scene.connection.upper()}": scene.crew.connection_json},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """Return what a process has told when it has ended."""
+    try:
+        return process.communicate(timeout=120)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError(process.communicate()[0]) from None
+
+
+@BY_HAND
+@pytest.mark.parametrize("way", ["deferred", "sync"])
+def test_it_kicks_off_once_and_tells_the_result(scene, command, way):
+    played = scene(way)
+    process = run_by_hand(played, command)
+    played.finish()
+    told = ended(process)
+
+    assert process.returncode == 0, told
+    (taken,) = played.crew.kickoffs
+    assert f"Execution {taken.kickoff_id}: kicked off" in told
+    assert f"Execution {taken.kickoff_id}: completed" in told
+    assert TOKEN not in told
+
+
+@BY_HAND
+@pytest.mark.parametrize("way", ["deferred", "sync"])
+def test_ctrl_c_says_which_execution_goes_on(scene, command, way):
+    played = scene(way)
+    process = run_by_hand(played, command)
+    played.execution()
+    eventually(lambda: len(played.crew.requests.on("status")) >= 2, 120)
+    os.killpg(process.pid, signal.SIGINT)
+    told = ended(process)
+
+    (taken,) = played.crew.kickoffs
+    assert f"Execution {taken.kickoff_id}" in told
+    assert "goes on and is paid for" in told, told
+    assert f'CrewExecutionSensor(kickoff_id="{taken.kickoff_id}")' in told
+
+
+@BY_HAND
+def test_ctrl_c_before_the_answer_to_the_kickoff_waits_for_it(scene, command):
+    played = scene("sync")
+    played.crew.faults.hang(on="kickoff", after_taken=True, seconds=8)
+    process = run_by_hand(played, command)
+    execution = played.execution()
+    os.killpg(process.pid, signal.SIGINT)
+    told = ended(process)
+
+    assert f"Execution {execution}: kicked off" in told
+    assert "goes on and is paid for" in told, told
+    assert len(played.crew.kickoffs) == 1

@@ -1,0 +1,86 @@
+"""The crew fails."""
+
+from __future__ import annotations
+
+from rows import LONG, RUN, SENSOR, Ends, row
+
+from airflow_provider_crew.local import Scenario
+
+SAYS = (
+    "Execution {id} failed after 1s. The crew says: The writer ran out of credit.",
+    "It has ended and will not go on; only a new kickoff runs the crew again.",
+)
+
+
+def failing(**habits: object) -> Scenario:
+    last = {"name": "writing_task", "seconds": 1, "error": "The writer ran out of credit."}
+    return Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [last], **habits})
+
+
+@row(
+    "The crew fails, and the task has a retry",
+    Ends(
+        "success",
+        ("failed after 1s. The crew says: The writer ran out of credit.", "Execution {id}: completed"),
+        "the result",
+        "has completed",
+        kickoffs=2,
+        tries=2,
+    ),
+    ways=RUN,
+    scenario=failing(),
+    retries=1,
+)
+def test_crew_fails_once(scene):
+    scene.start()
+    scene.execution()
+    scene.crew.scenario = LONG
+    scene.finish(2)
+
+
+@row(
+    "The crew fails in every try",
+    Ends("failed", SAYS, "the kickoff id only", "has failed", kickoffs=2, tries=2),
+    ways=RUN,
+    scenario=failing(),
+    retries=1,
+)
+def test_crew_fails_always(scene):
+    scene.start()
+
+
+@row(
+    "The crew fails, and says so in the dialect of deployed crews",
+    Ends(
+        "failed",
+        ("Execution {id} failed. The crew says: The writer ran out of credit. It has ended",),
+        "the kickoff id only",
+        "has failed",
+    ),
+    scenario=failing(dialect="deployed"),
+)
+def test_crew_fails_in_the_deployed_dialect(scene):
+    scene.start()
+
+
+@row(
+    "The crew fails that a sensor waits for",
+    Ends("failed", SAYS, "nothing", "has failed"),
+    ways=SENSOR,
+    scenario=failing(),
+    retries=2,
+)
+def test_crew_of_a_sensor_fails(scene):
+    scene.start()
+
+
+@row(
+    "The crew fails that a sensor with soft_fail waits for",
+    Ends("skipped", SAYS, "nothing", "has failed"),
+    ways=SENSOR,
+    scenario=failing(),
+    soft_fail=True,
+    retries=2,
+)
+def test_crew_of_a_soft_sensor_fails(scene):
+    scene.start()

@@ -1,0 +1,80 @@
+"""Many executions, random harm: none is started twice by accident, and none is lost."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+
+import pytest
+from airflow_runs import TOKEN, Run
+from chaos import Chaos, story, table
+from verdict import judge
+
+from airflow_provider_crew.local import LocalCrewService
+
+pytestmark = pytest.mark.core
+
+DAG = """
+import datetime
+
+from airflow.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+tries = {"crew_conn_id": "crew_random", "retries": 6, "retry_delay": datetime.timedelta(seconds=4)}
+inputs = {"inputs": {"topic": "{{ run_id }} {{ task.task_id }}"}}
+waits = {"poll_interval": 2, "timeout": 900}
+pokes = {"poke_interval": 2, "timeout": 900}
+
+with DAG("random_harm", schedule=None, max_active_runs=100):
+    CrewRunOperator(task_id="run_deferred", deferrable=True, **inputs, **waits, **tries)
+    CrewRunOperator(task_id="run_sync", **inputs, **waits, **tries)
+    CrewRunOperator(
+        task_id="run_anyway", deferrable=True, on_uncertain_kickoff="retry", **inputs, **waits, **tries
+    )
+    kickoffs = [CrewKickoffOperator(task_id=f"kickoff_{number}", **inputs, **tries) for number in (1, 2)]
+    CrewExecutionSensor(
+        task_id="sensor_deferred", kickoff_id=kickoffs[0].output, deferrable=True, **pokes, **tries
+    )
+    CrewExecutionSensor(
+        task_id="sensor_reschedule", kickoff_id=kickoffs[1].output, mode="reschedule", **pokes, **tries
+    )
+"""
+EACH = 5
+BETWEEN_RUNS = 6.0
+LONGEST = 2400.0
+
+
+@pytest.fixture
+def seed(request) -> int:
+    return request.config.getoption("--seed") or secrets.randbelow(10**6)
+
+
+def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, dags, request, seed, say):
+    number = -(-request.config.getoption("--executions") // EACH)
+    say(f"Random harm to {number * EACH} executions, with --seed {seed}")
+    (dags / "random_harm.py").write_text(DAG)
+    with LocalCrewService(story(1), token=TOKEN) as crew:
+        airflow.api.set_connection("crew_random", json.loads(crew.connection_json))
+        airflow.api.wait_for_dag("random_harm")
+        chaos = Chaos(airflow, database, crew, seed)
+        runs: list[Run] = []
+        began = time.monotonic()
+
+        def enough() -> bool:
+            due = (time.monotonic() - began) / BETWEEN_RUNS
+            if len(runs) < min(number, due):
+                runs.append(Run(airflow, "random_harm", airflow.api.trigger("random_harm")))
+            return due > number * 2.5
+
+        chaos.rage(enough)
+        for run in runs:
+            run.wait(LONGEST)
+        verdict = judge(crew, runs)
+
+    say(f"Harm done:\n{table(chaos.done)}\nSeen:\n{table(verdict.counts)}")
+    assert not verdict.faults, "\n".join(verdict.faults)
+    assert verdict.counts["executions"] >= len(runs) * EACH * 0.9
+    assert verdict.counts["results in XCom"] > len(runs) * EACH / 2

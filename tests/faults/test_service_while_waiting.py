@@ -1,0 +1,372 @@
+"""The service is in trouble while the crew runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rows import LONG, RUN, SENSOR, Ends, row
+
+from airflow_provider_crew.local.answers import Completed, Result
+
+IMPATIENT = {"request_timeout": 3}
+GOES_ON = "The execution goes on, as far as is known. Looking on for up to 10m 0s."
+BACK = "Execution {id}: the service answers again"
+# The trigger carries no result of that size; the task reads it.
+LARGE = "x" * 100_000
+
+
+def waited_out(*said: str) -> Ends:
+    """Say what is to come of a trouble that passes."""
+    return Ends("success", (*said, "Execution {id}: completed"), "the result", "has completed")
+
+
+def waiting(scene) -> None:
+    """Start, and return when the task has kicked off, has looked, and waits."""
+    scene.start()
+    if scene.way in {"deferred", "sensor deferred"}:
+        scene.wait_for("deferred")
+    scene.looked()
+
+
+def troubled(scene, said: str) -> None:
+    """Let the crew be done after the log has told of the trouble."""
+    scene.tells(said)
+    scene.finish()
+
+
+def done_and_then(scene, harm: Callable[[], None]) -> None:
+    """Let the crew be done after a look, and do the harm after the next one, which sees that."""
+    execution = scene.execution()
+    steps = iter([lambda: scene.crew.finish(execution), harm])
+    scene.after_request = lambda _: next(steps, lambda: None)()
+
+
+def completed(output: str = "Briefing") -> dict:
+    return Completed(result=Result(output=output, tasks=[]), execution_time=1).model_dump()
+
+
+@row(
+    "The service is down for less than max_outage",
+    waited_out("did not reach the crew: connection refused.", GOES_ON, BACK),
+    ways=("deferred", "sync", *SENSOR),
+)
+def test_waiting_down(scene):
+    waiting(scene)
+    scene.crew.faults.refuse()
+    scene.tells("did not reach the crew: connection refused.")
+    scene.crew.faults.clear()
+    scene.looked()
+    scene.finish()
+
+
+@row(
+    "The service is down for longer than max_outage, in every try; then it is back, and the task is cleared",
+    Ends(
+        "success",
+        (
+            "There was no usable answer about execution {id} for",
+            "did not reach the crew: connection refused.",
+            "Last seen before: task 2 of 2, writing_task. The execution may go on and is paid for.",
+            "Wait for it with its kickoff id when the service is back; do not kick off again.",
+            "A retry of this task, or clearing it, goes on waiting for the same execution.",
+            "Execution {id}: kicked off by an earlier try",
+        ),
+        "the result",
+        "has completed",
+        tries=3,
+    ),
+    ways=RUN,
+    core=True,
+    max_outage=8,
+    retries=1,
+)
+def test_waiting_down_too_long(scene):
+    waiting(scene)
+    scene.tells("task 2 of 2, writing_task")
+    scene.crew.faults.refuse()
+    scene.wait_until_over()
+    scene.crew.finish(scene.execution())
+    scene.crew.faults.clear()
+    scene.run.clear(scene.task_id)
+
+
+@row(
+    "The service is down for longer than max_outage, and is back before the retry",
+    Ends(
+        "success", ("There was no usable answer about execution {id} for",), "the result", "has completed", tries=2
+    ),
+    ways=SENSOR,
+    max_outage=8,
+    retries=1,
+)
+def test_waiting_down_until_the_retry(scene):
+    waiting(scene)
+    scene.crew.faults.refuse()
+    scene.wait_for("up_for_retry")
+    scene.crew.faults.clear()
+    scene.finish()
+
+
+@row("A look is answered with 429 and Retry-After in seconds", waited_out("answers 429.", GOES_ON, BACK))
+def test_waiting_429(scene):
+    waiting(scene)
+    scene.crew.faults.answer(429, retry_after=8, on="status")
+    troubled(scene, "answers 429.")
+    scene.wait_until_over()
+    assert pause_after(scene, 429) >= 8
+
+
+@row("A look is answered with 503 and Retry-After as a date", waited_out("answers 503.", GOES_ON, BACK), ways=RUN)
+def test_waiting_503(scene):
+    waiting(scene)
+    scene.crew.faults.answer(503, retry_after=8, retry_after_date=True, on="status")
+    troubled(scene, "answers 503.")
+    scene.wait_until_over()
+    assert pause_after(scene, 503) >= 6  # a date has whole seconds
+
+
+def pause_after(scene, status: int) -> float:
+    """Return how long nothing was asked after the first answer of that kind."""
+    looks = scene.crew.requests.on("status")
+    number = next(number for number, look in enumerate(looks) if look.status == status)
+    return looks[number + 1].received_at - looks[number].received_at
+
+
+@row(
+    "Looks are answered with 500",
+    waited_out("answers 500. The service says: Internal Server Error", GOES_ON, BACK),
+)
+def test_waiting_500(scene):
+    waiting(scene)
+    scene.crew.faults.answer(500, on="status", times=2)
+    troubled(scene, "answers 500.")
+
+
+@row(
+    "Looks are answered with 502 and a page of HTML by a gateway",
+    waited_out("answers 502. It begins: '<html>Bad Gateway</html>' (text/html", GOES_ON, BACK),
+)
+def test_waiting_502(scene):
+    waiting(scene)
+    scene.crew.faults.answer(502, body="<html>Bad Gateway</html>", on="status", times=2)
+    troubled(scene, "answers 502.")
+
+
+@row(
+    "A gateway says of the crew that there is none (404), as while it is deployed anew",
+    waited_out("answers 404 with text/html", "it is not the crew's own.", GOES_ON, BACK),
+)
+def test_waiting_404_of_a_gateway(scene):
+    waiting(scene)
+    scene.crew.faults.answer(404, body="<html>no such app</html>", on="status", times=4)
+    troubled(scene, "it is not the crew's own.")
+
+
+@row(
+    "Connections break off at looks",
+    waited_out("got no complete answer: connection reset by peer.", GOES_ON, BACK),
+)
+def test_waiting_reset(scene):
+    waiting(scene)
+    scene.crew.faults.reset(on="status", times=4)
+    troubled(scene, "connection reset by peer.")
+
+
+@row(
+    "Looks are not answered",
+    waited_out("got no complete answer: it was not complete after 3 s (request_timeout).", GOES_ON, BACK),
+    ways=RUN,
+)
+def test_waiting_hang(scene):
+    scene.connect(extra=IMPATIENT)
+    waiting(scene)
+    scene.crew.faults.hang(on="status", times=2)
+    troubled(scene, "it was not complete after 3 s")
+
+
+@row("Looks are answered with broken JSON", waited_out("cannot be read: it is not JSON.", GOES_ON, BACK))
+def test_waiting_broken_json(scene):
+    waiting(scene)
+    scene.crew.faults.truncate(on="status", times=2)
+    troubled(scene, "it is not JSON.")
+
+
+@row("Answers to looks break off in the middle", waited_out("got no complete answer:", GOES_ON, BACK))
+def test_waiting_answer_breaks_off(scene):
+    waiting(scene)
+    scene.crew.faults.truncate(on="status", incomplete=True, times=4)
+    troubled(scene, "got no complete answer:")
+
+
+@row("The service does not know the execution right after the kickoff", waited_out(), ways=RUN)
+def test_waiting_not_known_yet(scene):
+    scene.crew.faults.answer(404, on="status", times=3)
+    scene.start()
+    scene.asked("status", 3)
+    scene.finish()
+
+
+@row(
+    "The service says for a moment that it does not know the execution any more",
+    waited_out(
+        "Execution {id}: the crew does not know it any more. Looking on for 30s, in case that passes.", BACK
+    ),
+    ways=("deferred", "sync", "sensor reschedule"),
+)
+def test_waiting_unknown_for_a_moment(scene):
+    waiting(scene)
+    scene.tells("task 2 of 2, writing_task")
+    scene.crew.faults.answer(404, on="status", times=2)
+    troubled(scene, "does not know it any more.")
+
+
+@row(
+    "The service has forgotten the execution",
+    {
+        way: Ends(
+            "failed",
+            (
+                "The crew does not know the execution {id}",
+                "answers 404. The service says: Execution not found",
+                *advice,
+            ),
+            xcom,
+            "is forgotten",
+        )
+        for way, xcom, advice in [
+            (
+                "deferred",
+                "the kickoff id only",
+                ("dashboard, where its result may be found. The task is not retried",),
+            ),
+            ("sensor deferred", "nothing", ("check the connection and the id.",)),
+        ]
+    },
+    ways=("deferred", "sensor deferred"),
+    retries=2,
+)
+def test_waiting_forgotten(scene):
+    waiting(scene)
+    scene.crew.forget(scene.execution())
+
+
+@row(
+    "The service forgets an execution right after a look has seen its result",
+    Ends("success", ("Execution {id}: completed",), "the result", "is forgotten"),
+)
+def test_waiting_forgotten_when_completed(scene):
+    waiting(scene)
+    done_and_then(scene, lambda: scene.crew.forget(scene.execution()))
+
+
+@row(
+    "The service forgets an execution that a look has seen completed, before its large result is read",
+    Ends(
+        "failed",
+        (
+            "Execution {id}: completed",
+            "The crew does not know the execution {id}",
+            "dashboard, where its result may be found. The task is not retried; clearing it kicks off anew.",
+        ),
+        "the kickoff id only",
+        "is forgotten",
+    ),
+    scenario=LONG.model_copy(update={"output": LARGE}),
+    retries=2,
+)
+def test_waiting_forgotten_before_it_is_read(scene):
+    waiting(scene)
+    done_and_then(scene, lambda: scene.crew.forget(scene.execution()))
+
+
+@row(
+    "The service does not know a completed execution just when its large result is read",
+    waited_out("Execution {id}: completed"),
+    scenario=LONG.model_copy(update={"output": LARGE}),
+)
+def test_waiting_unknown_when_read(scene):
+    waiting(scene)
+    done_and_then(scene, lambda: scene.crew.faults.answer(404, on="status", times=2))
+
+
+@row(
+    "The service is down for longer than max_outage just when a large result is to be read, and back at the retry",
+    Ends(
+        "success",
+        (
+            "There was no usable answer about execution {id} for",
+            "A retry of this task, or clearing it, goes on waiting for the same execution.",
+        ),
+        "the result",
+        "has completed",
+        tries=2,
+    ),
+    core=True,
+    scenario=LONG.model_copy(update={"output": LARGE}),
+    max_outage=8,
+    retries=1,
+)
+def test_waiting_down_when_read(scene):
+    waiting(scene)
+    done_and_then(scene, scene.crew.faults.refuse)
+    scene.wait_for("up_for_retry")
+    scene.crew.faults.clear()
+
+
+@row(
+    "The service calls an execution running again when its large result is read",
+    waited_out("Execution {id}: completed"),
+    scenario=LONG.model_copy(update={"output": LARGE}),
+)
+def test_waiting_running_again(scene):
+    waiting(scene)
+    execution = scene.execution()
+    running = {"status": "running"}
+    scene.crew.set_status(execution, completed(LARGE), running, running, completed(LARGE))
+    scene.finish()
+    scene.wait_until_over()
+    assert scene.xcom()["output"] == LARGE
+
+
+@row(
+    "The service uses a word for the state that nobody knows, for a while",
+    waited_out(
+        "the service says 'awaiting_human_feedback', which is not a known state. It is taken for still going."
+    ),
+    ways=RUN,
+)
+def test_waiting_unknown_word(scene):
+    waiting(scene)
+    execution = scene.execution()
+    scene.crew.set_status(execution, {"status": "awaiting_human_feedback"})
+    scene.tells("It is taken for still going.")
+    scene.crew.set_status(execution)
+    scene.finish()
+
+
+@row(
+    "The service uses a word for the state that nobody knows, until the time to wait is over",
+    {
+        way: Ends(
+            "failed",
+            (
+                "It is taken for still going.",
+                "Execution {id} was still going when the time to wait was over",
+                "Last seen: awaiting_human_feedback. It cannot be cancelled: it goes on and is paid for.",
+                advice,
+            ),
+            xcom,
+            "goes on",
+        )
+        for way, xcom, advice in [
+            ("deferred", "the kickoff id only", "clearing it, goes on waiting for the same execution."),
+            ("sensor deferred", "nothing", "Clear this task to wait again."),
+        ]
+    },
+    ways=("deferred", "sensor deferred"),
+    timeout=30,
+    retries=0,
+)
+def test_waiting_unknown_word_for_ever(scene):
+    scene.start()
+    scene.crew.set_status(scene.execution(), {"status": "awaiting_human_feedback"})

@@ -1,0 +1,210 @@
+"""The task is asked to end, or its execution_timeout is over, in the worker."""
+
+from __future__ import annotations
+
+import signal
+
+from rows import RUN, Ends, row
+from scenes import Code
+
+from airflow_provider_crew.local import Scenario
+
+TO_END = "Execution {id}: the task is to end. The execution cannot be cancelled: it goes on and is paid for."
+RETRY_GOES_ON = "A retry of this task, or clearing it, goes on with it."
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+UNDER_WAY = "while its kickoff was under way. It is not known whether that started an execution"
+TOO_SOON = "before the crew was kicked off. This try has started nothing. A retry of this task, or clearing it,"
+
+EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
+AT_ONCE = Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task"}]})
+WHY_IT_RUNS_ON = (
+    "Airflow 3 calls on_kill and lets the task run on, until it is done or killed (apache/airflow#73006). That "
+    "loses nothing: the result is taken if it comes in time, and the next try goes on with the execution if not."
+)
+
+RUNS_ON: dict = {
+    "deferred": Ends("success", (TO_END, RETRY_GOES_ON), "the result", "has completed"),
+    "sync": Ends("success", (TO_END, RETRY_GOES_ON), "the result", "has completed"),
+    "kickoff": Ends("success", (TO_END, RETRY_GOES_ON), "the kickoff id", "has completed"),
+    "sensor poke": Ends(
+        "success", (TO_END, "A retry of this task, or clearing it, waits again."), "the result", "has completed"
+    ),
+}
+
+
+@row(
+    "The task is asked to end (SIGTERM) before the kickoff is sent",
+    {
+        "deferred": Ends("success", (TOO_SOON,), "the result", "has completed", tries=2),
+        "kickoff": Ends("success", (TOO_SOON,), "the kickoff id", "has completed", tries=2),
+    },
+    ways=("deferred", "kickoff"),
+    retries=1,
+)
+def test_asked_to_end_before_the_kickoff(scene):
+    scene.crew.faults.hang(on="inputs", seconds=10)
+    scene.start()
+    scene.asked("inputs")
+    scene.kill(number=signal.SIGTERM)
+    scene.finish()
+
+
+@row(
+    "The task is asked to end (SIGTERM) while it waits for the answer to a kickoff",
+    RUNS_ON,
+    ways=(*RUN, "kickoff"),
+    why=WHY_IT_RUNS_ON,
+    retries=1,
+)
+def test_asked_to_end_before_the_answer(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
+    scene.start()
+    scene.execution()
+    scene.kill(number=signal.SIGTERM)
+    scene.finish()
+
+
+@row(
+    "The supervisor of the task is asked to end (SIGTERM) while the task waits for the answer to a kickoff",
+    RUNS_ON,
+    why=WHY_IT_RUNS_ON,
+    retries=1,
+)
+def test_supervisor_asked_to_end_before_the_answer(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
+    scene.start()
+    scene.execution()
+    scene.process().parent().send_signal(signal.SIGTERM)
+    scene.finish()
+
+
+@row(
+    "The task is asked to end (SIGTERM) while it waits for the answer to a kickoff, and none comes",
+    Ends("failed", ("It is not known whether the kickoff started an execution",), "nothing", "goes on"),
+    ways=("deferred", "kickoff"),
+    retries=1,
+)
+def test_asked_to_end_before_no_answer(scene):
+    scene.connect(extra={"request_timeout": 15})
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    scene.kill(number=signal.SIGTERM)
+
+
+@row(
+    "The task is asked to end (SIGTERM) while it waits for the crew",
+    RUNS_ON,
+    ways=("sync", "sensor poke"),
+    why=WHY_IT_RUNS_ON,
+    retries=1,
+)
+def test_asked_to_end_while_the_crew_works(scene):
+    scene.start()
+    scene.looked(2)
+    scene.kill(number=signal.SIGTERM)
+    scene.looked(2)
+    scene.finish()
+
+
+@row(
+    "The supervisor of the task is asked to end (SIGTERM) while the task waits for the crew",
+    RUNS_ON,
+    ways=("sync",),
+    why=WHY_IT_RUNS_ON,
+    retries=1,
+)
+def test_supervisor_asked_to_end_while_the_crew_works(scene):
+    scene.start()
+    scene.looked(2)
+    scene.process().parent().send_signal(signal.SIGTERM)
+    scene.looked(2)
+    scene.finish()
+
+
+@row(
+    "The task is asked to end (SIGTERM) in the pause before a kickoff that was turned away (429) is sent again",
+    {
+        "deferred": Ends("success", (TOO_SOON,), "the result", "has completed", tries=2),
+        "kickoff": Ends("success", (TOO_SOON,), "the kickoff id", "has completed", tries=2),
+    },
+    ways=("deferred", "kickoff"),
+    retries=1,
+)
+def test_asked_to_end_between_kickoffs(scene):
+    scene.crew.faults.answer(429, on="kickoff", retry_after=10)
+    scene.start()
+    scene.answered("kickoff")
+    scene.kill(number=signal.SIGTERM)
+    scene.finish()
+
+
+@row(
+    "execution_timeout is over while the task waits for the answer to a kickoff",
+    {
+        "deferred": Ends("success", (TO_END, RETRY_GOES_ON, REATTACHED), "the result", "has completed", tries=2),
+        "sync": Ends("success", (TO_END, RETRY_GOES_ON, REATTACHED), "the result", "has completed", tries=2),
+        "kickoff": Ends(
+            "success", (TO_END, RETRY_GOES_ON, REATTACHED), "the kickoff id", "has completed", tries=2
+        ),
+    },
+    ways=(*RUN, "kickoff"),
+    retries=1,
+    execution_timeout=EIGHT_SECONDS,
+)
+def test_timed_out_before_the_answer(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=15)
+    scene.start()
+    scene.finish()
+
+
+@row(
+    "execution_timeout is over while the task waits for the answer to a kickoff, and none comes",
+    Ends("failed", ("The task was ended by AirflowTaskTimeout", UNDER_WAY), "nothing", "goes on"),
+    ways=("deferred", "kickoff"),
+    retries=1,
+    execution_timeout=EIGHT_SECONDS,
+)
+def test_timed_out_before_no_answer(scene):
+    scene.connect(extra={"request_timeout": 15})
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+
+
+@row(
+    "execution_timeout is over in the pause before a kickoff that was turned away (429) is sent again",
+    {
+        "deferred": Ends("success", (TOO_SOON,), "the result", "has completed", tries=2),
+        "kickoff": Ends("success", (TOO_SOON,), "the kickoff id", "has completed", tries=2),
+    },
+    ways=("deferred", "kickoff"),
+    scenario=AT_ONCE,
+    retries=1,
+    execution_timeout=EIGHT_SECONDS,
+)
+def test_timed_out_between_kickoffs(scene):
+    scene.crew.faults.answer(429, on="kickoff", retry_after=60)
+    scene.start()
+
+
+@row(
+    "execution_timeout is over while a retry asks after the execution of the try before",
+    Ends(
+        "success",
+        (
+            "was still going when execution_timeout was over",
+            "[2] AirflowTaskTimeout: execution_timeout was over before the crew was kicked off.",
+            "Execution {id} of an earlier try goes on",
+        ),
+        "the result",
+        "has completed",
+        tries=3,
+    ),
+    ways=("sync",),
+    retries=2,
+    execution_timeout=EIGHT_SECONDS,
+)
+def test_timed_out_while_a_retry_asks(scene):
+    scene.crew.faults.hang(on="status", times=2)
+    scene.start()
+    scene.finish()

@@ -1,0 +1,344 @@
+"""The triggerer is away, or there are two."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import contextmanager
+
+import psutil
+from airflow_runs import eventually
+from rows import Ends, row
+from scenes import PAUSE, Code
+
+from airflow_provider_crew.local import Scenario
+
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+_GOES_ON = "It cannot be cancelled: it goes on and is paid for."
+# Beyond the wait of the task, and the minute that Airflow gives the triggerer.
+_SHORT = 20
+_MANY = 200
+_SEVERAL = 20
+
+
+# More than an event carries, so that the task has to read it.
+_LARGE = Scenario.model_validate(
+    {"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task", "seconds": 3600, "output": "x" * 100_000}]}
+)
+
+
+@contextmanager
+def no_triggerer(airflow, _database):
+    airflow.processes["triggerer"].kill()
+    yield
+    airflow.processes["triggerer"].start()
+    airflow.wait_until_healthy(120)
+
+
+@contextmanager
+def triggerer_restarted(airflow, _database):
+    airflow.processes["triggerer"].stop(grace=60)
+    airflow.processes["triggerer"].start()
+    airflow.wait_until_healthy(120)
+    yield
+
+
+def finish_all(scene):
+    for kickoff in scene.crew.kickoffs:
+        scene.crew.finish(kickoff.kickoff_id)
+
+
+@row(
+    f"The triggerer is killed while it watches {_MANY} executions",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed", kickoffs=_MANY),
+    harm=no_triggerer,
+    mapped=_MANY,
+    retries=0,
+    poll_interval=10.0,
+)
+def test_killed_with_many(scene):
+    scene.start()
+    scene.wait_for_all("deferred")
+    with scene.harmed():
+        pass
+    finish_all(scene)
+    scene.wait_until_over(1200)
+
+
+@row(
+    "A task kicks off while no triggerer runs",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    harm=no_triggerer,
+    retries=0,
+)
+def test_deferred_without_a_triggerer(scene):
+    scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
+    with scene.harmed():
+        scene.start()
+        scene.wait_for("deferred")
+    scene.finish()
+
+
+@row(
+    "An execution completes while no triggerer runs",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    ways=("deferred", "sensor deferred"),
+    harm=no_triggerer,
+    core=True,
+    retries=0,
+)
+def test_completes_without_a_triggerer(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.finish()
+
+
+@row(
+    "No triggerer runs until the time to wait is over, and the crew is still at work",
+    {
+        "deferred": Ends(
+            "failed",
+            (
+                "Execution {id}: no triggerer has ended the wait in time.",
+                "Execution {id} was still going when the time to wait was over",
+                _GOES_ON,
+                "A retry of this task, or clearing it, goes on waiting for the same execution.",
+            ),
+            "the kickoff id only",
+            "goes on",
+        ),
+        "sensor deferred": Ends(
+            "failed",
+            (
+                "Execution {id}: no triggerer has ended the wait in time.",
+                "Execution {id} was still going when the time to wait was over",
+                _GOES_ON,
+                "Clear this task to wait again.",
+            ),
+            "nothing",
+            "goes on",
+        ),
+    },
+    ways=("deferred", "sensor deferred"),
+    harm=no_triggerer,
+    retries=0,
+    timeout=_SHORT,
+)
+def test_no_triggerer_in_time(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.wait_for("failed")
+
+
+@row(
+    "No triggerer runs until the time to wait is over, and the crew has completed meanwhile",
+    Ends(
+        "success",
+        ("Execution {id}: no triggerer has ended the wait in time.", "Execution {id}: completed"),
+        "the result",
+        "has completed",
+    ),
+    ways=("deferred", "sensor deferred"),
+    harm=no_triggerer,
+    retries=0,
+    timeout=_SHORT,
+)
+def test_completes_but_no_triggerer_in_time(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.finish()
+        scene.wait_for("success")
+
+
+@contextmanager
+def _trigger_broken(scene):
+    trigger = scene.wait_for("deferred")["trigger"]["id"]
+    with scene.harmed():
+        yield
+        scene.database.execute("UPDATE trigger SET classpath = 'not_installed.Trigger' WHERE id = %s", trigger)
+
+
+@row(
+    "The triggerer cannot load the trigger, as when this package is not installed there, and the crew is at work",
+    Ends(
+        "success",
+        (
+            "The trigger failed:",
+            "Execution {id} is no longer watched by a triggerer",
+            "The execution goes on and is paid for. Wait for it; do not kick off again.",
+            REATTACHED,
+        ),
+        "the result",
+        "has completed",
+        tries=2,
+    ),
+    harm=no_triggerer,
+    retries=1,
+)
+def test_broken_trigger(scene):
+    scene.start()
+    with _trigger_broken(scene):
+        pass
+    scene.wait_for("deferred", tries=2)
+    scene.finish()
+
+
+@row(
+    "The triggerer cannot load the trigger, and the crew has completed",
+    Ends("success", ("The trigger failed:", "Execution {id}: completed"), "the result", "has completed"),
+    ways=("deferred", "sensor deferred"),
+    harm=no_triggerer,
+    retries=0,
+)
+def test_broken_trigger_of_completed(scene):
+    scene.start()
+    with _trigger_broken(scene):
+        scene.finish()
+
+
+@row(
+    "The triggerer is asked to end, and started again",
+    Ends(
+        "success",
+        ("Execution {id}: not watched any more by this triggerer", "Execution {id}: completed"),
+        "the result",
+        "has completed",
+    ),
+    ways=("deferred", "sensor deferred"),
+    harm=triggerer_restarted,
+    retries=0,
+)
+def test_restarted(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    scene.looked()
+    with scene.harmed():
+        pass
+    scene.finish()
+
+
+@contextmanager
+def _second_triggerer(scene):
+    """Run another triggerer, once both share the work of this row."""
+    another = scene.airflow.start_another("triggerer")
+    alive = {"job_type": "TriggererJob", "is_alive": True}
+    try:
+        eventually(lambda: scene.airflow.api.get("jobs", **alive)["total_entries"] == 2, 120, PAUSE)
+        scene.start()
+        scene.wait_for_all("deferred")
+        eventually(lambda: len(_watching(scene)) == 2, 60, PAUSE)
+        yield
+        finish_all(scene)
+        scene.wait_until_over()
+    finally:
+        another.stop()
+
+
+def _watching(scene):
+    """Return the triggerers that the executions of this row are given to."""
+    return {(task["trigger"] or {}).get("triggerer_id") for task in scene.tasks} - {None}
+
+
+@row(
+    "One of two triggerers is killed",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed", kickoffs=_SEVERAL),
+    alone=True,
+    mapped=_SEVERAL,
+    retries=0,
+)
+def test_one_of_two_killed(scene):
+    with _second_triggerer(scene):
+        scene.airflow.processes["triggerer"].kill()
+        eventually(lambda: len(_watching(scene)) == 1, 120, PAUSE)
+
+
+@row(
+    "One of two triggerers stands still until the other has taken over, and then goes on",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed", kickoffs=_SEVERAL),
+    alone=True,
+    mapped=_SEVERAL,
+    retries=0,
+)
+def test_one_of_two_stands_still(scene):
+    with _second_triggerer(scene):
+        triggerer = psutil.Process(scene.airflow.processes["triggerer"].pid)
+        everything = [triggerer, *triggerer.children(recursive=True)]
+        try:
+            for process in everything:
+                process.suspend()
+            eventually(lambda: len(_watching(scene)) == 1, 120, PAUSE)
+            # Both have yet to see it when the first one goes on.
+            finish_all(scene)
+        finally:
+            for process in everything:
+                process.resume()
+
+
+@row(
+    "60 executions complete within three seconds of the deferral",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed", kickoffs=60),
+    alone=True,
+    mapped=60,
+    retries=0,
+    poll_interval=1.0,
+)
+def test_quickly_over(scene):
+    dice = random.Random(1)  # noqa: S311 - for tests
+    soon_over = set()
+
+    def at_the_first_look(request):
+        if request.operation == "status" and request.path not in soon_over:
+            soon_over.add(request.path)
+            kickoff_id = request.path.rpartition("/")[2]
+            # The task defers right after it.
+            threading.Timer(dice.uniform(0, 3), scene.crew.finish, [kickoff_id]).start()
+
+    scene.after_request = at_the_first_look
+    scene.start()
+    scene.wait_until_over(900)
+    assert len(soon_over) == 60
+
+
+def _pool(scene, slots):
+    return {"name": scene.dag_id, "slots": slots, "description": "", "include_deferred": False}
+
+
+def _wait_for_a_slot(scene, seconds):
+    """Let the execution complete, and the task wait so long for a slot in its pool."""
+    scene.airflow.api.post("pools", _pool(scene, 1))
+    scene.start()
+    scene.wait_for("deferred")
+    scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 0))
+    scene.finish()
+    scene.wait_for("scheduled")
+    time.sleep(seconds)
+    assert scene.task["state"] == "scheduled"
+    scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 1))
+
+
+@row(
+    "An execution completes in time, and the task finds no free slot until the time to wait is over",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    ways=("deferred", "sensor deferred"),
+    retries=0,
+    timeout=60,
+    pool=Code("dag.dag_id"),
+)
+def test_no_slot(scene):
+    _wait_for_a_slot(scene, 130)
+
+
+@row(
+    "The same happens to an execution with a large result, which the task has to read itself",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    scenario=_LARGE,
+    retries=0,
+    timeout=60,
+    pool=Code("dag.dag_id"),
+)
+def test_no_slot_for_a_large_result(scene):
+    _wait_for_a_slot(scene, 130)

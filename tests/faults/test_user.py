@@ -1,0 +1,353 @@
+"""A user steps in: clears, marks, pauses, or changes the DAG."""
+
+from __future__ import annotations
+
+from rows import RUN, SENSOR, Ends, row
+from scenes import Code
+
+from airflow_provider_crew.local import Scenario
+
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+KICK_OFF_ANEW = "To force that, clear the task again when it has ended, or set reattach=False."
+LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+TO_END = "Execution {id}: the task is to end. The execution cannot be cancelled: it goes on and is paid for."
+NOT_WATCHED = "Execution {id}: not watched any more by this triggerer"
+ELSEWHERE = 'CrewExecutionSensor(kickoff_id="{id}")'
+STILL_GOING = "was still going when the time to wait was over"
+FAILED = "The crew says: out of credit. It has ended and will not go on; only a new kickoff runs the crew again."
+
+GONE_ON_WITH = Ends("success", (REATTACHED,), "the result", "has completed", tries=2)
+WAITED_ON = Ends("success", ("Execution {id}: completed",), "the result", "has completed", tries=2)
+
+FAILING = Scenario.model_validate(
+    {"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task", "error": "out of credit"}]}
+)
+
+
+@row(
+    "The task is cleared while it is deferred",
+    {
+        "deferred": Ends("success", (NOT_WATCHED, REATTACHED), "the result", "has completed", tries=2),
+        "sensor deferred": Ends(
+            "success", (NOT_WATCHED, "Execution {id}: completed"), "the result", "has completed", tries=2
+        ),
+    },
+    ways=("deferred", "sensor deferred"),
+)
+def test_cleared_while_deferred(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    scene.looked(2)
+    scene.run.clear(scene.task_id)
+    scene.tells("not watched any more")
+    scene.finish()
+
+
+@row(
+    "The task is cleared while it runs, and the crew works",
+    {
+        "sync": Ends("success", (TO_END, REATTACHED), "the result", "has completed", tries=2),
+        "sensor poke": Ends(
+            "success", (TO_END, "Execution {id}: completed"), "the result", "has completed", tries=2
+        ),
+    },
+    ways=("sync", "sensor poke"),
+)
+def test_cleared_while_running(scene):
+    scene.start()
+    scene.looked(2)
+    scene.run.clear(scene.task_id)
+    scene.wait_for("running", tries=2)
+    scene.finish()
+
+
+@row(
+    "The task is cleared while it waits for the answer to a kickoff, and none comes in time",
+    Ends("success", (LOST_ANSWER,), "the result", "has completed", kickoffs=2, tries=2),
+)
+def test_cleared_before_the_answer(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    scene.run.clear(scene.task_id)
+    scene.finish(2)
+
+
+@row(
+    "The task is cleared after it has succeeded",
+    Ends(
+        "success", ("is over. The crew is kicked off anew.",), "the result", "has completed", kickoffs=2, tries=2
+    ),
+)
+def test_cleared_after_success(scene):
+    scene.start()
+    scene.finish()
+    scene.clear("success")
+    scene.finish(2)
+
+
+@row(
+    "The kickoff task is cleared after it has succeeded, while the crew works",
+    Ends("success", (REATTACHED, KICK_OFF_ANEW), "the kickoff id", "goes on", tries=2),
+    ways=("kickoff",),
+)
+def test_kickoff_cleared_after_success(scene):
+    scene.start()
+    scene.clear("success")
+
+
+@row(
+    "The kickoff task is cleared after it has succeeded, and the crew has completed",
+    Ends("success", ("The crew is kicked off anew.",), "the kickoff id", "goes on", kickoffs=2, tries=2),
+    ways=("kickoff",),
+)
+def test_kickoff_cleared_after_completion(scene):
+    scene.start()
+    scene.finish()
+    scene.clear("success")
+
+
+@row(
+    "The task is cleared after the crew has failed",
+    {
+        "deferred": Ends(
+            "success", (FAILED, "is kicked off anew"), "the result", "has completed", kickoffs=2, tries=2
+        ),
+        "sensor deferred": Ends(
+            "failed", ("[1] CrewTaskFailed", "[2] CrewTaskFailed", FAILED), "nothing", "has failed", tries=2
+        ),
+    },
+    ways=("deferred", "sensor deferred"),
+    scenario=FAILING,
+    retries=0,
+)
+def test_cleared_after_failure(scene):
+    scene.start()
+    scene.wait_for("failed")
+    scene.crew.scenario = Scenario.model_validate(FAILING.model_dump() | {"tasks": [{"name": "writing_task"}]})
+    scene.clear("failed")
+
+
+@row(
+    "The time to wait (timeout) is over, and the task is cleared",
+    dict.fromkeys(RUN, GONE_ON_WITH) | dict.fromkeys(SENSOR, WAITED_ON),
+    ways=(*RUN, *SENSOR),
+    retries=0,
+    timeout=15,
+)
+def test_cleared_after_a_time_out(scene):
+    scene.start()
+    scene.wait_for("failed")
+    log = scene.log()
+    assert STILL_GOING in log
+    advice = "clearing it, goes on waiting" if scene.task_id == "report" else "Clear this task to wait again"
+    assert advice in log
+    scene.finish()
+    scene.clear("failed")
+
+
+@row(
+    "The time to wait (timeout) of a sensor with soft_fail is over",
+    Ends("skipped", (STILL_GOING, "do not kick off again"), "nothing", "goes on"),
+    ways=SENSOR,
+    retries=2,
+    timeout=15,
+    soft_fail=True,
+)
+def test_soft_fail(scene):
+    scene.start()
+
+
+@row(
+    "execution_timeout is over while the crew works",
+    {
+        way: Ends(
+            "failed",
+            (STILL_GOING, "do not kick off again", advice),
+            "the kickoff id only" if way in RUN else "nothing",
+            "goes on",
+        )
+        for way, advice in [
+            ("deferred", "A retry of this task, or clearing it, goes on waiting for the same execution."),
+            ("sensor deferred", "Clear this task to wait again."),
+        ]
+    }
+    | {
+        way: Ends(
+            "failed",
+            ("was still going when ", "kick off again", advice),
+            "the kickoff id only" if way in RUN else "nothing",
+            "goes on",
+        )
+        for way, advice in [
+            ("sync", "A retry of this task, or clearing it, goes on waiting for the same execution."),
+            ("sensor poke", "Clear this task to wait again."),
+        ]
+    },
+    ways=(*RUN, "sensor deferred", "sensor poke"),
+    retries=0,
+    execution_timeout=Code("datetime.timedelta(seconds=20)"),
+)
+def test_execution_timeout(scene):
+    scene.start()
+
+
+@row(
+    "The task is marked as failed while it waits",
+    {
+        "deferred": Ends("failed", (NOT_WATCHED, ELSEWHERE), "the kickoff id only", "goes on"),
+        "sync": Ends("failed", (TO_END, ELSEWHERE), "the kickoff id only", "goes on"),
+        "sensor deferred": Ends("failed", (NOT_WATCHED, ELSEWHERE), "nothing", "goes on"),
+        "sensor poke": Ends("failed", (TO_END,), "nothing", "goes on"),
+    },
+    ways=(*RUN, "sensor deferred", "sensor poke"),
+    retries=2,
+)
+def test_marked_as_failed(scene):
+    _marked(scene, "failed")
+
+
+@row(
+    "The task is marked as a success while it waits",
+    {
+        "deferred": Ends("success", (NOT_WATCHED, ELSEWHERE), "the kickoff id only", "goes on"),
+        "sync": Ends("success", (TO_END, ELSEWHERE), "the kickoff id only", "goes on"),
+    },
+    ways=RUN,
+    retries=2,
+)
+def test_marked_as_a_success(scene):
+    _marked(scene, "success")
+
+
+def _marked(scene, state):
+    scene.start()
+    scene.looked(2)
+    if "deferred" in scene.way:
+        scene.wait_for("deferred")
+    scene.mark(state)
+    scene.tells("not watched any more" if "deferred" in scene.way else "the task is to end")
+
+
+@row(
+    "The task is marked as failed while it waits, and is cleared later",
+    {"deferred": GONE_ON_WITH, "sync": GONE_ON_WITH},
+    ways=RUN,
+)
+def test_marked_as_failed_and_cleared(scene):
+    _marked(scene, "failed")
+    scene.clear("failed")
+    scene.finish()
+
+
+@row(
+    "The DAG is paused while the task is deferred, and unpaused when the crew has long completed",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+)
+def test_paused(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    scene.pause()
+    scene.finish()
+    scene.wait_for("scheduled")
+    scene.pause(paused=False)
+
+
+@row(
+    "A task that has succeeded is cleared after its retries were lowered",
+    Ends("success", (REATTACHED, KICK_OFF_ANEW), "the result", "has completed", tries=2),
+    retries=2,
+)
+def test_retries_lowered(scene):
+    scene.start()
+    scene.finish()
+    scene.wait_for("success")
+    scene.rewrite_dag({"retries": 1})
+    scene.clear("success")
+
+
+@row(
+    "A task that has failed for want of the answer to its kickoff is cleared after its retries were raised",
+    Ends("success", (LOST_ANSWER,), "the result", "has completed", kickoffs=2, tries=3),
+    retries=1,
+)
+def test_retries_raised(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    scene.kill()
+    scene.wait_for("failed")
+    scene.rewrite_dag({"retries": 3})
+    scene.clear("failed")
+    scene.finish(2)
+
+
+@row(
+    "Retries are raised between the death of the worker, before the answer to a kickoff, and the retry",
+    Ends("failed", (LOST_ANSWER,), "nothing", "goes on", tries=2),
+    retries=1,
+    retry_delay=Code("datetime.timedelta(seconds=30)"),
+)
+def test_retries_raised_before_a_retry(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    scene.kill()
+    scene.wait_for("up_for_retry")
+    scene.rewrite_dag({"retries": 5, "retry_delay": Code("datetime.timedelta(seconds=1)")})
+
+
+@row(
+    "The service stays away for longer than max_outage, until all retries are used up",
+    {
+        way: Ends("failed", ("There was no usable answer about execution {id}",), xcom, "goes on", tries=2)
+        for way, xcom in [
+            ("deferred", "the kickoff id only"),
+            ("sync", "the kickoff id only"),
+            ("sensor deferred", "nothing"),
+            ("sensor poke", "nothing"),
+        ]
+    },
+    ways=(*RUN, "sensor deferred", "sensor poke"),
+    retries=1,
+    max_outage=4,
+)
+def test_retries_exhausted(scene):
+    scene.start()
+    scene.execution()
+    scene.looked()
+    scene.crew.faults.refuse()
+
+
+@row(
+    "The task is removed from the DAG file while it is deferred",
+    Ends("removed", (NOT_WATCHED, ELSEWHERE), "nothing", "goes on"),
+    ways=("sensor deferred",),
+    alone=True,
+    why="Airflow ends the run as a success. Its triggerer may fail over such a task: apache/airflow#69841.",
+)
+def test_task_removed(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    scene.looked()
+    scene.rewrite_dag({}, without="result")
+    scene.tells("not watched any more")
+
+
+@row(
+    "The DAG file is deleted while the task is deferred, and comes back when the crew has completed",
+    {
+        "deferred": Ends("success", (REATTACHED,), "the result", "has completed"),
+        "sensor deferred": Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    },
+    ways=("deferred", "sensor deferred"),
+)
+def test_dag_file_deleted(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    scene.looked()
+    scene.file.unlink()
+    scene.finish()
+    # Airflow cannot resume a task whose file is not there, and puts it off.
+    scene.wait_for("up_for_reschedule")
+    scene.rewrite_dag({})

@@ -1,0 +1,287 @@
+"""Answers of the service: read without a network for the most part, and over sockets by both clients."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import unquote
+
+from bad_kind import Kind, World
+from bad_outcomes import outcome, presentable, storable
+from bad_values import (
+    INPUTS,
+    KICKOFFS,
+    STATUSES,
+    TOKEN,
+    any_json,
+    any_text,
+    as_bytes,
+    bodies,
+    changed,
+    headers,
+    near_values,
+    statuses,
+)
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service.answer import Answer
+from airflow_provider_crew.service.errors import (
+    CallError,
+    ExecutionNotFound,
+    NotAllowed,
+    NotAuthenticated,
+    RateLimited,
+    Refused,
+    UncertainKickoff,
+)
+from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
+from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.watch import Watch, WatchMemory, WatchRules
+from airflow_provider_crew.service.wire import CrewWire, advance
+from airflow_provider_crew.triggers.events import completed_event, failed_event, read_event
+
+NOW = 1_750_000_000.0
+SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
+NOT_TAKEN = (RateLimited, NotAuthenticated, NotAllowed, Refused)
+_OVER = {"completed": Completed, "success": Completed, "error": Failed, "failed": Failed, "failure": Failed}
+_UNKNOWN = {"not found", "not_found"}
+
+
+def received(status: int, told: dict[str, str], body: bytes) -> Answer:
+    return Answer.received(status, told, body, secret=TOKEN, now=NOW)
+
+
+def played(conversation: Any, *answers: Answer) -> Any:
+    """Hand a conversation one answer after the other, the last one again and again."""
+
+    def play() -> Any:
+        waiting = list(answers)
+        next(conversation)
+        while True:
+            try:
+                advance(conversation, waiting.pop(0) if len(waiting) > 1 else waiting[0])
+            except StopIteration as end:
+                return end.value
+
+    return outcome(play)
+
+
+def answers_with(documents: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
+    return st.tuples(statuses, headers, bodies(documents))
+
+
+def inputs_are_read(_: World, case: Any) -> None:
+    came = played(CrewWire(SETTINGS).inputs(), received(*case))
+
+    assert isinstance(came, CrewInputs | CallError)
+    if isinstance(came, CrewInputs):
+        assert 200 <= case[0] < 300
+        storable(came.model_dump(mode="json"))
+
+
+def a_kickoff_is_not_lost(_: World, case: Any) -> None:
+    status = case[0]
+    came = played(CrewWire(SETTINGS).kickoff({"inputs": {}}), received(*case))
+
+    said_no = 300 <= status < 500
+    assert isinstance(came, NOT_TAKEN if said_no else (str, UncertainKickoff))
+    assert isinstance(came, RateLimited) is (status == 429)
+    if isinstance(came, str):
+        assert 200 <= status < 300
+        assert path_segment(checked_kickoff_id(came)).isascii()
+
+
+def an_id_is_kept(_: World, case: Any) -> None:
+    document, kickoff_id = case
+    answer = received(200, {}, as_bytes({**document, "kickoff_id": kickoff_id}))
+    came = played(CrewWire(SETTINGS).kickoff({"inputs": {}}), answer)
+
+    assert isinstance(came, str)
+    assert unquote(path_segment(came), errors="surrogatepass") == str(kickoff_id)
+
+
+def _words(document: dict[str, Any]) -> set[str]:
+    said = (document.get("status"), document.get("state"))
+    return {word.strip().lower() for word in said if isinstance(word, str)}
+
+
+def _agrees(came: Any, document: dict[str, Any]) -> None:
+    """Refuse an end that the document does not speak of, and an end that it speaks of and that is not read."""
+    words = _words(document)
+    ends = {_OVER[word] for word in words if word in _OVER}
+    if isinstance(came, Completed | Failed):
+        assert type(came) in ends
+    if isinstance(came, ExecutionNotFound):
+        assert words & _UNKNOWN
+    if words and all(word in _OVER for word in words) and len(ends) == 1:
+        assert not isinstance(came, Running | ExecutionNotFound)
+        result = document.get("result")
+        if ends == {Completed} and result and isinstance(result, str):
+            assert isinstance(came, Completed)
+
+
+def a_look_is_understood(_: World, case: Any) -> None:
+    document, told = case
+    came = played(CrewWire(SETTINGS).status("4711"), received(200, told, as_bytes(document)))
+
+    assert isinstance(came, Running | Completed | Failed | CallError)
+    _agrees(came, json.loads(as_bytes(document), parse_int=lambda digits: digits))
+    _watched(came)
+
+
+def any_look_is_survived(_: World, case: Any) -> None:
+    answers = [received(*each) for each in case]
+    came = played(CrewWire(SETTINGS).status("4711"), *answers)
+
+    assert isinstance(came, Running | Completed | Failed | CallError)
+    assert not isinstance(came, Completed | Failed | Running) or any(answer.is_success for answer in answers)
+    if isinstance(came, ExecutionNotFound):
+        assert any(answer.status == 404 or answer.is_success for answer in answers)
+    _watched(came)
+
+
+def _watched(came: Any) -> None:
+    """Show it to a watch, and carry what that makes of it to another process."""
+    rules = WatchRules(deadline=NOW + 100)
+    watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.5)
+    for _ in range(2):
+        step = watch.failed(came) if isinstance(came, CallError) else watch.saw(came)
+        for line in step.lines:
+            assert line.text.encode()
+            assert "\x00" not in line.text
+        storable(_kept(watch))
+        watch = Watch("4711", rules, clock=lambda: NOW + 1, random=lambda: 0.5, memory=_carried(watch))
+        assert 0 <= step.look_again_in <= 330
+    if step.completed:
+        storable(step.completed.result())
+        end = read_event(_sent(completed_event(step.completed, NOW)))
+        assert end.result in (None, step.completed.result())
+    if step.error:
+        presentable(step.error)
+        end = read_event(_sent(failed_event("4711", NOW, step.error)))
+        assert type(end.error) is type(step.error)
+        presentable(end.error)
+    assert isinstance(came, Completed) is bool(step.completed)
+
+
+def _kept(watch: Watch) -> dict[str, Any]:
+    return {name: getattr(watch.memory, name) for name in WatchMemory.__slots__}
+
+
+def _carried(watch: Watch) -> WatchMemory | None:
+    return WatchMemory.recalled(_sent(_kept(watch)))
+
+
+def _sent(data: Any) -> Any:
+    return json.loads(json.dumps(data, allow_nan=False))
+
+
+_EVER_SO_DECORATED = [
+    "last_step",
+    "current_task",
+    "progress",
+    "execution_time",
+    "error",
+    "message",
+    "kickoff_id",
+    "x",
+]
+completed_documents = st.builds(
+    lambda dialect, output, decoration: {**decoration, **dialect(output)},
+    st.sampled_from(
+        [
+            lambda output: {"status": "completed", "result": {"output": output, "tasks": [{"output": "x"}, None]}},
+            lambda output: {"status": "COMPLETED", "result": {"final_output": output}, "state": 7},
+            lambda output: {"state": "SUCCESS", "result": output, "status": None},
+            lambda output: {"state": "success", "result": None, "final_output": output, "status": "ok"},
+        ]
+    ),
+    any_text,
+    st.dictionaries(st.sampled_from(_EVER_SO_DECORATED) | any_text, any_json | near_values, max_size=4),
+)
+
+
+def a_result_is_not_lost(_: World, document: dict[str, Any]) -> None:
+    came = played(CrewWire(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
+
+    assert isinstance(came, Completed)
+    _watched(came)
+
+
+_START_LINES = [
+    *(b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK", b"HTTP/1.1 200 OK", b"HTTP/1.0 200", b"HTTP/1.1 404 Not Found"),
+    *(b"HTTP/1.1 500 \xff", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK", b"HTTP/1.1 204 No Content"),
+    *(b"HTTP/1.1 99999 No", b"HTTP/9.9 200 OK", b"", b"HTTP/1.1 -1 No", b"HTTP/1.1 101 Switching", b"ICY 200 OK"),
+    *(b"HTTP/1.1 429 Slow down", b"HTTP/1.1 302 Found", b"HTTP/1.1 401 Who?", b"HTTP/1.1 103 Early Hints"),
+]
+_FRAMINGS = [
+    lambda body: b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+    lambda body: b"Content-Length: %d\r\n\r\n%b" % (len(body), body),
+    lambda body: b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body),
+    lambda body: b"Transfer-Encoding: chunked\r\n\r\nzz\r\n%b" % body,
+    lambda body: b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFFF\r\n%b" % body,
+    lambda body: b"Content-Length: %d\r\n\r\n%b" % (len(body) + 7, body),
+    lambda body: b"Content-Length: -1\r\nContent-Length: 3\r\n\r\n%b" % body,
+    lambda body: b"Content-Length: 99999999999999999999\r\n\r\n%b" % body,
+    lambda body: b"\r\n%b" % body,
+    lambda body: body,
+]
+
+
+def _on_the_wire(start: bytes, told: dict[str, str], frame: Any, body: bytes) -> bytes:
+    lines = [f"{name}: {value}".encode("utf-8", "surrogatepass") for name, value in told.items()]
+    return b"\r\n".join([start, *lines, b""]) + frame(body)
+
+
+wire_bytes = (
+    st.builds(
+        _on_the_wire,
+        st.sampled_from(_START_LINES),
+        headers,
+        st.sampled_from(_FRAMINGS),
+        bodies(INPUTS) | bodies(KICKOFFS) | bodies(STATUSES),
+    )
+    | st.builds(_on_the_wire, st.sampled_from(_START_LINES[:3]), headers, st.sampled_from(_FRAMINGS), st.binary())
+    | st.binary(max_size=200)
+)
+
+
+def bytes_are_survived(world: World, raw: bytes) -> None:
+    world.service.answer = raw
+    for crew in world.crews:
+        assert isinstance(outcome(lambda crew=crew: crew.inputs(repeat=False)), CrewInputs | CallError)
+        looked = outcome(lambda crew=crew: crew.status("4711", repeat=False))
+        assert isinstance(looked, Running | Completed | Failed | CallError)
+
+        world.service.asked.clear()
+        came = outcome(lambda crew=crew: crew.kickoff({"topic": "ferries"}))
+        # One that has reached the service is not sent again, and not taken for one that has not.
+        assert isinstance(came, (str, UncertainKickoff, *NOT_TAKEN))
+        assert world.service.kickoffs == (3 if isinstance(came, RateLimited) else 1)
+
+
+KINDS = (
+    Kind("answer to inputs", answers_with(INPUTS), inputs_are_read, weight=5),
+    Kind("answer to a kickoff", answers_with(KICKOFFS), a_kickoff_is_not_lost, weight=8),
+    Kind(
+        "kickoff id in an answer",
+        st.tuples(
+            st.dictionaries(any_text, any_json, max_size=3),
+            any_text.filter(lambda text: 0 < len(text) < 80)
+            | st.integers()
+            | st.floats(allow_nan=False, allow_infinity=False),
+        ),
+        an_id_is_kept,
+        weight=4,
+    ),
+    Kind("look, nearly valid", st.tuples(changed(STATUSES), headers), a_look_is_understood, weight=8),
+    Kind(
+        "look, any bytes",
+        st.lists(answers_with(STATUSES), min_size=1, max_size=2),
+        any_look_is_survived,
+        weight=8,
+    ),
+    Kind("completed, decorated", completed_documents, a_result_is_not_lost, weight=6),
+    Kind("bytes on the wire, both clients", wire_bytes, bytes_are_survived, weight=8),
+)

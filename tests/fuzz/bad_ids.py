@@ -1,0 +1,93 @@
+"""Kickoff ids, from people and from the service, on their way into a path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote, unquote
+
+from bad_answers import SETTINGS
+from bad_inputs import any_object, each_object, made
+from bad_kind import Kind, World
+from bad_outcomes import outcome
+from bad_tasks import ended
+from bad_values import any_json, any_text
+from hypothesis import strategies as st
+
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import InvalidKickoffId
+from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
+from airflow_provider_crew.service.wire import CrewWire
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+_SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
+_ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"status": "running"}'
+
+path_texts = (
+    any_text | st.text("./%2Fe\\?#:@ \u2028é", max_size=10) | st.sampled_from(["x" * 100_000, "é" * 20_000])
+)
+
+
+def a_given_id_stays_in_its_place(_: World, given: Any) -> None:
+    given = made(given)
+    asked = outcome(lambda: next(CrewWire(SETTINGS).status(given)))
+
+    if isinstance(asked, InvalidKickoffId):
+        return
+    match = re.fullmatch(r"/status/([^/]+)", asked.path)
+    assert match
+    assert _SEGMENT.fullmatch(match[1])
+    assert match[1] not in {".", ".."}
+    assert unquote(match[1]) == unquote(given)
+
+
+def an_issued_id_leads_back(_: World, value: Any) -> None:
+    try:
+        kept = issued_kickoff_id(value)
+    except ValueError:
+        is_none = value == "" or isinstance(value, bool) or not isinstance(value, str | int | float)
+        assert is_none or len(quote(str(value), errors="surrogatepass")) > 900
+        return
+    assert unquote(path_segment(checked_kickoff_id(kept)), errors="surrogatepass") == str(value)
+
+
+def an_id_arrives_as_it_is(world: World, given: str) -> None:
+    world.service.answer = _ANSWER
+    for crew in world.crews:
+        world.service.asked.clear()
+        came = outcome(lambda crew=crew: crew.status(given, repeat=False))
+        if isinstance(came, InvalidKickoffId):
+            assert world.service.asked == []
+            continue
+        line = world.service.asked[0].split(b"\r\n")[0]
+        # urllib3 writes the letters of an escape in upper case, which means the same.
+        assert line.upper() == f"GET /STATUS/{path_segment(given)} HTTP/1.1".upper().encode()
+        assert len(world.service.asked) == 1
+
+
+def a_sensor_takes_an_id_or_says_no(_: World, given: Any) -> None:
+    sensor = CrewExecutionSensor(task_id="crew", kickoff_id="4711")
+    vars(sensor)["kickoff_id"] = made(given)
+    came = ended(lambda: sensor.execution_waited_for({}))
+
+    assert isinstance(came, str | CrewTaskFailed)
+
+
+KINDS = (
+    Kind(
+        "kickoff id of a sensor",
+        path_texts | any_object | any_json,
+        a_sensor_takes_an_id_or_says_no,
+        weight=1,
+        known=each_object,
+    ),
+    Kind(
+        "kickoff id from a person",
+        path_texts | any_object,
+        a_given_id_stays_in_its_place,
+        weight=5,
+        known=each_object,
+    ),
+    Kind("kickoff id from the service", path_texts | any_json, an_issued_id_leads_back, weight=4),
+    Kind("kickoff id on the wire", path_texts.map(lambda text: text[:3000]), an_id_arrives_as_it_is, weight=3),
+)

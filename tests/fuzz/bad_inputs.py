@@ -1,0 +1,337 @@
+"""Inputs, meta and webhooks of a kickoff: whatever a DAG, a template or another task can come up with."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque, namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum
+from fractions import Fraction
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from bad_kind import Kind, World
+from bad_outcomes import outcome, presentable
+from bad_tasks import Store, TaskInstance, ended
+from bad_values import INPUTS, any_json, any_text, as_bytes, changed
+from hypothesis import strategies as st
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import InvalidInputs
+from airflow_provider_crew.service.models import read_inputs
+from airflow_provider_crew.service.payload import compare_inputs, json_bytes, kickoff_payload, plain
+
+
+class Array:
+    """As numpy's: it has a length and items, no type of a sequence, and no truth."""
+
+    def __init__(self) -> None:
+        self.shape = (2,)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> float:
+        return [0.5, 1.5][index]
+
+    def __eq__(self, _: object) -> Any:
+        return Array()
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        raise ValueError("The truth value of an array with more than one element is ambiguous.")
+
+
+class Lazy(Sequence[Any]):
+    """As Airflow's results of mapped tasks: fetched one by one."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < self._length:
+            raise IndexError
+        return index
+
+
+class Names(Mapping[str, Any]):
+    """Names and values that are looked up."""
+
+    def __getitem__(self, key: str) -> Any:
+        return key.upper()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["topic", "\ud800"])
+
+    def __len__(self) -> int:
+        return 2
+
+
+class Word(str):
+    __slots__ = ()
+
+
+class Colour(str, Enum):  # noqa: UP042 - as it is found in DAGs
+    RED = "red"
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+@dataclass
+class Point:
+    x: int = 1
+
+
+class _Unshowable:
+    def __repr__(self) -> str:
+        raise RuntimeError("not to be shown")
+
+
+Pair = namedtuple("Pair", "a b")  # noqa: PYI024 - as it is found in DAGs
+
+
+def nested(levels: int) -> Any:
+    value: Any = "leaf"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def holding_itself() -> Any:
+    value: dict[str, Any] = {}
+    value["itself"] = [value, value]
+    return value
+
+
+def shared(levels: int) -> Any:
+    """Few objects, and 2 ** levels values when they are written out."""
+    value: Any = [1]
+    for _ in range(levels):
+        value = [value, value]
+    return value
+
+
+_MAKERS: list[Callable[[], Any]] = [
+    lambda: b"bytes",
+    lambda: bytearray(b"bytes"),
+    lambda: memoryview(b"bytes"),
+    lambda: datetime(2026, 1, 1, tzinfo=UTC),
+    lambda: date(2026, 1, 1),
+    lambda: timedelta(days=1),
+    lambda: Decimal("NaN"),
+    lambda: Fraction(1, 3),
+    lambda: UUID(int=7),
+    lambda: {1, 2},
+    lambda: frozenset("ab"),
+    lambda: 1j,
+    lambda: range(3),
+    lambda: range(10**12),
+    lambda: Lazy(3),
+    lambda: Lazy(10**9),
+    lambda: UserList([1, float("nan")]),
+    lambda: UserDict({"a": {2}}),
+    lambda: OrderedDict(a=1),
+    lambda: MappingProxyType({"a": "\ud800"}),
+    lambda: ChainMap({"a": 1}, {"b": 2}),
+    lambda: deque([1, 2]),
+    lambda: array("d", [0.5]),
+    lambda: Pair(1, (2,)),
+    lambda: (number for number in range(3)),
+    Array,
+    Names,
+    Point,
+    _Unshowable,
+    object,
+    SimpleNamespace,
+    lambda: len,
+    lambda: TypeError,
+    lambda: ...,
+    lambda: NotImplemented,
+    lambda: Word("word"),
+    lambda: Colour.RED,
+    lambda: Level.HIGH,
+    lambda: 10**5000,
+    lambda: -(2**14_000),
+    lambda: nested(64),
+    lambda: nested(65),
+    lambda: nested(50_000),
+    holding_itself,
+    lambda: shared(50),
+    lambda: {10**5000: 1},
+    lambda: {nested_tuple(3000): 1},
+    lambda: {None: 1, 7: 2, b"k": 3},
+    lambda: {Word("key"): float("inf")},
+    lambda: {Colour.RED: Word("x")},
+    lambda: {"x" * 50_000: {"y" * 50_000: object()}},
+    lambda: {"\ud800": object()},
+    lambda: {"\x00": float("nan")},
+    lambda: dict.fromkeys(map(str, range(3000)), "many"),
+]
+
+
+def nested_tuple(levels: int) -> Any:
+    value: Any = ()
+    for _ in range(levels):
+        value = (value,)
+    return value
+
+
+@dataclass(frozen=True)
+class ToMake:
+    """An object that is made when it is needed, since not all of them can be shown by who reports a finding."""
+
+    number: int
+
+    def __call__(self) -> Any:
+        return _MAKERS[self.number]()
+
+
+def made(case: Any) -> Any:
+    """Return a case with the objects that it asks for."""
+    match case:
+        case ToMake():
+            return case()
+        case dict():
+            return {key: made(value) for key, value in case.items()}
+        case list() | tuple():
+            return type(case)(made(value) for value in case)
+    return case
+
+
+each_object = tuple(map(ToMake, range(len(_MAKERS))))
+any_object = st.sampled_from(each_object)
+any_data = st.recursive(
+    any_json | any_object,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(any_text | st.integers() | st.none(), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+any_inputs = st.dictionaries(any_text, any_data, max_size=3) | any_data
+any_options = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(["meta", "task_webhook_url", "step_webhook_url", "crew_webhook_url"], any_data)
+)
+
+
+def what_is_written_is_json(_: World, case: Any) -> None:
+    inputs, options = made(case)
+    came = outcome(lambda: json_bytes(kickoff_payload(inputs, **options)))
+
+    if isinstance(came, InvalidInputs):
+        assert "Nothing was sent" in str(came)
+        return
+    written = json.loads(came)
+    assert written["inputs"] == json.loads(json.dumps(plain(inputs, "inputs"), allow_nan=False))
+    assert written.keys() <= {"inputs", "meta", "taskWebhookUrl", "stepWebhookUrl", "crewWebhookUrl"}
+
+
+def names_are_compared(_: World, case: Any) -> None:
+    given, document = case
+    try:
+        known = read_inputs(json.loads(as_bytes(document), parse_int=str))
+    except (ValueError, RecursionError):
+        return
+    came = outcome(lambda: compare_inputs(given, known))
+
+    missing = set(known.required) - given.keys()
+    assert isinstance(came, InvalidInputs) is bool(missing)
+    if not missing:
+        assert len(came) == len(given.keys() - set(known.names))
+        assert sum(map(len, came)) < 200_000
+
+
+_MANY = {"inputs": [{"name": f"{number:07}-input", "required": False} for number in range(9_999)]}
+_LONG = {"inputs": ["ab" * 20_000]}
+given_names = st.dictionaries(any_text | st.sampled_from(["topic", "audience"]), any_text, max_size=8)
+listed_names = changed(INPUTS) | st.builds(
+    lambda names: {"inputs": names}, st.lists(any_text | st.sampled_from(["topics", "audience"]), max_size=8)
+)
+
+
+def a_task_kicks_off_at_most_once(world: World, case: Any) -> None:
+    inputs, meta, webhook = made(case)
+    world.service.answer = b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"kickoff_id": "4711"}'
+    world.service.asked.clear()
+    operator = CrewKickoffOperator(task_id="crew", inputs={}, validate_inputs=False)
+    # As rendering leaves them: Airflow itself does not survive all of these in a DAG file.
+    vars(operator).update(inputs=inputs, meta=meta, crew_webhook_url=webhook)
+    store = Store()
+    came = ended(lambda: operator.execute({"ti": TaskInstance(), "task_state_store": store}))
+
+    is_good = came == "4711"
+    assert world.service.kickoffs == is_good
+    assert (store.kept is not None) is is_good
+    if not is_good:
+        assert isinstance(came.error, InvalidInputs)
+
+
+_any_argument = (
+    any_json | any_object | st.sampled_from([timedelta(0), timedelta.max, 1e300, 10**400, -1, "10", True])
+)
+
+
+def arguments_are_refused_in_words(_: World, case: Any) -> None:
+    kind, arguments = made(case)
+    base = {"inputs": {}} if kind is CrewRunOperator else {"kickoff_id": "4711"}
+    try:
+        operator = kind(task_id="crew", **base, **arguments)
+    except ValueError as error:
+        presentable(error)
+        return
+    assert 0 < operator.poll_interval <= 10 * 366 * 86_400
+    assert 0 <= operator.timeout <= 10 * 366 * 86_400
+    datetime.now(UTC) + timedelta(seconds=operator.timeout)
+
+
+each_input = tuple(({"inputs": [value]}, {"meta": {"of": value}}) for value in each_object)
+KINDS = (
+    Kind(
+        "inputs and meta", st.tuples(any_inputs, any_options), what_is_written_is_json, weight=6, known=each_input
+    ),
+    Kind(
+        "names compared",
+        st.tuples(given_names, listed_names),
+        names_are_compared,
+        weight=4,
+        known=(
+            ({f"{number:07}_input": 1 for number in range(300)}, _MANY),
+            ({"ba" * 20_000: 1}, _LONG),
+        ),
+    ),
+    Kind(
+        "inputs and meta of a task",
+        st.tuples(any_inputs, st.none() | any_data, st.none() | any_data),
+        a_task_kicks_off_at_most_once,
+        weight=1,
+    ),
+    Kind(
+        "arguments of tasks",
+        st.tuples(
+            st.just(CrewRunOperator),
+            st.fixed_dictionaries(
+                {}, optional=dict.fromkeys(["poll_interval", "timeout", "on_uncertain_kickoff"], _any_argument)
+            ),
+        )
+        | st.tuples(
+            st.just(CrewExecutionSensor),
+            st.fixed_dictionaries({}, optional=dict.fromkeys(["poke_interval", "timeout"], _any_argument)),
+        ),
+        arguments_are_refused_in_words,
+        weight=1,
+    ),
+)

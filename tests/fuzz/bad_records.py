@@ -1,0 +1,283 @@
+"""What travels from one process to the next, and may come from another version, or from nobody knows where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from bad_answers import NOW
+from bad_kind import Kind, World
+from bad_outcomes import presentable, storable
+from bad_tasks import Store, TaskInstance, ended
+from bad_values import STATUSES, any_json
+from hypothesis import strategies as st
+
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.sensors.memory import PokeMemory
+from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.errors import CrewError, ServiceError, Unreachable
+from airflow_provider_crew.service.models import read_execution
+from airflow_provider_crew.service.records import error_record, recorded_error
+from airflow_provider_crew.service.watch import Watch, WatchMemory, WatchRules
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+COMPLETED = {"status": "completed", "result": {"output": "Done.", "tasks": []}}
+RUNNING = {"status": "running", "current_task": "research"}
+MISSING = object()
+
+
+def spoilt(good: dict[str, Any], values: Any = any_json) -> st.SearchStrategy[Any]:
+    """Take what is good, and replace or leave out some of it, or now and then all."""
+    some = st.dictionaries(st.sampled_from([*good, "unknown"]), values | st.just(MISSING), min_size=1, max_size=3)
+    return st.one_of(*[some] * 4).map(
+        lambda put: {key: value for key, value in {**good, **put}.items() if value is not MISSING}
+    ) | st.one_of(values, st.just(good))
+
+
+def answering(document: dict[str, Any]) -> bytes:
+    body = json.dumps(document).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def deep_json(levels: int) -> Any:
+    value: Any = {"kind": "LostContact", "message": "x", "facts": {}}
+    for _ in range(levels):
+        value = {"kind": "LostContact", "message": "x", "facts": {"cause": value}}
+    return value
+
+
+KIND_NAMES = [name for name in vars(errors) if name[0] != "_"]
+FACTS = [
+    "kickoff_id",
+    "cause",
+    "missing_inputs",
+    "missing",
+    "retry_after",
+    "sent",
+    "self",
+    "message",
+    "field",
+    "args",
+]
+records = (
+    spoilt({"kind": "LostContact", "message": "Lost.", "facts": {"kickoff_id": "4711", "lasted": 600.0}})
+    | st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(KIND_NAMES),
+            "message": any_json,
+            "facts": st.dictionaries(st.sampled_from(FACTS), any_json | st.just(deep_json(1)), max_size=5),
+        }
+    )
+    | st.just(deep_json(300))
+)
+
+
+def a_record_is_an_error(_: World, record: Any) -> None:
+    error = recorded_error(record)
+
+    assert isinstance(error, CrewError)
+    assert isinstance(str(error), str)
+    storable(json.loads(json.dumps(error_record(error)), parse_constant=lambda _: None))
+
+
+MEMORY = {
+    "started_at": NOW - 100,
+    "progress": "task 1 of 3",
+    "progress_since": NOW - 50,
+    "said_at": NOW - 20,
+    "strange_words": ["queued"],
+    "silent_since": None,
+    "rejected_since": None,
+    "trouble": "",
+}
+memories = spoilt(MEMORY)
+_LOOKS = [
+    *(read_execution(document, "4711") for document in STATUSES[:-1]),
+    read_execution({"status": "queued"}, "4711"),
+    ServiceError("502", retry_after=5.0),
+    Unreachable("Nothing came."),
+    errors.NotAuthenticated("401"),
+    errors.ExecutionNotFound("404"),
+]
+
+
+def any_memory_can_be_gone_on_with(_: World, case: Any) -> None:
+    kept, looks, patience = case
+    rules = WatchRules(deadline=NOW + 50, max_outage=patience, kicked_off_at=NOW - 10)
+    for number, look in enumerate(looks):
+        if number % 2 == 0:
+            memory = WatchMemory.recalled(kept)
+            watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.1, memory=memory)
+        step = watch.failed(look) if isinstance(look, errors.CallError) else watch.saw(look)
+        assert 0 <= step.look_again_in < 400
+        storable({name: getattr(watch.memory, name) for name in WatchMemory.__slots__})
+        if step.error:
+            presentable(step.error)
+        assert bool(step.completed) is (getattr(look, "status", "") == "completed")
+
+
+def a_poke_remembers_or_begins_anew(_: World, kept: Any) -> None:
+    memory = PokeMemory({"ti": TaskInstance(), "task_state_store": Store(kept)}, "4711")
+
+    recalled = memory.recalled()
+    assert recalled is None or isinstance(recalled, WatchMemory)
+    if recalled:
+        any_memory_can_be_gone_on_with(_, ({**MEMORY, **_plain(recalled)}, _LOOKS, 600.0))
+
+
+def _plain(memory: WatchMemory) -> dict[str, Any]:
+    return {name: getattr(memory, name) for name in WatchMemory.__slots__}
+
+
+TRIGGER = {
+    "kickoff_id": "4711",
+    "crew_conn_id": "crew_default",
+    "poll_interval": 10.0,
+    "deadline": time.time() + 3600,
+    "token_type": None,
+    "max_outage": 600.0,
+    "kicked_off_at": NOW,
+    "deferred_at": NOW,
+    "memory": MEMORY,
+}
+
+
+async def _fired(trigger: CrewExecutionTrigger) -> Any:
+    (event,) = [event async for event in trigger.run()]
+    return event.payload
+
+
+def a_trigger_fires_in_any_case(world: World, case: Any) -> None:
+    put, document = case
+    world.service.answer = answering(document)
+    trigger = CrewExecutionTrigger(**{**TRIGGER, **put})
+    payload = json.loads(json.dumps(asyncio.run(_fired(trigger))))
+
+    came = _resumed(world, CrewRunOperator, payload, COMPLETED, xcom="4711")
+    if not put:
+        assert came["output"] == "Done."
+    assert world.service.kickoffs == 0
+
+
+EVENT = {
+    "kickoff_id": "4711",
+    "deadline": NOW,
+    "result": json.dumps(read_execution(COMPLETED, "4711").result()),
+}
+FAILED_EVENT = {
+    "kickoff_id": "4711",
+    "deadline": NOW,
+    "error": json.dumps(error_record(errors.LostContact("Lost 4711.", kickoff_id="4711"))),
+}
+
+
+def _resumed(world: World, kind: Any, event: Any, document: dict[str, Any], *, xcom: str | None) -> Any:
+    world.service.answer = answering(document)
+    world.service.asked.clear()
+    task = kind(task_id="crew", **({"inputs": {}} if kind is CrewRunOperator else {"kickoff_id": "4711"}))
+    ti = TaskInstance()
+    if xcom:
+        ti.xcoms["kickoff_id"] = xcom
+    store = Store({"max_tries": 3, "kicked_off_at": NOW, "kickoff_id": "4711"})
+    context = {"ti": ti, "task_state_store": store}
+    return ended(lambda: task.resume_execution("execute_complete", {"event": event}, context))
+
+
+def a_task_resumes_with_any_event(world: World, case: Any) -> None:
+    kind, event, document = case
+    came = _resumed(world, kind, event, document, xcom="4711")
+
+    assert world.service.kickoffs == 0
+    if isinstance(came, dict):
+        storable(came)
+        assert {"output", "output_json"} <= came.keys()
+    elif document is COMPLETED:
+        # There is a result to be had, unless somebody has said otherwise, or speaks of another execution.
+        assert event.get("error") or event["kickoff_id"] != "4711"
+
+
+KICKOFF = {"max_tries": 3, "kicked_off_at": NOW, "kickoff_id": "4711", "end": None}
+kept_kickoffs = spoilt(KICKOFF, any_json | st.sampled_from(["4711", "completed", "failed", "unknown", 3, 4]))
+
+
+def a_task_with_any_memory_pays_once(world: World, case: Any) -> None:
+    kept, document = case
+    world.service.answer = answering(document)
+    world.service.asked.clear()
+    task = CrewRunOperator(task_id="crew", inputs={}, poll_interval=0.001, timeout=30.0, validate_inputs=False)
+    came = ended(lambda: task.execute({"ti": TaskInstance(), "task_state_store": Store(kept)}))
+
+    told = kept if isinstance(kept, dict) else {}
+    max_tries, end, kickoff_id = (told.get(name) for name in ("max_tries", "end", "kickoff_id"))
+    cleared = isinstance(max_tries, int) and max_tries != TaskInstance.max_tries
+    is_over = end in ("failed", "unknown") or (end == "completed" and cleared)
+    may_kick_off = kept is None or (is_over if kickoff_id else cleared and kickoff_id is None)
+    assert world.service.kickoffs <= may_kick_off
+    if told == KICKOFF and document is COMPLETED:
+        assert came["output"] == "Done."
+    if not may_kick_off and not isinstance(kickoff_id, str):
+        assert isinstance(came, CrewTaskFailed)
+
+
+odd_records = tuple(
+    {"kind": kind, "message": "x", "facts": {fact: odd}}
+    for kind, fact in [("Refused", "missing_inputs"), ("InvalidInputs", "missing"), ("LostContact", "cause")]
+    for odd in (7, "x", [None], {}, None)
+)
+documents = st.sampled_from([COMPLETED, RUNNING])
+KINDS = (
+    Kind("recorded error", records, a_record_is_an_error, weight=5, known=odd_records),
+    Kind(
+        "memory of a watch",
+        st.tuples(
+            memories,
+            st.permutations(_LOOKS),
+            st.sampled_from([600.0, None, float("inf"), 0.0, -1.0]),
+        ),
+        any_memory_can_be_gone_on_with,
+        weight=5,
+        known=(
+            (MEMORY, _LOOKS, float("inf")),
+            *(({**MEMORY, name: odd}, _LOOKS, None) for name in MEMORY for odd in (7, "x", [None], {}, 10**400)),
+        ),
+    ),
+    Kind(
+        "memory of a poke",
+        spoilt({"try": {"kickoff_id": "4711", "try_number": 2}, "seen": MEMORY}, memories),
+        a_poke_remembers_or_begins_anew,
+        weight=3,
+    ),
+    Kind(
+        "arguments of a trigger",
+        st.tuples(
+            st.dictionaries(st.sampled_from(list(TRIGGER)), any_json | memories, max_size=2),
+            st.just(COMPLETED),
+        ),
+        a_trigger_fires_in_any_case,
+        weight=2,
+    ),
+    Kind(
+        "event of a trigger",
+        st.tuples(
+            st.sampled_from([CrewRunOperator, CrewExecutionSensor]),
+            spoilt(
+                EVENT, any_json | any_json.map(json.dumps) | st.sampled_from(["{", "{}", '{"output": 1}', "nul"])
+            )
+            | spoilt(FAILED_EVENT, any_json | records.map(json.dumps)),
+            documents,
+        ),
+        a_task_resumes_with_any_event,
+        weight=2,
+    ),
+    Kind(
+        "memory of a task",
+        st.tuples(kept_kickoffs, documents),
+        a_task_with_any_memory_pays_once,
+        weight=2,
+        known=tuple(({**KICKOFF, "kickoff_id": odd}, COMPLETED) for odd in ("a\x00\ud800", "", 7, ["x"])),
+    ),
+)

@@ -1,0 +1,118 @@
+"""Tasks as Airflow runs them, with as little of Airflow as they need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    mask_secret,
+)
+from bad_outcomes import presentable
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.waiting import CrewTask
+
+try:
+    from airflow.sdk.bases.operator import ExecutorSafeguard
+except ImportError:  # Airflow 2
+    from airflow.models.baseoperator import ExecutorSafeguard
+
+
+class Store:
+    """Airflow's store of task states, which holds one thing."""
+
+    def __init__(self, kept: Any = None) -> None:
+        self.kept = kept
+
+    def get(self, _key: str) -> Any:
+        return self.kept
+
+    def set(self, _key: str, value: Any, **_: Any) -> None:
+        self.kept = value
+
+    def delete(self, _key: str) -> None:
+        self.kept = None
+
+
+class TaskInstance:
+    """What a task asks of its task instance."""
+
+    dag_id, run_id, task_id, map_index = "research", "manual", "crew", -1
+    try_number, max_tries = 2, 3
+
+    def __init__(self) -> None:
+        self.start_date = datetime.now(UTC)
+        self.xcoms: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
+
+    def xcom_pull(self, *, key: str, **_: Any) -> Any:
+        return self.xcoms.get(key)
+
+
+_ENDS = (CrewError, AirflowFailException, AirflowSkipException, AirflowSensorTimeout, AirflowTaskTimeout)
+
+
+def ended(call: Callable[[], Any]) -> Any:
+    """Return what a task returns, or what it ends with, when that is one of its own ends."""
+    try:
+        return call()
+    except _ENDS as error:
+        presentable(error)
+        return error
+
+
+class Clock:
+    """Goes on only when somebody waits, and then by ten seconds at least. Stands for time, and for asyncio."""
+
+    CancelledError = asyncio.CancelledError
+
+    def __init__(self) -> None:
+        self._now = time.time()
+
+    def time(self) -> float:
+        return self._now
+
+    def pause(self, seconds: float) -> None:
+        self._now += max(seconds, 10.0)
+
+    async def sleep(self, seconds: float) -> None:
+        self.pause(seconds)
+
+
+@contextmanager
+def airflow_without_delays() -> Iterator[None]:
+    """Let operators be called, nothing wait, and logs be read here."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(ExecutorSafeguard, "test_mode", True))
+        stack.enter_context(patch("airflow_provider_crew.service.network._wait", lambda _: 0.0))
+        # Airflow keeps, and looks for, every secret that it has ever been told.
+        masker = import_module(mask_secret.__module__)._secrets_masker()
+        stack.enter_context(patch.object(type(masker), "add_mask", lambda *_, **__: None))
+        clock = Clock()
+        waits = SimpleNamespace(time=clock.time, sleep=clock.pause)
+        for module in ("triggers.crew", "hooks.crew"):
+            stack.enter_context(patch(f"airflow_provider_crew.{module}.asyncio", clock))
+        for module in ("triggers.crew", "hooks.crew", "waiting"):
+            stack.enter_context(patch(f"airflow_provider_crew.{module}.time", waits))
+        for logging_class in (CrewHook, CrewTask, CrewExecutionTrigger):
+            stack.enter_context(
+                patch.object(logging_class, "log", logging.getLogger("airflow_provider_crew.task"))
+            )
+        yield

@@ -1,0 +1,175 @@
+"""What nobody should send: texts, JSON, documents of the service, and bytes, odd in every way thought of."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from hypothesis import strategies as st
+
+TOKEN = "org-Token.0123456789"
+# Stand for what JSON's own writer does not write.
+BIG, DEEP = "@big@", "@deep@"
+_WRITTEN = [
+    (re.compile(rb'"@big@"(?!:)'), b"9" * 5000),
+    (re.compile(rb'"@deep@"(?!:)'), b"[" * 600 + b"]" * 600),
+]
+ODD_TEXTS = [
+    "",
+    " ",
+    "\x00",
+    "\ud800",
+    "\udfff\ud800",
+    ".",
+    "..",
+    "../../kickoff",
+    "%",
+    "%2F..%2f",
+    "%zz",
+    "a\r\nX-Injected: 1",
+    "a?b#c",
+    "\\",
+    "\u202e\ufeff",
+    "日本",
+    "null",
+    "NaN",
+    "1e999",
+    "9" * 5000,
+    '{"a": [1, {"b": "\\ud800"}]}',
+    "[" * 5000,
+    "{" * 50 + '"' * 50,
+    "x" * 3000,
+]
+any_text = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_from(ODD_TEXTS)
+any_number = (
+    st.integers()
+    | st.floats()
+    | st.sampled_from([0, -1, 2**63, 2**64, -(10**30), 10**400, 1e308, -0.0, float("nan"), float("inf")])
+)
+any_leaf = st.none() | st.booleans() | any_number | any_text
+any_json = st.recursive(
+    any_leaf,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
+    max_leaves=5,
+)
+
+WORDS = [
+    *("running", "completed", "error", "pending", "STARTED", "RUNNING", "SUCCESS", "FAILED", "FAILURE"),
+    *("NOT FOUND", "not_found", "queued", " Completed\n", "complete", "\u017fuccess", "SUCCESS\x00"),
+]
+INPUTS = [
+    {"inputs": ["topic", "audience"]},
+    {"inputs": [{"name": "topic", "type": "string", "required": True}, {"name": "tone", "required": False}]},
+    {"inputs": {"topic": "What it is about."}},
+]
+KICKOFFS = [{"kickoff_id": "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"}, {"kickoff_id": 4711}]
+STATUSES = [
+    {"status": "running", "current_task": "research", "progress": {"completed_tasks": 1, "total_tasks": 3}},
+    {
+        "status": "completed",
+        "result": {"output": "Done.", "tasks": [{"task_id": "a", "output": "b", "agent": "c"}]},
+        "execution_time": 42.5,
+    },
+    {"status": "error", "error": "out of credit", "execution_time": 1},
+    {"state": "RUNNING", "result": None, "last_step": {"n": 1}},
+    {"state": "SUCCESS", "result": "Done.", "result_json": '{"a": 1}', "last_step": None},
+    {"state": "FAILED", "result": "out of credit"},
+    {"state": "NOT FOUND"},
+]
+ERRORS = [
+    {"error": "Not found", "message": "No execution 7."},
+    {"error": "Invalid", "message": "Inputs", "details": {"missing_inputs": ["topic"]}},
+    {"title": "Bad gateway", "detail": "No upstream", "status": 502},
+]
+KEYS = sorted({key for document in [*INPUTS, *KICKOFFS, *STATUSES, *ERRORS] for key in document})
+INNER_KEYS = [
+    *(
+        "output",
+        "final_output",
+        "tasks",
+        "result_json",
+        "completed_tasks",
+        "total_tasks",
+        "name",
+        "missing_inputs",
+    ),
+    *("task_id", "execution_time", "__classname__"),
+]
+near_words = st.sampled_from([*WORDS, TOKEN, f"401 for Bearer {TOKEN}", BIG, DEEP]) | any_json
+near_values = (
+    near_words
+    | st.dictionaries(st.sampled_from(INNER_KEYS), any_json, max_size=3)
+    | st.lists(st.dictionaries(st.sampled_from(INNER_KEYS), any_json, max_size=3), max_size=3)
+)
+
+
+def changed(documents: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """Take a good document, leave keys out, and put others in."""
+
+    def change(document: dict[str, Any], gone: set[str], put: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in document.items() if key not in gone} | put
+
+    return st.builds(
+        change,
+        st.sampled_from(documents),
+        st.sets(st.sampled_from(KEYS), max_size=2),
+        st.dictionaries(st.sampled_from(KEYS), near_values, max_size=3),
+    )
+
+
+def as_bytes(document: Any, encoding: str = "utf-8") -> bytes:
+    """Write a document as JSON, with numbers and a depth that Python would not write."""
+    raw = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    for placeholder, written in _WRITTEN:
+        raw = placeholder.sub(written, raw)
+    return raw if encoding == "utf-8" else raw.decode("utf-8", "surrogatepass").encode(encoding, "surrogatepass")
+
+
+def _spoilt(raw: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes:
+    for place, length, put in cuts:
+        at = place % (len(raw) + 1)
+        raw = raw[:at] + put + raw[at + length :]
+    return raw
+
+
+_cuts = st.lists(
+    st.tuples(
+        st.integers(0, 400), st.integers(0, 6), st.binary(max_size=3) | st.sampled_from([b'"', b"\\u", b"}"])
+    ),
+    min_size=1,
+    max_size=3,
+)
+_ENCODINGS = ["utf-8", "utf-8", "utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"]
+
+
+def bodies(documents: list[dict[str, Any]]) -> st.SearchStrategy[bytes]:
+    """Return bytes in the place of such a document: nearly it, or nothing like it."""
+    near = st.builds(as_bytes, changed(documents) | any_json, st.sampled_from(_ENCODINGS))
+    return (
+        near | st.builds(_spoilt, st.sampled_from(documents).map(as_bytes) | near, _cuts) | st.binary(max_size=80)
+    )
+
+
+statuses = st.sampled_from([200, 200, 200, 201, 204, 302, 401, 403, 404, 408, 422, 429, 500, 503]) | st.integers(
+    100, 999
+)
+# What a header may hold, once whatever ends a header is taken out.
+any_header = any_text.map(lambda text: "".join(letter for letter in text if letter not in "\r\n\x00")[:2000])
+_HEADERS = {
+    "Content-Type": ["application/json", "text/html; charset=utf-16", "application/json; charset=\u00fc", TOKEN],
+    "Retry-After": [
+        "5",
+        "1e3",
+        "²",
+        "9" * 400,
+        "Wed, 21 Oct 99999 07:28:00 GMT",
+        ", +9999999999",
+        "Mon Oct 1:1:1:1",
+    ],
+    "Location": ["/login", "https://[broken", f"https://{TOKEN}@x/{TOKEN}?{TOKEN}", "//x:99999/"],
+    "Content-Encoding": ["gzip", "br", "identity", "deflate, gzip"],
+}
+headers = st.fixed_dictionaries(
+    {}, optional={name: st.sampled_from(usual) | any_header for name, usual in _HEADERS.items()}
+)

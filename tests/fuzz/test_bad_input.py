@@ -1,0 +1,60 @@
+"""Whatever comes in, from people, the service or another process: it is used, or refused in our words."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections.abc import Iterator
+
+import bad_answers
+import bad_connections
+import bad_ids
+import bad_inputs
+import bad_records
+import pytest
+from bad_kind import Kind, World
+from bad_run import Tally, check, examine, long_run, resident_mb, table, world
+
+KINDS = (*bad_connections.KINDS, *bad_inputs.KINDS, *bad_ids.KINDS, *bad_answers.KINDS, *bad_records.KINDS)
+EXAMPLES = 60
+CASES = int(os.environ.get("CREW_FUZZ_CASES", "0"))
+SEED = int(os.environ.get("CREW_FUZZ_SEED") or random.SystemRandom().randrange(2**32))
+# Over so many cases the process may grow by a tenth, and not more.
+LAST = 50_000
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[World]:
+    with world() as place:
+        yield place
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_bad_input(place: World, kind: Kind) -> None:
+    tally = Tally()
+    for case in kind.known:
+        check(kind, place, case, tally)
+    examine(kind, place, tally, examples=EXAMPLES)
+
+
+@pytest.mark.skipif(not CASES, reason="a long run: CREW_FUZZ_CASES=100000, and CREW_FUZZ_SEED to repeat one")
+@pytest.mark.timeout(0)
+def test_much_bad_input(place: World, capfd: pytest.CaptureFixture[str]) -> None:
+    with capfd.disabled():
+        print(f"\nCREW_FUZZ_CASES={CASES} CREW_FUZZ_SEED={SEED}", flush=True)  # noqa: T201
+    tally, seeds, began = Tally(), itertools.count(SEED), time.monotonic()
+    last = min(LAST, CASES // 2)
+
+    long_run(KINDS, place, tally, cases=CASES - last, seeds=seeds)
+    before = resident_mb()
+    long_run(KINDS, place, tally, cases=last, seeds=seeds)
+    after = resident_mb()
+
+    seconds = time.monotonic() - began
+    with capfd.disabled():
+        print(table(tally, seed=SEED, seconds=seconds, last=last, before=before, after=after))  # noqa: T201
+    assert not tally.findings
+    assert tally.cases.total() >= CASES
+    assert after <= before * 1.1
