@@ -46,6 +46,7 @@ def disconnect(scene) -> None:
     "The token is rotated, and the connection changed a little later, while the crew runs",
     Ends("success", (*REJECTED, BACK), "the result", "has completed"),
     ways=(*RUN, "sensor reschedule"),
+    core=True,
 )
 def test_token_rotated(scene):
     waiting(scene)

@@ -33,6 +33,7 @@ FAILING = Scenario.model_validate(
         ),
     },
     ways=("deferred", "sensor deferred"),
+    core=True,
 )
 def test_cleared_while_deferred(scene):
     scene.start()
@@ -78,6 +79,7 @@ def test_cleared_before_the_answer(scene):
     Ends(
         "success", ("is over. The crew is kicked off anew.",), "the result", "has completed", kickoffs=2, tries=2
     ),
+    core=True,
 )
 def test_cleared_after_success(scene):
     scene.start()

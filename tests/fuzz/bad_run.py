@@ -26,6 +26,7 @@ from airflow_provider_crew.service.settings import ServiceSettings
 LONGEST_CASE = 5.0
 _BATCH = 50
 _PAGE = 4096
+_SHOWN = 2000
 
 
 class TookTooLong(Exception):
@@ -88,7 +89,7 @@ def check(kind: Kind, place: World, case: Any, tally: Tally) -> None:
     if took > tally.slowest.seconds:
         tally.slowest = Slowest(took, kind.name)
     assert took < LONGEST_CASE
-    assert not place.log_faults
+    assert not place.log_faults, place.log_faults.pop()
 
 
 def examine(kind: Kind, place: World, tally: Tally, *, examples: int, seed: int | None = None) -> None:
@@ -104,7 +105,11 @@ def examine(kind: Kind, place: World, tally: Tally, *, examples: int, seed: int 
     )
     @hypothesis.given(kind.cases)
     def each(case: Any) -> None:
-        check(kind, place, case, tally)
+        try:
+            check(kind, place, case, tally)
+        except Exception as error:
+            error.add_note(ascii(case)[:_SHOWN])
+            raise
 
     with log_that_nobody_keeps():
         (each if seed is None else hypothesis.seed(seed)(each))()
@@ -132,7 +137,7 @@ def long_run(kinds: tuple[Kind, ...], place: World, tally: Tally, *, cases: int,
 def _finding(kind: Kind, seed: int, error: Exception) -> str:
     notes = "\n".join(getattr(error, "__notes__", []))
     last = "".join(traceback.format_tb(error.__traceback__)[-3:])
-    return f"{kind.name} (seed {seed}): {type(error).__name__}: {str(error)[:500]}\n{notes[:1000]}\n{last}"
+    return f"{kind.name} (seed {seed}): {type(error).__name__}: {str(error)[:500]}\n{notes[:_SHOWN]}\n{last}"
 
 
 def table(tally: Tally, *, seed: int, seconds: float, last: int, before: float, after: float) -> str:
