@@ -100,7 +100,7 @@ class AirflowStack:
             for process in self.processes.values():
                 if not process.running:
                     raise StackError(_obituary(process))
-            ill = self._ill()
+            ill = self.ill()
             if not ill:
                 return
             if time.monotonic() > until:
@@ -108,6 +108,17 @@ class AirflowStack:
                 logs = "\n\n".join(_last_words(process) for process in ill)
                 raise StackError(f"Airflow was not healthy after {timeout:.0f} s. Missing: {names}\n{logs}")
             time.sleep(_PAUSE)
+
+    def ill(self) -> list[Process]:
+        """Return the processes that have not been heard of since they were last started, or for long."""
+        health = self.api.health()
+        if health.get("metadatabase", {}).get("status") != "healthy":
+            return [self.processes["api-server"]]
+        return [
+            self.processes[name]
+            for name in ("scheduler", "triggerer", "dag-processor")
+            if not _is_alive(health, name.replace("-", "_"), self.processes[name].started_at)
+        ]
 
     def __enter__(self) -> Self:
         return self.start()
@@ -148,16 +159,6 @@ class AirflowStack:
         if migration.exit_code:
             raise StackError(_obituary(migration))
         marker.write_text(wanted)
-
-    def _ill(self) -> list[Process]:
-        health = self.api.health()
-        if health.get("metadatabase", {}).get("status") != "healthy":
-            return [self.processes["api-server"]]
-        return [
-            self.processes[name]
-            for name in ("scheduler", "triggerer", "dag-processor")
-            if not _is_alive(health, name.replace("-", "_"), self.processes[name].started_at)
-        ]
 
 
 def _is_alive(health: Health, component: str, since: float) -> bool:

@@ -26,6 +26,7 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
+from airflow_provider_crew.service.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -259,7 +260,7 @@ class CrewHook(BaseHook):
         return CrewClient(self.connection.settings)
 
     def _not_defined(self) -> InvalidSettings:
-        variable = f"AIRFLOW_CONN_{self.crew_conn_id}".upper()
+        variable = one_line(f"AIRFLOW_CONN_{self.crew_conn_id}".upper(), 100)
         return InvalidSettings(
             f"There is none of that name. Add it with the type Crew (Admin, Connections), or set {variable}. If "
             "that is set, Airflow cannot read it: in a URI, everything in the token but letters and digits has to "
@@ -336,7 +337,7 @@ class CrewHook(BaseHook):
         try:
             renewed = self._client
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            self.log.warning("The connection %s could not be read anew: %s", self.crew_conn_id, error)
+            self.log.warning("The connection %r could not be read anew: %s", self.crew_conn_id, error)
             self.connection, self._client = connection, old
             return
         old.close()
@@ -347,7 +348,7 @@ class CrewHook(BaseHook):
         try:
             renewed = await self.get_async_conn()
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            self.log.warning("The connection %s could not be read anew: %s", self.crew_conn_id, error)
+            self.log.warning("The connection %r could not be read anew: %s", self.crew_conn_id, error)
             return old
         await old.close()
         if renewed.settings.token != old.settings.token:

@@ -12,12 +12,14 @@ from typing import Any
 
 import psutil
 from airflow_runs import task_processes
+from harm import whole
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 
 _INPUTS = [{"name": "topic"}]
+_AFTERMATH = 5.0
 
 
 def story(seconds: float, error: str | None = None) -> Scenario:
@@ -74,7 +76,7 @@ class Chaos:
             time.sleep(self._dice.uniform(0.5, 3))
         self._crew.faults.clear()
         self._crew.scenario = story(1)
-        self._airflow.wait_until_healthy(120)
+        whole(self._airflow, self._database)
 
     def _seconds(self) -> float:
         return self._dice.uniform(1, 8)
@@ -103,24 +105,15 @@ class Chaos:
         process = self._airflow.processes[name]
         process.kill()
         time.sleep(self._dice.uniform(0, 3))
-        process.start()
-        self._airflow.wait_until_healthy(120)
+        whole(self._airflow, self._database)
 
     def _crash_database(self) -> None:
         self._database.crash()
         time.sleep(self._dice.uniform(0, 3))
         self._database.start()
-        self._revive()
-        self._airflow.wait_until_healthy(120)
-
-    def _revive(self) -> None:
-        """Do what every deployment does: start again what has ended, as some parts do without a database."""
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
-            for process in self._airflow.processes.values():
-                if not process.running:
-                    process.start()
-            time.sleep(1)
+        # Some parts end without a database, a moment later.
+        time.sleep(_AFTERMATH)
+        whole(self._airflow, self._database)
 
 
 def table(counts: Mapping[str, int]) -> str:

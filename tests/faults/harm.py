@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Barrier, BrokenBarrierError
 
 from dev.postgres import PostgresServer
-from dev.stack import AirflowStack
+from dev.stack import AirflowStack, StackError
 
 Harm = Callable[[AirflowStack, PostgresServer], AbstractContextManager[None]]
 """Does the harm on entering, and makes it good on leaving."""
 
 # Rows come to the point at which they are to be harmed at their own pace.
 _PATIENCE = 900
+_LONGEST_START = 45
+_LONGEST_REPAIR = 240
 
 
 class Incident:
@@ -45,10 +48,24 @@ class Incident:
 
 
 def whole(airflow: AirflowStack, database: PostgresServer) -> None:
-    """Start what does not run, as whoever looks after an Airflow does."""
+    """Start what has ended, and replace what is not well, as whatever looks after an Airflow does."""
     if not database.running:
         database.start()
+    until = time.monotonic() + _LONGEST_REPAIR
+    while not _is_well(airflow, give_up=time.monotonic() > until):
+        # Such as a scheduler that has lost its database, and waits for the tasks of its workers.
+        for process in airflow.ill():
+            process.kill()
+
+
+def _is_well(airflow: AirflowStack, *, give_up: bool) -> bool:
     for process in airflow.processes.values():
         if not process.running:
             process.start()
-    airflow.wait_until_healthy(180)
+    try:
+        airflow.wait_until_healthy(_LONGEST_START)
+    except StackError:
+        if give_up:
+            raise
+        return False
+    return True

@@ -49,6 +49,7 @@ class Stage:
             self._suffer(row.harm, row)
             return
         if not self._under_way:
+            whole(self._airflow, self._database)
             self._under_way = {other.dag_id: self._pool.submit(self._play, other) for other in self._together}
         self._under_way[row.dag_id].result()
 

@@ -13,6 +13,7 @@ from bad_values import (
     KICKOFFS,
     STATUSES,
     TOKEN,
+    WORDS,
     any_json,
     any_text,
     as_bytes,
@@ -275,7 +276,15 @@ KINDS = (
         an_id_is_kept,
         weight=4,
     ),
-    Kind("look, nearly valid", st.tuples(changed(STATUSES), headers), a_look_is_understood, weight=8),
+    Kind(
+        "look, nearly valid",
+        st.tuples(changed(STATUSES), headers),
+        a_look_is_understood,
+        weight=8,
+        known=tuple(
+            ({key: word, "result": "x"}, {}) for key in ("status", "state") for word in [*WORDS, "", None]
+        ),
+    ),
     Kind(
         "look, any bytes",
         st.lists(answers_with(STATUSES), min_size=1, max_size=2),

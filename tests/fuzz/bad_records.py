@@ -259,6 +259,7 @@ KINDS = (
         ),
         a_trigger_fires_in_any_case,
         weight=2,
+        known=(({"crew_conn_id": "\udfff\ud800"}, COMPLETED),),
     ),
     Kind(
         "event of a trigger",
@@ -272,6 +273,12 @@ KINDS = (
         ),
         a_task_resumes_with_any_event,
         weight=2,
+        known=tuple(
+            (kind, {**EVENT, key: odd}, COMPLETED)
+            for kind in (CrewRunOperator, CrewExecutionSensor)
+            for key in ("kickoff_id", "deadline", "result", "error")
+            for odd in (None, 7, "{", "{}", "[]", ["x"])
+        ),
     ),
     Kind(
         "memory of a task",
