@@ -81,7 +81,7 @@ uris = st.builds(
     st.sampled_from(["", "user", *SECRETS]),
     st.sampled_from([*SECRETS, *map(quote, SECRETS), *(quote(secret, safe="") for secret in SECRETS)]),
     hosts | hosts.map(lambda host: quote(host, safe="", errors="replace")) | any_text,
-    st.sampled_from(["", ":8443", ":s3cr3t", ":0", ":"]),
+    st.sampled_from(["", ":8443", ":port", ":0", ":"]),
     paths,
     st.dictionaries(st.sampled_from([*extra_fields, "__extra__"]), any_text, max_size=3).map(
         lambda extra: urlencode(extra, errors="replace")
