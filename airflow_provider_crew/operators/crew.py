@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
@@ -93,6 +93,8 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         if IS_AIRFLOW_2:
             # It would end a task that resumes too late before that could say, or do, anything: by a retry.
             self.execution_timeout = None
+        else:
+            self.on_success_callback = [*self.on_success_callback, _returned]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Kick off and wait."""
@@ -152,3 +154,9 @@ class CrewRunOperator(KickoffTask, WaitingTask):
             raise CrewTaskFailed(error, " Clearing this task goes on waiting for the same execution.") from None
         error.args = (f"{error} A retry of this task, or clearing it, goes on waiting for the same execution.",)
         raise AirflowTaskTimeout(str(error)) if isinstance(error, CutShort) else error from None
+
+
+def _returned(context: Context) -> None:
+    """Remember that Airflow has the result: it stores it after all else, and what is large may fail there."""
+    task = cast("CrewRunOperator", context["task"])
+    task.memory(context).ended("returned", task.execution)

@@ -200,7 +200,7 @@ class KickoffTask(CrewTask):
     def _goes_on(self, last: Kickoff, kickoff_id: str, *, cleared: bool) -> bool:
         """Whether an earlier execution is still the one that is wanted: running, or with a result to be had."""
         if last.end:
-            return last.end == "completed" and not cleared
+            return last.end == "completed" or (last.end == "returned" and not cleared)
         try:
             execution = self.hook.status(kickoff_id)
         except ExecutionNotFound:

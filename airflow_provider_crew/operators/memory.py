@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-End = Literal["completed", "failed", "unknown"]
+End = Literal["completed", "returned", "failed", "unknown"]
+"""``completed`` is also ``returned`` when Airflow has the result."""
 
 _KEY = "crew_kickoff"
 # Airflow ends a task whose heartbeats fail for about as long.
@@ -108,11 +109,16 @@ class KickoffMemory:
             self._store = None  # the next try will not know, so nothing may count on it
 
     def adopted(self) -> None:
-        """Take the last kickoff for that of this try."""
-        self._note(max_tries=self._max_tries)
+        """Take the last kickoff for that of this try, and return for the last time what a Clear asks for."""
+        if self.last and self.last.end == "completed" and self.was_cleared:
+            self._note(max_tries=self._max_tries, end="returned")
+        else:
+            self._note(max_tries=self._max_tries)
 
     def ended(self, end: End, kickoff_id: str | None) -> None:
         """Remember how the execution ended, and which it was, lest the answer could not be remembered."""
+        if self.last and self.last.end == "returned":
+            return
         self._note(kickoff_id=kickoff_id, end=end)
 
     def _running(self) -> str:

@@ -243,6 +243,44 @@ def test_marked_as_failed_and_cleared(scene):
 
 
 @row(
+    "Airflow fails to store the result that the task returned, and the task is cleared when that is mended",
+    Ends("success", (REATTACHED, KICK_OFF_ANEW), "the result", "has completed", tries=2),
+    ways=RUN,
+    map_index_template="{{ no_such_name.at_all }}",
+    retries=0,
+)
+def test_result_not_stored(scene):
+    scene.start()
+    scene.finish()
+    scene.wait_for("failed")
+    scene.rewrite_dag({"retries": 0})
+    scene.clear("failed")
+
+
+@row(
+    "Airflow fails to store the result that the task returned, which is cleared twice before that is mended",
+    Ends(
+        "success",
+        ("kicked off by an earlier try", "is over. The crew is kicked off anew."),
+        "the result",
+        "has completed",
+        kickoffs=2,
+        tries=3,
+    ),
+    map_index_template="{{ no_such_name.at_all }}",
+    retries=0,
+)
+def test_result_never_stored(scene):
+    scene.start()
+    scene.finish()
+    scene.clear("failed")
+    scene.wait_for("failed", tries=2)
+    scene.rewrite_dag({"retries": 0})
+    scene.clear("failed")
+    scene.finish(2)
+
+
+@row(
     "The DAG is paused while the task is deferred, and unpaused when the crew has long completed",
     Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
 )

@@ -113,7 +113,8 @@ print(*sorted(name for name in sys.modules if name.startswith("airflow_provider_
     third_party, own = python(code).splitlines()[-2:]
 
     assert third_party == ""
-    assert set(own.split()) <= {"airflow_provider_crew.service", "airflow_provider_crew.service.errors"}
+    service = {f"airflow_provider_crew.service{module}" for module in ("", ".errors", ".text")}
+    assert set(own.split()) <= service
 
 
 def imported_by(path: Path) -> Iterator[str]:
