@@ -49,7 +49,8 @@ def run_by_hand(scene: Scene, command: str) -> subprocess.Popen[str]:
     else:
         arguments = ["-c", f"{scene.file.read_text()}\ndag.test()\n"]
     return subprocess.Popen(
-        [sys.executable, *arguments],
+        # In a shell's background Ctrl-C is ignored, and so it would be here.
+        ["/usr/bin/env", "--default-signal=INT", sys.executable, *arguments],
         env=scene.airflow._environment | {f"AIRFLOW_CONN_{scene.connection.upper()}": scene.crew.connection_json},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
