@@ -116,7 +116,8 @@ class WaitingTask(CrewTask):
     """A task that waits for an execution and returns its result."""
 
     deferrable: bool
-    poll_interval: float
+    poll_interval: float | None
+    """Seconds between two looks; None: what suits the age of the execution."""
     timeout: float
     max_outage: float | None
     """Seconds for which the service may give no usable answer; None: for as long as it takes."""

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 
 from airflow_provider_crew import __version__
 from airflow_provider_crew.api_server import denies_connection
-from airflow_provider_crew.defaults import MAX_OUTAGE, POLL_INTERVAL, TIMEOUT
+from airflow_provider_crew.defaults import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.hooks import form
 from airflow_provider_crew.service.errors import (
     CallError,
@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
     from airflow_provider_crew.hooks.connection import CrewConnection, TokenType
+    from airflow_provider_crew.hooks.shared import SharedCrew
     from airflow_provider_crew.service.async_client import AsyncCrewClient
     from airflow_provider_crew.service.client import CrewClient
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
     from airflow_provider_crew.service.payload import KickoffOptions
+    from airflow_provider_crew.service.settings import ServiceSettings
     from airflow_provider_crew.service.watch import Step, Watch, WatchMemory, WatchRules
 
 
@@ -49,8 +51,9 @@ class CrewHook(BaseHook):
     :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token
         that it has
 
-    What the hook does goes over one connection kept alive. Each method ending in ``_async`` opens and closes
-    its own; for many calls in a row use ``async with await hook.get_async_conn() as crew``.
+    What the hook does goes over one connection kept alive. Of the methods ending in ``_async``, ``wait_async``
+    shares its connections with all that wait for the same crew on its event loop. Each of the others opens and
+    closes its own; for many calls in a row use ``async with await hook.get_async_conn() as crew``.
     """
 
     conn_name_attr = "crew_conn_id"
@@ -84,15 +87,19 @@ class CrewHook(BaseHook):
 
     async def get_async_conn(self) -> AsyncCrewClient:
         """Return a new asynchronous client. Use it as an asynchronous context manager, or close it."""
-        from airflow.providers.common.compat.connection import get_async_connection
-
         from airflow_provider_crew.service.async_client import AsyncCrewClient
+
+        return AsyncCrewClient(await self.settings_async())
+
+    async def settings_async(self) -> ServiceSettings:
+        """Return what the connection says about reaching the crew, read anew at every call."""
+        from airflow.providers.common.compat.connection import get_async_connection
 
         try:
             connection = await get_async_connection(self.crew_conn_id)
         except AirflowNotFoundException:
             raise self._not_defined() from None
-        return AsyncCrewClient(self._read(connection).settings)
+        return self._read(connection).settings
 
     def inputs(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
@@ -134,7 +141,7 @@ class CrewHook(BaseHook):
         self,
         kickoff_id: str,
         *,
-        poll_interval: float = POLL_INTERVAL,
+        poll_interval: float | None = None,
         timeout: float = TIMEOUT,
         max_outage: float | None = MAX_OUTAGE,
     ) -> Completed:
@@ -142,7 +149,7 @@ class CrewHook(BaseHook):
         Wait until an execution has completed, log its progress, and return it.
 
         :param kickoff_id: the id that the kickoff returned
-        :param poll_interval: seconds between two looks
+        :param poll_interval: seconds between two looks; None: 5 to 60, the more the longer the execution has run
         :param timeout: seconds after which to stop waiting; the execution goes on
         :param max_outage: seconds for which the service may give no usable answer; None: for ever
 
@@ -211,36 +218,31 @@ class CrewHook(BaseHook):
         self,
         kickoff_id: str,
         *,
-        poll_interval: float = POLL_INTERVAL,
+        poll_interval: float | None = None,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - a deadline on the wall clock, as in wait()
         max_outage: float | None = MAX_OUTAGE,
     ) -> Completed:
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
         watch = self.new_watch(kickoff_id, self._rules(kickoff_id, poll_interval, timeout, max_outage))
+        from airflow_provider_crew.hooks.shared import SharedCrew
+
         with self._telling_of_interruption(kickoff_id):
-            return await self.watch_async(watch, await self.get_async_conn())
+            async with SharedCrew(self) as crew:
+                await crew.connect()
+                return await self.watch_async(watch, crew)
 
-    async def watch_async(self, watch: Watch, crew: AsyncCrewClient | None = None) -> Completed:
-        """
-        Look until the execution has completed, like watch().
-
-        Without a client, even a connection that cannot be read just now is waited out, like an outage.
-        """
-        try:
-            while True:
-                try:
-                    crew = crew or await self._connected_async()
-                    step = watch.saw(await crew.status(watch.kickoff_id, repeat=False))
-                except CallError as error:
-                    step = watch.failed(error)
-                if completed := self._told(step).completed:
-                    return completed
-                await asyncio.sleep(step.look_again_in)
-                if step.renew_token and crew:
-                    crew = await self._renewed_async(crew, watch)
-        finally:
-            if crew:
-                await crew.close()
+    async def watch_async(self, watch: Watch, crew: SharedCrew) -> Completed:
+        """Look until the execution has completed, like watch()."""
+        while True:
+            try:
+                step = watch.saw(await crew.status(watch.kickoff_id))
+            except CallError as error:
+                step = watch.failed(error)
+            if completed := self._told(step).completed:
+                return completed
+            await asyncio.sleep(step.look_again_in)
+            if step.renew_token and await crew.renew():
+                watch.token_renewed()
 
     @cached_property
     def connection(self) -> CrewConnection:
@@ -288,7 +290,7 @@ class CrewHook(BaseHook):
         return kickoff_id
 
     def _rules(
-        self, kickoff_id: str, poll_interval: float, timeout: float, max_outage: float | None
+        self, kickoff_id: str, poll_interval: float | None, timeout: float, max_outage: float | None
     ) -> WatchRules:
         from airflow_provider_crew.service.watch import WatchRules
 
@@ -321,15 +323,6 @@ class CrewHook(BaseHook):
             raise step.error
         return step
 
-    async def _connected_async(self) -> AsyncCrewClient:
-        try:
-            return await self.get_async_conn()
-        except ImportError:  # no outage, but an incomplete installation
-            raise
-        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            told = f"The connection {self.crew_conn_id!r} cannot be read: {str(error).rstrip('.')}."
-            raise Unreachable(told, sent=False) from None
-
     def renew(self, watch: Watch) -> None:
         """Read the connection anew. One that cannot be read just now leaves the old one in place."""
         connection, old = self.connection, self._client
@@ -343,14 +336,3 @@ class CrewHook(BaseHook):
         old.close()
         if renewed.settings.token != old.settings.token:
             watch.token_renewed()
-
-    async def _renewed_async(self, old: AsyncCrewClient, watch: Watch) -> AsyncCrewClient:
-        try:
-            renewed = await self.get_async_conn()
-        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            self.log.warning("The connection %r could not be read anew: %s", self.crew_conn_id, error)
-            return old
-        await old.close()
-        if renewed.settings.token != old.settings.token:
-            watch.token_renewed()
-        return renewed

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
-from airflow_provider_crew.defaults import MAX_OUTAGE, POLL_INTERVAL, TIMEOUT
+from airflow_provider_crew.defaults import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.operators.kickoff import KICKOFF_ID, KickoffTask
 from airflow_provider_crew.operators.memory import KickoffMemory
 from airflow_provider_crew.service.errors import (
@@ -68,7 +68,7 @@ class CrewRunOperator(KickoffTask, WaitingTask):
 
     :param deferrable: wait in the triggerer, without holding a worker; by default what
         ``[operators] default_deferrable`` says
-    :param poll_interval: seconds between two looks
+    :param poll_interval: seconds between two looks; None: 5 to 60, the more the longer the execution has run
     :param timeout: seconds after which a try stops waiting; the execution goes on
     :param max_outage: seconds without a usable answer after which a try stops waiting; None: go on until timeout
     """
@@ -79,14 +79,14 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         self,
         *,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: timedelta | float = POLL_INTERVAL,
+        poll_interval: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
         max_outage: timedelta | float | None = MAX_OUTAGE,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.deferrable = deferrable
-        self.poll_interval = seconds(poll_interval, "poll_interval")
+        self.poll_interval = None if poll_interval is None else seconds(poll_interval, "poll_interval")
         self.timeout = seconds(timeout, "timeout")
         self.max_outage = None if max_outage is None else seconds(max_outage, "max_outage")
         self._time_limit = self.execution_timeout

@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_crew.defaults import MAX_OUTAGE, POLL_INTERVAL, TIMEOUT
+from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.sensors.memory import PokeMemory
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong, WatchBroken
 from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
@@ -44,7 +44,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
     :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token it has
     :param deferrable: wait in the triggerer; by default what ``[operators] default_deferrable`` says. Without it,
         ``mode`` says how the worker waits.
-    :param poke_interval: seconds between two looks
+    :param poke_interval: seconds between two looks; None: 5 to 60, the more the longer the execution has run
     :param timeout: seconds after which to stop waiting; the execution goes on
     :param max_outage: seconds without a usable answer after which to stop waiting; None: go on until timeout
     """
@@ -59,14 +59,14 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         crew_conn_id: str = "crew_default",
         token_type: TokenType | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poke_interval: timedelta | float = POLL_INTERVAL,
+        poke_interval: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
         max_outage: timedelta | float | None = MAX_OUTAGE,
         **kwargs: Any,
     ) -> None:
-        self.poll_interval = seconds(poke_interval, "poke_interval")
+        self.poll_interval = None if poke_interval is None else seconds(poke_interval, "poke_interval")
         timeout = seconds(timeout, "timeout", at_least=0)
-        super().__init__(poke_interval=self.poll_interval, timeout=timeout, **kwargs)
+        super().__init__(poke_interval=self.poll_interval or LONGEST_INTERVAL, timeout=timeout, **kwargs)
         self.kickoff_id = kickoff_id
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type

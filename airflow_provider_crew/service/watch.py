@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
-from airflow_provider_crew.defaults import MAX_OUTAGE, NOT_FOUND_GRACE, POLL_INTERVAL
+from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, NOT_FOUND_GRACE, SHORTEST_INTERVAL
 from airflow_provider_crew.service.errors import (
     CallError,
     CrewError,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _JITTER = 0.1
+_SHARE_OF_AGE = 0.05
 _LONGEST_RETRY_AFTER = 300.0
 _TOKEN_PATIENCE = 120.0
 _REMINDER = 300.0
@@ -73,20 +74,21 @@ class WatchRules:
     """
     How one execution is watched.
 
-    ``deadline`` and ``kicked_off_at`` are wall-clock times. ``max_outage`` is how long the service may give no
+    ``deadline`` and ``kicked_off_at`` are wall-clock times. ``poll_interval`` is the time between two looks; None:
+    what suits the age of the execution. ``max_outage`` is how long the service may give no
     usable answer; None: for ever. ``kicked_off_at`` allows for a service that needs a moment until it knows the
     execution.
     """
 
     deadline: float
-    poll_interval: float = POLL_INTERVAL
+    poll_interval: float | None = None
     max_outage: float | None = MAX_OUTAGE
     token_patience: float = _TOKEN_PATIENCE
     kicked_off_at: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what would look without a pause, or for ever."""
-        if not (is_time(self.poll_interval) and self.poll_interval > 0):
+        if self.poll_interval is not None and not (is_time(self.poll_interval) and self.poll_interval > 0):
             raise InvalidSettings("The poll interval must be a number of seconds above 0.", field="poll_interval")
         if not is_time(self.deadline):
             raise InvalidSettings("The time to wait must be a number of seconds.", field="timeout")
@@ -145,7 +147,7 @@ class Watch:
     def spread(self) -> Step:
         """Put off the first look, so that many watches that begin in one instant do not look in one instant."""
         left = max(self._rules.deadline - self._clock(), 0.0)
-        return Step(look_again_in=min(self._random() * self._rules.poll_interval, left))
+        return Step(look_again_in=min(self._random() * self._interval(), left))
 
     def saw(self, execution: Running | Completed | Failed) -> Step:
         """Decide after an answer."""
@@ -157,7 +159,7 @@ class Watch:
                 return Step(tuple(lines), error=_execution_failed(execution))
         lines += self._warn_of_strange_word(execution)
         lines += self._report_progress(execution)
-        return self._look_again(self._rules.poll_interval, lines)
+        return self._look_again(lines)
 
     def failed(self, error: CallError) -> Step:
         """Decide after a look that brought no answer."""
@@ -186,7 +188,7 @@ class Watch:
         grace = duration(NOT_FOUND_GRACE)
         told = f"the crew does not know it any more. Looking on for {grace}, in case that passes."
         lines = self._in_trouble(told) if seen_before else []
-        return self._look_again(min(self._rules.poll_interval, NOT_FOUND_GRACE / 6), lines)
+        return self._look_again(lines, within=NOT_FOUND_GRACE / 6)
 
     def _rejected(self, error: CallError, now: float) -> Step:
         if self.memory.rejected_since is None:
@@ -198,7 +200,7 @@ class Watch:
             f"{error} The execution goes on. The connection is read anew before the next look, in case the token "
             f"was rotated; giving up after {duration(self._rules.token_patience)}."
         )
-        return self._look_again(self._rules.poll_interval, lines, at_most=left, renew_token=True)
+        return self._look_again(lines, at_most=left, renew_token=True)
 
     def _silence(self, error: TransientError, now: float) -> Step:
         self.memory.rejected_since = self.memory.unknown_since = None
@@ -212,13 +214,13 @@ class Watch:
         how_long = "until it answers again" if patience == math.inf else f"for up to {duration(patience)}"
         lines = self._in_trouble(f"{error} The execution goes on, as far as is known. Looking on {how_long}.")
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
-        return self._look_again(self._rules.poll_interval, lines, at_least=asked_for, at_most=left)
+        return self._look_again(lines, at_least=asked_for, at_most=left)
 
     def _look_again(
         self,
-        wait: float,
         lines: list[Line],
         *,
+        within: float = math.inf,
         at_least: float = 0.0,
         at_most: float = math.inf,
         renew_token: bool = False,
@@ -226,10 +228,24 @@ class Watch:
         left = self._rules.deadline - self._clock()
         if left <= 0:
             return Step(tuple(lines), error=self._waited_too_long())
-        jitter = _JITTER * self._random()
+        chance = self._random()
         # Looking again before the time that the service named would only be turned away again.
-        spread = max(wait * (1 - _JITTER + 2 * jitter), at_least * (1 + jitter))
+        spread = max(min(self._spread_interval(chance), within), at_least * (1 + _JITTER * chance))
         return Step(tuple(lines), look_again_in=min(spread, at_most, left), renew_token=renew_token)
+
+    def _interval(self) -> float:
+        if self._rules.poll_interval is not None:
+            return self._rules.poll_interval
+        began = self._rules.kicked_off_at or self.memory.started_at
+        return min(max((self._clock() - began) * _SHARE_OF_AGE, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+
+    def _spread_interval(self, chance: float) -> float:
+        """Keep watches that happen to look in one instant from doing so for ever."""
+        interval = self._interval()
+        if self._rules.poll_interval is None:
+            # What was promised is the longest, and the shortest is short enough.
+            return interval - 2 * _JITTER * chance * (interval - SHORTEST_INTERVAL)
+        return interval * (1 - _JITTER + 2 * _JITTER * chance)
 
     def _recovered(self) -> list[Line]:
         trouble, self.memory.trouble = self.memory.trouble, ""
@@ -245,8 +261,10 @@ class Watch:
         return [Line(logging.WARNING, f"Execution {self.kickoff_id}: {text}")]
 
     def _warn_of_strange_word(self, running: Running) -> list[Line]:
+        if running.is_known:
+            return []
         word, known = one_line(running.word, _WORD), self.memory.strange_words
-        if running.is_known or word in known or len(known) >= _MOST_STRANGE_WORDS:
+        if word in known or len(known) >= _MOST_STRANGE_WORDS:
             return []
         known.append(word)
         text = f"the service says {word!r}, which is not a known state. It is taken for still going."

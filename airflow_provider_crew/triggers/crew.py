@@ -31,7 +31,7 @@ class CrewExecutionTrigger(BaseTrigger):
 
     :param kickoff_id: the execution to watch
     :param crew_conn_id: the connection to its crew
-    :param poll_interval: seconds between two looks
+    :param poll_interval: seconds between two looks; None: what suits the age of the execution
     :param deadline: when to stop waiting, in seconds since the epoch, so that it survives a restart
     :param token_type: which token of the connection to use, if not the one it says
     :param max_outage: seconds for which the service may give no usable answer; None: for ever
@@ -44,7 +44,7 @@ class CrewExecutionTrigger(BaseTrigger):
         self,
         kickoff_id: str,
         crew_conn_id: str,
-        poll_interval: float,
+        poll_interval: float | None,
         *,
         deadline: float,
         token_type: TokenType | None = None,
@@ -83,13 +83,15 @@ class CrewExecutionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch to the end and fire."""
+        from airflow_provider_crew.hooks.shared import SharedCrew
         from airflow_provider_crew.triggers.events import completed_event, failed_event
 
         hook = CrewHook(self.crew_conn_id, token_type=self.token_type)
         try:
             watch = self._new_watch(hook)
             await asyncio.sleep(watch.spread().look_again_in)
-            event = completed_event(await hook.watch_async(watch), self.deadline)
+            async with SharedCrew(hook) as crew:
+                event = completed_event(await hook.watch_async(watch, crew), self.deadline)
         except CrewError as error:
             event = failed_event(self.kickoff_id, self.deadline, error)
         except asyncio.CancelledError:

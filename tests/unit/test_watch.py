@@ -47,12 +47,12 @@ RESEARCH, WRITING = running("research_task", 0), running("writing_task", 1)
 class Story:
     """A watch of one execution, told by what was seen and when."""
 
-    def __init__(self, *, dice: float = 0.5, timeout: float = 24 * 3600.0, **rules: float) -> None:
+    def __init__(self, *, dice: float = 0.5, timeout: float = 24 * 3600.0, **rules: float | None) -> None:
         self.time = 0.0
         self.looks = 0
         self.watch = Watch(
             KICKOFF_ID,
-            WatchRules(deadline=NOW + timeout, **rules),
+            WatchRules(deadline=NOW + timeout, **{"poll_interval": 10.0} | rules),
             clock=lambda: NOW + self.time,
             random=lambda: dice,
         )
@@ -163,6 +163,45 @@ def test_looks_again_after_the_poll_interval_give_or_take_a_tenth(dice: float, s
     assert Story(dice=dice).see(RESEARCH).look_again_in == pytest.approx(seconds)
     assert Story(dice=dice).see(DOWN).look_again_in == pytest.approx(seconds)
     assert Story(dice=dice, poll_interval=60).see(RESEARCH).look_again_in == pytest.approx(6 * seconds)
+
+
+@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    ("age", "shortest", "longest"),
+    [
+        pytest.param(0, 5, 5, id="young"),
+        pytest.param(100, 5, 5, id="a twentieth is the shortest"),
+        pytest.param(600, 25, 30, id="ten minutes"),
+        pytest.param(7200, 49, 60, id="hours"),
+    ],
+)
+def test_without_an_interval_looks_the_less_often_the_older_the_execution_is(
+    age: float, shortest: float, longest: float, dice: float
+) -> None:
+    for told in (
+        Story(dice=dice, poll_interval=None),
+        Story(dice=dice, poll_interval=None, kicked_off_at=NOW),
+    ):
+        assert shortest <= told.see(RESEARCH, at=age).look_again_in <= longest
+
+
+def test_the_age_is_that_of_the_execution_where_its_kickoff_is_known() -> None:
+    told = Story(poll_interval=None, kicked_off_at=NOW - 2000)
+
+    assert told.see(RESEARCH).look_again_in == pytest.approx(60 - 0.1 * 55)
+
+
+@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("run_time", [1.0, 10.0, 60.0, 100.0, 600.0, 1200.0, 7200.0])
+def test_without_an_interval_the_end_is_noticed_within_a_twentieth_of_the_run_time(
+    run_time: float, dice: float
+) -> None:
+    told = Story(dice=dice, poll_interval=None, kicked_off_at=NOW)
+
+    while told.time < run_time:
+        told.time += told.see(RESEARCH).look_again_in
+
+    assert told.time - run_time <= max(5.0, run_time / 20) + 1e-6
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])

@@ -1,0 +1,153 @@
+"""
+One client for all who watch executions of one crew on one event loop.
+
+A thousand executions then need one look-up of the connection, and as many connections as there are looks under
+way, instead of a thousand of each. A look-up costs a triggerer tens of milliseconds, and they go one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import TYPE_CHECKING, Self
+from weakref import WeakKeyDictionary
+
+from airflow_provider_crew.service.async_client import AsyncCrewClient
+from airflow_provider_crew.service.errors import Unreachable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from airflow_provider_crew.hooks.crew import CrewHook
+    from airflow_provider_crew.service.models import Completed, Failed, Running
+    from airflow_provider_crew.service.settings import ServiceSettings
+
+# Whoever begins later than that after a connection was changed, begins with what it says now.
+_FRESH = 60.0
+# A rejected token is rejected for all, each at its own next look.
+_FRESH_AFTER_REJECTION = 5.0
+
+
+class SharedCrew:
+    """
+    The crew behind a connection, for one who watches. Use it as an asynchronous context manager.
+
+    Each keeps to what the connection said when it began, unless the token is rejected: a connection that is
+    pointed to another crew leaves the executions of the first to be watched.
+    """
+
+    def __init__(self, hook: CrewHook) -> None:
+        self._hook = hook
+        self._here = _shared.setdefault(asyncio.get_running_loop(), _Shared())
+        self._look_up = self._here.join(hook)
+        self._client: AsyncCrewClient | None = None
+
+    async def connect(self) -> AsyncCrewClient:
+        """Return the client that is shared, after reading the connection if nobody has done so lately."""
+        if self._client is None:
+            self._client = self._here.take(await self._look_up.settings(self._hook, fresh=_FRESH))
+        return self._client
+
+    async def status(self, kickoff_id: str) -> Running | Completed | Failed:
+        """Look once. A connection that cannot be read just now is an outage like any other."""
+        try:
+            crew = self._client or await self.connect()
+        except ImportError:  # no outage, but an incomplete installation
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+            told = f"The connection {self._hook.crew_conn_id!r} cannot be read: {str(error).rstrip('.')}."
+            raise Unreachable(told, sent=False) from None
+        return await crew.status(kickoff_id, repeat=False)
+
+    async def renew(self) -> bool:
+        """Read the connection anew, and say whether it holds another token. One that cannot be read stays."""
+        old = self._client
+        if old is None:
+            return False
+        try:
+            settings = await self._look_up.settings(self._hook, fresh=_FRESH_AFTER_REJECTION)
+            self._client = self._here.take(settings)
+        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+            self._hook.log.warning("The connection %r could not be read anew: %s", self._hook.crew_conn_id, error)
+            return False
+        await self._here.give_back(old)
+        return settings.token != old.settings.token
+
+    async def __aenter__(self) -> Self:
+        """Return the crew itself. Nothing is read or opened before the first look."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what nobody else uses."""
+        client, self._client = self._client, None
+        self._here.leave(self._look_up)
+        if client:
+            await self._here.give_back(client)
+
+
+class _LookUp:
+    """What one connection says. One asks at a time; who has waited meanwhile takes the same answer."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self._asking = asyncio.Lock()
+        self._answer: ServiceSettings | Exception | None = None
+        self._answered_at = -math.inf
+
+    async def settings(self, hook: CrewHook, *, fresh: float) -> ServiceSettings:
+        """Ask, unless somebody was told so lately, or was told while this one waited that it cannot be read."""
+        asked_at = time.monotonic()
+        async with self._asking:
+            if isinstance(self._answer, Exception):
+                if self._answered_at >= asked_at:
+                    raise self._answer.with_traceback(None)
+            elif self._answer and time.monotonic() - self._answered_at < fresh:
+                return self._answer
+            try:
+                settings = await hook.settings_async()
+            except Exception as error:
+                self._note(error)
+                raise
+            self._note(settings)
+            return settings
+
+    def _note(self, answer: ServiceSettings | Exception) -> None:
+        self._answer, self._answered_at = answer, time.monotonic()
+
+
+class _Shared:
+    """What is shared on one event loop, each with the number of those who use it."""
+
+    def __init__(self) -> None:
+        self._look_ups: dict[tuple[str, str | None], _LookUp] = {}
+        self._clients: dict[ServiceSettings, AsyncCrewClient] = {}
+        self._users: dict[ServiceSettings, int] = {}
+
+    def join(self, hook: CrewHook) -> _LookUp:
+        look_up = self._look_ups.setdefault((hook.crew_conn_id, hook.token_type), _LookUp())
+        look_up.users += 1
+        return look_up
+
+    def leave(self, look_up: _LookUp) -> None:
+        look_up.users -= 1
+        if not look_up.users:
+            self._look_ups = {key: kept for key, kept in self._look_ups.items() if kept is not look_up}
+
+    def take(self, settings: ServiceSettings) -> AsyncCrewClient:
+        if settings not in self._clients:
+            self._clients[settings] = AsyncCrewClient(settings)
+        self._users[settings] = self._users.get(settings, 0) + 1
+        return self._clients[settings]
+
+    async def give_back(self, client: AsyncCrewClient) -> None:
+        settings = client.settings
+        self._users[settings] -= 1
+        if not self._users[settings]:
+            del self._users[settings], self._clients[settings]
+            await client.close()
+
+
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()

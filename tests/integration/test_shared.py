@@ -1,0 +1,195 @@
+"""What watches of one crew share on an event loop, and what becomes of it when they come, go and are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import pytest
+from tasks import CONNECTION, QUICK, SLOW, fired
+
+from airflow_provider_crew.local import LocalCrewService
+from airflow_provider_crew.service.errors import LostContact
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.triggers.events import read_event
+
+pytest_plugins = ["task_fixtures"]
+
+
+@dataclass
+class LookUps:
+    """What is asked of Airflow about connections, and how it answers."""
+
+    seconds: float = 0.0
+    fails: bool = False
+    number: int = 0
+
+
+@pytest.fixture
+def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
+    from airflow.providers.common.compat import connection
+
+    seen, ask = LookUps(), connection.get_async_connection
+
+    async def counted(conn_id: str) -> Any:
+        seen.number += 1
+        await asyncio.sleep(seen.seconds)
+        if seen.fails:
+            raise OSError("Airflow's API server does not answer")
+        return await ask(conn_id)
+
+    monkeypatch.setattr(connection, "get_async_connection", counted)
+    return seen
+
+
+def kicked_off(service: Any, times: int, scenario: Any = SLOW) -> list[str]:
+    service.scenario = scenario
+    return [service.take({}, None, {}) for _ in range(times)]
+
+
+def watch(*kickoff_ids: str, **options: Any) -> list[asyncio.Task[dict[str, Any]]]:
+    given = {"poll_interval": 0.05, "deadline": time.time() + 60} | options
+    triggers = [CrewExecutionTrigger(kickoff_id, "crew_default", **given) for kickoff_id in kickoff_ids]
+    return [asyncio.create_task(fired(trigger)) for trigger in triggers]
+
+
+async def seen(there: Callable[[], bool], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not there():  # noqa: ASYNC110 - what is waited for is seen by a server in another thread
+            await asyncio.sleep(0.02)
+
+
+async def stopped(watches: list[asyncio.Task[dict[str, Any]]]) -> None:
+    for each in watches:
+        each.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)
+
+
+def looked(service: LocalCrewService, kickoff_ids: list[str], times: int = 1) -> Callable[[], bool]:
+    def there() -> bool:
+        paths = [request.path for request in service.requests.on("status")]
+        return all(paths.count(f"/status/{kickoff_id}") >= times for kickoff_id in kickoff_ids)
+
+    return there
+
+
+def open_connections(service: LocalCrewService) -> int:
+    mine = psutil.Process().net_connections("tcp")
+    return sum(each.status == "ESTABLISHED" and each.raddr.port == service.port for each in mine if each.raddr)
+
+
+async def test_all_share_one_look_up_and_the_connections_of_the_looks_under_way(live_crew, look_ups):
+    look_ups.seconds = 0.1
+    kickoff_ids = kicked_off(live_crew, 150)
+
+    watches = watch(*kickoff_ids, poll_interval=0.5)
+    await seen(looked(live_crew, kickoff_ids, times=3))
+    await stopped(watches)
+
+    assert look_ups.number == 1
+    assert len({request.client for request in live_crew.requests}) <= 100
+
+
+async def test_a_hundred_looks_are_under_way_at_most_and_waiting_for_one_is_no_outage(live_crew, task_log):
+    kickoff_ids = kicked_off(live_crew, 120)
+    live_crew.faults.hang(seconds=1, on="status", times=1000)
+
+    watches = watch(*kickoff_ids, poll_interval=0.01)
+    await seen(lambda: len(live_crew.requests) >= 100)
+    await asyncio.sleep(0.3)
+    at_once = len(live_crew.requests)
+    await seen(looked(live_crew, kickoff_ids))
+    await stopped(watches)
+
+    assert at_once == 100
+    assert "WARN" not in task_log.text
+
+
+async def test_what_was_opened_is_closed_with_the_last(live_crew):
+    first, second = kicked_off(live_crew, 2)
+    one, other = watch(first, second)
+    await seen(looked(live_crew, [first, second], times=2))
+
+    await stopped([one])
+    assert open_connections(live_crew) > 0
+    await stopped([other])
+
+    await seen(lambda: open_connections(live_crew) == 0)
+
+
+async def test_a_rotated_token_is_picked_up_by_all_with_one_look_up(live_crew, look_ups, monkeypatch):
+    kickoff_ids = kicked_off(live_crew, 30)
+    watches = watch(*kickoff_ids)
+    await seen(looked(live_crew, kickoff_ids))
+
+    live_crew.rotate_token("the-next-token-0815")
+    monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
+    monkeypatch.setattr("airflow_provider_crew.hooks.shared._FRESH_AFTER_REJECTION", 0.01)
+    rejected = len(live_crew.requests)
+    await seen(looked(live_crew, kickoff_ids, times=rejected // len(kickoff_ids) + 5))
+    statuses = [request.status for request in live_crew.requests]
+    await stopped(watches)
+
+    assert set(statuses[-10:]) == {200}
+    assert look_ups.number <= 1 + statuses.count(401)
+
+
+async def test_who_looks_up_for_all_may_be_cancelled(live_crew, look_ups):
+    look_ups.seconds = 0.3
+    kickoff_ids = kicked_off(live_crew, 10, QUICK)
+    watches = watch(*kickoff_ids, poll_interval=0.02)
+    await seen(lambda: look_ups.number == 1)
+    await asyncio.sleep(0.1)
+
+    await stopped(watches[:5])
+    ends = [read_event(await each) for each in watches[5:]]
+
+    assert all(end.result for end in ends)
+    assert look_ups.number <= 2
+
+
+async def test_one_failed_look_up_is_told_to_all_who_wait_for_it(live_crew, look_ups):
+    look_ups.seconds, look_ups.fails = 0.3, True
+    kickoff_ids = kicked_off(live_crew, 20)
+
+    watches = watch(*kickoff_ids, poll_interval=0.1, max_outage=0.01)
+    ends = [read_event(await each) for each in watches]
+
+    assert all(isinstance(end.error, LostContact) for end in ends)
+    assert look_ups.number <= 5
+
+
+async def test_a_connection_that_is_pointed_elsewhere_leaves_running_watches_where_they_are(
+    live_crew, monkeypatch
+):
+    monkeypatch.setattr("airflow_provider_crew.hooks.shared._FRESH", 0.0)
+    (here,) = kicked_off(live_crew, 1)
+    watches = watch(here)
+    await seen(looked(live_crew, [here]))
+    with LocalCrewService(SLOW) as elsewhere:
+        (there,) = kicked_off(elsewhere, 1)
+        monkeypatch.setenv(CONNECTION, elsewhere.connection_uri)
+
+        watches += watch(there)
+        await seen(looked(elsewhere, [there], times=3))
+        await seen(looked(live_crew, [here], times=len(live_crew.requests) + 3))
+        await stopped(watches)
+
+        assert {request.path for request in elsewhere.requests} == {f"/status/{there}"}
+    assert {request.path for request in live_crew.requests} == {f"/status/{here}"}
+
+
+def test_another_event_loop_shares_nothing(live_crew, look_ups):
+    for _ in range(2):
+        (kickoff_id,) = kicked_off(live_crew, 1, QUICK)
+
+        async def run(kickoff_id: str = kickoff_id) -> dict[str, Any]:
+            return await watch(kickoff_id)[0]
+
+        assert read_event(asyncio.run(run())).result
+
+    assert look_ups.number == 2
