@@ -6,6 +6,7 @@ import json
 import re
 import string
 from base64 import b64encode
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
@@ -120,7 +121,7 @@ class Answer:
 
     def _parse(self) -> Any:
         try:
-            return parse_json(_decoded(self.body, "utf-8-sig"))
+            return parse_json(_decoded(self.body.removeprefix(BOM_UTF8), "utf-8"))
         except TooManyValues as error:
             fault = str(error)
         except ValueError:
@@ -132,7 +133,14 @@ class Answer:
 
 
 def _header(headers: Mapping[str, str], name: str, secret: str) -> str:
-    return _without(secret, headers.get(name, "").encode(errors="replace")).decode()
+    value = headers.get(name, "")
+    return _shown_header(value, secret) if value else ""
+
+
+@lru_cache(maxsize=32)
+def _shown_header(value: str, secret: str) -> str:
+    """Return a header without the token; most answers of a service bring the same."""
+    return _without(secret, value.encode(errors="replace")).decode()
 
 
 def _without(secret: str, told: bytes) -> bytes:
@@ -186,6 +194,8 @@ def _forms_of(character: str) -> str:
 
 def _in_utf8(body: bytes) -> bytes:
     """Bring JSON in UTF-16 or UTF-32, which is rare but read, into the one form that is searched."""
+    if body[:1] == b"{" and body[1:2] != b"\0":
+        return body
     encoding = json.detect_encoding(body)
     return body if encoding.startswith("utf-8") else _decoded(body, encoding).encode("utf-8", "surrogatepass")
 
@@ -200,6 +210,8 @@ def _decoded(body: bytes, encoding: str) -> str:
 
 def seconds_to_wait(retry_after: str, now: float) -> float | None:
     """Read a Retry-After header, seconds or a date; None when there is none that makes sense."""
+    if not retry_after:
+        return None
     text = retry_after.strip()
     try:
         if text.replace(".", "", 1).isdigit():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
@@ -15,7 +16,6 @@ from yarl import URL
 
 from airflow_provider_crew.service.answer import Answer
 from airflow_provider_crew.service.network import (
-    CHUNK,
     connect_timeout,
     is_trusted,
     proxy_for,
@@ -35,7 +35,7 @@ from airflow_provider_crew.service.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import SimpleNamespace, TracebackType
+    from types import TracebackType
 
     from airflow_provider_crew.service.errors import CallError
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 # As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
+# Looks under way, and so connections that are kept.
+_MOST_AT_ONCE = 100
 # aiohttp's own 15 seconds would mean a new connection for every look at a usual interval.
 _KEEP_ALIVE = 120.0
 
@@ -65,7 +67,9 @@ class AsyncCrewClient:
         self._wire = CrewWire(settings)
         self._tls = tls_context(settings) or False
         self._proxy = proxy_for(settings)
+        self._authorization = {"Authorization": f"Bearer {settings.token}"}
         self._session = self._new_session()
+        self._places = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def inputs(self, *, repeat: bool = True) -> CrewInputs:
         """Ask which inputs the crew takes; without ``repeat`` just once, for someone who looks on."""
@@ -105,12 +109,19 @@ class AsyncCrewClient:
 
     def _new_session(self, *, keep_alive: bool = True) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=self._new_connector(keep_alive=keep_alive),
+            connector=_Connector(
+                ssl=self._tls,
+                force_close=not keep_alive,
+                keepalive_timeout=_KEEP_ALIVE if keep_alive else None,
+                limit=_MOST_AT_ONCE,
+            ),
             headers={
                 "User-Agent": self.settings.user_agent,
                 # No compression, and none undone: a small answer could become one that does not fit into memory.
                 "Accept-Encoding": "identity",
                 "Accept": "application/json",
+                # To a proxy, aiohttp sends a session's own headers as well.
+                **({} if self._proxy else self._authorization),
             },
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -119,13 +130,7 @@ class AsyncCrewClient:
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
             trust_env=False,  # what the environment says is read in one place for both clients
-            trace_configs=[_Progress.trace()],
         )
-
-    def _new_connector(self, *, keep_alive: bool) -> aiohttp.TCPConnector:
-        if not keep_alive:
-            return aiohttp.TCPConnector(ssl=self._tls, force_close=True)
-        return _Connector(ssl=self._tls, keepalive_timeout=_KEEP_ALIVE)
 
     async def _repeated(
         self, call: str, conversation: Callable[[], Conversation[T]], *, only_if_not_taken: bool = False
@@ -147,13 +152,15 @@ class AsyncCrewClient:
 
     async def _exchange(self, request: Request) -> Answer | CallError:
         progress = _Progress()
+        _current.set(progress)
         try:
-            async with asyncio.timeout(self.settings.request_timeout):
+            # Outside the time limit: waiting here says nothing about the service.
+            async with self._places, asyncio.timeout(self.settings.request_timeout):
                 if not request.starts_work:
-                    return await self._send(self._session, request, progress)
+                    return await self._send(self._session, request)
                 # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
                 async with self._new_session(keep_alive=False) as session:
-                    return await self._send(session, request, progress)
+                    return await self._send(session, request)
         except _TRANSPORT_FAILURES as error:
             # Returned, not raised from here: a traceback through the transport could show the token.
             reason = reason_for(error, connected=progress.connected, settings=self.settings)
@@ -163,14 +170,11 @@ class AsyncCrewClient:
                 log.warning(INTERRUPTED_KICKOFF)
             raise
 
-    def _headers(self, request: Request) -> dict[str, str]:
-        """Return what goes to the crew alone: aiohttp sends a session's own headers to a proxy as well."""
-        authorization = {"Authorization": f"Bearer {self.settings.token}"}
-        return authorization | ({} if request.body is None else {"Content-Type": "application/json"})
+    def _headers(self, request: Request) -> dict[str, str] | None:
+        headers = self._authorization if self._proxy else None
+        return headers if request.body is None else {**(headers or {}), "Content-Type": "application/json"}
 
-    async def _send(
-        self, session: aiohttp.ClientSession, request: Request, progress: _Progress
-    ) -> Answer | CallError:
+    async def _send(self, session: aiohttp.ClientSession, request: Request) -> Answer | CallError:
         async with session.request(
             request.method,
             # Encoded: yarl would undo escapes that an odd kickoff id needs.
@@ -179,7 +183,6 @@ class AsyncCrewClient:
             headers=self._headers(request),
             allow_redirects=False,
             proxy=self._proxy,
-            trace_request_ctx=progress,
         ) as response:
             body = await _read(response)
             if body is None:
@@ -192,7 +195,7 @@ class AsyncCrewClient:
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     """Return the body as it came, None when it is over the limit."""
     body = bytearray()
-    async for chunk in response.content.iter_chunked(CHUNK):
+    while chunk := await response.content.readany():
         body += chunk
         if len(body) > MAX_ANSWER_BYTES:
             return None
@@ -210,8 +213,10 @@ class _Connector(aiohttp.TCPConnector):
         """Return a new connection, or a kept one on which nothing has come."""
         while True:
             connection = await super().connect(*args, **options)
-            if _can_be_used(connection):
-                connection.add_callback(partial(_expect_silence, connection))
+            if self.force_close or _can_be_used(connection):
+                _current.get().connected = True
+                if not self.force_close:
+                    connection.add_callback(partial(_expect_silence, connection))
                 return connection
             connection.close()
 
@@ -248,17 +253,9 @@ def _can_be_used(connection: aiohttp.connector.Connection) -> bool:
 
 
 class _Progress:
-    """Learns from aiohttp whether there was a connection, and so whether anything can have been sent."""
+    """Whether an exchange had a connection, and so whether anything can have been sent."""
 
     connected = False
 
-    @classmethod
-    def trace(cls) -> aiohttp.TraceConfig:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(cls._connected)
-        trace.on_connection_reuseconn.append(cls._connected)
-        return trace
 
-    @staticmethod
-    async def _connected(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx.connected = True
+_current: ContextVar[_Progress] = ContextVar("crew_progress")

@@ -40,23 +40,28 @@ def checked_kickoff_id(kickoff_id: str) -> str:
         raise InvalidKickoffId(f"The kickoff id is of type {kind}, which is no text. Nothing was asked.")
     if not kickoff_id:
         raise InvalidKickoffId("The kickoff id is empty. Give the id that a kickoff returned.")
+    if fault := _fault_of(kickoff_id):
+        shown = storable_text(kickoff_id[:80])
+        raise InvalidKickoffId(
+            f"The kickoff id {shown!r} {fault}. Nothing was asked. Give the id exactly as the kickoff returned "
+            "it.",
+            kickoff_id=shown,
+        )
+    return kickoff_id
+
+
+def _fault_of(kickoff_id: str) -> str:
     if len(kickoff_id) > _LONGEST:
-        fault = f"is longer than {_LONGEST:,} characters"
-    elif any(character.isspace() or not character.isprintable() for character in kickoff_id):
-        fault = "has white space or a control character in it"
-    elif "/" in kickoff_id or "\\" in kickoff_id:
-        fault = "has a slash in it"
-    elif kickoff_id in _STEPS:
-        fault = "is a step in a path"
-    elif not _ESCAPED.fullmatch(kickoff_id):
-        fault = "has a percent sign that escapes nothing"
-    else:
-        return kickoff_id
-    shown = storable_text(kickoff_id[:80])
-    raise InvalidKickoffId(
-        f"The kickoff id {shown!r} {fault}. Nothing was asked. Give the id exactly as the kickoff returned it.",
-        kickoff_id=shown,
-    )
+        return f"is longer than {_LONGEST:,} characters"
+    if kickoff_id in _STEPS:
+        return "is a step in a path"
+    if _PLAIN.fullmatch(kickoff_id):  # as nearly all are, and every look asks
+        return ""
+    if any(character.isspace() or not character.isprintable() for character in kickoff_id):
+        return "has white space or a control character in it"
+    if "/" in kickoff_id or "\\" in kickoff_id:
+        return "has a slash in it"
+    return "" if _ESCAPED.fullmatch(kickoff_id) else "has a percent sign that escapes nothing"
 
 
 def path_segment(kickoff_id: str) -> str:

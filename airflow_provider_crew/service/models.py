@@ -74,7 +74,12 @@ def parse_json(text: str) -> Any:
     """
     if _has_too_many_values(text):
         raise TooManyValues("it holds too many values")
-    return json.loads(text, parse_int=_integer)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # a decoder that asks about every integer takes several times as long
+        return json.loads(text, parse_int=_integer)
 
 
 def _has_too_many_values(text: str) -> bool:

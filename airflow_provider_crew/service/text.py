@@ -9,6 +9,8 @@ def one_line(text: str, most: int) -> str:
 
     Whoever writes it could otherwise forge the next line of a log, or hide what stands there.
     """
+    if len(text) <= most and text.isprintable() and "  " not in text:
+        return text.strip()
     # Cut first: what others say may be as long as an answer.
     line = " ".join(text[: 4 * most].split())
     shown = "".join(character if character.isprintable() else "\ufffd" for character in line[:most])
