@@ -148,6 +148,8 @@ class Task:
 
     def _ended(self, operator: Any, result: Any) -> Any:
         operator.post_execute(self.context, result)
+        for callback in operator.on_success_callback or ():  # when Airflow has stored the result
+            callback({**self.context, "task": operator})
         return result
 
 

@@ -57,7 +57,7 @@ def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
     if state in ("unknown", "not known yet"):
         service.forget(kickoff_id)
     if state == "returned":
-        kept["end"] = "completed"
+        kept["end"] = "returned"
     if state == "not known yet":
         kept["kicked_off_at"] = time.time()
     store.set("crew_kickoff", {**kept, "kickoff_id": kickoff_id})
@@ -204,7 +204,7 @@ def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_cr
     assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
     assert at_that_moment == {"max_tries": 1, "kickoff_id": None, "end": None}
     assert store.kickoff["kickoff_id"] == returned
-    assert store.kickoff["end"] == (None if operator is kickoff else "completed")
+    assert store.kickoff["end"] == (None if operator is kickoff else "returned")
     assert store.retentions == {"crew_kickoff": NEVER_EXPIRE}
 
 
@@ -324,7 +324,9 @@ def test_a_failed_crew_is_kicked_off_anew_by_a_retry(live_crew, store, operator)
     ("end", "cleared", "kicks_off_anew"),
     [
         ("completed", False, False),
-        ("completed", True, True),
+        ("completed", True, False),
+        ("returned", False, False),
+        ("returned", True, True),
         ("failed", False, True),
         ("unknown", False, True),
         ("unknown", True, True),
