@@ -122,12 +122,13 @@ class _Shared:
     """What is shared on one event loop, each with the number of those who use it."""
 
     def __init__(self) -> None:
-        self._look_ups: dict[tuple[str, str | None], _LookUp] = {}
+        self._look_ups: dict[str, _LookUp] = {}
         self._clients: dict[ServiceSettings, AsyncCrewClient] = {}
         self._users: dict[ServiceSettings, int] = {}
 
     def join(self, hook: CrewHook) -> _LookUp:
-        look_up = self._look_ups.setdefault((hook.crew_conn_id, hook.token_type), _LookUp())
+        # As text: what a trigger was stored with may be anything.
+        look_up = self._look_ups.setdefault(f"{hook.crew_conn_id!r} {hook.token_type!r}", _LookUp())
         look_up.users += 1
         return look_up
 

@@ -67,7 +67,6 @@ class AsyncCrewClient:
         self._wire = CrewWire(settings)
         self._tls = tls_context(settings) or False
         self._proxy = proxy_for(settings)
-        self._authorization = {"Authorization": f"Bearer {settings.token}"}
         self._session = self._new_session()
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
 
@@ -120,8 +119,6 @@ class AsyncCrewClient:
                 # No compression, and none undone: a small answer could become one that does not fit into memory.
                 "Accept-Encoding": "identity",
                 "Accept": "application/json",
-                # To a proxy, aiohttp sends a session's own headers as well.
-                **({} if self._proxy else self._authorization),
             },
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -170,9 +167,10 @@ class AsyncCrewClient:
                 log.warning(INTERRUPTED_KICKOFF)
             raise
 
-    def _headers(self, request: Request) -> dict[str, str] | None:
-        headers = self._authorization if self._proxy else None
-        return headers if request.body is None else {**(headers or {}), "Content-Type": "application/json"}
+    def _headers(self, request: Request) -> dict[str, str]:
+        """Return what goes to the crew alone: a session's own headers go to a proxy as well, and can be seen."""
+        authorization = {"Authorization": f"Bearer {self.settings.token}"}
+        return authorization if request.body is None else authorization | {"Content-Type": "application/json"}
 
     async def _send(self, session: aiohttp.ClientSession, request: Request) -> Answer | CallError:
         async with session.request(
