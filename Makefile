@@ -5,9 +5,14 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 LOCK := requirements/dev.txt
 READY := $(VENV)/.ready
+BENCH := .venv-bench
+BENCH_LOCK := requirements/bench.txt
+BENCH_READY := $(BENCH)/.ready
+COMPILE := pip compile --quiet --universal --python-version 3.11 --extra local --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-faults fault-table lint types format lock build clean
+.PHONY: help demo airflow test test-faults fault-table bench lint types format lock build clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +32,9 @@ test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs
 fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
 	$(BIN)/python tests/faults/table.py
 
+bench: $(BENCH_READY)  ## Measure side by side with other providers, into benchmarks/RESULTS.md
+	@$(BENCH)/bin/python -m benchmarks $(ARGS)
+
 lint: $(READY)  ## Check style with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,16 +46,15 @@ format: $(READY)  ## Apply ruff's format and its safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: $(UV)  ## Pin the development environment anew
-	$(UV) pip compile --quiet --universal --python-version 3.11 --extra local --group dev \
-		--generate-hashes --no-annotate --custom-compile-command "make lock" --upgrade \
-		--output-file $(LOCK) pyproject.toml
+lock: $(UV)  ## Pin the environments for development and benchmarks anew
+	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
+	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
 
 build: $(READY)  ## Build wheel and sdist into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean:  ## Remove the virtual environment and everything made here
-	rm -rf $(VENV) .airflow build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) .airflow build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
 	$(PYTHON) -m venv $(VENV)
@@ -57,3 +64,9 @@ $(READY): $(LOCK) pyproject.toml | $(UV)
 	$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements $(LOCK)
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $(READY)
+
+$(BENCH_READY): $(BENCH_LOCK) pyproject.toml | $(UV)
+	$(PYTHON) -m venv --clear --without-pip $(BENCH)
+	$(UV) pip install --quiet --require-hashes --python $(BENCH)/bin/python --requirements $(BENCH_LOCK)
+	$(UV) pip install --quiet --python $(BENCH)/bin/python --no-deps --no-build-isolation --editable .
+	@touch $(BENCH_READY)

@@ -1,0 +1,40 @@
+"""Run the benchmarks that are named, or all: ``make bench ARGS="polls imports"``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from benchmarks import report
+
+# In the order of what they tell; the two that need a whole Airflow take most of the time.
+_TITLES = {
+    "polls": "1. The polling loop alone",
+    "triggerer": "2. A real triggerer",
+    "runs": "3. A crew run in a real Airflow",
+    "schedule": "4. Requests sent while an execution runs",
+    "imports": "5. What parsing a DAG pays",
+}
+
+
+def main() -> None:
+    """Measure, print each section when it is ready, and keep it in RESULTS.md."""
+    arguments = _arguments()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # seen at once in a pipe too
+    for name in _TITLES if "all" in arguments.benchmarks else arguments.benchmarks:
+        tables = importlib.import_module(f"benchmarks.{name}").measure(arguments.rounds)
+        section = report.section(_TITLES[name], tables)
+        print(section)
+        report.keep(section)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("benchmarks", nargs="*", choices=[*_TITLES, "all"], default="all")
+    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

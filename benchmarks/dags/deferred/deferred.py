@@ -1,0 +1,17 @@
+"""As many task instances as are to be deferred: paused, so that Airflow makes their rows and nothing more."""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, task
+
+from benchmarks.seeding import MOST
+
+
+@task
+def wait(number: int) -> int:
+    """Never run: the benchmark defers it by hand."""
+    return number
+
+
+with DAG("deferred", schedule=None, is_paused_upon_creation=True):
+    wait.expand(number=list(range(MOST)))

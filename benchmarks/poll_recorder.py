@@ -1,0 +1,106 @@
+"""A service that is always still at it, and remembers when it was asked about what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Self
+
+from dev.loopback import HOST
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import trustme
+
+_END_OF_HEAD = b"\r\n\r\n"
+# More than a thousand clients may connect within one second.
+_BACKLOG = 4096
+
+
+class PollRecorder:
+    """
+    The service over TLS, in a thread. Connections are kept for as long as the client keeps them.
+
+    It speaks to clients of a crew and of dbt Cloud.
+    """
+
+    def __init__(self, authority: trustme.CA) -> None:
+        self.connections = 0
+        self.port = 0
+        self._polls: defaultdict[str, list[float]] = defaultdict(list)
+        self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert(HOST).configure_cert(self._tls)
+        self._server: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def polls(self) -> list[list[float]]:
+        """Return when each execution was asked about, in seconds since the epoch."""
+        return [list(times) for times in list(self._polls.values())]
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._polls.clear()
+        self.connections = 0
+
+    def answer(self, path: str) -> bytes:
+        """Note a poll, and say that what it asks about is still running."""
+        self._polls[path].append(time.time())
+        return _CREW_RUNS if path.startswith("/status/") else _DBT_RUNS
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        listening = self._loop.create_server(lambda: _Conversation(self), HOST, 0, ssl=self._tls, backlog=_BACKLOG)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result()
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._server:
+            self._loop.call_soon_threadsafe(self._server.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class _Conversation(asyncio.Protocol):
+    def __init__(self, recorder: PollRecorder) -> None:
+        self._recorder = recorder
+        self._received = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - it always is one
+        self._transport = transport
+        self._recorder.connections += 1
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every request there is; none of them has a body."""
+        self._received += data
+        while self._transport and _END_OF_HEAD in self._received:
+            head, _, self._received = self._received.partition(_END_OF_HEAD)
+            self._transport.write(self._recorder.answer(head.split(b" ", 2)[1].decode()))
+
+
+def _answer(body: object) -> bytes:
+    content = json.dumps(body).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+    return head.encode() + _END_OF_HEAD + content
+
+
+_CREW_RUNS = _answer(
+    {
+        "status": "running",
+        "current_task": "research_task",
+        "progress": {"completed_tasks": 1, "total_tasks": 3},
+    }
+)
+_DBT_RUNS = _answer({"status": {"code": 200, "is_success": True}, "data": {"id": 1, "status": 3}})

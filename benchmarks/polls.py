@@ -1,0 +1,266 @@
+"""
+What a poll costs: each contestant's polling loop alone, in a process of its own.
+
+``python -m benchmarks.polls ours http 100`` measures one contestant once, ``--profile FILE`` where its time goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import pstats
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import stub
+from benchmarks.pollers import CONTESTANTS, NAMES, connections
+from benchmarks.polling import Measured, Plan
+from benchmarks.report import Figure, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SCHEMES = {"http": "over http", "https": "over TLS"}
+_DURATION = 6.0
+_BEHIND = 0.95
+_PATIENCE = 120.0
+
+_METHOD = """\
+Each contestant runs alone in a process, as a triggerer runs triggers (greenback, logs rendered and thrown away), \
+against a stub in another process that answers at once that the execution is running, in the shape and as briefly \
+as the contestant can read it. Connections come from the environment; over TLS all check the stub's certificate, \
+against an authority made for it. The dbt Cloud hook knows only https; for http its addresses are rewritten.
+
+All poll at the same interval and start evenly over it. CPU is what the process used, user and system, between \
+two marks in the steady state, by the polls that the stub saw; nothing is subtracted. Connections are all that \
+were opened, for all polls that there were. Memory is the growth at its peak over the same process after it had \
+watched one execution. A stall is the longest turn of the event loop, from one look for events to the next; on \
+CPU is the most that a turn took of the loop's own time, without what the machine gave to others meanwhile.
+
+"""
+_BACK_TO_BACK = "which leaves nobody a moment to sleep, so that the loop hardly ever has to be woken"
+_KEPT_UP = "so that {rate:.0f} polls are due every second"
+_COLUMNS = (
+    "contestant",
+    "CPU per poll",
+    "of the bare loop's",
+    "connections",
+    "for polls",
+    "memory per execution",
+    "longest stall",
+    "longest on CPU",
+    "remarks",
+)
+
+# What was measured, or the last words of what failed.
+Outcome = Measured | str
+
+
+class ContestantFailed(Exception):
+    """A contestant did not get to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """So many executions, each polled at this interval."""
+
+    executions: int
+    interval: float
+    back_to_back: bool = False
+
+    @property
+    def rate(self) -> float:
+        return self.executions / self.interval
+
+    @property
+    def duration(self) -> float:
+        return max(self.interval, _DURATION)
+
+
+_MOST = _Load(10_000, 30.0)
+_LOADS = (
+    # What the code costs: the event loop finds something to do whenever it looks, and hardly ever has to be woken.
+    _Load(100, 0.01, back_to_back=True),
+    # What it costs in a triggerer. All are polled at the same rate, which no contestant is too slow for.
+    _Load(100, 0.3),
+    _Load(1_000, 3.0),
+    _MOST,
+)
+
+
+def measure(rounds: int) -> list[Table]:
+    """Measure everybody at every scale, one after the other in each round, so that drift hits all alike."""
+    tables: list[Table] = []
+    for load in _LOADS:
+        # Ten thousand polls each time, and a minute until they are in the steady state.
+        repeats = max(1, rounds // 3) if load is _MOST else rounds
+        outcomes = _outcomes(load, repeats)
+        tables += [_table(scheme, load, outcomes[scheme]) for scheme in _SCHEMES]
+        if load is _MOST:
+            tables.append(_lateness_table(outcomes))
+    return tables
+
+
+def run(contestant: str, scheme: str, load: _Load, profile: str = "") -> Measured:
+    """Measure one contestant once, against a stub of its own."""
+    with tempfile.TemporaryDirectory() as folder, stub.running(scheme, Path(folder)) as service:
+        plan = Plan(
+            contestant=contestant,
+            executions=load.executions,
+            interval=load.interval,
+            duration=load.duration,
+            stub=asdict(service),
+            lateness=contestant == "ours" and load == _MOST,
+            profile=profile,
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.polling", json.dumps(asdict(plan))],
+            env=_environment(service, Path(folder)),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=4 * (plan.interval + plan.duration) + _PATIENCE,
+        )
+    if done.returncode:
+        raise ContestantFailed(done.stderr)
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _environment(service: stub.Stub, home: Path) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
+    return inherited | connections(service) | {"AIRFLOW_HOME": str(home), "no_proxy": stub.HOST}
+
+
+def _outcomes(load: _Load, rounds: int) -> dict[str, dict[str, list[Outcome]]]:
+    outcomes: dict[str, dict[str, list[Outcome]]] = {
+        scheme: {contestant: [] for contestant in CONTESTANTS} for scheme in _SCHEMES
+    }
+    for _ in range(rounds):
+        for scheme, contestant in itertools.product(_SCHEMES, CONTESTANTS):
+            outcome = _outcome(contestant, scheme, load)
+            outcomes[scheme][contestant].append(outcome)
+            cost = f"{_cost(outcome):.0f} µs" if isinstance(outcome, Measured) else outcome
+            print(
+                f"polls: {contestant} {scheme} {load.executions} every {load.interval:g} s: {cost}",
+                file=sys.stderr,
+            )
+    return outcomes
+
+
+def _outcome(contestant: str, scheme: str, load: _Load) -> Outcome:
+    try:
+        return run(contestant, scheme, load)
+    except ContestantFailed as failure:
+        return str(failure).strip().rpartition("\n")[2]
+    except subprocess.TimeoutExpired:
+        return "did not come to an end"
+
+
+def _table(scheme: str, load: _Load, outcomes: Mapping[str, Sequence[Outcome]]) -> Table:
+    how = "back to back" if load.back_to_back else f"every {load.interval:g} s"
+    method = _METHOD if load is _LOADS[0] and scheme == next(iter(_SCHEMES)) else ""
+    due = _BACK_TO_BACK if load.back_to_back else _KEPT_UP.format(rate=load.rate)
+    return Table(
+        title=f"{load.executions:,} executions, {how}, {_SCHEMES[scheme]}",
+        text=f"{method}All poll every {load.interval:g} s, {due}. Measured for {load.duration:g} s.",
+        columns=_COLUMNS,
+        rows=[_row(contestant, outcomes, load) for contestant in CONTESTANTS],
+    )
+
+
+def _row(contestant: str, outcomes: Mapping[str, Sequence[Outcome]], load: _Load) -> list[object]:
+    measured = _measured(outcomes[contestant])
+    if not measured:
+        return [NAMES[contestant], *["-"] * (len(_COLUMNS) - 2), outcomes[contestant][0]]
+    return [
+        NAMES[contestant],
+        Figure.of(map(_cost, measured), "µs"),
+        _ratio(outcomes[contestant], outcomes["aiohttp"]),
+        Figure.of(each.connections for each in measured),
+        Figure.of(each.polls_in_all for each in measured),
+        Figure.of((each.memory / 1024 for each in measured), "KB"),
+        Figure.of((each.stall * 1000 for each in measured), "ms"),
+        Figure.of((each.stall_on_cpu * 1000 for each in measured), "ms"),
+        _remarks(outcomes[contestant], load),
+    ]
+
+
+def _ratio(outcomes: Sequence[Outcome], bare: Sequence[Outcome]) -> Figure | str:
+    """Compare within each round: what the machine does meanwhile then hits both."""
+    ratios = [
+        _cost(own) / _cost(other)
+        for own, other in zip(outcomes, bare, strict=True)
+        if isinstance(own, Measured) and isinstance(other, Measured)
+    ]
+    return Figure.of(ratios) if ratios else "-"
+
+
+def _remarks(outcomes: Sequence[Outcome], load: _Load) -> str:
+    """Say what a contestant left undone, which its other figures would only flatter."""
+    measured = _measured(outcomes)
+    remarks = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    done = statistics.median(each.polls for each in measured) / (load.rate * load.duration)
+    if done < _BEHIND and not load.back_to_back:
+        remarks.append(f"did {done:.0%} of the polls that were due")
+    remarks += [f"{len(each.ended)} ended by themselves: {each.ended[0]}" for each in measured if each.ended]
+    return "; ".join(remarks)
+
+
+def _lateness_table(outcomes: Mapping[str, Mapping[str, Sequence[Outcome]]]) -> Table:
+    return Table(
+        title=f"How late the polls of {NAMES['ours']} are, at {_MOST.executions:,} executions",
+        text="From the time when the watch wanted the next look until the answer was in, of every poll from the "
+        "second on, so that the request itself is counted as well. Taken down in the rounds above.",
+        columns=["", "polls", "median", "99th percentile", "worst", "longest stall"],
+        rows=[_lateness_row(scheme, _measured(outcomes[scheme]["ours"])) for scheme in _SCHEMES],
+    )
+
+
+def _lateness_row(scheme: str, measured: Sequence[Measured]) -> list[object]:
+    if not measured:
+        return [_SCHEMES[scheme], *["-"] * 5]
+    sorted_rounds = [sorted(each.lateness) for each in measured]
+    shares = [
+        Figure.of((late[min(int(share * len(late)), len(late) - 1)] * 1000 for late in sorted_rounds), "ms")
+        for share in (0.5, 0.99, 1.0)
+    ]
+    stall = Figure.of((each.stall * 1000 for each in measured), "ms")
+    return [_SCHEMES[scheme], Figure.of(map(len, sorted_rounds)), *shares, stall]
+
+
+def _measured(outcomes: Sequence[Outcome]) -> list[Measured]:
+    return [outcome for outcome in outcomes if isinstance(outcome, Measured)]
+
+
+def _cost(measured: Measured) -> float:
+    return measured.cpu / max(measured.polls, 1) * 1e6
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.polls", description=__doc__)
+    parser.add_argument("contestant", choices=CONTESTANTS)
+    parser.add_argument("scheme", choices=_SCHEMES)
+    parser.add_argument("executions", type=int)
+    parser.add_argument("--interval", type=float, default=0.3, help="in seconds; 0.01 means back to back")
+    parser.add_argument("--profile", default="", help="write a profile of the steady state, for pstats")
+    arguments = parser.parse_args()
+    load = _Load(arguments.executions, arguments.interval)
+    measured = run(arguments.contestant, arguments.scheme, load, arguments.profile)
+    print(f"{_cost(measured):.0f} µs CPU per poll, {measured.polls} polls, {measured.connections} connections,")
+    print(f"{measured.memory / 1024:.0f} KB per execution, longest stall {measured.stall * 1000:.0f} ms,")
+    print(f"longest turn on CPU {measured.stall_on_cpu * 1000:.0f} ms")
+    for end in measured.ended[:3]:
+        print(f"One ended by itself: {end}")
+    if arguments.profile:
+        pstats.Stats(arguments.profile).sort_stats("tottime").print_stats(40)
+
+
+if __name__ == "__main__":
+    _main()
