@@ -28,6 +28,7 @@ test: $(READY)  ## Run every test, with branch coverage
 
 test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)
+	$(if $(ARGS),,CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz -k much)
 
 fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
 	$(BIN)/python tests/faults/table.py

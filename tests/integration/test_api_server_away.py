@@ -48,7 +48,7 @@ def test_the_store_is_asked_again_while_the_api_server_is_away(live_crew, store,
     run(store, deferrable=False).run()
 
     assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert store.kickoff["end"] == "completed"
+    assert store.kickoff["end"] == "returned"
 
 
 def test_what_the_api_server_refuses_is_not_asked_again(live_crew, store):
@@ -87,7 +87,7 @@ def test_an_execution_that_could_not_be_remembered_is_when_it_ends(live_crew, st
     event = {"kickoff_id": taken.kickoff_id, "deadline": 0.0, "result": '{"output": "Done.", "output_json": null}'}
     task.resume(waiting, event)
 
-    assert (store.kickoff["kickoff_id"], store.kickoff["end"]) == (taken.kickoff_id, "completed")
+    assert (store.kickoff["kickoff_id"], store.kickoff["end"]) == (taken.kickoff_id, "returned")
 
 
 def test_a_link_that_cannot_be_left_fails_nothing(live_crew, store, monkeypatch, task_log):

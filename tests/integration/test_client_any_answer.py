@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import INPUTS, TOKEN, AsyncCrew
+from clients import INPUTS, TOKEN, AsyncCrew
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

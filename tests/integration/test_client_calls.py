@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from conftest import INPUTS, TOKEN
+from clients import INPUTS, TOKEN
 
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.service.errors import InvalidInputs, InvalidKickoffId

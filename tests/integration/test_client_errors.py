@@ -6,7 +6,7 @@ import time
 
 import pytest
 import tenacity
-from conftest import INPUTS, TOKEN
+from clients import INPUTS, TOKEN
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.service import wire

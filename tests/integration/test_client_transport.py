@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import INPUTS, TOKEN
+from clients import INPUTS, TOKEN
 from proxy import Proxy, running_proxy
 
 from airflow_provider_crew.service.errors import (
@@ -293,8 +293,8 @@ class TestOddAnswers:
             interim = b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
             service.faults.raw(interim + head + body, on="status")
 
-        assert crew.status("a", repeat=False).output == "first"
-        assert crew.status("b", repeat=False).output == "second"
+        assert crew.status("a").output == "first"
+        assert crew.status("b").output == "second"
 
     def test_an_interim_answer_leaves_no_kickoff_uncertain(self, crew, service):
         body = b'{"kickoff_id": "k-1"}'

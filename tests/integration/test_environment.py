@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from conftest import INPUTS, TOKEN
+from clients import INPUTS, TOKEN
 from hostile import Hostile, answer, hostile_service
 from proxy import Proxy, running_proxy
 

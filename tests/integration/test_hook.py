@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 from airflow.providers.common.compat.sdk import redact
-from conftest import INPUTS, TOKEN
+from clients import INPUTS, TOKEN
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import INPUTS, let_pass
+from clients import INPUTS, let_pass
 from hostile import answer, completed
 
 from airflow_provider_crew.service.errors import (

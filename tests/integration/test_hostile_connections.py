@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from conftest import let_pass
+from clients import let_pass
 from hostile import CALLS, Hostile, answer, completed, hostile_service, tls_with
 
 from airflow_provider_crew.service.errors import CrewError, NotAuthenticated, Refused, UnreadableAnswer

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from conftest import INPUTS
+from clients import INPUTS
 from hostile import answer
 
 from airflow_provider_crew.service.errors import InvalidKickoffId, UncertainKickoff

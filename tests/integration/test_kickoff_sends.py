@@ -162,7 +162,7 @@ def test_inputs_that_the_crew_does_not_list_are_sent_with_a_warning(live_crew, t
         ({"inputs": None}, "inputs"),
         ({"meta": {"when": {1, 2}}}, "meta.when"),
     ],
-    ids=str,
+    ids=["a date", "bytes in a lazy sequence", "not a number", "a list", "nothing", "a set"],
 )
 def test_what_is_no_json_is_named_and_nothing_is_sent_at_all(live_crew, options, path, validate_inputs):
     with pytest.raises(CrewTaskFailed, match=f"^{path} .*Nothing was sent") as caught:

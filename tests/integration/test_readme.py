@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import INPUTS
+from clients import INPUTS
 
 from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook

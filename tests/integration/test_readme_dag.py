@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import TOKEN
+from clients import TOKEN
 from test_readme import block
 
 from airflow_provider_crew.service.models import Completed

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from conftest import TOKEN
+from clients import TOKEN
 from hostile import CALLS, answer
 from tasks import CONNECTION, Log, Task, TaskStateStore, fired
 

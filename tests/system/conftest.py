@@ -55,4 +55,4 @@ def start(airflow: AirflowStack) -> Callable[..., Run]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Look for the token at the end, when there is most to be looked through."""
-    items.sort(key=lambda item: item.path.name == "test_token_nowhere.py")
+    items.sort(key=lambda item: item.path.name == "test_token_on_no_page.py")

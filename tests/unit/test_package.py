@@ -80,41 +80,50 @@ def test_both_tokens_are_password_fields():
     assert connection_type["conn-fields"]["user_bearer_token"]["schema"]["format"] == "password"
 
 
-def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+def python(code: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *arguments], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "airflow_provider_crew.decorators.crew",
-        "airflow_provider_crew.get_provider_info",
-        "airflow_provider_crew.hooks.crew",
-        "airflow_provider_crew.links.crew",
-        "airflow_provider_crew.operators.crew",
-        "airflow_provider_crew.sensors.crew",
-        "airflow_provider_crew.triggers.crew",
-    ],
-)
-def test_what_airflow_imports_loads_no_client_and_no_models(module):
-    heavy = {"requests", "aiohttp", "pydantic", "tenacity", "certifi", "urllib3", "fastapi", "uvicorn"}
-    code = f"""
-import sys
+LOADED_BY_AIRFLOW = [
+    "airflow_provider_crew.decorators.crew",
+    "airflow_provider_crew.get_provider_info",
+    "airflow_provider_crew.hooks.crew",
+    "airflow_provider_crew.links.crew",
+    "airflow_provider_crew.operators.crew",
+    "airflow_provider_crew.sensors.crew",
+    "airflow_provider_crew.triggers.crew",
+]
+# Airflow is loaded once, and each module in a child of its own.
+IMPORTS_IN_CHILDREN = """
+import importlib, json, os, sys
 from airflow.providers.common.compat.sdk import BaseHook, BaseSensorOperator, DecoratedOperator, XCom, mask_secret
 import airflow.triggers.base
 before = set(sys.modules)
-import {module}
-loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
-print(*sorted(loaded & {heavy!r}))
-print(*sorted(name for name in sys.modules if name.startswith("airflow_provider_crew.service")))
+for module in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        importlib.import_module(module)
+        print(json.dumps([module, sorted(set(sys.modules) - before)]), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
 """
-    third_party, own = python(code).splitlines()[-2:]
 
-    assert third_party == ""
-    service = {f"airflow_provider_crew.service{module}" for module in ("", ".errors", ".text")}
-    assert set(own.split()) <= service
+
+@pytest.fixture(scope="module")
+def newly_loaded() -> dict[str, list[str]]:
+    return dict(json.loads(line) for line in python(IMPORTS_IN_CHILDREN, *LOADED_BY_AIRFLOW).splitlines())
+
+
+@pytest.mark.parametrize("module", LOADED_BY_AIRFLOW)
+def test_what_airflow_imports_loads_no_client_and_no_models(newly_loaded, module):
+    heavy = {"requests", "aiohttp", "pydantic", "tenacity", "certifi", "urllib3", "fastapi", "uvicorn"}
+    service = {f"airflow_provider_crew.service{part}" for part in ("", ".errors", ".text")}
+    loaded = set(newly_loaded[module])
+
+    assert not {name.partition(".")[0] for name in loaded} & heavy
+    assert {name for name in loaded if name.startswith("airflow_provider_crew.service")} <= service
 
 
 def imported_by(path: Path) -> Iterator[str]:
