@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import time
 from contextvars import ContextVar
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 
 import aiohttp
 import tenacity
-from urllib3.util import wait_for_read
 from yarl import URL
 
 from airflow_provider_crew.service.answer import Answer
@@ -65,6 +64,9 @@ class AsyncCrewClient:
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self._wire = CrewWire(settings)
+        # Encoded: yarl would undo escapes that an odd kickoff id needs.
+        self._address = URL(settings.address, encoded=True)
+        self._root = self._address.raw_path.rstrip("/")
         self._tls = tls_context(settings) or False
         self._proxy = proxy_for(settings)
         self._session = self._new_session()
@@ -175,8 +177,7 @@ class AsyncCrewClient:
     async def _send(self, session: aiohttp.ClientSession, request: Request) -> Answer | CallError:
         async with session.request(
             request.method,
-            # Encoded: yarl would undo escapes that an odd kickoff id needs.
-            URL(self.settings.address + request.path, encoded=True),
+            self._address.with_path(self._root + request.path, encoded=True),
             data=request.body,
             headers=self._headers(request),
             allow_redirects=False,
@@ -185,7 +186,7 @@ class AsyncCrewClient:
             body = await _read(response)
             if body is None:
                 return self._wire.too_large(request, response.status)
-            return Answer.received(
+            return request.answered_as_before(response.status, body) or Answer.received(
                 response.status, response.headers, body, secret=self.settings.token, now=time.time()
             )
 
@@ -213,8 +214,6 @@ class _Connector(aiohttp.TCPConnector):
             connection = await super().connect(*args, **options)
             if self.force_close or _can_be_used(connection):
                 _current.get().connected = True
-                if not self.force_close:
-                    connection.add_callback(partial(_expect_silence, connection))
                 return connection
             connection.close()
 
@@ -222,9 +221,22 @@ class _Connector(aiohttp.TCPConnector):
 class _Silence(asyncio.Protocol):
     """Takes the place of aiohttp's own protocol while a connection is kept."""
 
-    def __init__(self, transport: asyncio.Transport, displaced: asyncio.Protocol) -> None:
+    def __init__(self, transport: asyncio.Transport, displaced: aiohttp.client_proto.ResponseHandler) -> None:
         self._transport = transport
         self._displaced = displaced
+        self._unread = select.poll()
+        self._unread.register(transport.get_extra_info("socket"), select.POLLIN)
+
+    def begins(self) -> None:
+        if self._displaced.transport is not None:
+            self._transport.set_protocol(self)
+
+    def ends(self) -> bool:
+        """Return whether it was kept. What has come may not have been looked at yet."""
+        if self._displaced.should_close or self._unread.poll(0):
+            return False
+        self._transport.set_protocol(self._displaced)
+        return True
 
     def data_received(self, _data: bytes) -> None:
         self._transport.abort()
@@ -233,20 +245,16 @@ class _Silence(asyncio.Protocol):
         self._displaced.connection_lost(error)
 
 
-def _expect_silence(connection: aiohttp.connector.Connection) -> None:
-    transport, protocol = connection.transport, connection.protocol
-    if transport is not None and protocol is not None:
-        transport.set_protocol(_Silence(transport, protocol))
-
-
 def _can_be_used(connection: aiohttp.connector.Connection) -> bool:
     transport, protocol = connection.transport, connection.protocol
-    if transport is None or protocol is None or not isinstance(transport.get_protocol(), _Silence):
+    if transport is None or protocol is None:
         return True
-    # What has come may not have been looked at yet.
-    if protocol.should_close or wait_for_read(transport.get_extra_info("socket"), timeout=0):
+    silence = transport.get_protocol()
+    if not isinstance(silence, _Silence):
+        silence = _Silence(transport, protocol)
+    elif not silence.ends():
         return False
-    transport.set_protocol(protocol)
+    connection.add_callback(silence.begins)
     return True
 
 

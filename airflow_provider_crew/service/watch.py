@@ -143,6 +143,7 @@ class Watch:
         self._rules = rules
         self._clock = clock
         self._random = random
+        self._seen: Running | None = None
 
     def spread(self) -> Step:
         """Put off the first look, so that many watches that begin in one instant do not look in one instant."""
@@ -157,8 +158,12 @@ class Watch:
                 return Step((*lines, self._line(_ended_well(execution))), completed=execution)
             case Failed():
                 return Step(tuple(lines), error=_execution_failed(execution))
-        lines += self._warn_of_strange_word(execution)
-        lines += self._report_progress(execution)
+        if execution is not self._seen:
+            self._seen = execution
+            lines += self._warn_of_strange_word(execution)
+            lines += self._report_progress(describe_progress(execution))
+        else:
+            lines += self._report_progress(self.memory.progress)
         return self._look_again(lines)
 
     def failed(self, error: CallError) -> Step:
@@ -270,9 +275,8 @@ class Watch:
         text = f"the service says {word!r}, which is not a known state. It is taken for still going."
         return [Line(logging.WARNING, f"Execution {self.kickoff_id}: {text}")]
 
-    def _report_progress(self, running: Running) -> list[Line]:
+    def _report_progress(self, progress: str) -> list[Line]:
         now = self._clock()
-        progress = describe_progress(running)
         if progress != self.memory.progress:
             self.memory.progress, self.memory.progress_since, self.memory.said_at = progress, now, now
             return [self._line(progress)]
