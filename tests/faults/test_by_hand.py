@@ -8,11 +8,13 @@ is in the environment, because Airflow's trigger of dag.test() finds no other.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 from airflow_runs import TOKEN, eventually
@@ -43,40 +45,61 @@ def scene(request, airflow, database, dags) -> Iterator[Callable[[str], Scene]]:
         yield written
 
 
-def run_by_hand(scene: Scene, command: str) -> subprocess.Popen[str]:
-    if command == TASKS_TEST:
-        arguments = ["-m", "airflow", "tasks", "test", scene.dag_id, scene.task_id]
-    else:
-        arguments = ["-c", f"{scene.file.read_text()}\ndag.test()\n"]
-    return subprocess.Popen(
-        # In a shell's background Ctrl-C is ignored, and so it would be here.
-        ["/usr/bin/env", "--default-signal=INT", sys.executable, *arguments],
-        env=scene.airflow._environment | {f"AIRFLOW_CONN_{scene.connection.upper()}": scene.crew.connection_json},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+class ByHand:
+    """A process that runs the task. What it tells goes to a file: a pipe that nobody reads would stop it."""
+
+    def __init__(self, scene: Scene, command: str, home: Path) -> None:
+        # With its own folder: Airflow writes all that it finds there to the database first.
+        shutil.copy(scene.file, home)
+        if command == TASKS_TEST:
+            arguments = ["-m", "airflow", "tasks", "test", scene.dag_id, scene.task_id]
+        else:
+            arguments = ["-c", f"{scene.file.read_text()}\ndag.test()\n"]
+        connection = {f"AIRFLOW_CONN_{scene.connection.upper()}": scene.crew.connection_json}
+        self._told = home / "told.txt"
+        with self._told.open("wb") as told:
+            self.process = subprocess.Popen(
+                # In a shell's background Ctrl-C is ignored, and so it would be here.
+                ["/usr/bin/env", "--default-signal=INT", sys.executable, *arguments],
+                env=scene.airflow._environment | connection | {"AIRFLOW__CORE__DAGS_FOLDER": str(home)},
+                stdout=told,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def press_ctrl_c(self) -> None:
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def ended(self) -> str:
+        """Return what it has told when it has ended."""
+        self.process.wait(timeout=120)
+        return self._told.read_text()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
-def ended(process: subprocess.Popen[str]) -> str:
-    """Return what a process has told when it has ended."""
-    try:
-        return process.communicate(timeout=120)[0]
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise AssertionError(process.communicate()[0]) from None
+@pytest.fixture
+def run_by_hand(tmp_path) -> Iterator[Callable[[Scene, str], ByHand]]:
+    with ExitStack() as stack:
+
+        def run(scene: Scene, command: str) -> ByHand:
+            return stack.enter_context(closing(ByHand(scene, command, tmp_path)))
+
+        yield run
 
 
 @BY_HAND
 @pytest.mark.parametrize("way", ["deferred", "sync"])
-def test_it_kicks_off_once_and_tells_the_result(scene, command, way):
+def test_it_kicks_off_once_and_tells_the_result(scene, run_by_hand, command, way):
     played = scene(way)
-    process = run_by_hand(played, command)
+    by_hand = run_by_hand(played, command)
     played.finish()
-    told = ended(process)
+    told = by_hand.ended()
 
-    assert process.returncode == 0, told
+    assert by_hand.process.returncode == 0, told
     (taken,) = played.crew.kickoffs
     assert f"Execution {taken.kickoff_id}: kicked off" in told
     assert f"Execution {taken.kickoff_id}: completed" in told
@@ -85,13 +108,13 @@ def test_it_kicks_off_once_and_tells_the_result(scene, command, way):
 
 @BY_HAND
 @pytest.mark.parametrize("way", ["deferred", "sync"])
-def test_ctrl_c_says_which_execution_goes_on(scene, command, way):
+def test_ctrl_c_says_which_execution_goes_on(scene, run_by_hand, command, way):
     played = scene(way)
-    process = run_by_hand(played, command)
+    by_hand = run_by_hand(played, command)
     played.execution()
     eventually(lambda: len(played.crew.requests.on("status")) >= 2, 120)
-    os.killpg(process.pid, signal.SIGINT)
-    told = ended(process)
+    by_hand.press_ctrl_c()
+    told = by_hand.ended()
 
     (taken,) = played.crew.kickoffs
     assert f"Execution {taken.kickoff_id}" in told
@@ -100,13 +123,13 @@ def test_ctrl_c_says_which_execution_goes_on(scene, command, way):
 
 
 @BY_HAND
-def test_ctrl_c_before_the_answer_to_the_kickoff_waits_for_it(scene, command):
+def test_ctrl_c_before_the_answer_to_the_kickoff_waits_for_it(scene, run_by_hand, command):
     played = scene("sync")
     played.crew.faults.hang(on="kickoff", after_taken=True, seconds=8)
-    process = run_by_hand(played, command)
+    by_hand = run_by_hand(played, command)
     execution = played.execution()
-    os.killpg(process.pid, signal.SIGINT)
-    told = ended(process)
+    by_hand.press_ctrl_c()
+    told = by_hand.ended()
 
     assert f"Execution {execution}: kicked off" in told
     assert "goes on and is paid for" in told, told
