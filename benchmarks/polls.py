@@ -35,7 +35,8 @@ _PATIENCE = 120.0
 _METHOD = """\
 Each contestant runs alone in a process, as a triggerer runs triggers (greenback, logs rendered and thrown away), \
 against a stub in another process that answers at once that the execution is running, in the shape and as briefly \
-as the contestant can read it. Connections come from the environment; over TLS all check the stub's certificate, \
+as the contestant can read it; every tenth poll of an execution brings other progress, where there is any to \
+tell. Connections come from the environment; over TLS all check the stub's certificate, \
 against an authority made for it. The dbt Cloud hook knows only https; for http its addresses are rewritten.
 
 All poll at the same interval and start evenly over it. CPU is what the process used, user and system, between \

@@ -13,8 +13,9 @@ import re
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,14 +26,20 @@ HOST = "127.0.0.1"
 
 _BACKLOG = 4096
 _BODY_LENGTH = re.compile(rb"\ncontent-length: *(\d+)", re.IGNORECASE)
-_STILL_RUNNING = {
-    b"/status/": {
-        "status": "running",
-        "current_task": "writing_task",
-        "progress": {"completed_tasks": 1, "total_tasks": 3},
-    },
-    b"/api/v2/": {"data": {"id": 1, "status": 3}, "status": {"code": 200}},
-    b"/api/2.": {"run_id": 1, "state": {"life_cycle_state": "RUNNING", "state_message": "In run"}},
+_TASKS = ("research_task", "writing_task", "editing_task")
+# So many polls of an execution in a row bring the same.
+_POLLS_A_TASK = 10
+_STILL_RUNNING: dict[bytes, list[object]] = {
+    b"/status/": [
+        {
+            "status": "running",
+            "current_task": task,
+            "progress": {"completed_tasks": number, "total_tasks": len(_TASKS)},
+        }
+        for number, task in enumerate(_TASKS)
+    ],
+    b"/api/v2/": [{"data": {"id": 1, "status": 3}, "status": {"code": 200}}],
+    b"/api/2.": [{"run_id": 1, "state": {"life_cycle_state": "RUNNING", "state_message": "In run"}}],
 }
 
 
@@ -93,7 +100,11 @@ def _certificates(folder: Path) -> tuple[str, str]:
 class _Seen:
     def __init__(self) -> None:
         self.connections = 0
-        self.polls = 0
+        self.polls = Counter[bytes]()
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(self.connections, self.polls.total())
 
 
 class _Connection(asyncio.Protocol):
@@ -113,9 +124,10 @@ class _Connection(asyncio.Protocol):
         self._pending += data
         while (end := self._end_of_request()) is not None:
             request, self._pending = self._pending[:end], self._pending[end:]
-            self._seen.polls += 1
+            path = request[: request.index(b"\r")].split(b" ")[1]
+            self._seen.polls[path] += 1
             if self._transport is not None:
-                self._transport.write(_answer(request))
+                self._transport.write(_answer(path, self._seen.polls[path]))
 
     def _end_of_request(self) -> int | None:
         end = self._pending.find(b"\r\n\r\n")
@@ -126,9 +138,9 @@ class _Connection(asyncio.Protocol):
         return end if len(self._pending) >= end else None
 
 
-def _answer(request: bytes) -> bytes:
-    path = request[: request.index(b"\r")].split(b" ")[1]
-    return next((answer for start, answer in _ANSWERS.items() if path.startswith(start)), _NOT_FOUND)
+def _answer(path: bytes, polls: int) -> bytes:
+    answers = next((answers for start, answers in _ANSWERS.items() if path.startswith(start)), [_NOT_FOUND])
+    return answers[polls // _POLLS_A_TASK % len(answers)]
 
 
 def _written(status: str, answer: object) -> bytes:
@@ -137,7 +149,7 @@ def _written(status: str, answer: object) -> bytes:
     return head.encode() + body
 
 
-_ANSWERS = {start: _written("200 OK", answer) for start, answer in _STILL_RUNNING.items()}
+_ANSWERS = {start: [_written("200 OK", answer) for answer in answers] for start, answers in _STILL_RUNNING.items()}
 _NOT_FOUND = _written("404 Not Found", {"error": "Not found", "message": "No such execution"})
 
 
@@ -145,7 +157,7 @@ async def _serve(certificate: str) -> None:
     seen = _Seen()
 
     async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(json.dumps(vars(seen)).encode())
+        writer.write(json.dumps(asdict(seen.counts)).encode())
         writer.close()
 
     answers = await asyncio.get_running_loop().create_server(
