@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.operators.memory import Kickoff
+    from airflow_provider_crew.service.models import Completed, Failed, Running
     from airflow_provider_crew.service.payload import KickoffOptions
     from airflow_provider_crew.signals import HeldOff
 
@@ -202,7 +203,7 @@ class KickoffTask(CrewTask):
         if last.end:
             return last.end == "completed" or (last.end == "returned" and not cleared)
         try:
-            execution = self.hook.status(kickoff_id)
+            execution = self._asked_for_a_while(kickoff_id, kicked_off_at=last.kicked_off_at)
         except ExecutionNotFound:
             return time.time() - last.kicked_off_at < NOT_FOUND_GRACE
         except CallError as error:
@@ -211,6 +212,19 @@ class KickoffTask(CrewTask):
         if execution.status == "completed":
             return self.waits or not cleared
         return execution.status == "running"
+
+    def _asked_for_a_while(self, kickoff_id: str, *, kicked_off_at: float) -> Running | Completed | Failed:
+        """Look again before believing that the crew has forgotten it: another of its machines may know it."""
+        until = time.time() + NOT_FOUND_GRACE
+        while True:
+            try:
+                return self.hook.status(kickoff_id)
+            except ExecutionNotFound as error:
+                now = time.time()
+                if now - kicked_off_at < NOT_FOUND_GRACE or now >= until:
+                    raise
+                self.log.warning("Execution %s: it is asked for again, in case that passes. %s", kickoff_id, error)
+            time.sleep(NOT_FOUND_GRACE / 3)
 
     def _kick_off(self, context: Context, memory: KickoffMemory) -> str:
         from airflow_provider_crew.service.payload import plain

@@ -82,8 +82,9 @@ def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
     ],
 )
 def test_the_next_try_kicks_off_anew_only_when_nothing_is_left_to_go_on_with(
-    live_crew, store, operator, state, cleared, kicks_off_anew, task_log
+    live_crew, store, operator, state, cleared, kicks_off_anew, task_log, monkeypatch
 ):
+    monkeypatch.setattr("airflow_provider_crew.operators.kickoff.NOT_FOUND_GRACE", 0.3)
     if kicks_off_anew is None:
         # A result that no try has returned yet was paid for, and is wanted. A kickoff id was returned.
         kicks_off_anew = operator is kickoff
@@ -142,6 +143,17 @@ def test_an_execution_that_the_service_may_not_know_yet_is_gone_on_with(live_cre
 
     assert Task(kickoff, store=store, retries=1).run() == earlier
     assert len(live_crew.kickoffs) == 1
+
+
+def test_an_execution_that_is_not_known_for_a_moment_is_gone_on_with(live_crew, store, monkeypatch, task_log):
+    monkeypatch.setattr("airflow_provider_crew.operators.kickoff.NOT_FOUND_GRACE", 0.3)
+    earlier = left_behind(store, live_crew, "running")
+    not_found = {"error": "Execution not found", "message": "No such execution"}
+    live_crew.faults.answer(404, body=not_found, on="status", times=2)
+
+    assert Task(kickoff, store=store, retries=1).run() == earlier
+    assert len(live_crew.kickoffs) == 1
+    assert f"Execution {earlier}: it is asked for again, in case that passes" in task_log.text
 
 
 @pytest.mark.parametrize("status", [503, 401, 403, 400, 429])
