@@ -147,7 +147,7 @@ class CrewWire:
 
         Most looks at a running execution bring what the look before has brought, and return the same object.
         """
-        seen = self._seen.get(kickoff_id)
+        seen = self._seen.get(kickoff_id) if isinstance(kickoff_id, str) else None  # it may come from anywhere
         untried = list(self._status_paths)
         unknown: ExecutionNotFound | None = None
         while True:
