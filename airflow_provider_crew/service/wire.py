@@ -147,12 +147,12 @@ class CrewWire:
 
         Most looks at a running execution bring what the look before has brought, and return the same object.
         """
-        seen = self._seen.get(kickoff_id) if isinstance(kickoff_id, str) else None  # it may come from anywhere
+        seen = self._seen.get(checked_kickoff_id(kickoff_id))
         untried = list(self._status_paths)
         unknown: ExecutionNotFound | None = None
         while True:
             path = untried.pop(0)
-            request = seen.request if seen else _status_request(path, kickoff_id)
+            request = seen.request if seen else Request("GET", path.format(path_segment(kickoff_id)))
             answer = yield request
             if seen and answer is request.last:
                 return seen.execution
@@ -286,7 +286,3 @@ class CrewWire:
             content_type=answer.content_type,
             excerpt=answer.excerpt(),
         )
-
-
-def _status_request(path: str, kickoff_id: str) -> Request:
-    return Request("GET", path.format(path_segment(checked_kickoff_id(kickoff_id))))
