@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from airflow_provider_crew.service.async_client import AsyncCrewClient
 from airflow_provider_crew.service.errors import Unreachable
+from airflow_provider_crew.service.network import tls_context
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,7 +47,7 @@ class SharedCrew:
     async def connect(self) -> AsyncCrewClient:
         """Return the client that is shared, after reading the connection if nobody has done so lately."""
         if self._client is None:
-            self._client = self._here.take(await self._look_up.settings(self._hook, fresh=_FRESH))
+            self._client = await self._client_for(await self._look_up.settings(self._hook, fresh=_FRESH))
         return self._client
 
     async def status(self, kickoff_id: str) -> Running | Completed | Failed:
@@ -67,12 +68,17 @@ class SharedCrew:
             return False
         try:
             settings = await self._look_up.settings(self._hook, fresh=_FRESH_AFTER_REJECTION)
-            self._client = self._here.take(settings)
+            self._client = await self._client_for(settings)
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
             self._hook.log.warning("The connection %r could not be read anew: %s", self._hook.crew_conn_id, error)
             return False
         await self._here.give_back(old)
         return settings.token != old.settings.token
+
+    async def _client_for(self, settings: ServiceSettings) -> AsyncCrewClient:
+        # Loading the authorities takes long enough to hold up all others; it is done once.
+        await asyncio.to_thread(tls_context, settings)
+        return self._here.take(settings)
 
     async def __aenter__(self) -> Self:
         """Return the crew itself. Nothing is read or opened before the first look."""

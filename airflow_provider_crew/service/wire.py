@@ -197,8 +197,8 @@ class CrewWire:
         """Build the error for an answer that was not read to its end."""
         call = self.call(request)
         return AnswerTooLarge(
-            f"{call} answers with more than {MAX_ANSWER_BYTES // 1024 // 1024} MiB, which is not read. What is in it "
-            "can be seen in the crew's dashboard.",
+            f"{call} answers with more than {MAX_ANSWER_BYTES // 1024 // 1024} MiB, which is not read. What is in "
+            "it can be seen in the crew's dashboard.",
             call=call,
             http_status=status,
             limit=MAX_ANSWER_BYTES,

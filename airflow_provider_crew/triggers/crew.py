@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 # A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by
 # Airflow's scheduler: it has not yet taken note that the process before has ended.
 SETTLING_TIME = 10.0
+_NEEDED_TO_WATCH = (
+    "airflow_provider_crew.hooks.connection",
+    "airflow_provider_crew.hooks.shared",
+    "airflow_provider_crew.service.watch",
+    "airflow_provider_crew.triggers.events",
+)
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -83,6 +90,7 @@ class CrewExecutionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch to the end and fire."""
+        await asyncio.to_thread(_import_what_watching_needs)
         from airflow_provider_crew.hooks.shared import SharedCrew
         from airflow_provider_crew.triggers.events import completed_event, failed_event
 
@@ -123,3 +131,9 @@ class CrewExecutionTrigger(BaseTrigger):
 
         since = time.time() - self.deferred_at if is_time(self.deferred_at) else SETTLING_TIME
         return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)
+
+
+def _import_what_watching_needs() -> None:
+    """Import it in a thread: the first time takes long enough to hold up all other triggers."""
+    for module in _NEEDED_TO_WATCH:
+        import_module(module)

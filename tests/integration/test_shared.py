@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -195,3 +199,44 @@ def test_another_event_loop_shares_nothing(live_crew, look_ups):
         assert read_event(asyncio.run(run())).result
 
     assert look_ups.number == 2
+
+
+IMPORTS_OF_A_FIRST_TRIGGER = """
+import asyncio, json, sys, threading, time
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+
+threads = {}
+
+class Watcher:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        threads[name] = threading.current_thread().name
+
+async def run():
+    trigger = CrewExecutionTrigger(sys.argv[1], "crew_default", 0.05, deadline=time.time() + 60)
+    return [event async for event in trigger.run()]
+
+sys.meta_path.insert(0, Watcher)
+asyncio.run(run())
+print(json.dumps(threads))
+"""
+
+
+def test_the_first_trigger_does_not_hold_up_others_with_its_imports(live_crew):
+    (kickoff_id,) = kicked_off(live_crew, 1, QUICK)
+
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS_OF_A_FIRST_TRIGGER, kickoff_id],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {CONNECTION: live_crew.connection_uri},
+    )
+    assert done.returncode == 0, done.stderr
+    threads = json.loads(done.stdout.splitlines()[-1])
+
+    ours = {"airflow_provider_crew", "aiohttp", "pydantic", "tenacity"}
+    assert "aiohttp" in threads
+    assert not [
+        name for name, thread in threads.items() if thread == "MainThread" and name.partition(".")[0] in ours
+    ]
