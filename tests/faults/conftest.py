@@ -35,6 +35,7 @@ FIGURES = pytest.StashKey[list[str]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[FIGURES] = []
     config.addinivalue_line("markers", "core: run before every change lands")
+    config.addinivalue_line("markers", "harms_airflow: must not run beside a row")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -51,9 +52,14 @@ def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Harm Airflow itself when no other row is under way."""
-    items.sort(key=lambda item: bool((row := row_of(item)) and row.harms_airflow))
+    items.sort(key=harms_airflow)
     for item in items:
         item.add_marker(pytest.mark.timeout(_TIMEOUT))
+
+
+def harms_airflow(item: pytest.Item) -> bool:
+    row = row_of(item)
+    return row.harms_airflow if row else bool(item.get_closest_marker("harms_airflow"))
 
 
 def row_of(item: pytest.Item) -> Row | None:

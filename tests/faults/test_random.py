@@ -9,11 +9,12 @@ import time
 import pytest
 from airflow_runs import TOKEN, Run
 from chaos import Chaos, story, table
+from harm import whole
 from verdict import judge
 
 from airflow_provider_crew.local import LocalCrewService
 
-pytestmark = pytest.mark.core
+pytestmark = [pytest.mark.core, pytest.mark.harms_airflow]
 
 DAG = """
 import datetime
@@ -53,6 +54,7 @@ def seed(request) -> int:
 
 
 def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, dags, request, seed, say):
+    whole(airflow, database)
     number = -(-request.config.getoption("--executions") // EACH)
     say(f"Random harm to {number * EACH} executions, with --seed {seed}")
     (dags / "random_harm.py").write_text(DAG)
