@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _JITTER = 0.1
+_LONGEST_SPREAD = 15.0
 _SHARE_OF_AGE = 0.05
 _LONGEST_RETRY_AFTER = 300.0
 _TOKEN_PATIENCE = 120.0
@@ -146,9 +147,13 @@ class Watch:
         self._seen: Running | None = None
 
     def spread(self) -> Step:
-        """Put off the first look, so that many watches that begin in one instant do not look in one instant."""
+        """
+        Put off the first look, so that many watches that begin in one instant do not look in one instant.
+
+        Not for long: after a restart of the triggerer nobody may have looked for a while.
+        """
         left = max(self._rules.deadline - self._clock(), 0.0)
-        return Step(look_again_in=min(self._random() * self._interval(), left))
+        return Step(look_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
     def saw(self, execution: Running | Completed | Failed) -> Step:
         """Decide after an answer."""

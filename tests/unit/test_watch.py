@@ -165,6 +165,22 @@ def test_looks_again_after_the_poll_interval_give_or_take_a_tenth(dice: float, s
     assert Story(dice=dice, poll_interval=60).see(RESEARCH).look_again_in == pytest.approx(6 * seconds)
 
 
+@pytest.mark.parametrize(
+    ("rules", "longest"),
+    [
+        ({"poll_interval": 10.0}, 10.0),
+        ({"poll_interval": 30.0}, 15.0),
+        ({"poll_interval": None, "kicked_off_at": NOW}, 5.0),
+        ({"poll_interval": None, "kicked_off_at": NOW - 7200}, 15.0),
+        ({"poll_interval": 30.0, "timeout": 4.0}, 4.0),
+    ],
+)
+def test_the_first_look_is_put_off_at_random_but_not_for_long(rules: dict[str, Any], longest: float) -> None:
+    put_off = [Story(dice=dice, **rules).watch.spread().look_again_in for dice in (0.0, 1.0)]
+
+    assert put_off == pytest.approx([0.0, longest])
+
+
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize(
     ("age", "shortest", "longest"),
