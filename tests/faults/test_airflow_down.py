@@ -7,6 +7,7 @@ import signal
 import time
 from contextlib import contextmanager
 
+import psutil
 from airflow_runs import eventually
 from harm import whole
 from rows import RUN, SENSOR, Ends, row
@@ -46,7 +47,11 @@ def scheduler_killed(airflow, database):
 @contextmanager
 def scheduler_replaced(airflow, database):
     """Kill the scheduler, and leave the workers that it has started."""
-    os.kill(airflow.processes["scheduler"].pid, signal.SIGKILL)
+    pid = airflow.processes["scheduler"].pid
+    ports = [connection.laddr.port for connection in psutil.Process(pid).net_connections("tcp")]
+    os.kill(pid, signal.SIGKILL)
+    # Its workers have inherited its connections: PostgreSQL would keep what it has locked as long as they live.
+    database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = ANY(%s)", ports)
     another = airflow.start_another("scheduler")
     yield
     another.stop(grace=30)
