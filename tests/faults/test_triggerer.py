@@ -231,10 +231,10 @@ def test_restarted(scene):
 @contextmanager
 def _second_triggerer(scene):
     """Run another triggerer, once both share the work of this row."""
+    before = _triggerers(scene)  # one that an earlier row has killed may still count as alive
     another = scene.airflow.start_another("triggerer")
-    alive = {"job_type": "TriggererJob", "is_alive": True}
     try:
-        eventually(lambda: len(scene.airflow.api.get("jobs", **alive)["jobs"]) >= 2, 120, PAUSE)
+        eventually(lambda: _triggerers(scene) - before, 120, PAUSE)
         scene.start()
         scene.wait_for_all("deferred")
         eventually(lambda: len(_watching(scene)) == 2, 60, PAUSE)
@@ -243,6 +243,11 @@ def _second_triggerer(scene):
         scene.wait_until_over()
     finally:
         another.stop()
+
+
+def _triggerers(scene):
+    alive = {"job_type": "TriggererJob", "is_alive": True}
+    return {job["id"] for job in scene.airflow.api.get("jobs", **alive)["jobs"]}
 
 
 def _watching(scene):
