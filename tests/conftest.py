@@ -1,4 +1,4 @@
-"""An Airflow home of its own for every test run, set before anything imports Airflow."""
+"""An Airflow home for every test run, set before anything imports Airflow; and reports that can be sent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Generator
+
+import pytest
 
 _HOME = tempfile.mkdtemp(prefix="airflow-provider-crew-")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
@@ -16,3 +19,17 @@ os.environ |= {
     "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
 }
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape what no encoding takes: bad input is full of it, and tests may run in several processes."""
+    report = yield
+    report.sections = [(title, _escaped(text)) for title, text in report.sections]
+    if report.failed and (shown := _escaped(report.longreprtext)) != report.longreprtext:
+        report.longrepr = shown
+    return report
+
+
+def _escaped(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
