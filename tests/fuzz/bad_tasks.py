@@ -82,6 +82,7 @@ class Clock:
     """Goes on only when somebody waits, and then by ten seconds at least. Stands for time, and for asyncio."""
 
     CancelledError = asyncio.CancelledError
+    to_thread = staticmethod(asyncio.to_thread)
 
     def __init__(self) -> None:
         self._now = time.time()
