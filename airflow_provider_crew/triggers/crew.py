@@ -90,17 +90,19 @@ class CrewExecutionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch to the end and fire."""
-        await asyncio.to_thread(_import_what_watching_needs)
-        from airflow_provider_crew.hooks.shared import SharedCrew
-        from airflow_provider_crew.triggers.events import completed_event, failed_event
-
         hook = CrewHook(self.crew_conn_id, token_type=self.token_type)
         try:
+            await asyncio.to_thread(_import_what_watching_needs)
+            from airflow_provider_crew.hooks.shared import SharedCrew
+            from airflow_provider_crew.triggers.events import completed_event
+
             watch = self._new_watch(hook)
             await asyncio.sleep(watch.spread().look_again_in)
             async with SharedCrew(hook) as crew:
                 event = completed_event(await hook.watch_async(watch, crew), self.deadline)
         except CrewError as error:
+            from airflow_provider_crew.triggers.events import failed_event
+
             event = failed_event(self.kickoff_id, self.deadline, error)
         except asyncio.CancelledError:
             self.log.info(

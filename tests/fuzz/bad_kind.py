@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bad_service import AnyService, AsyncCrew
+from async_crew import AsyncCrew
+from bad_service import AnyService
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.client import CrewClient

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Self
+from typing import Self
 
-from airflow_provider_crew.service.async_client import AsyncCrewClient
+from async_crew import AsyncCrew
+
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.settings import ServiceSettings
 
@@ -66,31 +66,6 @@ class AnyService:
 def _length(head: bytes) -> int:
     lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     return int(lengths[0].split(b":")[1]) if lengths else 0
-
-
-class AsyncCrew:
-    """The asynchronous client behind the methods of the synchronous one."""
-
-    def __init__(self, settings: ServiceSettings) -> None:
-        self._runner = asyncio.Runner()
-        self._client = self._runner.run(self._open(settings))
-
-    @staticmethod
-    async def _open(settings: ServiceSettings) -> AsyncCrewClient:
-        return AsyncCrewClient(settings)
-
-    def inputs(self, **options: Any) -> Any:
-        return self._runner.run(self._client.inputs(**options))
-
-    def kickoff(self, *args: Any, **options: Any) -> Any:
-        return self._runner.run(self._client.kickoff(*args, **options))
-
-    def status(self, kickoff_id: str, **options: Any) -> Any:
-        return self._runner.run(self._client.status(kickoff_id, **options))
-
-    def close(self) -> None:
-        self._runner.run(self._client.close())
-        self._runner.close()
 
 
 @contextmanager

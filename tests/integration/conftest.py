@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import trustme
-from clients import TOKEN, AsyncCrew, Connect
+from async_crew import AsyncCrew
+from clients import TOKEN, Connect
 from hostile import Hostile, hostile_service
 
 from airflow_provider_crew.local import LocalCrewService, Scenario

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clients import INPUTS, TOKEN, AsyncCrew
+from async_crew import AsyncCrew
+from clients import INPUTS, TOKEN
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
