@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Self
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from airflow_provider_crew.service.models import Completed, Failed, Running
     from airflow_provider_crew.service.settings import ServiceSettings
 
+    # Whose client, and the most that it reads of an answer.
+    _Wanted = tuple[ServiceSettings, int | None]
+
 # Whoever begins later than that after a connection was changed, begins with what it says now.
 _FRESH = 60.0
 # A rejected token is rejected for all, each at its own next look.
@@ -36,10 +40,14 @@ class SharedCrew:
 
     Each keeps to what the connection said when it began, unless the token is rejected: a connection that is
     pointed to another crew leaves the executions of the first to be watched.
+
+    :param hook: reads the connection
+    :param largest: the most that is read of an answer, in bytes; None: as much as anybody reads
     """
 
-    def __init__(self, hook: CrewHook) -> None:
+    def __init__(self, hook: CrewHook, *, largest: int | None = None) -> None:
         self._hook = hook
+        self._largest = largest
         self._here = _shared.setdefault(asyncio.get_running_loop(), _Shared())
         self._look_up = self._here.join(hook)
         self._client: AsyncCrewClient | None = None
@@ -78,7 +86,7 @@ class SharedCrew:
     async def _client_for(self, settings: ServiceSettings) -> AsyncCrewClient:
         # Loading the authorities takes long enough to hold up all others; it is done once.
         await asyncio.to_thread(tls_context, settings)
-        return self._here.take(settings)
+        return self._here.take(settings, self._largest)
 
     async def __aenter__(self) -> Self:
         """Return the crew itself. Nothing is read or opened before the first look."""
@@ -129,8 +137,8 @@ class _Shared:
 
     def __init__(self) -> None:
         self._look_ups: dict[str, _LookUp] = {}
-        self._clients: dict[ServiceSettings, AsyncCrewClient] = {}
-        self._users: dict[ServiceSettings, int] = {}
+        self._clients: dict[_Wanted, AsyncCrewClient] = {}
+        self._users: Counter[AsyncCrewClient] = Counter()
 
     def join(self, hook: CrewHook) -> _LookUp:
         # As text: what a trigger was stored with may be anything.
@@ -143,17 +151,19 @@ class _Shared:
         if not look_up.users:
             self._look_ups = {key: kept for key, kept in self._look_ups.items() if kept is not look_up}
 
-    def take(self, settings: ServiceSettings) -> AsyncCrewClient:
-        if settings not in self._clients:
-            self._clients[settings] = AsyncCrewClient(settings)
-        self._users[settings] = self._users.get(settings, 0) + 1
-        return self._clients[settings]
+    def take(self, settings: ServiceSettings, largest: int | None) -> AsyncCrewClient:
+        wanted = settings, largest
+        if wanted not in self._clients:
+            self._clients[wanted] = AsyncCrewClient(settings, largest=largest)
+        client = self._clients[wanted]
+        self._users[client] += 1
+        return client
 
     async def give_back(self, client: AsyncCrewClient) -> None:
-        settings = client.settings
-        self._users[settings] -= 1
-        if not self._users[settings]:
-            del self._users[settings], self._clients[settings]
+        self._users[client] -= 1
+        if not self._users[client]:
+            del self._users[client]
+            self._clients = {wanted: kept for wanted, kept in self._clients.items() if kept is not client}
             await client.close()
 
 

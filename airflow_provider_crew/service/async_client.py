@@ -59,10 +59,14 @@ class AsyncCrewClient:
     Talks to one crew from one event loop. Use it as an asynchronous context manager, or close it.
 
     aiohttp by itself sends a read once more when its connection breaks off.
+
+    :param settings: the crew
+    :param largest: the most that is read of an answer, in bytes, by one who has no use for more
     """
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    def __init__(self, settings: ServiceSettings, *, largest: int | None = None) -> None:
         self.settings = settings
+        self._largest = largest or MAX_ANSWER_BYTES
         self._wire = CrewWire(settings)
         # Encoded: yarl would undo escapes that an odd kickoff id needs.
         self._address = URL(settings.address, encoded=True)
@@ -183,20 +187,22 @@ class AsyncCrewClient:
             allow_redirects=False,
             proxy=self._proxy,
         ) as response:
-            body = await _read(response)
+            # What stands in the way of the crew may say so at any length.
+            limit = self._largest if response.ok else MAX_ANSWER_BYTES
+            body = await _read(response, limit)
             if body is None:
-                return self._wire.too_large(request, response.status)
+                return self._wire.too_large(request, response.status, limit=limit)
             return request.answered_as_before(response.status, body) or Answer.received(
                 response.status, response.headers, body, secret=self.settings.token, now=time.time()
             )
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
     """Return the body as it came, None when it is over the limit."""
     body = bytearray()
     while chunk := await response.content.readany():
         body += chunk
-        if len(body) > MAX_ANSWER_BYTES:
+        if len(body) > limit:
             return None
     return bytes(body)
 

@@ -193,15 +193,17 @@ class CrewWire:
         """Name a request in a message."""
         return f"{request.method} {self._address}{request.path}"
 
-    def too_large(self, request: Request, status: int | None = None) -> AnswerTooLarge:
+    def too_large(
+        self, request: Request, status: int | None = None, *, limit: int = MAX_ANSWER_BYTES
+    ) -> AnswerTooLarge:
         """Build the error for an answer that was not read to its end."""
         call = self.call(request)
         return AnswerTooLarge(
-            f"{call} answers with more than {MAX_ANSWER_BYTES // 1024 // 1024} MiB, which is not read. What is in "
-            "it can be seen in the crew's dashboard.",
+            f"{call} answers with more than {_size(limit)}, which is not read. What is in it can be seen in the "
+            "crew's dashboard.",
             call=call,
             http_status=status,
-            limit=MAX_ANSWER_BYTES,
+            limit=limit,
         )
 
     def unreachable(self, request: Request, reason: str, *, sent: bool, trusted: bool = True) -> Unreachable:
@@ -287,3 +289,8 @@ class CrewWire:
             content_type=answer.content_type,
             excerpt=answer.excerpt(),
         )
+
+
+def _size(limit: int) -> str:
+    kibibytes = limit // 1024
+    return f"{kibibytes // 1024} MiB" if kibibytes >= 1024 else f"{kibibytes} KiB"  # noqa: PLR2004 - a MiB

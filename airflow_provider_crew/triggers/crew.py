@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_crew.defaults import MAX_OUTAGE
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.service.errors import AnswerTooLarge, CrewError, WatchBroken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -94,16 +94,14 @@ class CrewExecutionTrigger(BaseTrigger):
         try:
             await asyncio.to_thread(_import_what_watching_needs)
             from airflow_provider_crew.hooks.shared import SharedCrew
-            from airflow_provider_crew.triggers.events import completed_event
+            from airflow_provider_crew.triggers.events import LARGEST_ANSWER, completed_event
 
             watch = self._new_watch(hook)
             await asyncio.sleep(watch.spread().look_again_in)
-            async with SharedCrew(hook) as crew:
+            async with SharedCrew(hook, largest=LARGEST_ANSWER) as crew:
                 event = completed_event(await hook.watch_async(watch, crew), self.deadline)
         except CrewError as error:
-            from airflow_provider_crew.triggers.events import failed_event
-
-            event = failed_event(self.kickoff_id, self.deadline, error)
+            event = self._end_by(error)
         except asyncio.CancelledError:
             self.log.info(
                 "Execution %s: not watched any more by this triggerer: it stops or hands over, or the task was "
@@ -126,6 +124,15 @@ class CrewExecutionTrigger(BaseTrigger):
             kicked_off_at=self.kicked_off_at,
         )
         return hook.new_watch(self.kickoff_id, rules, WatchMemory.recalled(self.memory))
+
+    def _end_by(self, error: CrewError) -> dict[str, Any]:
+        from airflow_provider_crew.triggers.events import LARGEST_ANSWER, failed_event, unread_event
+
+        cause = error.cause if isinstance(error, WatchBroken) else None
+        if isinstance(cause, AnswerTooLarge) and cause.limit == LARGEST_ANSWER:
+            self.log.info("Execution %s: the answer is large, and the task itself reads it", self.kickoff_id)
+            return unread_event(self.kickoff_id, self.deadline)
+        return failed_event(self.kickoff_id, self.deadline, error)
 
     def _too_early_by(self) -> float:
         """Bounded, because the clock of the worker may be ahead of this one."""

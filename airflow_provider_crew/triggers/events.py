@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # What is larger is read from the service by the task, so that it goes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
+# Reading a larger one would hold up every other trigger; the task has a process of its own.
+LARGEST_ANSWER = 4 * _LARGEST_RESULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,13 @@ class WatchEnd:
 def completed_event(completed: Completed, deadline: float) -> dict[str, Any]:
     """Tell that the execution has completed."""
     result = json.dumps(completed.result())
-    fits = len(result) <= _LARGEST_RESULT
-    return {"kickoff_id": completed.kickoff_id, "deadline": deadline, "result": result if fits else ""}
+    event = unread_event(completed.kickoff_id, deadline)
+    return event | {"result": result} if len(result) <= _LARGEST_RESULT else event
+
+
+def unread_event(kickoff_id: str, deadline: float) -> dict[str, Any]:
+    """Tell that there is an end, which the task is to read."""
+    return {"kickoff_id": kickoff_id, "deadline": deadline, "result": ""}
 
 
 def failed_event(kickoff_id: str, deadline: float, error: CrewError) -> dict[str, Any]:

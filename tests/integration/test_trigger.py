@@ -12,7 +12,7 @@ from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revive
 
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import read_event
+from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
 
 pytest_plugins = ["task_fixtures"]
 
@@ -46,6 +46,30 @@ async def test_fires_one_event_with_what_ended_the_watch_otherwise(live_crew):
     lost = read_event(await fired(trigger(slow, max_outage=0.1))).error
     assert isinstance(lost, LostContact)
     assert lost.kickoff_id == slow
+
+
+async def test_a_large_answer_is_left_to_the_task(live_crew, task_log):
+    kickoff_id = kicked_off(live_crew)
+    live_crew.faults.huge(2 * LARGEST_ANSWER)
+
+    end = read_event(await fired(trigger(kickoff_id)))
+
+    assert (end.kickoff_id, end.result, end.error) == (kickoff_id, None, None)
+    assert "the answer is large, and the task itself reads it" in task_log.text
+
+
+async def test_an_answer_is_carried_along_up_to_that_size(live_crew):
+    kickoff_id = kicked_off(live_crew)
+    live_crew.faults.huge(LARGEST_ANSWER // 2)
+
+    assert read_event(await fired(trigger(kickoff_id))).result["output"].startswith("Briefing")
+
+
+async def test_a_long_error_page_is_an_outage_like_a_short_one(live_crew):
+    kickoff_id = kicked_off(live_crew)
+    live_crew.faults.answer(503, body="<p>Deploying</p>" * (LARGEST_ANSWER // 8), on="status")
+
+    assert read_event(await fired(trigger(kickoff_id))).result
 
 
 async def test_an_outage_has_no_end_when_none_is_set(live_crew):
