@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.stub import HOST, Stub
@@ -133,7 +134,9 @@ async def _databricks(_: Stub) -> AsyncIterator[Watch]:
 
 
 @asynccontextmanager
-async def _aiohttp(stub: Stub) -> AsyncIterator[Watch]:
+async def _aiohttp(stub: Stub, spread: float = 0.0) -> AsyncIterator[Watch]:
+    import random
+
     import aiohttp
 
     async with aiohttp.ClientSession(stub.address, headers=_HEADERS) as session:
@@ -146,7 +149,8 @@ async def _aiohttp(stub: Stub) -> AsyncIterator[Watch]:
                     execution = await response.json()
                 if execution["status"] != "running":
                     return execution
-                await asyncio.sleep(interval)
+                chance = 2 * random.random() - 1 if spread else 0  # noqa: S311 - it spreads polls
+                await asyncio.sleep(interval * (1 + spread * chance))
 
         yield watch
 
@@ -201,6 +205,7 @@ CONTESTANTS: dict[str, Callable[[Stub], AbstractAsyncContextManager[Watch]]] = {
     "dbt_cloud": _dbt_cloud,
     "databricks": _databricks,
     "aiohttp": _aiohttp,
+    "aiohttp_spread": partial(_aiohttp, spread=0.1),
     "by_hand": _by_hand,
 }
 NAMES = {
@@ -209,5 +214,6 @@ NAMES = {
     "dbt_cloud": "DbtCloudRunJobTrigger",
     "databricks": "DatabricksExecutionTrigger",
     "aiohttp": "bare aiohttp loop",
+    "aiohttp_spread": "the same with jitter of 10 %",
     "by_hand": "hand-written asyncio loop",
 }

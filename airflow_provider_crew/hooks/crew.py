@@ -235,7 +235,8 @@ class CrewHook(BaseHook):
         """Look until the execution has completed, like watch()."""
         while True:
             try:
-                step = watch.saw(await crew.status(watch.kickoff_id))
+                client = crew.client or await crew.reach()
+                step = watch.saw(await client.status(watch.kickoff_id, repeat=False))
             except CallError as error:
                 step = watch.failed(error)
             if completed := self._told(step).completed:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from airflow_provider_crew.hooks.crew import CrewHook
-    from airflow_provider_crew.service.models import Completed, Failed, Running
     from airflow_provider_crew.service.settings import ServiceSettings
 
     # Whose client, and the most that it reads of an answer.
@@ -50,33 +49,32 @@ class SharedCrew:
         self._largest = largest
         self._here = _shared.setdefault(asyncio.get_running_loop(), _Shared())
         self._look_up = self._here.join(hook)
-        self._client: AsyncCrewClient | None = None
+        self.client: AsyncCrewClient | None = None
 
     async def connect(self) -> AsyncCrewClient:
         """Return the client that is shared, after reading the connection if nobody has done so lately."""
-        if self._client is None:
-            self._client = await self._client_for(await self._look_up.settings(self._hook, fresh=_FRESH))
-        return self._client
+        if self.client is None:
+            self.client = await self._client_for(await self._look_up.settings(self._hook, fresh=_FRESH))
+        return self.client
 
-    async def status(self, kickoff_id: str) -> Running | Completed | Failed:
-        """Look once. A connection that cannot be read just now is an outage like any other."""
+    async def reach(self) -> AsyncCrewClient:
+        """Connect for a look: a connection that cannot be read just now is an outage like any other."""
         try:
-            crew = self._client or await self.connect()
+            return await self.connect()
         except ImportError:  # no outage, but an incomplete installation
             raise
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
             told = f"The connection {self._hook.crew_conn_id!r} cannot be read: {str(error).rstrip('.')}."
             raise Unreachable(told, sent=False) from None
-        return await crew.status(kickoff_id, repeat=False)
 
     async def renew(self) -> bool:
         """Read the connection anew, and say whether it holds another token. One that cannot be read stays."""
-        old = self._client
+        old = self.client
         if old is None:
             return False
         try:
             settings = await self._look_up.settings(self._hook, fresh=_FRESH_AFTER_REJECTION)
-            self._client = await self._client_for(settings)
+            self.client = await self._client_for(settings)
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
             self._hook.log.warning("The connection %r could not be read anew: %s", self._hook.crew_conn_id, error)
             return False
@@ -84,8 +82,9 @@ class SharedCrew:
         return settings.token != old.settings.token
 
     async def _client_for(self, settings: ServiceSettings) -> AsyncCrewClient:
-        # Loading the authorities takes long enough to hold up all others; it is done once.
-        await asyncio.to_thread(tls_context, settings)
+        if not self._here.has(settings, self._largest):
+            # Loading the authorities takes long enough to hold up all others.
+            await asyncio.to_thread(tls_context, settings)
         return self._here.take(settings, self._largest)
 
     async def __aenter__(self) -> Self:
@@ -96,7 +95,7 @@ class SharedCrew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close what nobody else uses."""
-        client, self._client = self._client, None
+        client, self.client = self.client, None
         self._here.leave(self._look_up)
         if client:
             await self._here.give_back(client)
@@ -150,6 +149,9 @@ class _Shared:
         look_up.users -= 1
         if not look_up.users:
             self._look_ups = {key: kept for key, kept in self._look_ups.items() if kept is not look_up}
+
+    def has(self, settings: ServiceSettings, largest: int | None) -> bool:
+        return (settings, largest) in self._clients
 
     def take(self, settings: ServiceSettings, largest: int | None) -> AsyncCrewClient:
         wanted = settings, largest

@@ -33,7 +33,7 @@ from airflow_provider_crew.service.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
 
     from airflow_provider_crew.service.errors import CallError
@@ -92,11 +92,12 @@ class AsyncCrewClient:
         payload = kickoff_payload(inputs, **options)
         return await self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
 
-    async def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Completed | Failed:
+    def status(self, kickoff_id: str, *, repeat: bool = True) -> Awaitable[Running | Completed | Failed]:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
+        # No coroutine around the coroutine: each is resumed at every step of every look.
         if not repeat:
-            return await self._converse(self._wire.status(kickoff_id))
-        return await self._repeated("GET status", lambda: self._wire.status(kickoff_id))
+            return self._converse(self._wire.status(kickoff_id))
+        return self._repeated("GET status", lambda: self._wire.status(kickoff_id))
 
     async def close(self) -> None:
         """Close the kept connections."""
