@@ -57,6 +57,7 @@ class Measured:
     cpu: float
     connections: int
     polls_in_all: int
+    turns: int
     memory: float
     stall: float
     stall_on_cpu: float
@@ -66,24 +67,27 @@ class Measured:
 
 class _Stopwatch(selectors.DefaultSelector):
     """
-    Takes down the longest turn of the event loop, from one look for events to the next.
+    Counts the turns of the event loop, from one look for events to the next, and takes down the longest.
 
     A task that beats regularly would feel the same, but waking it costs as much as many a poll.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.turns = 0
         self.longest = self.longest_on_cpu = 0.0
         self._began, self._cpu = time.monotonic(), time.thread_time()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.longest = max(self.longest, time.monotonic() - self._began)
         self.longest_on_cpu = max(self.longest_on_cpu, time.thread_time() - self._cpu)
+        self.turns += 1
         events = super().select(timeout)
         self._began, self._cpu = time.monotonic(), time.thread_time()
         return events
 
     def forget(self) -> None:
+        self.turns = 0
         self.longest = self.longest_on_cpu = 0.0
 
 
@@ -129,13 +133,14 @@ async def _measure(plan: Plan, stopwatch: _Stopwatch) -> Measured:
                 cpu = _cpu()
                 await asyncio.sleep(plan.duration)
                 cpu = _cpu() - cpu
-            stall, stall_on_cpu = stopwatch.longest, stopwatch.longest_on_cpu
+            turns, stall, stall_on_cpu = stopwatch.turns, stopwatch.longest, stopwatch.longest_on_cpu
             ended = await stub.counts()
         return Measured(
             polls=ended.polls - begun.polls,
             cpu=cpu,
             connections=ended.connections,
             polls_in_all=ended.polls,
+            turns=turns,
             memory=(_memory("VmHWM") - memory) / plan.executions,
             stall=stall,
             stall_on_cpu=stall_on_cpu,

@@ -48,10 +48,16 @@ CPU is the most that a turn took of the loop's own time, without what the machin
 """
 _BACK_TO_BACK = "which leaves nobody a moment to sleep, so that the loop hardly ever has to be woken"
 _KEPT_UP = "so that {rate:.0f} polls are due every second"
+_JITTER = """ \
+Polls at a fixed interval that have met once keep together, and one turn of the event loop serves several. Jitter \
+such as ours keeps them apart, which spares the service and costs more turns: the bare loop is measured with \
+jitter as well."""
+_JITTERED = "aiohttp_spread"
 _COLUMNS = (
     "contestant",
     "CPU per poll",
     "of the bare loop's",
+    "turns of the event loop per poll",
     "connections",
     "for polls",
     "memory per execution",
@@ -75,6 +81,12 @@ class _Load:
     executions: int
     interval: float
     back_to_back: bool = False
+    with_jitter: bool = False
+
+    @property
+    def contestants(self) -> list[str]:
+        """Who is measured: what jitter alone costs is told where it shows best."""
+        return [name for name in CONTESTANTS if name != _JITTERED or self.with_jitter]
 
     @property
     def rate(self) -> float:
@@ -90,7 +102,7 @@ _LOADS = (
     # What the code costs: the event loop finds something to do whenever it looks, and hardly ever has to be woken.
     _Load(100, 0.01, back_to_back=True),
     # What it costs in a triggerer. All are polled at the same rate, which no contestant is too slow for.
-    _Load(100, 0.3),
+    _Load(100, 0.3, with_jitter=True),
     _Load(1_000, 3.0),
     _MOST,
 )
@@ -141,10 +153,10 @@ def _environment(service: stub.Stub, home: Path) -> dict[str, str]:
 
 def _outcomes(load: _Load, rounds: int) -> dict[str, dict[str, list[Outcome]]]:
     outcomes: dict[str, dict[str, list[Outcome]]] = {
-        scheme: {contestant: [] for contestant in CONTESTANTS} for scheme in _SCHEMES
+        scheme: {contestant: [] for contestant in load.contestants} for scheme in _SCHEMES
     }
     for _ in range(rounds):
-        for scheme, contestant in itertools.product(_SCHEMES, CONTESTANTS):
+        for scheme, contestant in itertools.product(_SCHEMES, load.contestants):
             outcome = _outcome(contestant, scheme, load)
             outcomes[scheme][contestant].append(outcome)
             cost = f"{_cost(outcome):.0f} µs" if isinstance(outcome, Measured) else outcome
@@ -167,12 +179,13 @@ def _outcome(contestant: str, scheme: str, load: _Load) -> Outcome:
 def _table(scheme: str, load: _Load, outcomes: Mapping[str, Sequence[Outcome]]) -> Table:
     how = "back to back" if load.back_to_back else f"every {load.interval:g} s"
     method = _METHOD if load is _LOADS[0] and scheme == next(iter(_SCHEMES)) else ""
+    jitter = _JITTER if load.with_jitter else ""
     due = _BACK_TO_BACK if load.back_to_back else _KEPT_UP.format(rate=load.rate)
     return Table(
         title=f"{load.executions:,} executions, {how}, {_SCHEMES[scheme]}",
-        text=f"{method}All poll every {load.interval:g} s, {due}. Measured for {load.duration:g} s.",
+        text=f"{method}All poll every {load.interval:g} s, {due}. Measured for {load.duration:g} s.{jitter}",
         columns=_COLUMNS,
-        rows=[_row(contestant, outcomes, load) for contestant in CONTESTANTS],
+        rows=[_row(contestant, outcomes, load) for contestant in load.contestants],
     )
 
 
@@ -184,6 +197,7 @@ def _row(contestant: str, outcomes: Mapping[str, Sequence[Outcome]], load: _Load
         NAMES[contestant],
         Figure.of(map(_cost, measured), "µs"),
         _ratio(outcomes[contestant], outcomes["aiohttp"]),
+        Figure.of(each.turns / max(each.polls, 1) for each in measured),
         Figure.of(each.connections for each in measured),
         Figure.of(each.polls_in_all for each in measured),
         Figure.of((each.memory / 1024 for each in measured), "KB"),
@@ -254,7 +268,9 @@ def _main() -> None:
     arguments = parser.parse_args()
     load = _Load(arguments.executions, arguments.interval)
     measured = run(arguments.contestant, arguments.scheme, load, arguments.profile)
-    print(f"{_cost(measured):.0f} µs CPU per poll, {measured.polls} polls, {measured.connections} connections,")
+    turns = measured.turns / max(measured.polls, 1)
+    print(f"{_cost(measured):.0f} µs CPU and {turns:.1f} turns of the event loop per poll,")
+    print(f"{measured.polls} polls, {measured.connections} connections,")
     print(f"{measured.memory / 1024:.0f} KB per execution, longest stall {measured.stall * 1000:.0f} ms,")
     print(f"longest turn on CPU {measured.stall_on_cpu * 1000:.0f} ms")
     for end in measured.ended[:3]:
