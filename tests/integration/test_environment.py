@@ -135,7 +135,7 @@ def test_a_proxy_that_refuses_is_told_without_its_password(
 
 
 def test_over_plain_http_a_proxy_is_a_part_of_the_trusted_network(connect, proxy, monkeypatch):
-    """As README says: plain http is refused, unless the network is trusted, and then all of it is."""
+    """As the documentation says: plain http is refused, unless the network is trusted, and then all of it is."""
     monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
     with pytest.raises(CrewError, match="would send the token unencrypted, which is refused"):
         connect("http://crew.test")

@@ -1,4 +1,4 @@
-"""The three ways to run a crew that the README shows, run by Airflow itself."""
+"""The three ways to run a crew that the README and the documentation show, run by Airflow itself."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from clients import TOKEN
-from test_readme import block
+from pages import block, wherever
 
 from airflow_provider_crew.service.models import Completed
 
 DAG = """
 from airflow.providers.common.compat.sdk import DAG, task
 
-with DAG("readme", schedule=None, params={{"topic": "electric ferries"}}):
+with DAG("shown", schedule=None, params={{"topic": "electric ferries"}}):
 {blocks}
     brief("lighthouses")
 """
@@ -37,16 +37,17 @@ def airflow(home: Path, *arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.timeout(180)
-def test_each_way_runs(service, tmp_path):
+@pytest.mark.parametrize("page", ["README.md", "docs/operators.md"])
+def test_each_way_runs(service, tmp_path, page):
     shown = [
-        block("python", "import CrewRunOperator"),
-        block("python", "CrewExecutionSensor("),
-        block("python", "@task.crew"),
+        block(page, "python", "import CrewRunOperator"),
+        block(page, "python", "CrewExecutionSensor("),
+        block(page, "python", "@task.crew"),
     ]
-    (tmp_path / "readme.py").write_text(DAG.format(blocks=textwrap.indent("\n".join(shown), "    ")))
+    (tmp_path / "shown.py").write_text(DAG.format(blocks=textwrap.indent("\n".join(shown), "    ")))
     airflow(tmp_path, "db", "migrate")
 
-    said = airflow(tmp_path, "dags", "test", "readme", AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
+    said = airflow(tmp_path, "dags", "test", "shown", AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
 
     topics = {kickoff.inputs["topic"] for kickoff in service.kickoffs}
     assert (topics, len(service.kickoffs)) == ({"electric ferries", "ferries", "lighthouses"}, 3)
@@ -55,8 +56,8 @@ def test_each_way_runs(service, tmp_path):
     assert TOKEN not in said
 
 
-def test_the_result_has_the_keys_that_are_shown():
-    shown = block("python", '{"kickoff_id"')
+@pytest.mark.parametrize("shown", wherever("python", '{"kickoff_id"'))
+def test_the_result_has_the_keys_that_are_shown(shown):
     keys = Completed(status="completed", kickoff_id="id", output="").result()
 
     assert all(f'"{key}"' in shown for key in keys)

@@ -1,0 +1,43 @@
+"""The README and the pages of the documentation, and what they show."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+ROOT = Path(__file__).parents[2]
+PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the blocks of a page that are in this language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGES[page], re.DOTALL | re.MULTILINE)
+
+
+def block(page: str, language: str, containing: str) -> str:
+    """Return the one block of a page with this in it."""
+    (found,) = (text for text in blocks(page, language) if containing in text)
+    return found
+
+
+def wherever(language: str, containing: str) -> list[ParameterSet]:
+    """Return the blocks of all pages with this in them, as parameters of a test."""
+    found = [
+        pytest.param(text, id=page) for page in PAGES for text in blocks(page, language) if containing in text
+    ]
+    assert found, containing
+    return found
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """Return the cells of the first table below a heading, without the first two lines."""
+    section = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGES[page], re.DOTALL | re.MULTILINE)
+    assert section, heading
+    (first, *_) = re.split(r"\n\n", section[1][section[1].index("\n|") :].strip())
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in first.splitlines()[2:]]

@@ -1,0 +1,159 @@
+"""What the README and the documentation show is true."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+
+import pytest
+from clients import INPUTS
+from pages import PAGES, ROOT, blocks, table, wherever
+
+from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
+from airflow_provider_crew.hooks.connection import read_connection
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.kickoff import KickoffTask
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service import errors
+
+# Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
+RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults")
+RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
+A_RESULT = '{"kickoff_id"'
+
+
+@pytest.fixture
+def connected(service, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", service.connection_uri)
+    return service
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run_by_a_test(page):
+    for shown in blocks(page, "python"):
+        assert [mark for mark in (*RUN_HERE, *RUN_IN_A_DAG, A_RESULT) if mark in shown], shown
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", PAGES[page]):
+        found = (ROOT / page).parent / target if target else ROOT / page
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("shown", [*wherever("console", "'crew://"), *wherever("console", '"conn_type"')])
+def test_a_connection_as_shown_is_read(monkeypatch, shown):
+    value = re.search(r"AIRFLOW_CONN_CREW_DEFAULT='(.*?)'", shown, re.DOTALL)[1]
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", value)
+
+    settings = read_connection(CrewHook.get_connection("crew_default")).settings
+
+    assert (settings.address, settings.token) == ("https://my-crew.crewai.com", "TOKEN")
+
+
+def test_every_field_of_a_connection_is_told():
+    told = {field.strip("`"): label for label, field, _ in table("docs/connection.md", "The fields") if field}
+
+    assert told == {name: field["label"] for name, field in CONNECTION_FIELDS.items()}
+
+
+@pytest.mark.parametrize(
+    ("heading", "takes"),
+    [
+        ("CrewKickoffOperator", KickoffTask),
+        ("CrewRunOperator", CrewRunOperator),
+        ("CrewExecutionSensor", CrewExecutionSensor),
+    ],
+)
+def test_every_argument_is_told_with_its_default(heading, takes):
+    given = inspect.signature(inspect.unwrap(takes.__init__)).parameters.values()
+    wanted = {each.name: each.default for each in given if each.kind is each.KEYWORD_ONLY}
+
+    told = {name.strip("`"): default.strip("`") for name, default, _ in table("docs/operators.md", heading)}
+
+    assert told == {name: shown_default(name, default) for name, default in wanted.items()}
+
+
+def shown_default(name: str, default: object) -> str:
+    if default is inspect.Parameter.empty:
+        return ""
+    if name == "deferrable":
+        return "[operators] default_deferrable"
+    if isinstance(default, float):
+        return f"{default:.0f}"
+    return f'"{default}"' if isinstance(default, str) else repr(default)
+
+
+def test_an_operator_that_takes_no_more_is_the_one_that_says_so():
+    assert CrewKickoffOperator.__init__ is KickoffTask.__init__
+
+
+@pytest.mark.usefixtures("connected")
+@pytest.mark.parametrize("shown", wherever("python", "hook.inputs().names"))
+def test_the_first_example_runs(shown):
+    names: dict = {}
+
+    exec(shown, names)  # noqa: S102
+
+    assert names["completed"].output.startswith("Briefing: electric ferries")
+
+
+@pytest.mark.parametrize("shown", wherever("python", "async def brief"))
+def test_the_asynchronous_example_runs(connected, shown):
+    names = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
+    exec(shown, names)  # noqa: S102
+
+    result = asyncio.run(names["brief"]("electric ferries"))
+
+    assert result["kickoff_id"] == connected.kickoffs[0].kickoff_id
+
+
+@pytest.mark.parametrize("shown", wherever("toml", "[[tasks]]"))
+def test_the_scenario_is_one(tmp_path, shown):
+    path = tmp_path / "scenario.toml"
+    path.write_text(shown)
+
+    scenario = Scenario.load(path)
+
+    assert [wanted.name for wanted in scenario.inputs] == ["topic", "tone"]
+    assert scenario.tasks[0].output == '{"title": "All about {topic}"}'
+    assert len(scenario.faults) == 1
+
+
+@pytest.mark.parametrize("shown", wherever("python", "crew_service.faults"))
+def test_the_test_is_one(tmp_path, shown):
+    imports = "from airflow_provider_crew.hooks.crew import CrewHook\n\n"
+    (tmp_path / "test_example.py").write_text(imports + shown)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, tmp_path],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def test_every_error_of_the_table_exists_and_none_is_missing():
+    named = {name for row in table("docs/python.md", "Errors") for name in re.findall(r"`([A-Z]\w+)`", row[0])}
+    kinds = {
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.CrewError)
+    }
+    parents = {parent for kind in kinds for parent in kind.__bases__}
+
+    assert named == {kind.__name__ for kind in kinds - parents}
+
+
+@pytest.mark.usefixtures("connected")
+def test_the_test_button_answers_as_shown():
+    assert CrewHook().test_connection()[1] in PAGES["docs/connection.md"]
+    assert CrewHook().kickoff(INPUTS)
