@@ -1,8 +1,8 @@
 """
 One contestant, watching many executions, alone in a process: ``polls.py`` starts it and reads what it measured.
 
-It starts the executions evenly over one interval, as tasks in a live Airflow come and go, and measures between
-two marks, once all have polled a few times.
+It starts the executions evenly over one interval, as tasks in a live Airflow come and go. When all are there it
+first watches the event loop, and then, without that, measures what polling costs.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from benchmarks import pollers
 
 _WARM_UP_INTERVAL = 0.1
+_SHORTEST = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +52,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What came out. The polls and the CPU time lie between the marks; the connections are all there were."""
+    """What came out. Polls and CPU time were taken together; turns of the event loop are per poll."""
 
     polls: int
     cpu: float
     connections: int
     polls_in_all: int
-    turns: int
+    turns: float
     memory: float
     stall: float
     stall_on_cpu: float
@@ -69,7 +70,8 @@ class _Stopwatch(selectors.DefaultSelector):
     """
     Counts the turns of the event loop, from one look for events to the next, and takes down the longest.
 
-    A task that beats regularly would feel the same, but waking it costs as much as many a poll.
+    A task that beats regularly would feel the same, but waking it costs as much as many a poll. This costs enough
+    that CPU time is not measured meanwhile.
     """
 
     def __init__(self) -> None:
@@ -89,6 +91,9 @@ class _Stopwatch(selectors.DefaultSelector):
     def forget(self) -> None:
         self.turns = 0
         self.longest = self.longest_on_cpu = 0.0
+
+    def stop(self) -> None:
+        self.select = super().select  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -125,25 +130,26 @@ async def _measure(plan: Plan, stopwatch: _Stopwatch) -> Measured:
         memory = _memory("VmRSS")
         with _lateness(wanted=plan.lateness) as lateness:
             tasks = await _start(watch, plan)
-            # A trigger may spread its first poll over an interval by itself.
-            await asyncio.sleep(plan.interval * 1.2)
-            begun = await stub.counts()
+            before = await stub.counts()
             stopwatch.forget()
+            # A trigger may spread its first poll over an interval by itself.
+            await asyncio.sleep(max(plan.interval * 1.2, _SHORTEST))
+            stopwatch.stop()
+            begun = await stub.counts()
             with _profile(plan.profile):
                 cpu = _cpu()
                 await asyncio.sleep(plan.duration)
                 cpu = _cpu() - cpu
-            turns, stall, stall_on_cpu = stopwatch.turns, stopwatch.longest, stopwatch.longest_on_cpu
             ended = await stub.counts()
         return Measured(
             polls=ended.polls - begun.polls,
             cpu=cpu,
             connections=ended.connections,
             polls_in_all=ended.polls,
-            turns=turns,
+            turns=stopwatch.turns / max(begun.polls - before.polls, 1),
             memory=(_memory("VmHWM") - memory) / plan.executions,
-            stall=stall,
-            stall_on_cpu=stall_on_cpu,
+            stall=stopwatch.longest,
+            stall_on_cpu=stopwatch.longest_on_cpu,
             lateness=lateness,
             ended=[repr(task.exception() or task.result()) for task in tasks if task.done()],
         )

@@ -40,7 +40,8 @@ tell. Connections come from the environment; over TLS all check the stub's certi
 against an authority made for it. The dbt Cloud hook knows only https; for http its addresses are rewritten.
 
 All poll at the same interval and start evenly over it. CPU is what the process used, user and system, between \
-two marks in the steady state, by the polls that the stub saw; nothing is subtracted. Connections are all that \
+two marks in the steady state, by the polls that the stub saw; nothing is subtracted. Stalls and turns were taken \
+down before that, since taking them down costs as well. Connections are all that \
 were opened, for all polls that there were. Memory is the growth at its peak over the same process after it had \
 watched one execution. A stall is the longest turn of the event loop, from one look for events to the next; on \
 CPU is the most that a turn took of the loop's own time, without what the machine gave to others meanwhile.
@@ -197,7 +198,7 @@ def _row(contestant: str, outcomes: Mapping[str, Sequence[Outcome]], load: _Load
         NAMES[contestant],
         Figure.of(map(_cost, measured), "µs"),
         _ratio(outcomes[contestant], outcomes["aiohttp"]),
-        Figure.of(each.turns / max(each.polls, 1) for each in measured),
+        Figure.of(each.turns for each in measured),
         Figure.of(each.connections for each in measured),
         Figure.of(each.polls_in_all for each in measured),
         Figure.of((each.memory / 1024 for each in measured), "KB"),
@@ -268,8 +269,7 @@ def _main() -> None:
     arguments = parser.parse_args()
     load = _Load(arguments.executions, arguments.interval)
     measured = run(arguments.contestant, arguments.scheme, load, arguments.profile)
-    turns = measured.turns / max(measured.polls, 1)
-    print(f"{_cost(measured):.0f} µs CPU and {turns:.1f} turns of the event loop per poll,")
+    print(f"{_cost(measured):.0f} µs CPU and {measured.turns:.1f} turns of the event loop per poll,")
     print(f"{measured.polls} polls, {measured.connections} connections,")
     print(f"{measured.memory / 1024:.0f} KB per execution, longest stall {measured.stall * 1000:.0f} ms,")
     print(f"longest turn on CPU {measured.stall_on_cpu * 1000:.0f} ms")
