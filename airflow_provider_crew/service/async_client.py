@@ -129,8 +129,9 @@ class AsyncCrewClient:
             },
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Not aiohttp's own total: it no longer counts for an answer that came before its request.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout(self.settings)),
+            timeout=aiohttp.ClientTimeout(
+                total=self.settings.request_timeout, sock_connect=connect_timeout(self.settings)
+            ),
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
             trust_env=False,  # what the environment says is read in one place for both clients
@@ -159,7 +160,7 @@ class AsyncCrewClient:
         _current.set(progress)
         try:
             # Outside the time limit: waiting here says nothing about the service.
-            async with self._places, asyncio.timeout(self.settings.request_timeout):
+            async with self._places:
                 if not request.starts_work:
                     return await self._send(self._session, request)
                 # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.

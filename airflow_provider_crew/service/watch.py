@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeGuard
 
 from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, NOT_FOUND_GRACE, SHORTEST_INTERVAL
 from airflow_provider_crew.service.errors import (
@@ -59,8 +59,7 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What to do after a look: log the lines, then end with a result or an error, or look again later."""
 
     lines: tuple[Line, ...] = ()
@@ -258,9 +257,12 @@ class Watch:
         return interval * (1 - _JITTER + 2 * _JITTER * chance)
 
     def _recovered(self) -> list[Line]:
-        trouble, self.memory.trouble = self.memory.trouble, ""
-        self.memory.silent_since = self.memory.rejected_since = self.memory.unknown_since = None
-        return [self._line("the service answers again")] if trouble else []
+        memory = self.memory
+        memory.silent_since = memory.rejected_since = memory.unknown_since = None
+        if not memory.trouble:
+            return []
+        memory.trouble = ""
+        return [self._line("the service answers again")]
 
     def _in_trouble(self, text: str) -> list[Line]:
         """Say a trouble when it is new, and again from time to time while it lasts."""
