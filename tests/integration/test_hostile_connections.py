@@ -10,7 +10,13 @@ import pytest
 from clients import let_pass
 from hostile import CALLS, Hostile, answer, completed, hostile_service, tls_with
 
-from airflow_provider_crew.service.errors import CrewError, NotAuthenticated, Refused, UnreadableAnswer
+from airflow_provider_crew.service.errors import (
+    CrewError,
+    NotAuthenticated,
+    Refused,
+    Unreachable,
+    UnreadableAnswer,
+)
 
 
 @pytest.fixture
@@ -229,3 +235,32 @@ class TestAnAnswerIsThatToItsOwnRequest:
             crew.status("some-id", repeat=False)
 
         assert crew.status("some-id", repeat=False).output == "2"
+
+
+@pytest.mark.parametrize("drips", [False, True], ids=["and stops", "and drips"])
+@pytest.mark.parametrize(
+    "begins",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Type: app",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+    ],
+)
+def test_an_answer_that_comes_before_its_request_has_no_more_time_than_others(connect, hostile, begins, drips):
+    def early() -> Iterator[bytes]:
+        yield begins
+        while drips:
+            time.sleep(0.05)
+            yield b" "
+
+    hostile.greets = early
+    hostile.says = [lambda: iter([time.sleep(10) or b""])]
+    crew = connect(hostile.url, request_timeout=0.8)
+    began = time.monotonic()
+
+    with pytest.raises((Unreachable, UnreadableAnswer)):
+        CALLS["status"](crew)
+
+    assert time.monotonic() - began < 2
