@@ -43,7 +43,7 @@ def completed_event(completed: Completed, deadline: float) -> dict[str, Any]:
 
 
 def unread_event(kickoff_id: str, deadline: float) -> dict[str, Any]:
-    """Tell that there is an end, which the task is to read."""
+    """Tell that there is an answer that the task is to read itself."""
     return {"kickoff_id": kickoff_id, "deadline": deadline, "result": ""}
 
 

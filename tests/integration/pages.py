@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))}
 
+# Their tasks are run as a DAG, all of a page together.
+DAG_PAGES = ("README.md", "docs/operators.md")
+
 
 def blocks(page: str, language: str) -> list[str]:
     """Return the blocks of a page that are in this language."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from clients import TOKEN
-from pages import block, wherever
+from pages import DAG_PAGES, block, wherever
 
 from airflow_provider_crew.service.models import Completed
 
@@ -37,7 +37,7 @@ def airflow(home: Path, *arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("page", ["README.md", "docs/operators.md"])
+@pytest.mark.parametrize("page", DAG_PAGES)
 def test_each_way_runs(service, tmp_path, page):
     shown = [
         block(page, "python", "import CrewRunOperator"),
