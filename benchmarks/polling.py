@@ -78,7 +78,8 @@ class _Stopwatch(selectors.DefaultSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.forget()
+        self.turns = 0
+        self.longest = self.longest_own = 0.0
         self._began, self._cpu = time.monotonic(), time.thread_time()
         self._collecting = 0.0
         gc.callbacks.append(self._collector)
