@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTas
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
+from airflow_provider_crew.metrics import TaskMetrics
 from airflow_provider_crew.service.errors import CrewError, LostContact, TransientError, WaitedTooLong, WatchBroken
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ class CrewTask(BaseOperator):
     def hook(self) -> CrewHook:
         """The hook for the connection."""
         return CrewHook(self.crew_conn_id, token_type=self.token_type)
+
+    def metrics(self, context: Context) -> TaskMetrics:
+        """Return what tells Airflow's statistics of this task."""
+        return TaskMetrics(self.crew_conn_id, context)
 
     def leave_link(self, context: Context) -> None:
         """Leave the address of the crew's page; a try that goes on with an execution has to do so again."""
@@ -143,8 +148,9 @@ class WaitingTask(CrewTask):
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id, in a process that nobody has told it to."""
 
-    def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
+    def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:
         """Return the result as the task's own, in a form that XCom takes."""
+        self.metrics(context).completed(result.get("execution_time"))
         return {**result, "output_json": _without_reserved_keys(result["output_json"])}
 
     def wait_for(self, kickoff_id: str, context: Context, *, kicked_off_at: float | None = None) -> dict[str, Any]:
@@ -152,7 +158,8 @@ class WaitingTask(CrewTask):
         with self.ending(kickoff_id, context):
             deadline = self.deadline(context)
             watch = self.new_watch(kickoff_id, deadline, kicked_off_at)
-            completed = self.hook.look(watch).completed if self.deferrable else self.hook.watch(watch)
+            with self.metrics(context).looks_of(watch):
+                completed = self.hook.look(watch).completed if self.deferrable else self.hook.watch(watch)
             if not completed:
                 self._defer(watch, deadline, kicked_off_at)
         return self.finish(completed.result(), context)
@@ -165,10 +172,11 @@ class WaitingTask(CrewTask):
         if end is None:
             why = "what it told cannot be read"
             return self._look_after_all(self.execution_waited_for(context), why, context)
+        self.metrics(context).looks(end.looks)
         with self.ending(end.kickoff_id, context):
             if end.error:
                 raise end.error
-            result = end.result or self._read(end)
+            result = end.result or self._read(end, context)
         return self.finish(result, context)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -184,13 +192,14 @@ class WaitingTask(CrewTask):
             self.log.error("The trigger failed:\n%s", "".join(traceback))
         return self._look_after_all(self.execution_waited_for(context), str(told.get("error")), context)
 
-    def _read(self, end: WatchEnd) -> dict[str, Any]:
+    def _read(self, end: WatchEnd, context: Context) -> dict[str, Any]:
         """Read a result. It is there, so that want of time or a hiccup of the service must not fail the task."""
         now = time.time()
         late = now + (self.max_outage or self.timeout)
         # The service knew it a moment ago, as after a kickoff.
         watch = self.new_watch(end.kickoff_id, max(end.deadline, late), kicked_off_at=now)
-        return self.hook.watch(watch).result()
+        with self.metrics(context).looks_of(watch):
+            return self.hook.watch(watch).result()
 
     @contextmanager
     def ending(self, kickoff_id: str, context: Context) -> Iterator[None]:
@@ -213,6 +222,7 @@ class WaitingTask(CrewTask):
             return
         if isinstance(end, WaitedTooLong) and self._is_cut_short:
             end = CutShort(str(end), kickoff_id=kickoff_id)
+        self.metrics(context).gave_up(end)
         self.give_up(end, context)
 
     def new_watch(
@@ -256,7 +266,8 @@ class WaitingTask(CrewTask):
                 self.log.warning("Execution %s: no triggerer has ended the wait in time.", kickoff_id)
             watch = self.new_watch(kickoff_id, deadline)
             watch.memory.started_at = context["ti"].start_date.timestamp()
-            completed = self.hook.look(watch).completed
+            with self.metrics(context).looks_of(watch):
+                completed = self.hook.look(watch).completed
             if not completed:
                 raise LostContact(
                     f"Execution {kickoff_id} is no longer watched by a triggerer: {why}. The triggerer's log says "

@@ -40,12 +40,12 @@ tell. Connections come from the environment; over TLS all check the stub's certi
 against an authority made for it. The dbt Cloud hook knows only https; for http its addresses are rewritten.
 
 All poll at the same interval and start evenly over it. CPU is what the process used, user and system, between \
-two marks in the steady state, by the polls that the stub saw; nothing is subtracted. Stalls and turns were taken \
-down before that, since taking them down costs as well. Connections are all that \
-were opened, for all polls that there were. Memory is the growth at its peak over the same process after it had \
-watched one execution. A stall is the longest turn of the event loop, from one look for events to the next; of its \
-own is the most that a turn took of the loop's own CPU time, without what the machine gave to others meanwhile, \
-and without Python's garbage collector, which now and then walks through all objects of the process, whoever made \
+two marks in the steady state, by the polls that the stub saw; nothing is subtracted. Stalls and turns were \
+taken down before that, since taking them down costs as well. Connections are all that were opened, for all \
+polls that there were. Memory is the growth at its peak over the same process after it had watched one \
+execution. A stall is the longest turn of the event loop, from one look for events to the next; of its own is \
+the most that a turn took of the loop's own CPU time, without what the machine gave to others meanwhile, and \
+without Python's garbage collector, which now and then walks through all objects of the process, whoever made \
 them: the more executions, the longer.
 
 """

@@ -39,6 +39,10 @@ SCENARIOS = {
     "brief": scenario(1, output='{"headlines": ["{topic} for {audience}"]}'),
     "slow": scenario(300),
     "uncertain": scenario(300),
+    # What goes wrong with these is up to the test of the statistics.
+    "refusing": scenario(300),
+    "vanishing": scenario(300),
+    "answerless": scenario(300),
 }
 
 

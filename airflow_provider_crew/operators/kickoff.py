@@ -157,6 +157,7 @@ class KickoffTask(CrewTask):
         raise CrewTaskFailed(failure, memory.what_goes_on() or _LEFT_TO_PEOPLE)
 
     def _give_up_uncertain(self, error: UncertainKickoff, context: Context) -> NoReturn:
+        self.metrics(context).kickoff("uncertain")
         if self.on_uncertain_kickoff == "retry":
             raise error
         raise CrewTaskFailed(
@@ -247,9 +248,11 @@ class KickoffTask(CrewTask):
                 raise
             except CrewError:
                 self._not_taken(memory)
+                self.metrics(context).kickoff("not_taken")
                 raise
             self.execution = kickoff_id
             memory.answered(kickoff_id)
+            self.metrics(context).kickoff("started")
         return kickoff_id
 
     def _send_off(self, memory: KickoffMemory) -> None:

@@ -129,11 +129,12 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         with self.ending(kickoff_id, context):
             deadline = memory.begun_at + self.timeout
             watch = self.new_watch(kickoff_id, deadline, memory.begun_at, memory.recalled())
-            step = self.hook.look(watch)
-            while step.renew_token and not memory.lasts:
-                time.sleep(step.look_again_in)
-                self.hook.renew(watch)
+            with self.metrics(context).looks_of(watch):
                 step = self.hook.look(watch)
+                while step.renew_token and not memory.lasts:
+                    time.sleep(step.look_again_in)
+                    self.hook.renew(watch)
+                    step = self.hook.look(watch)
             if step.completed:
                 return self.finish(step.completed.result(), context)
         memory.keep(watch.memory)

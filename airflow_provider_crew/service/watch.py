@@ -51,6 +51,14 @@ _SHOWN_ERROR = 2_000
 _KEPT_ERROR = 64 * 1024
 
 
+@dataclass(slots=True)
+class Looks:
+    """How often one has looked, and how many looks brought no answer."""
+
+    all: int = 0
+    failed: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line for the log."""
@@ -140,6 +148,7 @@ class Watch:
     ) -> None:
         self.kickoff_id = kickoff_id
         self.memory = memory or WatchMemory(started_at=clock(), said_at=clock())
+        self.looks = Looks()
         self._rules = rules
         self._clock = clock
         self._random = random
@@ -156,6 +165,7 @@ class Watch:
 
     def saw(self, execution: Running | Completed | Failed) -> Step:
         """Decide after an answer."""
+        self.looks.all += 1
         lines = self._recovered()
         match execution:
             case Completed():
@@ -172,6 +182,8 @@ class Watch:
 
     def failed(self, error: CallError) -> Step:
         """Decide after a look that brought no answer."""
+        self.looks.all += 1
+        self.looks.failed += 1
         now = self._clock()
         match error:
             case NotAuthenticated() | NotAllowed():

@@ -91,6 +91,7 @@ class CrewExecutionTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch to the end and fire."""
         hook = CrewHook(self.crew_conn_id, token_type=self.token_type)
+        watch: Watch | None = None
         try:
             await asyncio.to_thread(_import_what_watching_needs)
             from airflow_provider_crew.hooks.shared import SharedCrew
@@ -112,7 +113,7 @@ class CrewExecutionTrigger(BaseTrigger):
             )
             raise
         await asyncio.sleep(self._too_early_by())
-        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+        yield TriggerEvent(event | _looks_of(watch))  # type: ignore[no-untyped-call]
 
     def _new_watch(self, hook: CrewHook) -> Watch:
         from airflow_provider_crew.service.watch import WatchMemory, WatchRules
@@ -140,6 +141,12 @@ class CrewExecutionTrigger(BaseTrigger):
 
         since = time.time() - self.deferred_at if is_time(self.deferred_at) else SETTLING_TIME
         return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)
+
+
+def _looks_of(watch: Watch | None) -> dict[str, int]:
+    from airflow_provider_crew.triggers.events import looks_told
+
+    return looks_told(watch.looks) if watch else {}
 
 
 def _import_what_watching_needs() -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.service.records import error_record, recorded_error
-from airflow_provider_crew.service.watch import is_time
+from airflow_provider_crew.service.watch import Looks, is_time
 
 if TYPE_CHECKING:
     from airflow_provider_crew.service.errors import CrewError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # What is larger is read from the service by the task, so that it goes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
+# No watch looks as often.
+_MOST_LOOKS = 1_000_000_000
 # Reading a larger one would hold up every other trigger; the task has a process of its own.
 LARGEST_ANSWER = 4 * _LARGEST_RESULT
 
@@ -33,6 +35,7 @@ class WatchEnd:
     deadline: float
     result: dict[str, Any] | None = None
     error: CrewError | None = None
+    looks: Looks = field(default_factory=Looks)
 
 
 def completed_event(completed: Completed, deadline: float) -> dict[str, Any]:
@@ -52,6 +55,11 @@ def failed_event(kickoff_id: str, deadline: float, error: CrewError) -> dict[str
     return {"kickoff_id": kickoff_id, "deadline": deadline, "error": json.dumps(error_record(error))}
 
 
+def looks_told(looks: Looks) -> dict[str, int]:
+    """Tell, besides, how often the trigger has looked."""
+    return {"looks": looks.all, "failed_looks": looks.failed}
+
+
 def read_event(event: Any) -> WatchEnd | None:
     """
     Read either of them; None when it does not tell which execution ended, or how.
@@ -68,7 +76,12 @@ def read_event(event: Any) -> WatchEnd | None:
         deadline=deadline if is_time(deadline) else 0.0,
         result=result if result and {"output", "output_json"} <= result.keys() else None,
         error=None if record is None else recorded_error(record),
+        looks=Looks(_count(told.get("looks")), _count(told.get("failed_looks"))),
     )
+
+
+def _count(told: Any) -> int:
+    return told if isinstance(told, int) and 0 <= told <= _MOST_LOOKS else 0
 
 
 def _object(text: Any) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
+from statsd_server import StatsdServer
 
 from airflow_provider_crew.local import LocalCrewService
 from dev.stack import AirflowStack
@@ -24,8 +25,14 @@ def crews() -> Iterator[dict[str, LocalCrewService]]:
 
 
 @pytest.fixture(scope="session")
+def statsd() -> Iterator[StatsdServer]:
+    with StatsdServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def airflow(
-    crews: dict[str, LocalCrewService], tmp_path_factory: pytest.TempPathFactory
+    crews: dict[str, LocalCrewService], statsd: StatsdServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AirflowStack]:
     dags = tmp_path_factory.mktemp("dags")
     for path in [*(ROOT / "example_dags").glob("*.py"), *(ROOT / "tests/system/dags").glob("*.py")]:
@@ -39,7 +46,7 @@ def airflow(
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
     }
-    with AirflowStack(home, dags, connections | settings) as running:
+    with AirflowStack(home, dags, connections | settings | statsd.settings) as running:
         running.api.ensure_pool("crews", slots=10)
         yield running
 

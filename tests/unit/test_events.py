@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import LostContact, ServiceError
 from airflow_provider_crew.service.models import Completed, storable_json
-from airflow_provider_crew.triggers.events import completed_event, failed_event, read_event
+from airflow_provider_crew.service.watch import Looks
+from airflow_provider_crew.triggers.events import completed_event, failed_event, looks_told, read_event
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
@@ -25,7 +26,7 @@ def completed(**result: Any) -> Completed:
 
 def stored(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event as Airflow's database returns it. Texts and numbers mean nothing to Airflow's encodings."""
-    assert all(isinstance(value, str | float) for value in event.values())
+    assert all(isinstance(value, str | int | float) for value in event.values())
     return json.loads(json.dumps(event, allow_nan=False))
 
 
@@ -100,3 +101,16 @@ def test_a_result_that_cannot_be_read_is_left_to_the_service(result: Any) -> Non
     end = read_event({**GOOD, "result": result, "deadline": "late"})
 
     assert (end.kickoff_id, end.deadline, end.result, end.error) == (KICKOFF_ID, 0.0, None, None)
+
+
+def test_the_looks_of_a_trigger_arrive() -> None:
+    event = completed_event(completed(), NOW) | looks_told(Looks(12, 3))
+
+    assert read_event(stored(event)).looks == Looks(12, 3)
+
+
+@pytest.mark.parametrize("told", [None, -1, "7", 2.5, float("inf"), 10**100])
+def test_looks_that_make_no_sense_count_as_none(told: Any) -> None:
+    event = completed_event(completed(), NOW) | {"looks": told, "failed_looks": told}
+
+    assert read_event(event).looks == Looks(0, 0)

@@ -1,0 +1,89 @@
+"""
+What the tasks of this package tell Airflow's own statistics, which pass it on to StatsD, Datadog or OpenTelemetry.
+
+Only task processes tell: in the triggerer of some versions of Airflow nobody would hear it, so that what a trigger
+has counted comes with its event.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_crew.service.errors import CrewError
+    from airflow_provider_crew.service.watch import Looks, Watch
+
+KickoffEnd = Literal["started", "not_taken", "uncertain"]
+
+log = logging.getLogger(__name__)
+
+_ENDS = {ExecutionFailed: "failed", WaitedTooLong: "timeout", LostContact: "lost"}
+_ANY_OTHER_END = "broken"
+
+
+class TaskMetrics:
+    """
+    Tells of one task. Nothing here may fail it.
+
+    The tags reach backends that have tags; StatsD itself has none.
+    """
+
+    def __init__(self, crew_conn_id: str, context: Context) -> None:
+        ti = context["ti"]
+        self._tags = {"crew_conn_id": crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
+
+    def kickoff(self, end: KickoffEnd) -> None:
+        """Tell what came of a kickoff."""
+        self._count(f"kickoff.{end}")
+
+    def completed(self, execution_time: float | None) -> None:
+        """Tell that a task has the result of its execution, and how long that took, if the crew says so."""
+        self._ended("completed", execution_time)
+
+    def gave_up(self, error: CrewError) -> None:
+        """Tell how else a wait ended."""
+        end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), _ANY_OTHER_END)
+        self._ended(end, error.execution_time if isinstance(error, ExecutionFailed) else None)
+
+    def looks(self, looks: Looks) -> None:
+        """Tell how often an execution was looked at."""
+        self._count("polls", looks.all)
+        self._count("failed_polls", looks.failed)
+
+    @contextmanager
+    def looks_of(self, watch: Watch) -> Iterator[None]:
+        """Tell of the looks of a watch, however it ends."""
+        try:
+            yield
+        finally:
+            self.looks(watch.looks)
+
+    def _ended(self, end: str, execution_time: float | None) -> None:
+        self._count(f"execution.{end}")
+        if execution_time is not None:
+            with _statistics() as stats:
+                stats.timing("crew.execution.duration", timedelta(seconds=execution_time), tags=self._tags)
+
+    def _count(self, name: str, by: int = 1) -> None:
+        if by:
+            with _statistics() as stats:
+                stats.incr(f"crew.{name}", by, tags=self._tags)
+
+
+@contextmanager
+def _statistics() -> Iterator[Any]:
+    try:
+        from airflow.providers.common.compat.sdk import Stats
+
+        yield Stats
+    except Exception as error:  # noqa: BLE001 - an execution is worth more than a figure about it
+        log.warning("Airflow's statistics do not take what happened to an execution: %s", error)

@@ -1,0 +1,29 @@
+"""Tasks that end in every way that Airflow's statistics tell apart."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+INPUTS = {"topic": "ferries", "audience": "sailors"}
+
+with DAG("metrics", schedule=None, max_active_tasks=100):
+    kickoff = CrewKickoffOperator(task_id="kickoff", inputs=INPUTS)
+    for mode, options in {
+        "deferred": {"deferrable": True},
+        "poke": {"deferrable": False},
+        "reschedule": {"deferrable": False, "mode": "reschedule"},
+    }.items():
+        CrewExecutionSensor(
+            task_id=f"sensor_{mode}", kickoff_id=kickoff.output, poke_interval=timedelta(seconds=2), **options
+        )
+    CrewRunOperator(task_id="failed", inputs=INPUTS, crew_conn_id="crew_failing", deferrable=True, poll_interval=1)
+    CrewRunOperator(task_id="timeout", inputs=INPUTS, crew_conn_id="crew_slow", timeout=3, poll_interval=1)
+    CrewRunOperator(task_id="broken", inputs=INPUTS, crew_conn_id="crew_refusing", poll_interval=1)
+    CrewRunOperator(task_id="lost", inputs=INPUTS, crew_conn_id="crew_vanishing", poll_interval=1, max_outage=2)
+    CrewKickoffOperator(task_id="not_taken", inputs=INPUTS, crew_conn_id="crew_refused", validate_inputs=False)
+    CrewKickoffOperator(task_id="uncertain", inputs=INPUTS, crew_conn_id="crew_answerless")

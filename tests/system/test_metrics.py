@@ -1,0 +1,90 @@
+"""What the tasks tell Airflow's statistics, as a StatsD server receives it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from airflow_runs import ROOT
+
+pytestmark = pytest.mark.timeout(300)
+
+TASKS = (
+    "kickoff",
+    "sensor_deferred",
+    "sensor_poke",
+    "sensor_reschedule",
+    "failed",
+    "timeout",
+    "broken",
+    "lost",
+    "not_taken",
+    "uncertain",
+)
+
+
+@pytest.fixture(scope="module")
+def told(start, crews, statsd):
+    crews["refusing"].faults.answer(400, on="status", for_seconds=math.inf)
+    crews["vanishing"].faults.answer(503, on="status", for_seconds=math.inf)
+    crews["answerless"].faults.answer(502, on="kickoff", after_taken=True)
+    run = start("metrics")
+    run.wait(240)
+    return {task: statsd.of("metrics", task) for task in TASKS}
+
+
+@pytest.mark.parametrize(
+    ("task", "end"),
+    [("kickoff", "started"), ("failed", "started"), ("not_taken", "not_taken"), ("uncertain", "uncertain")],
+)
+def test_what_came_of_a_kickoff_is_counted(told, task, end):
+    counted = {name: count for name, count in told[task].counted.items() if name.startswith("kickoff.")}
+
+    assert counted == {f"kickoff.{end}": 1}
+
+
+@pytest.mark.parametrize("mode", ["deferred", "poke", "reschedule"])
+def test_a_result_is_counted_with_the_time_that_the_crew_took(told, mode):
+    task = told[f"sensor_{mode}"]
+
+    assert task.counted["execution.completed"] == 1
+    (milliseconds,) = task.took["execution.duration"]
+    assert 11_000 <= milliseconds < 12_500
+
+
+@pytest.mark.parametrize("end", ["failed", "timeout", "broken", "lost"])
+def test_every_other_end_is_counted_by_its_kind(told, end):
+    counted = {name: count for name, count in told[end].counted.items() if name.startswith("execution.")}
+
+    assert counted == {f"execution.{end}": 1}
+
+
+def test_a_failed_execution_has_a_duration_as_well(told):
+    assert len(told["failed"].took["execution.duration"]) == 1
+    assert not told["timeout"].took
+
+
+@pytest.mark.parametrize(("mode", "at_least"), [("deferred", 3), ("poke", 3), ("reschedule", 1)])
+def test_looks_are_counted_wherever_they_were_taken(told, mode, at_least):
+    counted = told[f"sensor_{mode}"].counted
+
+    assert at_least <= counted["polls"] <= 15
+    assert "failed_polls" not in counted
+
+
+def test_looks_that_brought_no_answer_are_counted_as_well(told):
+    counted = told["lost"].counted
+
+    assert counted["polls"] == counted["failed_polls"] >= 2
+
+
+@pytest.mark.usefixtures("told")
+def test_what_is_told_names_the_connection(statsd):
+    assert any("crew_conn_id=crew_failing" in line for line in statsd.lines)
+
+
+def test_the_documentation_lists_what_is_told(told):
+    listed = re.findall(r"^\| `crew\.([a-z_.]+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+
+    assert set(listed) == {name for task in told.values() for name in (*task.counted, *task.took)}
