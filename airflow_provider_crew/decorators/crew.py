@@ -27,6 +27,8 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
 
     overwrite_rtif_after_execution = False
     custom_operator_name = "@task.crew"
+    if not hasattr(CrewRunOperator, "xcom_push"):
+        xcom_push = None  # what Airflow 3.0 has around a decorated task asks for one, and makes no use of it
     template_fields = (*DecoratedOperator.template_fields, *CrewRunOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **DecoratedOperator.template_fields_renderers,
