@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
+
+from airflow_provider_crew import __version__
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements" / "dev.txt"
@@ -64,6 +68,27 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert "airflow_provider_crew/py.typed" in names
 
 
+def test_the_same_files_make_the_same_wheel(wheel, tmp_path):
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, ROOT)
+
+    # The first was built from the sdist.
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_the_metadata_say_what_an_index_shows(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = Parser().parsestr(archive.read(name).decode())
+
+    assert (metadata["Name"], metadata["Version"]) == ("airflow-provider-crew", __version__)
+    assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert {"Framework :: Apache Airflow :: Provider", "Programming Language :: Python :: 3.13"} <= set(
+        metadata.get_all("Classifier")
+    )
+    assert metadata.get_payload().startswith("# airflow-provider-crew")
+
+
 def test_the_sdist_holds_what_is_needed_to_build_and_test(built):
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
@@ -79,6 +104,13 @@ def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
     assert "airflow-provider-crew" in run(bin_ / "airflow", "providers", "get", "airflow-provider-crew", **home)
     hooks = run(bin_ / "airflow", "providers", "hooks", "--output", "json", **home)
     assert "airflow_provider_crew.hooks.crew.CrewHook" in hooks
+    run(bin_ / "airflow", "db", "migrate", **home)
+    added = ["--conn-type", "crew", "--conn-host", "https://crew.example", "--conn-password", "a-token-4711"]
+    run(bin_ / "airflow", "connections", "add", "my_crew", *added, **home)
+    (kept,) = json.loads(run(bin_ / "airflow", "connections", "get", "my_crew", "--output", "json", **home))
+    assert (kept["conn_type"], kept["host"]) == ("crew", "https://crew.example")
+    form = "from airflow.providers_manager import ProvidersManager as M; print(*M().connection_form_widgets)"
+    assert "extra__crew__user_bearer_token" in run(bin_ / "python", "-I", "-c", form, **home)
 
 
 def test_the_client_works_without_airflow(wheel, tmp_path):

@@ -1,0 +1,32 @@
+"""What makes a release, and what keeps it from being one."""
+
+from __future__ import annotations
+
+import pytest
+
+from dev.release import NotReady, changelog_entry
+
+TOP = "# Changelog\n\nAll notable changes.\n\n"
+
+
+def test_the_entry_of_the_version_is_what_is_told():
+    changelog = f"{TOP}## 1.1.0 (2026-03-01)\n\n- New.\n- Newer.\n\n## 1.0.0 (2026-02-01)\n\n- Old.\n"
+
+    assert changelog_entry(changelog, "1.1.0") == "- New.\n- Newer."
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "",
+        "## 1.1.0 (not released)\n\n- New.\n",
+        "## 1.1.0\n\n- New.\n",
+        "## 1.0.0 (2026-02-01)\n\n- Old.\n",
+        "## 1.1.0 (not released)\n\n- New.\n\n## 1.0.0 (2026-02-01)\n\n- Old.\n",
+        "## 1.2.0 (2026-04-01)\n\n- Newer.\n\n## 1.1.0 (2026-03-01)\n\n- New.\n",
+    ],
+    ids=["empty", "not released", "no date", "an older one", "not released after an older one", "a newer one"],
+)
+def test_a_version_without_a_dated_entry_at_the_top_is_no_release(entries):
+    with pytest.raises(NotReady, match=r"## 1\.1\.0 \(YYYY-MM-DD\)"):
+        changelog_entry(TOP + entries, "1.1.0")
