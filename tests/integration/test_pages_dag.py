@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from clients import TOKEN
-from pages import DAG_PAGES, block, wherever
+from pages import DAG_PAGES, block, blocks, wherever
+from supported import has
 
 from airflow_provider_crew.service.models import Completed
 
@@ -22,6 +24,25 @@ with DAG("shown", schedule=None, params={{"topic": "electric ferries"}}):
     brief("lighthouses")
 """
 
+MIGRATED = """
+import json
+import time
+
+import requests
+from airflow.providers.common.compat.sdk import DAG, PokeReturnValue, task
+from airflow.providers.http.operators.http import HttpOperator
+from airflow.providers.http.sensors.http import HttpSensor
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+URL = "{url}"
+TOKEN = "{token}"
+
+with DAG("{name}", schedule=None):
+{blocks}
+"""
+
 
 def airflow(home: Path, *arguments: str, **environment: str) -> str:
     """Run Airflow's command line in a home of its own and return all that it says."""
@@ -30,7 +51,9 @@ def airflow(home: Path, *arguments: str, **environment: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        env=os.environ | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(home)} | environment,
+        env=os.environ
+        | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags")}
+        | environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -44,7 +67,9 @@ def test_each_way_runs(service, tmp_path, page):
         block(page, "python", "CrewExecutionSensor("),
         block(page, "python", "@task.crew"),
     ]
-    (tmp_path / "shown.py").write_text(DAG.format(blocks=textwrap.indent("\n".join(shown), "    ")))
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    (dags / "shown.py").write_text(DAG.format(blocks=textwrap.indent("\n".join(shown), "    ")))
     airflow(tmp_path, "db", "migrate")
 
     said = airflow(tmp_path, "dags", "test", "shown", AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
@@ -53,7 +78,32 @@ def test_each_way_runs(service, tmp_path, page):
     assert (topics, len(service.kickoffs)) == ({"electric ferries", "ferries", "lighthouses"}, 3)
     for kickoff in service.kickoffs:
         assert f"Execution {kickoff.kickoff_id}: completed" in said
-    assert TOKEN not in said
+    assert (TOKEN not in said) == has("Tokens stay out of what `airflow dags test` prints")
+
+
+@pytest.mark.timeout(180)
+def test_what_is_migrated_runs_before_and_after(service, tmp_path):
+    shown = blocks("docs/migrating.md", "python")
+    runs = {"before": [shown[0], shown[2], "brief()"], "after": [shown[1], shown[3], "brief()"]}
+    dags = tmp_path / "dags"
+    dags.mkdir()
+    for name, code in runs.items():
+        (dags / f"{name}.py").write_text(
+            MIGRATED.format(
+                name=name, url=service.url, token=TOKEN, blocks=textwrap.indent("\n".join(code), "    ")
+            )
+        )
+    airflow(tmp_path, "db", "migrate")
+    http = {"conn_type": "http", "host": service.url, "extra": {"Authorization": f"Bearer {TOKEN}"}}
+    connections = {
+        "AIRFLOW_CONN_CREW_HTTP": json.dumps(http),
+        "AIRFLOW_CONN_CREW_DEFAULT": service.connection_uri,
+    }
+
+    for name in runs:
+        airflow(tmp_path, "dags", "test", name, **connections)
+
+    assert [kickoff.inputs for kickoff in service.kickoffs] == [{"topic": "ferries", "audience": "sailors"}] * 4
 
 
 @pytest.mark.parametrize("shown", wherever("python", '{"kickoff_id"'))

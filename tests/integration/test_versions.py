@@ -1,0 +1,29 @@
+"""What the page about versions says of the Airflow that is here; the other rows are compared where they show."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+from airflow.providers.common.compat.sdk import BaseOperator
+from supported import has
+
+
+def there(module: str, name: str) -> bool:
+    try:
+        return hasattr(import_module(module), name)
+    except ImportError:
+        return False
+
+
+@pytest.mark.parametrize("feature", ["A retry goes on with the execution", "A rescheduled sensor knows"])
+def test_tries_and_pokes_remember_where_there_is_a_store(feature):
+    assert has(feature) == there("airflow.sdk.execution_time.context", "NEVER_EXPIRE")
+
+
+def test_inputs_are_shown_where_rendered_fields_are_written_again():
+    assert has("The inputs that a `@task.crew`") == hasattr(BaseOperator, "overwrite_rtif_after_execution")
+
+
+def test_functions_may_be_asynchronous_where_operators_may():
+    assert has("`async def` tasks") == there("airflow.sdk", "BaseAsyncOperator")
