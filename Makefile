@@ -10,9 +10,13 @@ BENCH_LOCK := requirements/bench.txt
 BENCH_READY := $(BENCH)/.ready
 COMPILE := pip compile --quiet --universal --python-version 3.11 --extra local --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --upgrade
+# Older Airflows, each with what there was soon after its last patch: what came later may break them. A newer
+# common-compat is needed everywhere.
+OLDER := 2.11=2026-03-31 3.0=2025-09-15 3.1=2026-03-31 3.2=2026-06-15
+ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-faults fault-table bench lint types format lock build clean
+.PHONY: help demo airflow test test-faults fault-table picture bench matrix lint types format lock release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +37,14 @@ test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs
 fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
 	$(BIN)/python tests/faults/table.py
 
+picture: $(READY)  ## Draw the README's picture from a run of the demo
+	$(BIN)/python -m dev.picture
+
 bench: $(BENCH_READY)  ## Measure side by side with other providers, into benchmarks/RESULTS.md
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)
+
+matrix: $(READY)  ## Run the tests on every supported Airflow and Python that is here; goes on where it was stopped
+	@$(BIN)/python -m dev.matrix $(ARGS)
 
 lint: $(READY)  ## Check style with ruff
 	$(BIN)/ruff check .
@@ -47,15 +57,23 @@ format: $(READY)  ## Apply ruff's format and its safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: $(UV)  ## Pin the environments for development and benchmarks anew
+define lock_older
+echo "apache-airflow~=$(1).0" | $(UV) $(COMPILE) --group test --constraint - --exclude-newer $(2) \
+	$(addprefix --exclude-newer-package=,$(ALWAYS)) --output-file requirements/airflow-$(1).txt pyproject.toml
+
+endef
+
+lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
+	$(foreach each,$(OLDER),$(call lock_older,$(firstword $(subst =, ,$(each))),$(lastword $(subst =, ,$(each)))))
 
-build: $(READY)  ## Build wheel and sdist into dist/
-	$(BIN)/python -m build --no-isolation --outdir dist .
+release: $(READY)  ## Build a release into dist/, check it, and say what is left to do
+	@rm -rf dist
+	@$(BIN)/python -m dev.release
 
 clean:  ## Remove the virtual environment and everything made here
-	rm -rf $(VENV) $(BENCH) .airflow build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) .airflow .matrix build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
 	$(PYTHON) -m venv $(VENV)

@@ -80,10 +80,9 @@ class AirflowApi:
         """Wait until the DAG was parsed, after a point in time if that matters."""
 
         def parsed() -> bool:
-            found = self.get("dags", dag_id_pattern=dag_id, exclude_stale=True)["dags"]
             return any(
                 dag["dag_id"] == dag_id and seconds_since_epoch(dag["last_parsed_time"]) > parsed_after
-                for dag in found
+                for dag in self.parsed_dags(dag_id)
             )
 
         if not _comes_true(parsed, timeout):
@@ -92,6 +91,11 @@ class AirflowApi:
             raise ApiError(
                 f"The DAG {dag_id} was not parsed within {timeout:.0f} s. {said or 'No import errors.'}"
             )
+
+    def parsed_dags(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the DAGs whose ids hold this, unless their file is gone."""
+        dags: list[dict[str, Any]] = self.get("dags", dag_id_pattern=dag_id, exclude_stale=True)["dags"]
+        return dags
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
         """Start a DAG run and return its id."""
@@ -125,7 +129,7 @@ class AirflowApi:
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         """Return what a task pushed, deserialised."""
         path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/xcomEntries/{key}"
-        return self.get(path, map_index=map_index, deserialize=True)["value"]
+        return self.get(path, map_index=map_index, deserialize=True, stringify=False)["value"]
 
     def log_events(
         self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1
@@ -133,6 +137,17 @@ class AirflowApi:
         """Return a task's log as it is served: each line is an ``event``, often with ``level`` and more."""
         path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}"
         events: list[dict[str, Any]] = self.get(path, map_index=map_index, full_content=True)["content"]
+        return events
+
+    def links(self, dag_id: str, run_id: str, task_id: str) -> dict[str, str | None]:
+        """Return the links of a task, by their names."""
+        path = f"{_run(dag_id, run_id)}/taskInstances/{task_id}/links"
+        links: dict[str, str | None] = self.get(path)["extra_links"]
+        return links
+
+    def asset_events(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the events of assets that tasks of a DAG have caused."""
+        events: list[dict[str, Any]] = self.get("assets/events", source_dag_id=dag_id)["asset_events"]
         return events
 
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:

@@ -47,8 +47,8 @@ def environment(home: Path, dags_folder: Path, *, port: int, log_port: int) -> d
     return (
         _inherited()
         | {"AIRFLOW_HOME": str(home)}
-        | _variables(_SETTINGS)
-        | _variables(
+        | variables(_SETTINGS)
+        | variables(
             {
                 "core": {"dags_folder": str(dags_folder), "execution_api_server_url": f"{url}/execution/"},
                 # Several processes write: SQLite's own patience of 5 seconds is short on a busy machine.
@@ -78,7 +78,8 @@ def _joined(separator: str, *parts: str | None) -> str:
     return separator.join(part for part in parts if part)
 
 
-def _variables(settings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def variables(settings: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return settings as Airflow reads them from its environment."""
     return {
         f"AIRFLOW__{section}__{option}".upper(): value
         for section, options in settings.items()

@@ -8,10 +8,12 @@ import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Self
 
+from dev import airflow2
 from dev.loopback import HOST, free_port
 from dev.processes import Guardian, Process, stop_all
 from dev.rest import AirflowApi, seconds_since_epoch
 from dev.settings import environment as airflow_environment
+from dev.settings import variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
     from dev.rest import Health
 
 _PAUSE = 0.2
+_IS_AIRFLOW_2 = version("apache-airflow").startswith("2.")
+_COMMANDS = {
+    "api-server": ["airflow", "api-server"],
+    # Not with their own log servers, which listen on every address of the machine.
+    "scheduler": ["airflow", "scheduler", "--skip-serve-logs"],
+    "triggerer": ["airflow", "triggerer", "--skip-serve-logs"],
+    "dag-processor": ["airflow", "dag-processor"],
+}
+_COMPONENTS = ("scheduler", "triggerer", "dag-processor")
 
 
 class StackError(Exception):
@@ -48,18 +59,14 @@ class AirflowStack:
         self.home = home.resolve()
         self.logs = self.home / "logs" / "processes"
         self.url = f"http://{HOST}:{port}"
-        self.api = AirflowApi(self.url)
+        self.api = airflow2.Airflow2Api(self.url) if _IS_AIRFLOW_2 else AirflowApi(self.url)
         self.processes: dict[str, Process] = {}
         self._environment = airflow_environment(self.home, dags_folder.resolve(), port=port, log_port=log_port)
+        if _IS_AIRFLOW_2:
+            self._environment |= variables(airflow2.settings(port))
         self._environment |= environment or {}
-        self._commands = {
-            "api-server": ["airflow", "api-server"],
-            # Not with their own log servers, which listen on every address of the machine.
-            "scheduler": ["airflow", "scheduler", "--skip-serve-logs"],
-            "triggerer": ["airflow", "triggerer", "--skip-serve-logs"],
-            "dag-processor": ["airflow", "dag-processor"],
-            "log-server": ["dev.loopback", str(log_port)],
-        }
+        log_server = {"log-server": ["dev.loopback", str(log_port)]}
+        self._commands = airflow2.COMMANDS if _IS_AIRFLOW_2 else _COMMANDS | log_server
         self._more: list[Process] = []
         self._guardian: Guardian | None = None
 
@@ -116,7 +123,7 @@ class AirflowStack:
             return [self.processes["api-server"]]
         return [
             self.processes[name]
-            for name in ("scheduler", "triggerer", "dag-processor")
+            for name in (airflow2.COMPONENTS if _IS_AIRFLOW_2 else _COMPONENTS)
             if not _is_alive(health, name.replace("-", "_"), self.processes[name].started_at)
         ]
 
@@ -146,19 +153,24 @@ class AirflowStack:
     def _migrate(self, guardian: Guardian) -> None:
         """Bring the database to this version of Airflow, unless the last run left word that it is there."""
         marker = self.home / "database-version"
-        wanted = version("apache-airflow-core")
+        wanted = version("apache-airflow")
         if (self.home / "airflow.db").exists() and marker.exists() and marker.read_text() == wanted:
             return
-        migration = self._new_process("db-migrate", ["airflow", "db", "migrate"], guardian)
-        migration.start()
+        self._run("db-migrate", ["airflow", "db", "migrate"], guardian)
+        if _IS_AIRFLOW_2:
+            self._run("add-user", airflow2.ADD_USER, guardian)
+        marker.write_text(wanted)
+
+    def _run(self, name: str, command: list[str], guardian: Guardian) -> None:
+        process = self._new_process(name, command, guardian)
+        process.start()
         try:
-            while migration.running:
+            while process.running:
                 time.sleep(_PAUSE)
         finally:
-            migration.stop()
-        if migration.exit_code:
-            raise StackError(_obituary(migration))
-        marker.write_text(wanted)
+            process.stop()
+        if process.exit_code:
+            raise StackError(_obituary(process))
 
 
 def _is_alive(health: Health, component: str, since: float) -> bool:

@@ -39,6 +39,8 @@ SCENARIOS = {
     "brief": scenario(1, output='{"headlines": ["{topic} for {audience}"]}'),
     "slow": scenario(300),
     "uncertain": scenario(300),
+    # So long that every way of waiting looks more than once, also where processes start slowly.
+    "lasting": scenario(3, seconds=25),
     # What goes wrong with these is up to the test of the statistics.
     "refusing": scenario(300),
     "vanishing": scenario(300),
@@ -127,6 +129,4 @@ class Run:
         return last["exc_type"], last["exc_value"]
 
     def link(self, task_id: str) -> str | None:
-        path = f"dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/{task_id}/links"
-        links: dict[str, str | None] = self.airflow.api.get(path)["extra_links"]
-        return links["Crew dashboard"]
+        return self.airflow.api.links(self.dag_id, self.run_id, task_id)["Crew dashboard"]

@@ -23,8 +23,6 @@ from airflow_provider_crew.waiting import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 
-NEVER_EXPIRE = pytest.importorskip("airflow.sdk.execution_time.context").NEVER_EXPIRE
-
 
 def kickoff(**options: Any) -> CrewKickoffOperator:
     return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
@@ -205,6 +203,8 @@ def test_warns_of_retries_only_where_tries_do_not_know_of_each_other(live_crew, 
 
 @every_operator
 def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_crew, store, operator):
+    from airflow.sdk.execution_time import context
+
     seen = []
     live_crew.at_kickoff = lambda: seen.append(store.kickoff)
     task = Task(operator, store=store, retries=1)
@@ -217,7 +217,7 @@ def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_cr
     assert at_that_moment == {"max_tries": 1, "kickoff_id": None, "end": None}
     assert store.kickoff["kickoff_id"] == returned
     assert store.kickoff["end"] == (None if operator is kickoff else "returned")
-    assert store.retentions == {"crew_kickoff": NEVER_EXPIRE}
+    assert store.retentions == {"crew_kickoff": context.NEVER_EXPIRE}
 
 
 @every_operator

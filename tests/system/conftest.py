@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
 from statsd_server import StatsdServer
+from supported import AIRFLOW
 
 from airflow_provider_crew.local import LocalCrewService
+from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 
 
@@ -46,7 +48,10 @@ def airflow(
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
     }
-    with AirflowStack(home, dags, connections | settings | statsd.settings) as running:
+    with ExitStack() as stack:
+        if AIRFLOW < (3, 0):  # which runs one task at a time on SQLite
+            settings |= stack.enter_context(PostgresServer()).settings
+        running = stack.enter_context(AirflowStack(home, dags, connections | settings | statsd.settings))
         running.api.ensure_pool("crews", slots=10)
         yield running
 

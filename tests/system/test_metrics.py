@@ -50,7 +50,7 @@ def test_a_result_is_counted_with_the_time_that_the_crew_took(told, mode):
 
     assert task.counted["execution.completed"] == 1
     (milliseconds,) = task.took["execution.duration"]
-    assert 11_000 <= milliseconds < 12_500
+    assert 28_000 <= milliseconds < 33_000
 
 
 @pytest.mark.parametrize("end", ["failed", "timeout", "broken", "lost"])
@@ -65,7 +65,7 @@ def test_a_failed_execution_has_a_duration_as_well(told):
     assert not told["timeout"].took
 
 
-@pytest.mark.parametrize(("mode", "at_least"), [("deferred", 3), ("poke", 3), ("reschedule", 1)])
+@pytest.mark.parametrize(("mode", "at_least"), [("deferred", 3), ("poke", 3), ("reschedule", 2)])
 def test_looks_are_counted_wherever_they_were_taken(told, mode, at_least):
     counted = told[f"sensor_{mode}"].counted
 

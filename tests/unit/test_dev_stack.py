@@ -49,7 +49,7 @@ def wait_until(condition) -> None:
 def stack(home, **commands: list[str]) -> AirflowStack:
     """Return a stack that finds a migrated database and starts these modules in place of Airflow's."""
     (home / "airflow.db").touch()
-    (home / "database-version").write_text(version("apache-airflow-core"))
+    (home / "database-version").write_text(version("apache-airflow"))
     airflow = AirflowStack(home, home)
     airflow._commands = {name.replace("_", "-"): command for name, command in commands.items()}
     return airflow

@@ -9,19 +9,24 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import entry_points, packages_distributions, requires, version
+from importlib.metadata import distribution, entry_points, packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
 
 import airflow
 import jsonschema
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from supported import AIRFLOW
 
 import airflow_provider_crew
 from airflow_provider_crew.get_provider_info import get_provider_info
 from airflow_provider_crew.hooks.crew import CrewHook
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
+ROOT = PACKAGE.parent
+DISTRIBUTION = "airflow-provider-crew"
 
 
 def named_paths(info: Any) -> Iterator[str]:
@@ -158,6 +163,32 @@ def test_every_distribution_that_is_imported_is_declared():
     theirs = {"pytest", "flask-appbuilder", "flask-babel", "wtforms"}
     undeclared = imported - declared - theirs - {"airflow-provider-crew"}
     assert not [name for name in undeclared if not name.startswith("apache-airflow")]
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="the README speaks of the newest")
+def test_the_readme_lists_what_this_adds_to_a_bare_airflow():
+    told = re.search(r"that adds (\w+) and what it needs \(([^)]*)\)", (ROOT / "README.md").read_text())
+
+    added = needed_by(DISTRIBUTION) - needed_by("apache-airflow") - {DISTRIBUTION}
+    assert {told[1], *re.split(r",\s+", told[2])} == added
+
+
+def needed_by(name: str) -> set[str]:
+    """Return the names of a distribution and of all that it needs here, without extras."""
+    found: set[str] = set()
+    waiting = [canonicalize_name(name)]
+    while waiting:
+        current = waiting.pop()
+        if current in found:
+            continue
+        found.add(current)
+        needs = map(Requirement, distribution(current).requires or ())
+        waiting += [
+            canonicalize_name(need.name)
+            for need in needs
+            if need.marker is None or need.marker.evaluate({"extra": ""})
+        ]
+    return found
 
 
 def test_no_module_grows_too_long():

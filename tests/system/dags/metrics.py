@@ -12,14 +12,18 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 INPUTS = {"topic": "ferries", "audience": "sailors"}
 
 with DAG("metrics", schedule=None, max_active_tasks=100):
-    kickoff = CrewKickoffOperator(task_id="kickoff", inputs=INPUTS)
+    kickoff = CrewKickoffOperator(task_id="kickoff", inputs=INPUTS, crew_conn_id="crew_lasting")
     for mode, options in {
         "deferred": {"deferrable": True},
         "poke": {"deferrable": False},
         "reschedule": {"deferrable": False, "mode": "reschedule"},
     }.items():
         CrewExecutionSensor(
-            task_id=f"sensor_{mode}", kickoff_id=kickoff.output, poke_interval=timedelta(seconds=2), **options
+            task_id=f"sensor_{mode}",
+            kickoff_id=kickoff.output,
+            crew_conn_id="crew_lasting",
+            poke_interval=timedelta(seconds=4),
+            **options,
         )
     CrewRunOperator(task_id="failed", inputs=INPUTS, crew_conn_id="crew_failing", deferrable=True, poll_interval=1)
     CrewRunOperator(task_id="timeout", inputs=INPUTS, crew_conn_id="crew_slow", timeout=3, poll_interval=1)

@@ -1,0 +1,114 @@
+"""
+What differs in an Airflow 2 of the kind of ``stack.py``: its processes, its settings and its REST API.
+
+It has a web server in place of the API server, which reads logs from the folder that all share, parses DAGs in its
+scheduler, and runs several tasks at a time only with another database than SQLite.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Any
+
+import requests
+
+from dev.loopback import HOST
+from dev.rest import AirflowApi, Health
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+USER = "admin"
+_LINE = re.compile(r"^\[[^\]]+\] \{[^}]*\} (?P<level>[A-Z]+) - (?P<event>.*)$")
+_FAILURE = re.compile(r"^(?:\w+\.)*(?P<exc_type>[A-Z]\w+): (?P<exc_value>.*)$")
+
+COMMANDS = {
+    "api-server": ["airflow", "webserver", "--workers", "1"],
+    "scheduler": ["airflow", "scheduler", "--skip-serve-logs"],
+    "triggerer": ["airflow", "triggerer", "--skip-serve-logs"],
+}
+COMPONENTS = ("scheduler", "triggerer")
+ADD_USER = ["airflow", "users", "create", "--role", "Admin", "--username", USER, "--password", USER]
+ADD_USER += ["--firstname", "A", "--lastname", "B", "--email", "admin@airflow.example"]
+
+
+def settings(port: int) -> dict[str, Mapping[str, str]]:
+    """Return the settings that Airflow 3 does not have."""
+    return {
+        "api": {
+            "auth_backends": "airflow.api.auth.backend.basic_auth",
+            "enable_xcom_deserialize_support": "True",
+        },
+        "webserver": {
+            "web_server_host": HOST,
+            "web_server_port": str(port),
+            "base_url": f"http://{HOST}:{port}",
+            "secret_key": "for this machine alone",
+        },
+        "scheduler": {"dag_dir_list_interval": "2", "min_file_process_interval": "2"},
+    }
+
+
+class Airflow2Api(AirflowApi):
+    """The REST API of Airflow 2, as far as it is needed, with the answers of Airflow 3."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._session.auth = (USER, USER)
+
+    def health(self) -> Health:
+        """Return what Airflow says of its components, or nothing while it does not answer."""
+        try:
+            answer = self._session.get(f"{self._url}/health", timeout=5)
+            health: Health = answer.json() if answer.ok else {}
+        except requests.RequestException:
+            return {}
+        return health
+
+    def parsed_dags(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the DAGs whose ids hold this, unless their file is gone."""
+        dags: list[dict[str, Any]] = self.get("dags", dag_id_pattern=dag_id, only_active=True)["dags"]
+        return dags
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a DAG run and return its id."""
+        return str(self.post(f"dags/{dag_id}/dagRuns", {"conf": dict(conf or {})})["dag_run_id"])
+
+    def links(self, dag_id: str, run_id: str, task_id: str) -> dict[str, str | None]:
+        """Return the links of a task, by their names."""
+        links: dict[str, str | None] = self.get(f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/links")
+        return links
+
+    def asset_events(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the events of assets that tasks of a DAG have caused."""
+        events: list[dict[str, Any]] = self.get("datasets/events", source_dag_id=dag_id)["dataset_events"]
+        return events
+
+    def log_events(
+        self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1
+    ) -> list[dict[str, Any]]:
+        """Return a task's log: each line is an ``event``, and what failed it an ``error_detail``."""
+        path = f"dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        told = self.get(path, map_index=map_index, full_content=True)["content"]
+        text = "\n".join(said for _, said in ast.literal_eval(told)) if told else ""
+        return [*_events(text), *_failures(text)]
+
+    def _call(self, method: str, path: str, **options: Any) -> Any:
+        options["headers"] = {"Accept": "application/json"}
+        answer = self._send(method, f"api/v1/{path}", **options)
+        return answer.json() if answer.content else None
+
+
+def _events(text: str) -> list[dict[str, Any]]:
+    return [
+        {"level": found["level"].lower(), "event": found["event"]}
+        for line in text.splitlines()
+        if (found := _LINE.match(line))
+    ]
+
+
+def _failures(text: str) -> list[dict[str, Any]]:
+    """Return the last line of the last traceback."""
+    found = [match.groupdict() for line in text.splitlines() if (match := _FAILURE.match(line))]
+    return [{"event": "Task failed", "error_detail": found[-1:]}] if found else []
