@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
 from airflow_provider_crew import __version__
-from airflow_provider_crew.api_server import denies_connection
+from airflow_provider_crew.api_server import denies_connection, is_away
 from airflow_provider_crew.defaults import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.hooks import form
 from airflow_provider_crew.service.errors import (
@@ -253,8 +253,11 @@ class CrewHook(BaseHook):
         except AirflowNotFoundException:
             if denies_connection(self.crew_conn_id):
                 raise self._not_defined() from None
-            told = f"The connection {self.crew_conn_id!r} cannot be read: Airflow's API server did not answer."
-            raise Unreachable(told, sent=False) from None
+        except Exception as error:
+            if not is_away(error):
+                raise
+        told = f"The connection {self.crew_conn_id!r} cannot be read: Airflow's API server did not answer."
+        raise Unreachable(told, sent=False) from None
 
     @cached_property
     def _client(self) -> CrewClient:

@@ -200,5 +200,5 @@ class Log:
     @property
     def text(self) -> str:
         self._text += "".join(self._capfd.readouterr())
-        # Airflow 2 writes to the terminal what it hands on as well.
-        return self._text if AIRFLOW < (3, 0) else self._text + self._caplog.text
+        # Before 3.1 Airflow writes to the terminal what it hands on as well.
+        return self._text if AIRFLOW < (3, 1) else self._text + self._caplog.text

@@ -12,12 +12,14 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from clients import INPUTS, let_pass
 from hostile import answer, completed
+from packaging.version import Version
 
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
@@ -27,6 +29,9 @@ from airflow_provider_crew.service.errors import (
     UnreadableAnswer,
 )
 
+# Older ones keep all headers there are, and a decoder for each encoding that is named: SECURITY.md says so.
+BOUNDS_HEADERS = Version(version("aiohttp")) >= Version("3.13.5")
+BOUNDS_DECODERS = Version(version("urllib3")) >= Version("2.6")
 LIMIT = 1_000_000
 FILLING = b"x" * 65536
 HEADERS = b"".join(b"X-%d: y\r\n" % number for number in range(1000))
@@ -105,7 +110,7 @@ def test_what_has_no_end_is_given_up(connect, hostile, memory, endless):
         crew.status("some-id", repeat=False)
 
     assert time.monotonic() - began < 3
-    assert memory() < 40 * LIMIT
+    assert not BOUNDS_HEADERS or memory() < 40 * LIMIT
     assert len(hostile.requests) == 1
 
 
@@ -148,7 +153,7 @@ def test_what_is_compressed_is_not_unpacked(connect, hostile, python_memory, hea
     with pytest.raises((UnreadableAnswer, Unreachable)):
         connect(hostile.url, request_timeout=2).status("some-id", repeat=False)
 
-    assert python_memory() < 2_000_000
+    assert python_memory() < 2_000_000 or not BOUNDS_DECODERS
     assert b"accept-encoding: identity\r\n" in hostile.requests[0].lower()
 
 
