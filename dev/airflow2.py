@@ -11,10 +11,8 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-import requests
-
 from dev.loopback import HOST
-from dev.rest import AirflowApi, Health
+from dev.rest import AirflowApi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,18 +51,12 @@ def settings(port: int) -> dict[str, Mapping[str, str]]:
 class Airflow2Api(AirflowApi):
     """The REST API of Airflow 2, as far as it is needed, with the answers of Airflow 3."""
 
+    _api = "api/v1"
+    _health = "health"
+
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._session.auth = (USER, USER)
-
-    def health(self) -> Health:
-        """Return what Airflow says of its components, or nothing while it does not answer."""
-        try:
-            answer = self._session.get(f"{self._url}/health", timeout=5)
-            health: Health = answer.json() if answer.ok else {}
-        except requests.RequestException:
-            return {}
-        return health
 
     def parsed_dags(self, dag_id: str) -> list[dict[str, Any]]:
         """Return the DAGs whose ids hold this, unless their file is gone."""
@@ -96,7 +88,7 @@ class Airflow2Api(AirflowApi):
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
         options["headers"] = {"Accept": "application/json"}
-        answer = self._send(method, f"api/v1/{path}", **options)
+        answer = self._send(method, f"{self._api}/{path}", **options)
         return answer.json() if answer.content else None
 
 

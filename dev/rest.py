@@ -27,8 +27,11 @@ class AirflowApi:
     """
     The REST API of one Airflow that lets everybody in as admin.
 
-    get, post, patch and delete take a path below ``/api/v2`` and return the parsed answer.
+    get, post, patch and delete take a path below that of the API and return the parsed answer.
     """
+
+    _api = "api/v2"
+    _health = "api/v2/monitor/health"
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -55,7 +58,7 @@ class AirflowApi:
     def health(self) -> Health:
         """Return what Airflow says of its components, or nothing while it does not answer."""
         try:
-            answer = self._session.get(f"{self._url}/api/v2/monitor/health", timeout=5)
+            answer = self._session.get(f"{self._url}/{self._health}", timeout=5)
             health: Health = answer.json() if answer.ok else {}
         except requests.RequestException:
             return {}
@@ -159,7 +162,7 @@ class AirflowApi:
         if "Authorization" not in self._session.headers:
             token = self._send("GET", "auth/token").json()["access_token"]
             self._session.headers["Authorization"] = f"Bearer {token}"
-        answer = self._send(method, f"api/v2/{path}", **options)
+        answer = self._send(method, f"{self._api}/{path}", **options)
         return answer.json() if answer.content else None
 
     def _send(self, method: str, path: str, **options: Any) -> requests.Response:
