@@ -86,4 +86,7 @@ def _statistics() -> Iterator[Any]:
 
         yield Stats
     except Exception as error:  # noqa: BLE001 - an execution is worth more than a figure about it
-        log.warning("Airflow's statistics do not take what happened to an execution: %s", error)
+        log.warning(
+            "Airflow's statistics do not take what happened to an execution. The task goes on all the same: %s",
+            error,
+        )

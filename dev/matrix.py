@@ -81,7 +81,7 @@ def main() -> int:
     arguments = _arguments()
     wanted = [
         Cell(airflow, python, suite)
-        for suite in arguments.suites
+        for suite in arguments.suites or ("tests", "system")
         for airflow in arguments.airflow
         for python in _PYTHONS[airflow]
         if python in arguments.python and (suite != "system" or _WITH_SYSTEM.get(airflow) == python)
@@ -182,7 +182,7 @@ def _table(outcomes: dict[Cell, str]) -> str:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dev.matrix", description=__doc__)
-    parser.add_argument("suites", nargs="*", default=["tests", "system"], help=", ".join(_SUITES))
+    parser.add_argument("suites", nargs="*", choices=_SUITES, help="by default tests and system")
     parser.add_argument("--airflow", nargs="*", choices=_PYTHONS, default=list(_PYTHONS))
     parser.add_argument("--python", nargs="*", default=["3.11", "3.12", "3.13"])
     return parser.parse_args()

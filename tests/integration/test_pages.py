@@ -33,10 +33,9 @@ def connected(service, monkeypatch):
     return service
 
 
-@pytest.mark.parametrize("page", PAGES)
+# Of the page about migrating, every block is a part of a DAG that is run.
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md"}))
 def test_every_block_is_run_by_a_test(page):
-    if page == "docs/migrating.md":  # each of its blocks is a part of a DAG that is run
-        return
     marks = (*RUN_HERE, A_RESULT, *(RUN_IN_A_DAG if page in DAG_PAGES else ()))
     for shown in blocks(page, "python"):
         assert any(mark in shown for mark in marks), shown

@@ -83,8 +83,8 @@ def test_each_way_runs(service, tmp_path, page):
 
 @pytest.mark.timeout(180)
 def test_what_is_migrated_runs_before_and_after(service, tmp_path):
-    shown = blocks("docs/migrating.md", "python")
-    runs = {"before": [shown[0], shown[2], "brief()"], "after": [shown[1], shown[3], "brief()"]}
+    http_before, http_after, requests_before, requests_after = blocks("docs/migrating.md", "python")
+    runs = {"before": [http_before, requests_before, "brief()"], "after": [http_after, requests_after, "brief()"]}
     dags = tmp_path / "dags"
     dags.mkdir()
     for name, code in runs.items():
