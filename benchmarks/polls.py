@@ -27,10 +27,11 @@ from benchmarks.report import Figure, Table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_SCHEMES = {"http": "over http", "https": "over TLS"}
+SCHEMES = {"http": "over http", "https": "over TLS"}
 _DURATION = 6.0
 _BEHIND = 0.95
 _PATIENCE = 120.0
+_NO_END = "did not come to an end"
 
 _METHOD = """\
 Each contestant runs alone in a process, as a triggerer runs triggers (greenback, logs rendered and thrown away), \
@@ -78,13 +79,14 @@ class ContestantFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
+class Load:
     """So many executions, each polled at this interval."""
 
     executions: int
     interval: float
     back_to_back: bool = False
     with_jitter: bool = False
+    with_lateness: bool = False
 
     @property
     def contestants(self) -> list[str]:
@@ -93,39 +95,39 @@ class _Load:
 
     @property
     def rate(self) -> float:
+        """Polls that are due in a second."""
         return self.executions / self.interval
 
     @property
     def duration(self) -> float:
+        """How long to measure: every execution is polled at least once."""
         return max(self.interval, _DURATION)
 
 
 _FEWEST = 100
-_MOST = _Load(10_000, 30.0)
 _LOADS = (
     # What the code costs: the event loop finds something to do whenever it looks, and hardly ever has to be woken.
-    _Load(_FEWEST, 0.01, back_to_back=True),
+    Load(_FEWEST, 0.01, back_to_back=True),
     # What it costs in a triggerer. All are polled at the same rate, which no contestant is too slow for.
-    _Load(_FEWEST, 0.3, with_jitter=True),
-    _Load(1_000, 3.0),
-    _MOST,
+    Load(_FEWEST, 0.3, with_jitter=True),
+    Load(1_000, 3.0),
 )
 
 
 def measure(rounds: int) -> list[Table]:
-    """Measure everybody at every scale, one after the other in each round, so that drift hits all alike."""
+    """Measure everybody, one after the other in each round, so that drift hits all alike."""
     tables: list[Table] = []
     for load in _LOADS:
-        # Ten thousand polls each time, and a minute until they are in the steady state; a hundred are soon done.
-        repeats = min(rounds, 2) if load is _MOST else 2 * rounds if load.executions == _FEWEST else rounds
-        outcomes = _outcomes(load, repeats)
-        tables += [_table(scheme, load, outcomes[scheme]) for scheme in _SCHEMES]
-        if load is _MOST:
-            tables.append(_lateness_table(outcomes))
+        # A hundred are soon done.
+        outcomes = outcomes_of(load, 2 * rounds if load.executions == _FEWEST else rounds)
+        tables += [
+            table_of(scheme, load, outcomes[scheme], method=load is _LOADS[0] and scheme == next(iter(SCHEMES)))
+            for scheme in SCHEMES
+        ]
     return tables
 
 
-def run(contestant: str, scheme: str, load: _Load, profile: str = "") -> Measured:
+def run(contestant: str, scheme: str, load: Load, profile: str = "") -> Measured:
     """Measure one contestant once, against a stub of its own."""
     with tempfile.TemporaryDirectory() as folder, stub.running(scheme, Path(folder)) as service:
         plan = Plan(
@@ -134,7 +136,7 @@ def run(contestant: str, scheme: str, load: _Load, profile: str = "") -> Measure
             interval=load.interval,
             duration=load.duration,
             stub=asdict(service),
-            lateness=contestant == "ours" and load == _MOST,
+            lateness=contestant == "ours" and load.with_lateness,
             profile=profile,
         )
         done = subprocess.run(
@@ -155,14 +157,16 @@ def _environment(service: stub.Stub, home: Path) -> dict[str, str]:
     return inherited | connections(service) | {"AIRFLOW_HOME": str(home), "no_proxy": stub.HOST}
 
 
-def _outcomes(load: _Load, rounds: int) -> dict[str, dict[str, list[Outcome]]]:
+def outcomes_of(load: Load, rounds: int) -> dict[str, dict[str, list[Outcome]]]:
+    """Measure all contestants in turn; who has not come to an end once is not waited for again."""
     outcomes: dict[str, dict[str, list[Outcome]]] = {
-        scheme: {contestant: [] for contestant in load.contestants} for scheme in _SCHEMES
+        scheme: {contestant: [] for contestant in load.contestants} for scheme in SCHEMES
     }
     for _ in range(rounds):
-        for scheme, contestant in itertools.product(_SCHEMES, load.contestants):
-            outcome = _outcome(contestant, scheme, load)
-            outcomes[scheme][contestant].append(outcome)
+        for scheme, contestant in itertools.product(SCHEMES, load.contestants):
+            before = outcomes[scheme][contestant]
+            outcome = _NO_END if _NO_END in before else _outcome(contestant, scheme, load)
+            before.append(outcome)
             cost = f"{_cost(outcome):.0f} µs" if isinstance(outcome, Measured) else outcome
             print(
                 f"polls: {contestant} {scheme} {load.executions} every {load.interval:g} s: {cost}",
@@ -171,30 +175,31 @@ def _outcomes(load: _Load, rounds: int) -> dict[str, dict[str, list[Outcome]]]:
     return outcomes
 
 
-def _outcome(contestant: str, scheme: str, load: _Load) -> Outcome:
+def _outcome(contestant: str, scheme: str, load: Load) -> Outcome:
     try:
         return run(contestant, scheme, load)
     except ContestantFailed as failure:
         return str(failure).strip().rpartition("\n")[2]
     except subprocess.TimeoutExpired:
-        return "did not come to an end"
+        return _NO_END
 
 
-def _table(scheme: str, load: _Load, outcomes: Mapping[str, Sequence[Outcome]]) -> Table:
+def table_of(scheme: str, load: Load, outcomes: Mapping[str, Sequence[Outcome]], *, method: bool = False) -> Table:
+    """Set out what was measured over http or TLS, and how, where that was not said before."""
     how = "back to back" if load.back_to_back else f"every {load.interval:g} s"
-    method = _METHOD if load is _LOADS[0] and scheme == next(iter(_SCHEMES)) else ""
+    said = _METHOD if method else ""
     jitter = _JITTER if load.with_jitter else ""
     due = _BACK_TO_BACK if load.back_to_back else _KEPT_UP.format(rate=load.rate)
     return Table(
-        title=f"{load.executions:,} executions, {how}, {_SCHEMES[scheme]}",
-        text=f"{method}All poll every {load.interval:g} s, {due}. Measured for {load.duration:g} s.{jitter}",
+        title=f"{load.executions:,} executions, {how}, {SCHEMES[scheme]}",
+        text=f"{said}All poll every {load.interval:g} s, {due}. Measured for {load.duration:g} s.{jitter}",
         columns=_COLUMNS,
         rows=[_row(contestant, outcomes, load) for contestant in load.contestants],
     )
 
 
-def _row(contestant: str, outcomes: Mapping[str, Sequence[Outcome]], load: _Load) -> list[object]:
-    measured = _measured(outcomes[contestant])
+def _row(contestant: str, outcomes: Mapping[str, Sequence[Outcome]], load: Load) -> list[object]:
+    measured = measured_of(outcomes[contestant])
     if not measured:
         return [NAMES[contestant], *["-"] * (len(_COLUMNS) - 2), outcomes[contestant][0]]
     return [
@@ -221,10 +226,10 @@ def _ratio(outcomes: Sequence[Outcome], bare: Sequence[Outcome]) -> Figure | str
     return Figure.of(ratios) if ratios else "-"
 
 
-def _remarks(outcomes: Sequence[Outcome], load: _Load) -> str:
+def _remarks(outcomes: Sequence[Outcome], load: Load) -> str:
     """Say what a contestant left undone, which its other figures would only flatter."""
-    measured = _measured(outcomes)
-    remarks = [outcome for outcome in outcomes if isinstance(outcome, str)]
+    measured = measured_of(outcomes)
+    remarks = list(dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, str)))
     done = statistics.median(each.polls for each in measured) / (load.rate * load.duration)
     if done < _BEHIND and not load.back_to_back:
         remarks.append(f"did {done:.0%} of the polls that were due")
@@ -232,30 +237,8 @@ def _remarks(outcomes: Sequence[Outcome], load: _Load) -> str:
     return "; ".join(remarks)
 
 
-def _lateness_table(outcomes: Mapping[str, Mapping[str, Sequence[Outcome]]]) -> Table:
-    return Table(
-        title=f"How late the polls of {NAMES['ours']} are, at {_MOST.executions:,} executions",
-        text="From the time when the watch wanted the next look until the answer was in, of every poll from the "
-        "second on, so that the request itself is counted as well. Taken down in the rounds above.",
-        columns=["", "polls", "median", "99th percentile", "worst", "longest stall", "of its own"],
-        rows=[_lateness_row(scheme, _measured(outcomes[scheme]["ours"])) for scheme in _SCHEMES],
-    )
-
-
-def _lateness_row(scheme: str, measured: Sequence[Measured]) -> list[object]:
-    if not measured:
-        return [_SCHEMES[scheme], *["-"] * 6]
-    sorted_rounds = [sorted(each.lateness) for each in measured]
-    shares = [
-        Figure.of((late[min(int(share * len(late)), len(late) - 1)] * 1000 for late in sorted_rounds), "ms")
-        for share in (0.5, 0.99, 1.0)
-    ]
-    stall = Figure.of((each.stall * 1000 for each in measured), "ms")
-    own = Figure.of((each.own_stall * 1000 for each in measured), "ms")
-    return [_SCHEMES[scheme], Figure.of(map(len, sorted_rounds)), *shares, stall, own]
-
-
-def _measured(outcomes: Sequence[Outcome]) -> list[Measured]:
+def measured_of(outcomes: Sequence[Outcome]) -> list[Measured]:
+    """Leave out what failed."""
     return [outcome for outcome in outcomes if isinstance(outcome, Measured)]
 
 
@@ -266,12 +249,12 @@ def _cost(measured: Measured) -> float:
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.polls", description=__doc__)
     parser.add_argument("contestant", choices=CONTESTANTS)
-    parser.add_argument("scheme", choices=_SCHEMES)
+    parser.add_argument("scheme", choices=SCHEMES)
     parser.add_argument("executions", type=int)
     parser.add_argument("--interval", type=float, default=0.3, help="in seconds; 0.01 means back to back")
     parser.add_argument("--profile", default="", help="write a profile of the steady state, for pstats")
     arguments = parser.parse_args()
-    load = _Load(arguments.executions, arguments.interval)
+    load = Load(arguments.executions, arguments.interval)
     measured = run(arguments.contestant, arguments.scheme, load, arguments.profile)
     print(f"{_cost(measured):.0f} µs CPU and {measured.turns:.1f} turns of the event loop per poll,")
     print(f"{measured.polls} polls, {measured.connections} connections,")
