@@ -7,3 +7,6 @@ NOT_FOUND_GRACE = 30.0
 # Between two looks, growing with the age of the execution: its end is noticed within a twentieth of its run time.
 SHORTEST_INTERVAL = 5.0
 LONGEST_INTERVAL = 60.0
+# A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by
+# Airflow's scheduler: it has not yet taken note that the process before has ended.
+SETTLING_TIME = 10.0

@@ -20,9 +20,9 @@ from airflow_provider_crew.metrics import TaskMetrics
 from airflow_provider_crew.service.errors import CrewError, LostContact, TransientError, WaitedTooLong, WatchBroken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.service.watch import Watch, WatchMemory, WatchRules
@@ -64,10 +64,10 @@ class CrewTask(BaseOperator):
     token_type: TokenType | None
     execution: str | None = None
     """The kickoff id of the execution that the task is about, as soon as that is known."""
-    dashboard_url: str | None = None
-    """The page of the crew; None in a process that has not asked, as after a deferral."""
+    dashboard_url = ""
+    """The page of the crew."""
 
-    operator_extra_links = (CrewDashboardLink(),)
+    operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
 
     @cached_property
     def hook(self) -> CrewHook:
@@ -80,15 +80,20 @@ class CrewTask(BaseOperator):
 
     def leave_link(self, context: Context) -> None:
         """Leave the address of the crew's page; a try that goes on with an execution has to do so again."""
-        self.dashboard_url = ""
         try:
             if url := self.hook.connection.dashboard_url:
                 self.dashboard_url = url
                 context["ti"].xcom_push(key=DASHBOARD_KEY, value=url)
+            else:
+                self._leave_no_link_at_the_end()
         except Exception as error:  # a link is not worth failing for
             if isinstance(error, CrewError) and not isinstance(error, TransientError):
                 raise
             self.log.warning("The link to the crew's page could not be left: %s", error)
+
+    def _leave_no_link_at_the_end(self) -> None:
+        """Spare Airflow 3 leaving it again whenever a process ends, which takes three requests even for none."""
+        self.operator_extra_links = ()
 
     def on_kill(self) -> None:
         """Say what goes on. Airflow 3 lets the task run on a while, perhaps to its end."""
@@ -185,6 +190,7 @@ class WaitingTask(CrewTask):
 
         Not through the base class: that of sensors replaces what a skipped or timed out one has to say.
         """
+        self._leave_no_link_at_the_end()  # the process before has done so
         told = next_kwargs or {}
         if next_method != _RESUMED_WITHOUT_EVENT:
             return getattr(self, next_method)(context, **told)

@@ -27,8 +27,8 @@ class CrewDashboardLink(BaseOperatorLink):
         """
         Return the address that the task has left, or none.
 
-        Airflow 3 asks in the task's own process when that ends, and looking for an XCom that is not there would
-        leave an error in the task's log.
+        Airflow 3 asks in the task's own process, which knows: looking for an XCom that is not there would leave an
+        error in the task's log. Airflow 2 asks where the page is shown.
         """
         known: str | None = getattr(operator, "dashboard_url", None)
         return known if known is not None else XCom.get_value(ti_key=ti_key, key=DASHBOARD_KEY) or ""

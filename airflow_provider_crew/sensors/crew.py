@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
+from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, SETTLING_TIME, TIMEOUT
 from airflow_provider_crew.sensors.memory import PokeMemory
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong, WatchBroken
 from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
@@ -123,8 +123,6 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
 
     def _look_or_reschedule(self, kickoff_id: str, context: Context) -> dict[str, Any]:
         """Look in a process of its own, which remembers the looks before it where Airflow lets it (from 3.3)."""
-        from airflow_provider_crew.triggers.crew import SETTLING_TIME
-
         memory = PokeMemory(context, kickoff_id)
         with self.ending(kickoff_id, context):
             deadline = memory.begun_at + self.timeout

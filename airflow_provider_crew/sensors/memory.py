@@ -22,6 +22,7 @@ class PokeMemory:
     def __init__(self, context: Context, kickoff_id: str) -> None:
         self._store: Any = context.get("task_state_store")
         self._try = {"kickoff_id": kickoff_id, "try_number": context["ti"].try_number}
+        self._kept: dict[str, Any] | None = None
         self.begun_at = _first_poke(context)
 
     @property
@@ -35,17 +36,20 @@ class PokeMemory:
 
         try:
             kept = self._store.get(_KEY) if self.lasts else None
-            return WatchMemory.recalled(kept["seen"]) if kept and kept["try"] == self._try else None
+            seen = WatchMemory.recalled(kept["seen"]) if kept and kept["try"] == self._try else None
         except Exception as error:  # noqa: BLE001
             log.warning("What the poke before has seen cannot be read: %s", error)
             return None
+        self._kept = asdict(seen) if seen else None
+        return seen
 
     def keep(self, memory: WatchMemory) -> None:
-        """Keep it for the next poke."""
-        if not self.lasts:
+        """Keep it for the next poke, which most of the time is to know what this one was told already."""
+        seen = asdict(memory)
+        if not self.lasts or seen == self._kept:
             return
         try:
-            self._store.set(_KEY, {"try": self._try, "seen": asdict(memory)})
+            self._store.set(_KEY, {"try": self._try, "seen": seen})
         except Exception as error:  # noqa: BLE001
             log.warning("What this poke has seen cannot be kept for the next: %s", error)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_crew.defaults import MAX_OUTAGE
+from airflow_provider_crew.defaults import MAX_OUTAGE, SETTLING_TIME
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.service.errors import AnswerTooLarge, CrewError, WatchBroken
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.service.watch import Watch
 
-# A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by
-# Airflow's scheduler: it has not yet taken note that the process before has ended.
-SETTLING_TIME = 10.0
 _NEEDED_TO_WATCH = (
     "airflow_provider_crew.hooks.connection",
     "airflow_provider_crew.hooks.shared",

@@ -255,6 +255,18 @@ def test_progress_is_said_on_change_where_pokes_remember(live_crew, store, remem
     assert said.count("completed") == 1
 
 
+def test_a_poke_that_sees_nothing_new_keeps_nothing(live_crew, store):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    later = RUNNING | {"current_task": "review_task"}
+    live_crew.set_status(kickoff_id, *[RUNNING] * 3, *[later] * 3, {"status": "completed", "result": "x"})
+    asked: list[str] = []
+    store.breaks_at = asked.append
+
+    poked(waiting(kickoff_id, **RESCHEDULE, store=store))
+
+    assert (asked.count("get"), asked.count("set")) == (7, 2)
+
+
 def test_an_outage_that_is_over_is_forgotten_between_pokes(live_crew, store):
     kickoff_id = kicked_off(live_crew)
     for _ in range(3):

@@ -315,6 +315,19 @@ def test_the_task_leads_to_the_page_of_its_crew(live_crew, monkeypatch, store):
     assert task.ti.xcoms[DASHBOARD_KEY] == page, "a try that goes on with an execution leaves it anew"
 
 
+def test_a_task_that_is_resumed_lets_the_link_be_that_was_left_before(live_crew, monkeypatch):
+    live_crew.scenario = SLOW
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?dashboard_url=https%3A%2F%2Fapp.example%2F7")
+    made: list[Any] = []
+    task = Task(lambda: made.append(run(deferrable=True)) or made[-1])
+    waiting = task.deferred()
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "completed", "result": "Done."})
+    task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
+
+    assert task.ti.xcoms[DASHBOARD_KEY] == "https://app.example/7"
+    assert [len(operator.operator_extra_links) for operator in made] == [1, 0]
+
+
 @pytest.mark.usefixtures("live_crew")
 def test_without_a_page_there_is_no_link_and_nothing_is_asked_for():
     operator = run()
@@ -322,5 +335,6 @@ def test_without_a_page_there_is_no_link_and_nothing_is_asked_for():
     task.run()
 
     assert DASHBOARD_KEY not in task.ti.xcoms
+    assert not operator.operator_extra_links, "Airflow would leave an empty one"
     assert CrewDashboardLink().get_link(operator, ti_key=None) == ""
     assert CrewDashboardLink().name == "Crew dashboard"
