@@ -156,6 +156,26 @@ async def _aiohttp(stub: Stub, spread: float = 0.0) -> AsyncIterator[Watch]:
 
 
 @asynccontextmanager
+async def _httpx(stub: Stub) -> AsyncIterator[Watch]:
+    import httpx
+
+    every = httpx.Limits(max_connections=100, max_keepalive_connections=100)
+    async with httpx.AsyncClient(base_url=stub.address, headers=_HEADERS, limits=every) as client:
+
+        async def watch(number: int, interval: float) -> object:
+            path = f"/status/{_kickoff_id(number)}"
+            while True:
+                response = await client.get(path)
+                response.raise_for_status()
+                execution = response.json()
+                if execution["status"] != "running":
+                    return execution
+                await asyncio.sleep(interval)
+
+        yield watch
+
+
+@asynccontextmanager
 async def _by_hand(stub: Stub) -> AsyncIterator[Watch]:
     pool = _Pool(stub)
 
@@ -204,6 +224,7 @@ CONTESTANTS: dict[str, Callable[[Stub], AbstractAsyncContextManager[Watch]]] = {
     "ours": _ours,
     "aiohttp": _aiohttp,
     "aiohttp_spread": partial(_aiohttp, spread=0.1),
+    "httpx": _httpx,
     "by_hand": _by_hand,
     "http": _http,
     "dbt_cloud": _dbt_cloud,
@@ -213,6 +234,7 @@ NAMES = {
     "ours": "CrewExecutionTrigger",
     "aiohttp": "bare aiohttp loop",
     "aiohttp_spread": "the same with jitter of 10 %",
+    "httpx": "bare httpx loop",
     "by_hand": "hand-written asyncio loop",
     "http": "HttpEventTrigger",
     "dbt_cloud": "DbtCloudRunJobTrigger",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dev.loopback import HOST
@@ -93,11 +94,15 @@ class Airflow2Api(AirflowApi):
 
 
 def _events(text: str) -> list[dict[str, Any]]:
-    return [
+    events = [
         {"level": found["level"].lower(), "event": found["event"]}
         for line in text.splitlines()
         if (found := _LINE.match(line))
     ]
+    for reason, end in pairwise(events):
+        if end["event"].startswith("Marking task as SKIPPED"):
+            reason |= {"event": "Skipping task.", "reason": reason["event"]}
+    return events
 
 
 def _failures(text: str) -> list[dict[str, Any]]:

@@ -8,7 +8,11 @@ from pathlib import Path
 from airflow import __version__
 
 AIRFLOW = tuple(int(part) for part in __version__.split(".")[:2])
-_PAGE = Path(__file__).parents[1] / "docs" / "versions.md"
+_ROOT = Path(__file__).parents[1]
+_PAGE = _ROOT / "docs" / "versions.md"
+_OF_ITS_OWN = _ROOT / "requirements" / f"airflow-{AIRFLOW[0]}.{AIRFLOW[1]}.txt"
+# What the environment of this Airflow is pinned to; that of the newest is what everything is developed with.
+LOCK = _OF_ITS_OWN if _OF_ITS_OWN.exists() else _ROOT / "requirements" / "dev.txt"
 
 
 def has(feature: str) -> bool:

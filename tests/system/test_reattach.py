@@ -7,8 +7,13 @@ import signal
 
 import pytest
 from airflow_runs import eventually, task_processes
+from supported import has
 
 pytestmark = pytest.mark.timeout(300)
+remembers = pytest.mark.skipif(
+    not has("A retry goes on with the execution"),
+    reason="before Airflow 3.3 a try knows nothing of another",
+)
 
 
 class Started:
@@ -37,6 +42,7 @@ def begin(start, crews):
     return begin_run
 
 
+@remembers
 def test_on_a_retry_a_running_execution_is_gone_on_with(begin):
     run, started, crew = begin("reattach")
     execution = started.wait_for(1)
@@ -50,6 +56,7 @@ def test_on_a_retry_a_running_execution_is_gone_on_with(begin):
     assert any(f"Execution {execution}: kicked off by an earlier try" in line for line in run.told("report", 2))
 
 
+@remembers
 def test_on_a_retry_the_result_of_a_completed_execution_is_returned(begin):
     run, started, crew = begin("reattach")
     execution = started.wait_for(1)
@@ -62,6 +69,7 @@ def test_on_a_retry_the_result_of_a_completed_execution_is_returned(begin):
     assert len(started.all()) == 1
 
 
+@remembers
 def test_on_a_retry_an_execution_that_the_service_has_forgotten_is_kicked_off_anew(begin):
     run, started, crew = begin("reattach")
     execution = started.wait_for(1)
@@ -76,6 +84,7 @@ def test_on_a_retry_an_execution_that_the_service_has_forgotten_is_kicked_off_an
     assert len(started.all()) == 2
 
 
+@remembers
 def test_after_a_clear_a_running_execution_is_gone_on_with(begin):
     run, started, crew = begin("reattach_cleared")
     execution = started.wait_for(1)
@@ -128,6 +137,7 @@ def test_after_a_clear_an_execution_that_the_service_has_forgotten_is_kicked_off
     assert run.xcom("report")["kickoff_id"] == second
 
 
+@remembers
 def test_after_a_clear_the_kickoff_operator_returns_a_running_execution(begin):
     run, started, _ = begin("reattach_kickoff")
     assert run.wait() == "success"
@@ -164,6 +174,7 @@ def test_an_uncertain_kickoff_is_retried_where_that_was_chosen(begin, crews):
     assert len(started.all()) == 2
 
 
+@remembers
 def test_a_process_killed_while_the_kickoff_is_under_way_fails_on_the_retry(begin, airflow, crews):
     crew = crews["uncertain"]
     crew.requests.clear()

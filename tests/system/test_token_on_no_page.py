@@ -26,7 +26,9 @@ def database(airflow):
 
 
 def rows(database, query: str) -> list[tuple]:
-    return [tuple(row) for row in database.execute(text(query))]
+    """Return them with the bytes themselves, of which PostgreSQL's driver only gives a view."""
+    found = database.execute(text(query))
+    return [tuple(bytes(each) if isinstance(each, memoryview) else each for each in row) for row in found]
 
 
 @pytest.fixture(scope="module")

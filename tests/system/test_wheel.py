@@ -12,11 +12,11 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from supported import LOCK
 
 from airflow_provider_crew import __version__
 
 ROOT = Path(__file__).parents[2]
-LOCK = ROOT / "requirements" / "dev.txt"
 PACKAGE = ROOT / "airflow_provider_crew"
 
 pytestmark = pytest.mark.timeout(600)
