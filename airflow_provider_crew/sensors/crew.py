@@ -126,12 +126,13 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         memory = PokeMemory(context, kickoff_id)
         with self.ending(kickoff_id, context):
             deadline = memory.begun_at + self.timeout
-            watch = self.new_watch(kickoff_id, deadline, memory.begun_at, memory.recalled())
+            watch = self.new_watch(kickoff_id, deadline, memory.grace_from, memory.recalled())
             with self.metrics(context).looks_of(watch):
                 step = self.hook.look(watch)
-                while step.renew_token and not memory.lasts:
+                while not memory.lasts and (step.renew_token or watch.memory.unknown_since is not None):
                     time.sleep(step.look_again_in)
-                    self.hook.renew(watch)
+                    if step.renew_token:
+                        self.hook.renew(watch)
                     step = self.hook.look(watch)
             if step.completed:
                 return self.finish(step.completed.result(), context)

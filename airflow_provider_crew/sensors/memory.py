@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ class PokeMemory:
         self._try = {"kickoff_id": kickoff_id, "try_number": context["ti"].try_number}
         self._kept: dict[str, Any] | None = None
         self.begun_at = _first_poke(context)
+        # A crew that does not know the execution is given a moment; a poke that remembers none gives it anew.
+        self.grace_from = self.begun_at if self.lasts else time.time()
 
     @property
     def lasts(self) -> bool:
@@ -31,11 +34,13 @@ class PokeMemory:
         return self._store is not None
 
     def recalled(self) -> WatchMemory | None:
-        """Return what the poke before has kept."""
+        """Return what the poke before has kept, or at least when the first began."""
         from airflow_provider_crew.service.watch import WatchMemory
 
+        if not self.lasts:
+            return WatchMemory(started_at=self.begun_at, said_at=time.time())
         try:
-            kept = self._store.get(_KEY) if self.lasts else None
+            kept = self._store.get(_KEY)
             seen = WatchMemory.recalled(kept["seen"]) if kept and kept["try"] == self._try else None
         except Exception as error:  # noqa: BLE001
             log.warning("What the poke before has seen cannot be read: %s", error)
@@ -55,8 +60,14 @@ class PokeMemory:
 
 
 def _first_poke(context: Context) -> float:
-    """Return when the first poke began. Airflow 3 is asked for it; Airflow 2 keeps it as the task's start."""
+    """Return when the first poke of this try began, which Airflow 2 has another place for."""
     ti: Any = context["ti"]
-    first = ti.get_first_reschedule_date(context) if hasattr(ti, "get_first_reschedule_date") else None
+    if hasattr(ti, "get_first_reschedule_date"):
+        first = ti.get_first_reschedule_date(context)
+    else:
+        from airflow.sensors.base import _orig_start_date
+
+        names = ("dag_id", "task_id", "run_id", "map_index", "try_number")
+        first = _orig_start_date(**{name: getattr(ti, name) for name in names})
     began: float = (first or ti.start_date).timestamp()
     return began

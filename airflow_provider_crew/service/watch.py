@@ -257,7 +257,7 @@ class Watch:
     def _interval(self) -> float:
         if self._rules.poll_interval is not None:
             return self._rules.poll_interval
-        began = self._rules.kicked_off_at or self.memory.started_at
+        began = min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
         return min(max((self._clock() - began) * _SHARE_OF_AGE, SHORTEST_INTERVAL), LONGEST_INTERVAL)
 
     def _spread_interval(self, chance: float) -> float:

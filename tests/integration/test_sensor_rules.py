@@ -211,6 +211,23 @@ def test_a_rescheduled_sensor_counts_its_time_from_the_first_poke(live_crew, sto
         task.run()
 
 
+@pytest.mark.parametrize("remembering", [True, False])
+def test_a_rescheduled_sensor_does_not_believe_at_once_that_the_crew_has_forgotten(live_crew, store, remembering):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    live_crew.set_status(kickoff_id, RUNNING)
+    task = waiting(kickoff_id, **RESCHEDULE, store=store if remembering else None)
+    with pytest.raises(AirflowRescheduleException):
+        task.run()
+    task.ti.try_number -= 1
+    task.ti.first_poke = datetime.now(UTC) - timedelta(seconds=3600)
+    live_crew.faults.answer(404, on="status", times=2)  # on either path
+
+    with pytest.raises(AirflowRescheduleException):
+        task.run()
+
+    assert live_crew.calls.count("status") == (3 if remembering else 4)
+
+
 def test_an_execution_timeout_is_given_anew_to_every_poke(live_crew):
     kickoff_id = kicked_off(live_crew, SLOW)
     limits = {"execution_timeout": timedelta(seconds=60), "timeout": 3600}
