@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from functools import cached_property
@@ -93,7 +93,9 @@ class CrewTask(BaseOperator):
 
     def _leave_no_link_at_the_end(self) -> None:
         """Spare Airflow 3 leaving it again whenever a process ends, which takes three requests even for none."""
-        self.operator_extra_links = ()
+        others = tuple(link for link in self.operator_extra_links if not isinstance(link, CrewDashboardLink))
+        with suppress(AttributeError):  # of an operator that was derived from this one, and finds out its links
+            self.operator_extra_links = others
 
     def on_kill(self) -> None:
         """Say what goes on. Airflow 3 lets the task run on a while, perhaps to its end."""

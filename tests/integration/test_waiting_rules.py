@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, BaseOperatorLink
 from supported import AIRFLOW
 from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
 
@@ -33,6 +33,18 @@ RUNNING = {
     "current_task": "writing_task",
     "progress": {"completed_tasks": 1, "total_tasks": 3},
 }
+
+
+class OtherLink(BaseOperatorLink):
+    """What an operator that was derived from ours has besides."""
+
+    name = "Other"
+
+    def get_link(self, *_: Any, **__: Any) -> str:
+        return "https://app.example/other"
+
+
+OTHER = OtherLink()
 
 
 def run(**options: Any) -> CrewRunOperator:
@@ -326,6 +338,18 @@ def test_a_task_that_is_resumed_lets_the_link_be_that_was_left_before(live_crew,
 
     assert task.ti.xcoms[DASHBOARD_KEY] == "https://app.example/7"
     assert [len(operator.operator_extra_links) for operator in made] == [1, 0]
+
+
+@pytest.mark.usefixtures("live_crew")
+@pytest.mark.parametrize(
+    "links", [(CrewDashboardLink(), OTHER), property(lambda _: (OTHER,))], ids=["named", "found out"]
+)
+def test_links_of_an_operator_that_was_derived_stay(links):
+    derived = type("Derived", (CrewRunOperator,), {"operator_extra_links": links})
+    operator = derived(task_id="crew", inputs=INPUTS, poll_interval=0.02)
+    Task(lambda: operator).run()
+
+    assert list(operator.operator_extra_links) == [OTHER]
 
 
 @pytest.mark.usefixtures("live_crew")
