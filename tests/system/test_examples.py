@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from airflow_runs import ROOT
+from airflow_runs import ROOT, kick_off
 from supported import has
 
 pytestmark = pytest.mark.timeout(300)
@@ -12,7 +12,7 @@ TOPICS = [f"harbour {number}" for number in range(20)]
 
 
 @pytest.fixture(scope="module")
-def runs(start):
+def runs(start, crews):
     """All of them at once, as on an ordinary morning."""
     return {
         "crew_in_one_task": start("crew_in_one_task", topic="harbours"),
@@ -21,6 +21,7 @@ def runs(start):
         "crew_with_fallback": start("crew_with_fallback", crew="crew_failing"),
         "crew_json_output": start("crew_json_output", crew="crew_json"),
         "crew_from_python": start("crew_from_python"),
+        "crew_wait_for_execution": start("crew_wait_for_execution", kickoff_id=kick_off(crews["default"])),
     }
 
 
@@ -102,6 +103,14 @@ def test_json_output(runs):
 def test_from_python(runs):
     assert runs["crew_from_python"].wait() == "success"
     assert runs["crew_from_python"].xcom("finish")["output"] == "Briefing: electric ferries"
+
+
+def test_waiting_for_an_execution_without_a_task(runs, crews):
+    run = runs["crew_wait_for_execution"]
+
+    assert run.wait() == "success"
+    assert run.xcom("result")["output"] == "Briefing: ferries"
+    assert run.xcom("result")["kickoff_id"] in {kickoff.kickoff_id for kickoff in crews["default"].kickoffs}
 
 
 def test_fan_out_of_twenty_of_which_none_fails(start, crews):
