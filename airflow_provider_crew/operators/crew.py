@@ -31,6 +31,20 @@ _FORGOTTEN = (
 )
 
 
+class _TimeLimit:
+    """
+    The execution_timeout, kept from Airflow 2, whoever sets it.
+
+    It would end a task that resumes too late before that could say, or do, anything: by a retry.
+    """
+
+    def __set__(self, task: CrewRunOperator, limit: timedelta | None) -> None:
+        task._time_limit = limit  # noqa: SLF001 - it is a part of that class
+
+    def __get__(self, task: CrewRunOperator | None, owner: type) -> None:
+        return None
+
+
 class CrewKickoffOperator(KickoffTask):
     """
     Kick a crew off and return the kickoff id, for a CrewExecutionSensor to wait for.
@@ -74,6 +88,9 @@ class CrewRunOperator(KickoffTask, WaitingTask):
     """
 
     waits = True
+    _time_limit: timedelta | None = None
+    if IS_AIRFLOW_2:
+        execution_timeout = _TimeLimit()
 
     def __init__(
         self,
@@ -89,11 +106,7 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         self.poll_interval = None if poll_interval is None else seconds(poll_interval, "poll_interval")
         self.timeout = seconds(timeout, "timeout")
         self.max_outage = None if max_outage is None else seconds(max_outage, "max_outage")
-        self._time_limit = self.execution_timeout
-        if IS_AIRFLOW_2:
-            # It would end a task that resumes too late before that could say, or do, anything: by a retry.
-            self.execution_timeout = None
-        else:
+        if not IS_AIRFLOW_2:
             self.on_success_callback = [*self.on_success_callback, _returned]
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -103,6 +116,26 @@ class CrewRunOperator(KickoffTask, WaitingTask):
             kickoff_id = self.kicked_off(context, memory)
             kicked_off_at = memory.last.kicked_off_at if memory.last else None
             return self.wait_for(kickoff_id, context, kicked_off_at=kicked_off_at)
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """
+        Render what a kickoff needs.
+
+        Airflow does so again after a deferral, perhaps in vain: what the inputs were made of may be gone. Waiting
+        needs the connection alone.
+        """
+        try:
+            super().render_template_fields(context, jinja_env)
+        except Exception as error:
+            self.execution = self._left_in_xcom(context)
+            if self.execution is None:
+                raise
+            told = (
+                "Execution %s: the task's templates cannot be rendered again, and waiting does not need them: %s"
+            )
+            self.log.warning(told, self.execution, error)
+            with self.sheltered(context, resumed=True):
+                self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral: the crew was kicked off, and what came of it counts more than a memory."""
@@ -121,13 +154,19 @@ class CrewRunOperator(KickoffTask, WaitingTask):
 
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id that this try has left in XCom, or that the task remembers."""
-        ti = context["ti"]
-        found = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
+        found = self._left_in_xcom(context)
         if found is None and (last := self.memory(context).last):
             found = last.kickoff_id
         if found is None:
             raise CrewTaskFailed(InvalidKickoffId("The kickoff id of this task is not known any more."))
         return str(found)
+
+    @staticmethod
+    def _left_in_xcom(context: Context) -> str | None:
+        """Return the kickoff id that this try has left before it was deferred. Airflow deletes that of another."""
+        ti = context["ti"]
+        found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
+        return found
 
     def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:
         """Return the result."""

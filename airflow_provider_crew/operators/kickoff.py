@@ -151,6 +151,7 @@ class KickoffTask(CrewTask):
             return kickoff_id
         if isinstance(failure, UncertainKickoff):
             self._give_up_uncertain(failure, context)
+        self.metrics(context).kickoff("not_taken")
         if isinstance(failure, PASSING):
             failure.args = (f"{failure} {_LEFT_TO_A_RETRY}",)
             raise failure
@@ -248,7 +249,6 @@ class KickoffTask(CrewTask):
                 raise
             except CrewError:
                 self._not_taken(memory)
-                self.metrics(context).kickoff("not_taken")
                 raise
             self.execution = kickoff_id
             memory.answered(kickoff_id)
@@ -298,8 +298,9 @@ class KickoffTask(CrewTask):
             return
         self.log.warning(
             "This task has retries, and its tries do not know of each other (%s). If its process dies after the "
-            "kickoff, a retry starts, and pays for, another execution. CrewKickoffOperator with retries=0, "
-            "followed by CrewExecutionSensor with retries, rules that out.",
+            "kickoff, or Airflow fails it before or after the operator is asked, a retry starts, and pays for, "
+            "another execution. CrewKickoffOperator with retries=0, followed by CrewExecutionSensor with retries, "
+            "rules that out.",
             "reattach=False" if not self.reattach else "Airflow can remember a kickoff from 3.3 on",
         )
 

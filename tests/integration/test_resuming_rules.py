@@ -51,6 +51,43 @@ def large_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
     return waiting, asyncio.run(fired(revived(waiting.trigger)))
 
 
+GONE = "{{ 1 // 0 }}"
+
+
+def test_a_resumed_task_does_not_need_what_its_inputs_were_made_of(live_crew, store, task_log):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store)
+    task.deferred()
+    (execution,) = task.ti.xcoms.values()
+    resumed = run(inputs={"topic": GONE}, crew_conn_id="crew_{{ 'default' }}")
+
+    resumed.render_template_fields(task.context)
+
+    assert resumed.crew_conn_id == "crew_default"
+    assert f"Execution {execution}: the task's templates cannot be rendered again" in task_log.text
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_resumed_task_whose_connection_is_not_known_any_more_starts_nothing_anew(live_crew, store, with_store):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store if with_store else None, retries=1)
+    task.deferred()
+    execution = task.ti.xcoms["kickoff_id"]
+    resumed = run(crew_conn_id=GONE)
+
+    with pytest.raises(ZeroDivisionError if with_store else CrewTaskFailed) as caught:
+        resumed.render_template_fields(task.context)
+
+    assert with_store or f'CrewExecutionSensor(kickoff_id="{execution}")' in str(caught.value)
+
+
+def test_a_task_that_begins_needs_its_templates():
+    task = Task(run)
+
+    with pytest.raises(ZeroDivisionError):
+        run(inputs={"topic": GONE}).render_template_fields(task.context)
+
+
 @pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
 @pytest.mark.parametrize("with_store", [False, True])
 def test_a_task_resumed_without_an_event_returns_the_result_if_there_is_one(live_crew, store, why, with_store):

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
 from airflow.providers.common.compat.sdk import Stats
 from tasks import INPUTS, QUICK, Task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.waiting import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
+
+
+@pytest.mark.parametrize("inputs", [{"topic": "ferries"}, "nothing of the kind"], ids=["missing", "unusable"])
+def test_a_try_that_is_refused_before_it_kicks_off_is_counted(live_crew, mocker, inputs):
+    counted = mocker.patch.object(Stats, "incr")
+
+    with pytest.raises(CrewTaskFailed):
+        Task(lambda: CrewRunOperator(task_id="crew", inputs=inputs)).run()
+
+    assert [call.args[0] for call in counted.call_args_list] == ["crew.kickoff.not_taken"]
+    assert not live_crew.kickoffs
 
 
 def test_statistics_that_fail_cost_nothing_but_a_warning(live_crew, store, task_log, mocker):
