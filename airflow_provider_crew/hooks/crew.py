@@ -94,12 +94,14 @@ class CrewHook(BaseHook):
     async def settings_async(self) -> ServiceSettings:
         """Return what the connection says about reaching the crew, read anew at every call."""
         from airflow.providers.common.compat.connection import get_async_connection
+        from asgiref.sync import sync_to_async
 
         try:
             connection = await get_async_connection(self.crew_conn_id)
         except AirflowNotFoundException:
             raise self._not_defined() from None
-        return self._read(connection).settings
+        # Reading tells Airflow what to mask, which on the event loop of a triggerer of Airflow 3.0 cannot be done.
+        return (await sync_to_async(self._read)(connection)).settings
 
     def inputs(self) -> CrewInputs:
         """Ask which inputs the crew takes."""

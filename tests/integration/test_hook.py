@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 from airflow.providers.common.compat.sdk import redact
+from asgiref.sync import async_to_sync
 from clients import INPUTS, TOKEN
 
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -150,6 +151,20 @@ def test_progress_is_logged_when_it_changes(hook, slow_service, log):
     said = re.findall(rf"Execution {kickoff_id}: (.*?)(?: +\[|\n)", log.text)
     assert said.pop(0) == "kicked off"
     assert said == ["task 2 of 3, writing_task", "task 3 of 3, review_task", "completed after 4m 10s"]
+
+
+async def test_what_is_to_be_masked_is_told_where_an_event_loop_may_be_waited_for(service, monkeypatch):
+    """A triggerer of Airflow 3.0 tells its supervisor so, and refuses to do that on the loop itself."""
+    monkeypatch.setenv(CONNECTION, service.connection_uri)
+    told: list[str] = []
+
+    async def tell(secret: str) -> None:
+        told.append(secret)
+
+    monkeypatch.setattr("airflow_provider_crew.hooks.crew.mask_secret", async_to_sync(tell))
+
+    assert (await CrewHook().settings_async()).token == TOKEN
+    assert TOKEN in told
 
 
 def test_a_failed_crew_raises_with_its_own_error(hook, service):
