@@ -41,6 +41,8 @@ _BACKSTOP = 60.0
 # Beyond it lie dates that neither Airflow nor its database can hold, which would be found out after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
 _RESUMED_WITHOUT_EVENT = "__fail__"
+# There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
+_TELLS_AGAIN = airflow_version.startswith(("3.0.", "3.1."))
 # Airflow's serializers refuse objects with these keys, or read another meaning into them.
 _RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
 
@@ -168,7 +170,7 @@ class WaitingTask(CrewTask):
             with self.metrics(context).looks_of(watch):
                 completed = self.hook.look(watch).completed if self.deferrable else self.hook.watch(watch)
             if not completed:
-                self._defer(watch, deadline, kicked_off_at)
+                self._defer(watch, deadline, kicked_off_at, context)
         return self.finish(completed.result(), context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,8 +195,12 @@ class WaitingTask(CrewTask):
         Not through the base class: that of sensors replaces what a skipped or timed out one has to say.
         """
         self._leave_no_link_at_the_end()  # the process before has done so
-        told = next_kwargs or {}
+        told = dict(next_kwargs or {})
+        try_number = told.pop("try_number", None)
         if next_method != _RESUMED_WITHOUT_EVENT:
+            of_another_try = try_number not in {None, context["ti"].try_number}
+            if _TELLS_AGAIN and of_another_try and "error" in (told.get("event") or {}):
+                return self.execute(context)
             return getattr(self, next_method)(context, **told)
         if traceback := told.get("traceback"):
             self.log.error("The trigger failed:\n%s", "".join(traceback))
@@ -284,7 +290,7 @@ class WaitingTask(CrewTask):
                 )
         return self.finish(completed.result(), context)
 
-    def _defer(self, watch: Watch, deadline: float, kicked_off_at: float | None) -> NoReturn:
+    def _defer(self, watch: Watch, deadline: float, kicked_off_at: float | None, context: Context) -> NoReturn:
         from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
         now = time.time()
@@ -302,7 +308,7 @@ class WaitingTask(CrewTask):
                 memory=asdict(replace(watch.memory, silent_since=None, rejected_since=None, unknown_since=None)),
             ),
             method_name="execute_complete",
-            kwargs=self.carried(),
+            kwargs={**self.carried(), "try_number": context["ti"].try_number},
             timeout=timedelta(seconds=max(deadline - now, 0.0) + _BACKSTOP),
         )
 

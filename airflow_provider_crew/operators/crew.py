@@ -18,6 +18,7 @@ from airflow_provider_crew.service.errors import (
 from airflow_provider_crew.waiting import IS_AIRFLOW_2, PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context
@@ -88,6 +89,7 @@ class CrewRunOperator(KickoffTask, WaitingTask):
     """
 
     waits = True
+    _not_rendered: Exception | None = None
     _time_limit: timedelta | None = None
     if IS_AIRFLOW_2:
         execution_timeout = _TimeLimit()
@@ -111,25 +113,30 @@ class CrewRunOperator(KickoffTask, WaitingTask):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Kick off and wait."""
+        if self._not_rendered:
+            raise self._not_rendered
         with self.sheltered(context):
             memory = self.memory(context)
             kickoff_id = self.kicked_off(context, memory)
             kicked_off_at = memory.last.kicked_off_at if memory.last else None
             return self.wait_for(kickoff_id, context, kicked_off_at=kicked_off_at)
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
         """
-        Render what a kickoff needs.
+        Render what a kickoff needs; of a mapped task, too, Airflow has it done here.
 
-        Airflow does so again after a deferral, perhaps in vain: what the inputs were made of may be gone. Waiting
-        needs the connection alone.
+        It does so again after a deferral, perhaps in vain: what the inputs were made of may be gone. Waiting needs
+        the connection alone.
         """
         try:
-            super().render_template_fields(context, jinja_env)
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         except Exception as error:
-            self.execution = self._left_in_xcom(context)
+            self.execution = self._left_in_xcom(context) if parent is self else None
             if self.execution is None:
                 raise
+            self._not_rendered = error
             told = (
                 "Execution %s: the task's templates cannot be rendered again, and waiting does not need them: %s"
             )
@@ -163,7 +170,11 @@ class CrewRunOperator(KickoffTask, WaitingTask):
 
     @staticmethod
     def _left_in_xcom(context: Context) -> str | None:
-        """Return the kickoff id that this try has left before it was deferred. Airflow deletes that of another."""
+        """
+        Return the kickoff id that this try has left before it was deferred.
+
+        Airflow deletes that of another try, but for that of a mapped task in 3.0.
+        """
         ti = context["ti"]
         found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
         return found

@@ -44,6 +44,11 @@ IT_IS_NOT_KNOWN = (
     "It is not known whether that started an execution: the crew may be running, and paid for, without anybody "
     "watching it. Look into the crew's dashboard before starting it again."
 )
+_BEGUN_ANEW = (
+    "This try has kicked off before. Airflow could not load its DAG when it was to resume, and has begun it anew, "
+    "without the kickoff id. That execution goes on and is paid for: the log of this try may name its id, for a "
+    "CrewExecutionSensor to wait for it. Else look into the crew's dashboard."
+)
 _LEFT_TO_A_RETRY = "The crew was not kicked off. A retry of this task, or clearing it, does so."
 _LEFT_TO_PEOPLE = " The crew was not kicked off, and a retry would not help: mend this, and clear the task."
 XCOM_RETURN_KEY = "return_value"
@@ -140,7 +145,7 @@ class KickoffTask(CrewTask):
         """Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id."""
         try:
             self.leave_link(context)
-            kickoff_id = self._earlier_execution(memory) or self._kick_off(context, memory)
+            kickoff_id = self._earlier_execution(context, memory) or self._kick_off(context, memory)
         except KeyboardInterrupt:
             self.on_kill()
             raise
@@ -173,9 +178,11 @@ class KickoffTask(CrewTask):
         names = {name: value for name, value in self._origin(context)["airflow"].items() if name != "try_number"}
         return f"by its meta, {json.dumps(names)}"
 
-    def _earlier_execution(self, memory: KickoffMemory) -> str | None:
+    def _earlier_execution(self, context: Context, memory: KickoffMemory) -> str | None:
         last = memory.last
         if last is None:
+            if not memory.lasts and _was_begun_anew(context["ti"]):
+                raise UncertainKickoff(_BEGUN_ANEW)
             return None
         if last.kickoff_id is None:
             self._face_lost_answer(memory)
@@ -362,3 +369,14 @@ def _was_changed_from_outside(ti: Any) -> bool:
     What was chosen there has to stay.
     """
     return hasattr(ti, "current_state") and ti.current_state() != "running"
+
+
+def _was_begun_anew(ti: Any) -> bool:
+    """
+    Whether this very try has kicked off before.
+
+    Airflow 3.1 and 3.2 begin one anew that cannot be loaded when it is to resume: it was rescheduled then, and had
+    left a kickoff id, which Airflow has deleted just now.
+    """
+    told: Any = getattr(ti, "_ti_context_from_server", None)
+    return bool(told and told.task_reschedule_count and KICKOFF_ID in (told.xcom_keys_to_clear or ()))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
 from tasks import INPUTS, SLOW, Task, fired, revived
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
@@ -63,6 +65,9 @@ def test_a_resumed_task_does_not_need_what_its_inputs_were_made_of(live_crew, st
 
     resumed.render_template_fields(task.context)
 
+    with pytest.raises(ZeroDivisionError):  # lest it kick off with what was not rendered
+        resumed.execute(task.context)
+    assert len(live_crew.kickoffs) == 1
     assert resumed.crew_conn_id == "crew_default"
     assert f"Execution {execution}: the task's templates cannot be rendered again" in task_log.text
 
@@ -79,6 +84,40 @@ def test_a_resumed_task_whose_connection_is_not_known_any_more_starts_nothing_an
         resumed.render_template_fields(task.context)
 
     assert with_store or f'CrewExecutionSensor(kickoff_id="{execution}")' in str(caught.value)
+
+
+def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatch):
+    """As it does on Airflow 3.0."""
+    monkeypatch.setattr("airflow_provider_crew.waiting._TELLS_AGAIN", True)
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), retries=1)
+    waiting = task.deferred()
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "error", "error": "Out of credit"})
+    event = asyncio.run(fired(revived(waiting.trigger)))
+    with pytest.raises(ExecutionFailed):
+        task.resume(waiting, event)
+    task.ti.try_number += 1
+
+    with pytest.raises(TaskDeferred):
+        task.resume(waiting, event)
+
+    assert len(live_crew.kickoffs) == 2
+
+
+def test_a_try_that_is_begun_anew_when_it_was_to_resume_kicks_nothing_off(live_crew):
+    """As Airflow 3.1 and 3.2 do when they cannot load the DAG."""
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True))
+    task.deferred()
+    task.ti.try_number -= 1
+    task.ti._ti_context_from_server = SimpleNamespace(task_reschedule_count=1, xcom_keys_to_clear=["kickoff_id"])
+
+    with pytest.raises(
+        CrewTaskFailed, match="has begun it anew.*goes on and is paid for.*The task is not retried"
+    ):
+        task.run()
+
+    assert len(live_crew.kickoffs) == 1
 
 
 def test_a_task_that_begins_needs_its_templates():
