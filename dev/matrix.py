@@ -46,8 +46,8 @@ _SUITES = {
     ],
     "system": ["tests/system"],
 }
-# Real processes for minutes: on the oldest Python that all share.
-_WITH_SYSTEM = {"2.11": "3.11", "3.1": "3.11", _NEWEST: "3.11"}
+# Real processes for minutes: on the oldest Python, which all share.
+_WITH_SYSTEM = "3.11"
 # Airflow and what it needs may warn of each other in old environments; this package may not cause any warning.
 _WARNINGS = "filterwarnings=default\nerror:::airflow_provider_crew"
 
@@ -84,7 +84,7 @@ def main() -> int:
         for suite in arguments.suites or ("tests", "system")
         for airflow in arguments.airflow
         for python in _PYTHONS[airflow]
-        if python in arguments.python and (suite != "system" or _WITH_SYSTEM.get(airflow) == python)
+        if python in arguments.python and (suite != "system" or python == _WITH_SYSTEM)
     ]
     outcomes = {cell: _outcome(cell) for cell in wanted}
     print("\n" + _table(outcomes))
