@@ -196,10 +196,9 @@ class WaitingTask(CrewTask):
         """
         self._leave_no_link_at_the_end()  # the process before has done so
         told = dict(next_kwargs or {})
-        try_number = told.pop("try_number", None)
+        try_number = told.pop("try_number", context["ti"].try_number)
         if next_method != _RESUMED_WITHOUT_EVENT:
-            of_another_try = try_number not in {None, context["ti"].try_number}
-            if _TELLS_AGAIN and of_another_try and "error" in (told.get("event") or {}):
+            if _TELLS_AGAIN and try_number != context["ti"].try_number and "error" in told["event"]:
                 return self.execute(context)
             return getattr(self, next_method)(context, **told)
         if traceback := told.get("traceback"):

@@ -65,6 +65,9 @@ class TaskInstance:
     def xcom_pull(self, *, key: str, **_: Any) -> Any:
         return self.xcoms.get(key)
 
+    def get_first_reschedule_date(self, _context: Any) -> None:
+        return None
+
 
 _ENDS = (CrewError, AirflowFailException, AirflowSkipException, AirflowSensorTimeout, AirflowTaskTimeout)
 

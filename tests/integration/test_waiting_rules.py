@@ -128,7 +128,7 @@ def test_what_is_stored_of_a_deferral_is_plain_and_holds_no_secret(live_crew, mo
     # The trigger may begin again hours later, and one failed look then must not count for hours.
     assert stored["memory"]["rejected_since"] is None
     assert revived(waiting.trigger).serialize() == (path, stored)
-    assert waiting.kwargs == {}
+    assert waiting.kwargs == {"try_number": 1}
     assert 3590 + 60 < waiting.timeout.total_seconds() <= 3600 + 60
 
 
