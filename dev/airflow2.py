@@ -35,10 +35,7 @@ ADD_USER += ["--firstname", "A", "--lastname", "B", "--email", "admin@airflow.ex
 def settings(port: int) -> dict[str, Mapping[str, str]]:
     """Return the settings that Airflow 3 does not have."""
     return {
-        "api": {
-            "auth_backends": "airflow.api.auth.backend.basic_auth",
-            "enable_xcom_deserialize_support": "True",
-        },
+        "api": {"auth_backends": "airflow.api.auth.backend.basic_auth"},
         "webserver": {
             "web_server_host": HOST,
             "web_server_port": str(port),

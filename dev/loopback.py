@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from importlib.metadata import version
 
 HOST = "127.0.0.1"
 
@@ -25,7 +26,10 @@ def serve_logs(port: int) -> None:
     """Serve the tasks' logs. Airflow's own scheduler and triggerer would serve them to the whole network."""
     import uvicorn
 
-    uvicorn.run("airflow.utils.serve_logs.log_server:get_app", factory=True, host=HOST, port=port)
+    if version("apache-airflow").startswith("3.0."):
+        uvicorn.run("airflow.utils.serve_logs:create_app", factory=True, interface="wsgi", host=HOST, port=port)
+    else:
+        uvicorn.run("airflow.utils.serve_logs.log_server:get_app", factory=True, host=HOST, port=port)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ _SETTINGS = {
         # A run takes the DAG as it was parsed last, not as it was half a minute ago.
         "min_serialized_dag_update_interval": "0",
     },
-    "api": {"host": HOST, "workers": "1"},
+    # Airflow up to 3.0 shows XComs as text unless told otherwise.
+    "api": {"host": HOST, "workers": "1", "enable_xcom_deserialize_support": "True"},
     "usage_data_collection": {"enabled": "False"},
     "scheduler": {
         "scheduler_heartbeat_sec": "1",
