@@ -46,6 +46,13 @@ _SUITES = {
     ],
     "system": ["tests/system"],
 }
+# What no test depends on, and what a suite does not.
+_APART = ("benchmarks/", "requirements/", ".ci/", "CHANGELOG.md", "tests/faults/", "tests/fuzz/")
+_ELSEWHERE = {
+    "smoke": ["tests/system/"],
+    "tests": ["tests/system/"],
+    "system": ["tests/unit/", "tests/integration/"],
+}
 # Real processes for minutes: on the oldest Python, which all share.
 _WITH_SYSTEM = "3.11"
 # Airflow and what it needs may warn of each other in old environments; this package may not cause any warning.
@@ -170,7 +177,7 @@ def _state(cell: Cell) -> str:
     ).stdout.split("\0")
     digest = hashlib.sha256(cell.lock.read_bytes())
     for name in sorted(filter(None, files)):
-        if not name.startswith(("benchmarks/", "requirements/")) and (_ROOT / name).is_file():
+        if not name.startswith((*_APART, *_ELSEWHERE[cell.suite])) and (_ROOT / name).is_file():
             digest.update(name.encode() + (_ROOT / name).read_bytes())
     return digest.hexdigest()
 
