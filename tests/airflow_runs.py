@@ -92,6 +92,10 @@ class Run:
         found = self.airflow.api.task_instances(self.dag_id, self.run_id)
         return next(ti for ti in found if (ti["task_id"], ti["map_index"]) == (task_id, map_index))
 
+    @property
+    def state(self) -> str:
+        return self.airflow.api.run_state(self.dag_id, self.run_id)
+
     def wait(self, timeout: float = 180) -> str:
         return self.airflow.api.wait_for(self.dag_id, self.run_id, timeout)
 

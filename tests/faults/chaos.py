@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import psutil
-from airflow_runs import task_processes
+from airflow_runs import Run, eventually, task_processes
 from harm import whole
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
@@ -20,6 +22,8 @@ from dev.stack import AirflowStack
 
 _INPUTS = [{"name": "topic"}]
 _AFTERMATH = 5.0
+# No task waits as long for a process: there are more of these than tasks.
+_FORGOTTEN = 60.0
 
 
 def story(seconds: float, error: str | None = None) -> Scenario:
@@ -78,6 +82,28 @@ class Chaos:
         self._crew.scenario = story(1)
         whole(self._airflow, self._database)
 
+    def see_out(self, runs: list[Run], seconds: float) -> None:
+        """
+        Wait until these runs are over.
+
+        Airflow's LocalExecutor forgets a task whose process was killed before it had begun. Only another scheduler
+        finds it.
+        """
+
+        restarted = 0.0
+
+        def over() -> bool:
+            nonlocal restarted
+            tasks = [task for run in runs for task in self._airflow.api.task_instances(run.dag_id, run.run_id)]
+            oldest = min(map(_queued_at, tasks), default=math.inf)
+            if max(oldest, restarted) < time.time() - _FORGOTTEN:
+                restarted = time.time()
+                self._restart("scheduler")
+                self.done["scheduler killed for a task that it had forgotten"] += 1
+            return all(run.state in {"success", "failed"} for run in runs)
+
+        eventually(over, seconds, pause=2)
+
     def _seconds(self) -> float:
         return self._dice.uniform(1, 8)
 
@@ -114,6 +140,10 @@ class Chaos:
         # Some parts end without a database, a moment later.
         time.sleep(_AFTERMATH)
         whole(self._airflow, self._database)
+
+
+def _queued_at(task: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(task["queued_when"]).timestamp() if task["state"] == "queued" else math.inf
 
 
 def table(counts: Mapping[str, int]) -> str:

@@ -72,8 +72,7 @@ def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, d
             return due > number * 2.5
 
         chaos.rage(enough)
-        for run in runs:
-            run.wait(LONGEST)
+        chaos.see_out(runs, LONGEST)
         verdict = judge(crew, runs)
 
     say(f"Harm done:\n{table(chaos.done)}\nSeen:\n{table(verdict.counts)}")
