@@ -155,8 +155,8 @@ class AirflowApi:
 
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
         """Clear a task, so that it runs again."""
-        body = {"dag_run_id": run_id, "task_ids": [task_id], "dry_run": False, "only_failed": False}
-        self.post(f"dags/{dag_id}/clearTaskInstances", body)
+        which = {"dag_run_id": run_id, "task_ids": [task_id], "only_failed": False}
+        self.post(f"dags/{dag_id}/clearTaskInstances", which | {"dry_run": False, "reset_dag_runs": True})
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
         if "Authorization" not in self._session.headers:
