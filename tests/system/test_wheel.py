@@ -12,7 +12,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from supported import LOCK
+from supported import AIRFLOW, LOCK
 
 from airflow_provider_crew import __version__
 
@@ -97,6 +97,14 @@ def test_the_sdist_holds_what_is_needed_to_build_and_test(built):
     assert {"airflow_provider_crew", "dev", "tests", "pyproject.toml", "README.md", "LICENSE"} <= top
 
 
+FORM = """
+from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
+print(*(kind.extra_fields for kind in HookMetaService.hook_meta_data() if kind.connection_type == "crew"))
+"""
+if AIRFLOW < (3, 0):
+    FORM = "from airflow.providers_manager import ProvidersManager as M; print(*M().connection_form_widgets)"
+
+
 def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
     bin_ = environment(tmp_path / "env", wheel)
     home = {"AIRFLOW_HOME": str(tmp_path / "home"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
@@ -109,8 +117,7 @@ def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
     run(bin_ / "airflow", "connections", "add", "my_crew", *added, **home)
     (kept,) = json.loads(run(bin_ / "airflow", "connections", "get", "my_crew", "--output", "json", **home))
     assert (kept["conn_type"], kept["host"]) == ("crew", "https://crew.example")
-    form = "from airflow.providers_manager import ProvidersManager as M; print(*M().connection_form_widgets)"
-    assert "extra__crew__user_bearer_token" in run(bin_ / "python", "-I", "-c", form, **home)
+    assert "user_bearer_token" in run(bin_ / "python", "-I", "-c", FORM, **home)
 
 
 def test_the_client_works_without_airflow(wheel, tmp_path):
