@@ -94,7 +94,7 @@ def test_the_sdist_holds_what_is_needed_to_build_and_test(built):
     with tarfile.open(sdist) as archive:
         top = {name.split("/")[1] for name in archive.getnames() if "/" in name}
 
-    assert {"airflow_provider_crew", "dev", "tests", "pyproject.toml", "README.md", "LICENSE"} <= top
+    assert {"airflow_provider_crew", "dev", "docs", "requirements", "tests", "pyproject.toml", "LICENSE"} <= top
 
 
 FORM = """
