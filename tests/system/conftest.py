@@ -47,6 +47,8 @@ def airflow(
     settings = {
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
+        # A DAG that cannot be loaded is tried again soon, not after a minute.
+        "AIRFLOW__WORKERS__MISSING_DAG_RETRY_DELAY": "2",
     }
     with ExitStack() as stack:
         if AIRFLOW < (3, 0):  # which runs one task at a time on SQLite

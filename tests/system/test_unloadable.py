@@ -1,0 +1,33 @@
+"""A DAG that cannot be loaded when a task of it is to resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow_runs import eventually
+from supported import AIRFLOW, has
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_a_task_that_cannot_be_loaded_at_its_resume_starts_nothing_again(start, airflow, crews):
+    run = start("unloadable")
+    run.wait_for("report", "deferred")
+    execution = run.xcom("report", "kickoff_id")
+    broken = Path(airflow._environment["AIRFLOW__CORE__DAGS_FOLDER"], "unloadable.broken")
+    broken.touch()
+    crews["slow"].finish(execution)
+    eventually(lambda: run.task("report")["state"] in {"up_for_reschedule", "failed"}, 90)
+    broken.unlink()
+
+    ended = run.wait()
+    origins = [(kickoff.kickoff_id, (kickoff.meta or {})["airflow"]) for kickoff in crews["slow"].kickoffs]
+    assert [kickoff_id for kickoff_id, origin in origins if origin["run_id"] == run.run_id] == [execution]
+    if has("A retry goes on with the execution"):
+        assert ended == "success"
+        assert run.xcom("report")["kickoff_id"] == execution
+    else:  # Airflow fails it, up to 3.0 by itself
+        assert ended == "failed"
+        said = [event["error_detail"][-1]["exc_value"] for event in run.events("report") if event.get("error_detail")]
+        assert AIRFLOW < (3, 1) or "This try has kicked off before" in said[-1]
