@@ -29,5 +29,7 @@ def test_a_task_that_cannot_be_loaded_at_its_resume_starts_nothing_again(start, 
         assert run.xcom("report")["kickoff_id"] == execution
     else:  # Airflow fails it, up to 3.0 by itself
         assert ended == "failed"
-        said = [event["error_detail"][-1]["exc_value"] for event in run.events("report") if event.get("error_detail")]
+        said = [
+            event["error_detail"][-1]["exc_value"] for event in run.events("report") if event.get("error_detail")
+        ]
         assert AIRFLOW < (3, 1) or "This try has kicked off before" in said[-1]
