@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 USER = "admin"
 _LINE = re.compile(r"^\[[^\]]+\] \{[^}]*\} (?P<level>[A-Z]+) - (?P<event>.*)$")
+_CSRF_TOKEN = re.compile(r'name="csrf_token"[^>]* value="([^"]+)"')
 _FAILURE = re.compile(r"^(?:\w+\.)*(?P<exc_type>[A-Z]\w+): (?P<exc_value>.*)$")
 
 COMMANDS = {
@@ -84,9 +85,16 @@ class Airflow2Api(AirflowApi):
         text = "\n".join(said for _, said in ast.literal_eval(told)) if told else ""
         return [*_events(text), *_failures(text)]
 
-    def _call(self, method: str, path: str, **options: Any) -> Any:
+    def form_fields(self, connection_type: str) -> set[str]:
+        """Return the fields of ``extra`` that the connection form shows, which is a page behind the login."""
+        (csrf_token,) = _CSRF_TOKEN.findall(self._send("GET", "login/").text)
+        self._send("POST", "login/", data={"username": USER, "password": USER, "csrf_token": csrf_token})
+        form = self._send("GET", "connection/add").text
+        return set(re.findall(rf'name="extra__{connection_type}__(\w+)"', form))
+
+    def _answer(self, method: str, path: str, **options: Any) -> Any:
         options["headers"] = {"Accept": "application/json"}
-        answer = self._send(method, f"{self._api}/{path}", **options)
+        answer = self._send(method, path, **options)
         return answer.json() if answer.content else None
 
 

@@ -153,16 +153,25 @@ class AirflowApi:
         events: list[dict[str, Any]] = self.get("assets/events", source_dag_id=dag_id)["asset_events"]
         return events
 
+    def form_fields(self, connection_type: str) -> set[str]:
+        """Return the fields of ``extra`` that the connection form shows for a type of connection."""
+        kinds = self._answer("GET", "ui/connections/hook_meta")
+        (kind,) = (kind for kind in kinds if kind["connection_type"] == connection_type)
+        return set(kind["extra_fields"] or ())
+
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
         """Clear a task, so that it runs again."""
         which = {"dag_run_id": run_id, "task_ids": [task_id], "only_failed": False}
         self.post(f"dags/{dag_id}/clearTaskInstances", which | {"dry_run": False, "reset_dag_runs": True})
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
+        return self._answer(method, f"{self._api}/{path}", **options)
+
+    def _answer(self, method: str, path: str, **options: Any) -> Any:
         if "Authorization" not in self._session.headers:
             token = self._send("GET", "auth/token").json()["access_token"]
             self._session.headers["Authorization"] = f"Bearer {token}"
-        answer = self._send(method, f"{self._api}/{path}", **options)
+        answer = self._send(method, path, **options)
         return answer.json() if answer.content else None
 
     def _send(self, method: str, path: str, **options: Any) -> requests.Response:

@@ -6,6 +6,8 @@ import pytest
 from airflow_runs import eventually, task_processes
 from supported import has
 
+from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
+
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -34,6 +36,12 @@ def kickoffs(run, crews):
         return sorted(found, key=lambda kickoff: kickoff.meta["airflow"]["map_index"])
 
     return of
+
+
+def test_the_connection_form_shows_the_fields_of_a_crew(airflow):
+    shown = airflow.api.form_fields("crew")
+
+    assert shown == (set(CONNECTION_FIELDS) if has("The crew's fields in the connection form") else set())
 
 
 def test_all_but_the_failing_crew_succeed(run):

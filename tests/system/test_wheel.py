@@ -12,7 +12,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from supported import AIRFLOW, LOCK
+from supported import AIRFLOW, LOCK, has
 
 from airflow_provider_crew import __version__
 
@@ -118,7 +118,8 @@ def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
     said = run(bin_ / "airflow", "connections", "get", "my_crew", "--output", "json", **home)
     (kept,) = json.loads(said.splitlines()[-1])  # what goes before is Airflow 3.2's log
     assert (kept["conn_type"], kept["host"]) == ("crew", "https://crew.example")
-    assert "user_bearer_token" in run(bin_ / "python", "-I", "-c", FORM, **home)
+    shown = "user_bearer_token" in run(bin_ / "python", "-I", "-c", FORM, **home)
+    assert shown == has("The crew's fields in the connection form")
 
 
 def test_the_client_works_without_airflow(wheel, tmp_path):
