@@ -4,7 +4,7 @@ TIMEOUT = 24 * 60 * 60.0
 MAX_OUTAGE = 600.0
 # A service may need a moment until it knows an execution that it has just started.
 NOT_FOUND_GRACE = 30.0
-# Between two looks, growing with the age of the execution: its end is noticed within a twentieth of its run time.
+# Between two looks, growing with the age of the execution: its end is noticed soon, for its run time.
 SHORTEST_INTERVAL = 5.0
 LONGEST_INTERVAL = 60.0
 # A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by

@@ -25,5 +25,9 @@ def test_inputs_are_shown_where_rendered_fields_are_written_again():
     assert has("The inputs that a `@task.crew`") == hasattr(BaseOperator, "overwrite_rtif_after_execution")
 
 
+def test_deferred_tasks_are_counted_where_there_is_a_name_for_all_that_are_under_way():
+    assert has("`max_active_tis_per_dag` counts") == there("airflow.ti_deps.dependencies_states", "ACTIVE_STATES")
+
+
 def test_functions_may_be_asynchronous_where_operators_may():
     assert has("`async def` tasks") == there("airflow.sdk", "BaseAsyncOperator")
