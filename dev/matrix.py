@@ -2,7 +2,7 @@
 The suites on every supported Airflow and Python: ``make matrix``.
 
 Each pair has a locked environment of its own below ``.matrix``. What has passed there for the files as they are is
-not run again, so that it can be stopped and gone on with. Tells all in one table at the end.
+not run again, so that it can be stopped and gone on with. Tells all in one table at the end, also when stopped.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _ROOT = Path(__file__).parents[1]
 _HOME = _ROOT / ".matrix"
@@ -46,8 +50,9 @@ _SUITES = {
     ],
     "system": ["tests/system"],
 }
-# What no test depends on, and what a suite does not.
-_APART = ("benchmarks/", "requirements/", ".ci/", "CHANGELOG.md", "tests/faults/", "tests/fuzz/")
+# What no suite depends on (but for the pages, whose links are tested), and what one suite does not.
+_APART = ("benchmarks/", "requirements/", ".ci/", "tests/faults/", "tests/fuzz/")
+_PAGE = ".md"
 _ELSEWHERE = {
     "smoke": ["tests/system/"],
     "tests": ["tests/system/"],
@@ -83,19 +88,32 @@ class Cell:
         return _HOME / self.name / "bin"
 
 
-def main() -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Run what is asked for, and tell how it went."""
-    arguments = _arguments()
+    arguments = _arguments(given)
     wanted = [
         Cell(airflow, python, suite)
-        for suite in arguments.suites or ("tests", "system")
+        for suite in arguments.suites
         for airflow in arguments.airflow
         for python in _PYTHONS[airflow]
         if python in arguments.python and (suite != "system" or python == _WITH_SYSTEM)
     ]
-    outcomes = {cell: _outcome(cell) for cell in wanted}
-    print("\n" + _table(outcomes))
-    return int(any(outcome.startswith("FAILED") for outcome in outcomes.values()))
+    outcomes: dict[Cell, str] = {}
+    try:
+        for cell in wanted:
+            outcomes[cell] = _outcome(cell)
+    finally:
+        print("\n" + _table(outcomes))
+    # Nothing at all having run is no success.
+    return int(not any(map(_passed, outcomes.values())) or any(map(_failed, outcomes.values())))
+
+
+def _failed(outcome: str) -> bool:
+    return outcome.startswith("FAILED")
+
+
+def _passed(outcome: str) -> bool:
+    return " passed" in outcome and not _failed(outcome)
 
 
 def _outcome(cell: Cell) -> str:
@@ -107,9 +125,14 @@ def _outcome(cell: Cell) -> str:
     state = _state(cell)
     if record.exists() and (known := json.loads(record.read_text(encoding="utf-8")))["state"] == state:
         return f"{known['outcome']} (before)"
-    _prepare(cell, interpreter)
+    try:
+        _prepare(cell, interpreter)
+    except subprocess.CalledProcessError as error:
+        return f"FAILED: no environment, uv ended with {error.returncode}"
     outcome = _run(cell)
-    if not outcome.startswith("FAILED"):
+    if _state(cell) != state:
+        return f"FAILED: files were changed meanwhile ({outcome})"
+    if _passed(outcome):
         record.parent.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps({"state": state, "outcome": outcome}), encoding="utf-8")
     return outcome
@@ -177,7 +200,8 @@ def _state(cell: Cell) -> str:
     ).stdout.split("\0")
     digest = hashlib.sha256(cell.lock.read_bytes())
     for name in sorted(filter(None, files)):
-        if not name.startswith((*_APART, *_ELSEWHERE[cell.suite])) and (_ROOT / name).is_file():
+        apart = name.startswith(_APART) and not name.endswith(_PAGE)
+        if not (apart or name.startswith(tuple(_ELSEWHERE[cell.suite]))) and (_ROOT / name).is_file():
             digest.update(name.encode() + (_ROOT / name).read_bytes())
     return digest.hexdigest()
 
@@ -187,12 +211,17 @@ def _table(outcomes: dict[Cell, str]) -> str:
     return "\n".join(["| Airflow | Python | suite | outcome |", "| --- | --- | --- | --- |", *rows])
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dev.matrix", description=__doc__)
-    parser.add_argument("suites", nargs="*", choices=_SUITES, help="by default tests and system")
-    parser.add_argument("--airflow", nargs="*", choices=_PYTHONS, default=list(_PYTHONS))
-    parser.add_argument("--python", nargs="*", default=["3.11", "3.12", "3.13"])
-    return parser.parse_args()
+    parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(_SUITES)}; tests and system")
+    parser.add_argument("--airflow", nargs="+", choices=_PYTHONS, default=list(_PYTHONS))
+    parser.add_argument("--python", nargs="+", choices=_PYTHONS[_NEWEST], default=_PYTHONS[_NEWEST])
+    arguments = parser.parse_args(given)
+    # Not as choices: some Pythons then take no suite at all for one that is none of them.
+    if unknown := set(arguments.suites) - set(_SUITES):
+        parser.error(f"there is no suite {', '.join(sorted(unknown))}, but {', '.join(_SUITES)}")
+    arguments.suites = arguments.suites or ["tests", "system"]
+    return arguments
 
 
 if __name__ == "__main__":

@@ -9,10 +9,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from datetime import date
+from email.parser import Parser
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
 _DIST = _ROOT / "dist"
+_RELATIVE_LINK = re.compile(r"\]\((?!https?://|#)([^)]+)\)")
 _ENTRY = re.compile(r"^## (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -43,9 +46,17 @@ def main() -> int:
 def changelog_entry(changelog: str, version: str) -> str:
     """Return what the changelog says of a version, which has to come first and have a date."""
     newest = _ENTRY.search(changelog)
-    if newest is None or not re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", newest[1]):
+    if newest is None or not _is_dated(newest[1], version) or not newest[2].strip():
         raise NotReady(f"CHANGELOG.md has to begin with '## {version} (YYYY-MM-DD)', and with what is new.")
     return newest[2].strip()
+
+
+def _is_dated(heading: str, version: str) -> bool:
+    named, _, released = heading.partition(" ")
+    try:
+        return named == version and f"({date.fromisoformat(released[1:-1])})" == released
+    except ValueError:
+        return False
 
 
 def _version() -> str:
@@ -55,9 +66,13 @@ def _version() -> str:
 
 
 def _require_committed() -> None:
+    """Refuse what is not committed, and a version that has been released."""
     changed = _run("git", "status", "--porcelain")
     if changed:
         raise NotReady(f"these files are not committed:\n{changed}")
+    tag = f"v{_version()}"
+    if _run("git", "tag", "--list", tag, "--no-contains", "HEAD"):
+        raise NotReady(f"{tag} is the tag of another commit: that version has been released.")
 
 
 def _built() -> list[Path]:
@@ -69,11 +84,21 @@ def _built() -> list[Path]:
         wheel = _DIST / again.name
         if not filecmp.cmp(wheel, again, shallow=False):
             raise NotReady("the sdist builds another wheel than this folder does.")
-    if "\nProject-URL: " not in _metadata(wheel):
-        raise NotReady("[project.urls] in pyproject.toml has to say where the project is to be found.")
+    require_address(_metadata(wheel))
     built = [wheel, *_DIST.glob(f"airflow_provider_crew-{_version()}.tar.gz")]
     _run(sys.executable, "-m", "twine", "check", "--strict", *built)
     return built
+
+
+def require_address(metadata: str) -> None:
+    """Refuse metadata that leave open where the project is, or with links that an index does not resolve."""
+    told = Parser().parsestr(metadata)
+    if "Project-URL" not in told:
+        raise NotReady("[project.urls] in pyproject.toml has to say where the project is to be found.")
+    if relative := _RELATIVE_LINK.findall(str(told.get_payload())):
+        raise NotReady(
+            f"an index does not resolve {', '.join(relative)}: README.md has to link to the project's address."
+        )
 
 
 def _metadata(wheel: Path) -> str:
