@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
+from cryptography.fernet import Fernet
 from statsd_server import StatsdServer
 from supported import AIRFLOW
 
@@ -45,6 +46,7 @@ def airflow(
     home = tmp_path_factory.mktemp("airflow")
     lineage = {"type": "file", "log_file_path": str(home / "lineage.json"), "append": True}
     settings = {
+        "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
         # A DAG that cannot be loaded is tried again soon, not after a minute.

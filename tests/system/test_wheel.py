@@ -94,7 +94,8 @@ def test_the_sdist_holds_what_is_needed_to_build_and_test(built):
     with tarfile.open(sdist) as archive:
         top = {name.split("/")[1] for name in archive.getnames() if "/" in name}
 
-    assert {"airflow_provider_crew", "dev", "docs", "requirements", "tests", "pyproject.toml", "LICENSE"} <= top
+    needed = {"airflow_provider_crew", "benchmarks", "dev", "docs", "example_dags", "requirements", "tests"}
+    assert needed | {"pyproject.toml", "Makefile", "LICENSE", "README.md", "CONTRIBUTING.md"} <= top
 
 
 FORM = """
