@@ -73,7 +73,9 @@ def task_processes(airflow: AirflowStack) -> list[int]:
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+            # The scheduler of Airflow 2 has one for parsing DAGs as well.
+            if b"DagFileProcessor" not in path.with_name("cmdline").read_bytes():
+                parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
         except OSError:  # it has just ended
             continue
     workers = {pid for pid, parent in parents.items() if parent == airflow.processes["scheduler"].pid}
