@@ -109,7 +109,8 @@ def test_what_has_no_end_is_given_up(connect, hostile, memory, endless):
     with pytest.raises((Unreachable, AnswerTooLarge, UnreadableAnswer)):
         crew.status("some-id", repeat=False)
 
-    assert time.monotonic() - began < 3
+    # What reads headers without a bound takes its time as well.
+    assert time.monotonic() - began < (3 if BOUNDS_HEADERS else 15)
     assert not BOUNDS_HEADERS or memory() < 40 * LIMIT
     assert len(hostile.requests) == 1
 
