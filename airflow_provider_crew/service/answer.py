@@ -18,7 +18,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
-from airflow_provider_crew.service.models import ErrorBody, TooManyValues, parse_json
+from airflow_provider_crew.service.models import ErrorBody
+from airflow_provider_crew.service.storable import TooManyValues, parse_json
 from airflow_provider_crew.service.text import one_line
 
 _EXCERPT = 200

@@ -26,6 +26,16 @@ def answer(status: int = 200, body: Any = b"", headers: dict[str, str] | None = 
     return Answer.received(status, headers or {}, content, secret=TOKEN, now=NOW)
 
 
+def live_answer(state: str = "RUNNING", status: Any = None, **fields: Any) -> dict[str, Any]:
+    """Build what a deployed crew says about an execution: all its fields, most of them null."""
+    names = (
+        *("result", "result_json", "usage_metrics", "progress", "last_event", "events", "events_count"),
+        *("events_by_type", "triggered_by", "execution_origin", "last_step", "last_executed_task", "flow_id"),
+        "source",
+    )
+    return {"state": state, "status": status, **dict.fromkeys(names), **fields}
+
+
 class Script:
     """Answers a conversation's requests one after the other, and keeps the requests."""
 

@@ -12,6 +12,7 @@ from airflow_provider_crew.service.models import (
     Completed,
     CrewInput,
     Failed,
+    Paused,
     Progress,
     Running,
     TaskResult,
@@ -32,8 +33,14 @@ EVERY_KEY = [
     "tasks",
     "execution_time",
     "current_task",
+    "current_agent",
     "progress",
+    "usage_metrics",
+    "usage",
+    "last_executed_task",
+    "lists_tasks",
 ]
+RESULT_KEYS = ["kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"]
 
 
 def read(body: dict[str, Any]) -> Any:
@@ -71,10 +78,15 @@ def nested(levels: int) -> Any:
     ("words", "shape"),
     [
         pytest.param(
-            ["running", "RUNNING", "Running", "pending", "PENDING", "STARTED", " running "], Running, id="on"
+            ["running", "RUNNING", "Running", "queued", "pending", "PENDING", "STARTED", " running "],
+            Running,
+            id="on",
         ),
+        pytest.param(["paused", "PAUSED", "Paused "], Paused, id="waiting for a person"),
         pytest.param(["completed", "COMPLETED", "SUCCESS", "success"], Completed, id="completed"),
-        pytest.param(["error", "ERROR", "FAILED", "failed", "FAILURE", "failure\n"], Failed, id="failed"),
+        pytest.param(
+            ["error", "ERROR", "FAILED", "failed", "FAILURE", "failure\n", "REVOKED"], Failed, id="failed"
+        ),
         pytest.param(
             ["NOT FOUND", "not found", "Not Found", "not_found"], type(None), id="unknown to the service"
         ),
@@ -84,12 +96,21 @@ def test_known_words_in_either_field_and_in_any_case(key: str, words: list[str],
     executions = [read({key: word, "result": "Done."}) for word in words]
 
     assert [type(execution) for execution in executions] == [shape] * len(words)
-    assert all(execution.is_known for execution in executions if isinstance(execution, Running))
+    assert all(execution.is_known for execution in executions if isinstance(execution, Running | Paused))
 
 
 @pytest.mark.parametrize("key", ["status", "state"])
 @pytest.mark.parametrize(
-    "word", ["queued", "awaiting_human_feedback", "PAUSED", "finished", "complete", "NOTFOUND"]
+    "word",
+    [
+        "awaiting_human_feedback",
+        "pausing",
+        "finished",
+        "complete",
+        "NOTFOUND",
+        "Task is Running",
+        "Task not found or Invalid kickoff id",
+    ],
 )
 def test_a_word_that_is_not_known_is_kept_and_ends_nothing(key: str, word: str) -> None:
     execution = read({key: word, "result": "something"})
@@ -102,10 +123,17 @@ def test_a_word_that_is_not_known_is_kept_and_ends_nothing(key: str, word: str) 
 @pytest.mark.parametrize(
     ("body", "shape"),
     [
-        pytest.param({"status": "running", "state": "SUCCESS"}, Running, id="both known: the documented"),
-        pytest.param({"status": "queued", "state": "SUCCESS"}, Completed, id="only the state known"),
-        pytest.param({"status": "completed", "state": "whatever"}, Completed, id="only the status known"),
+        pytest.param({"status": "running", "state": "SUCCESS"}, Completed, id="both known"),
+        pytest.param({"status": "queued", "state": "SUCCESS"}, Completed, id="both known, queued"),
+        pytest.param({"status": "done", "state": "SUCCESS"}, Completed, id="only the state known"),
+        pytest.param({"status": "completed", "state": "whatever"}, Running, id="only the status known"),
         pytest.param({"status": "success", "state": "RUNNING"}, Running, id="the call's success beside a state"),
+        pytest.param({"status": "Task is Running", "state": "PAUSED"}, Paused, id="a sentence"),
+        pytest.param({"status": "ValueError: not found", "state": "FAILED"}, Failed, id="a reason"),
+        pytest.param({"status": None, "state": "SUCCESS"}, Completed, id="status is null"),
+        pytest.param({"status": "completed", "state": None}, Completed, id="state is null"),
+        pytest.param({"status": "completed", "state": " "}, Completed, id="state is empty"),
+        pytest.param({"status": "completed", "state": {"is": "FAILED"}}, Completed, id="state is an object"),
         pytest.param({"status": 200, "state": "FAILED"}, Failed, id="status is a number"),
         pytest.param({"status": "", "state": "FAILED"}, Failed, id="status is empty"),
     ],
@@ -136,7 +164,7 @@ def test_the_documented_running_shape() -> None:
     execution = running({"current_task": "writing_task", "progress": {"completed_tasks": 1, "total_tasks": 3}})
 
     assert execution.current_task == "writing_task"
-    assert execution.progress == Progress(completed_tasks=1, total_tasks=3)
+    assert execution.progress == Progress(completed=1, total=3, unit="task")
     assert (execution.kickoff_id, execution.word) == (KICKOFF_ID, "running")
     assert running({"progress": {"completed_tasks": 0, "total_tasks": 0}}).progress is not None
 
@@ -178,6 +206,8 @@ def test_the_documented_completed_shape() -> None:
         "output": "Text.",
         "output_json": None,
         "tasks": tasks,
+        "tasks_complete": True,
+        "usage": None,
         "execution_time": 42.5,
     }
 
@@ -279,6 +309,14 @@ def test_a_time_that_makes_no_sense_is_left_out(time: Any, seconds: float | None
         pytest.param({"state": "FAILED", "result": "boom", "last_step": None}, "boom", id="deployed"),
         pytest.param({"state": "FAILURE", "error_message": "boom"}, "boom", id="error_message"),
         pytest.param({"status": "failed", "message": "boom"}, "boom", id="message"),
+        pytest.param({"status": "failed", "detail": "boom"}, "boom", id="detail"),
+        pytest.param({"status": "failed", "error": " ", "message": "boom"}, "boom", id="white space, message"),
+        pytest.param({"status": "failed", "error": {}, "message": "boom"}, "boom", id="an empty object, message"),
+        pytest.param(
+            {"status": "failed", "error": {"code": 7}, "error_message": "boom"}, "boom", id="texts first"
+        ),
+        pytest.param({"status": "revoked"}, "the execution was revoked", id="revoked"),
+        pytest.param({"status": "revoked", "message": "boom"}, "boom", id="revoked, message"),
         pytest.param(
             {"status": "error", "error": "boom", "result": "other"}, "boom", id="the documented one first"
         ),
@@ -340,7 +378,7 @@ def test_json_is_stored_down_to_64_levels() -> None:
 @hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(
     body=st.fixed_dictionaries(
-        {"status": st.sampled_from(["running", "queued", "completed", "error", "NOT FOUND"])},
+        {"status": st.sampled_from(["running", "paused", "completed", "error", "NOT FOUND"])},
         optional=dict.fromkeys(EVERY_KEY, any_json),
     )
 )
@@ -355,7 +393,7 @@ def test_whatever_comes_with_a_status_is_read_to_what_can_be_stored(body: dict[s
     assert json.dumps(stored, allow_nan=False, ensure_ascii=False).encode()
     if isinstance(execution, Completed):
         result = execution.result()
-        assert list(result) == ["kickoff_id", "output", "output_json", "tasks", "execution_time"]
+        assert list(result) == RESULT_KEYS
         assert json.loads(json.dumps(result, allow_nan=False)) == result
 
 
@@ -367,36 +405,43 @@ def test_any_object_is_an_execution_or_tells_no_status(body: dict[str, Any]) -> 
     except ValueError as error:
         assert str(error) in {"it tells no status", "it is completed and has no result"}  # noqa: PT017
     else:
-        assert isinstance(execution, Running | Completed | Failed | None)
+        assert isinstance(execution, Running | Paused | Completed | Failed | None)
 
 
 @pytest.mark.parametrize(
-    ("inputs", "names", "required"),
+    ("inputs", "names", "required", "optional"),
     [
-        pytest.param(["budget", "age"], ("budget", "age"), ("budget", "age"), id="names"),
+        pytest.param(["budget", "age"], ("budget", "age"), (), (), id="names"),
         pytest.param(
             [{"name": "topic", "type": "string", "required": True}, {"name": "tone", "required": False}],
             ("topic", "tone"),
             ("topic",),
+            ("tone",),
             id="objects",
         ),
-        pytest.param([{"name": "topic"}], ("topic",), ("topic",), id="required unless said otherwise"),
+        pytest.param([{"name": "topic"}], ("topic",), (), (), id="not said"),
+        pytest.param([{"name": "topic", "required": None}], ("topic",), (), (), id="null"),
+        pytest.param([{"name": "topic", "required": ["yes"]}], ("topic",), (), (), id="neither yes nor no"),
+        pytest.param({"topic": "What about", "tone": None}, ("topic", "tone"), (), (), id="descriptions"),
         pytest.param(
-            {"topic": "What about", "tone": None}, ("topic", "tone"), ("topic", "tone"), id="descriptions"
+            {"topic": {"required": False, "name": "other"}, "tone": {}},
+            ("topic", "tone"),
+            (),
+            ("topic",),
+            id="by name",
         ),
-        pytest.param(
-            {"topic": {"required": False, "name": "other"}, "tone": {}}, ("topic", "tone"), ("tone",), id="by name"
-        ),
-        pytest.param(["topic", {"name": "tone"}], ("topic", "tone"), ("topic", "tone"), id="mixed"),
-        pytest.param([], (), (), id="none"),
-        pytest.param({}, (), (), id="none by name"),
-        pytest.param(["a\x00", {"name": "\udfff"}], ("a\ufffd", "\ufffd"), ("a\ufffd", "\ufffd"), id="storable"),
+        pytest.param(["topic", {"name": "tone", "required": True}], ("topic", "tone"), ("tone",), (), id="mixed"),
+        pytest.param([], (), (), (), id="none"),
+        pytest.param({}, (), (), (), id="none by name"),
+        pytest.param(["a\x00", {"name": "\udfff"}], ("a\ufffd", "\ufffd"), (), (), id="storable"),
     ],
 )
-def test_reads_the_inputs_in_every_form(inputs: Any, names: tuple[str, ...], required: tuple[str, ...]) -> None:
+def test_reads_the_inputs_in_every_form(
+    inputs: Any, names: tuple[str, ...], required: tuple[str, ...], optional: tuple[str, ...]
+) -> None:
     listed = read_inputs({"inputs": inputs, "extra": "ignored"})
 
-    assert (listed.names, listed.required) == (names, required)
+    assert (listed.names, listed.required, listed.optional) == (names, required, optional)
 
 
 def test_keeps_what_is_said_about_an_input() -> None:

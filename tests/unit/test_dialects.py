@@ -1,0 +1,348 @@
+"""What a deployed crew says, which has a ``state``, beside the same story as the documentation tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from crew_builders import KICKOFF_ID, live_answer
+
+from airflow_provider_crew.service.models import (
+    Completed,
+    Failed,
+    Paused,
+    Progress,
+    Running,
+    TaskResult,
+    read_execution,
+)
+
+PROGRESS = {
+    "unit": "task",
+    "completed": 1,
+    "total": 2,
+    "remaining": 1,
+    "current": "summary_task",
+    "current_agent": "Editor",
+    "started_at": "2026-10-01T09:00:00Z",
+    "duration_seconds": 12.5,
+}
+LAST = {"name": "facts_task", "description": "Collect facts.", "output": "Facts.", "meta": None}
+USAGE = {"total_tokens": 312, "prompt_tokens": 200, "successful_requests": 2}
+FACTS = TaskResult(task_id="facts_task", output="Facts.", execution_time=None)
+SUMMARY = TaskResult(task_id="summary_task", agent="Editor", output="In short.", execution_time=3.0)
+NESTED: Any = "leaf"
+for _ in range(5000):
+    NESTED = [NESTED]
+WRONG = [None, "", "a", 7, -1.5, 2**70, True, [], ["a"], [{}], {}, {"a": {"b": [None]}}, float("nan"), NESTED]
+
+
+def read(body: dict[str, Any]) -> Any:
+    return read_execution(body, KICKOFF_ID)
+
+
+def completed(**fields: Any) -> Completed:
+    execution = read(live_answer("SUCCESS", **{"result": "Done.", **fields}))
+    assert isinstance(execution, Completed)
+    return execution
+
+
+def failed(**fields: Any) -> Failed:
+    execution = read(live_answer(**{"state": "FAILED", **fields}))
+    assert isinstance(execution, Failed)
+    return execution
+
+
+@pytest.mark.parametrize(
+    ("documented", "live"),
+    [
+        pytest.param(
+            {
+                "status": "running",
+                "current_task": "summary_task",
+                "progress": {"completed_tasks": 1, "total_tasks": 2},
+            },
+            live_answer("RUNNING", "Task is Running", progress=PROGRESS, last_executed_task=LAST),
+            id="at task 2 of 2",
+        ),
+        pytest.param({"status": "pending"}, live_answer("PENDING", "Task is pending"), id="queued"),
+        pytest.param(
+            {"status": "completed", "result": {"output": '{"a": [1]}', "tasks": []}},
+            live_answer("SUCCESS", result='{"a": [1]}', result_json={"a": [1]}, usage_metrics=USAGE),
+            id="completed with JSON",
+        ),
+        pytest.param(
+            {"status": "completed", "result": {"output": "Text.", "tasks": []}},
+            live_answer("SUCCESS", result="Text."),
+            id="completed with text",
+        ),
+        pytest.param(
+            {"status": "error", "error": "ValueError: no budget"},
+            live_answer("FAILED", "ValueError: no budget"),
+            id="failed",
+        ),
+        pytest.param({"status": "error"}, live_answer("FAILED"), id="failed without a reason"),
+        pytest.param({"status": "revoked"}, live_answer("REVOKED"), id="revoked"),
+        pytest.param({"status": "paused"}, live_answer("PAUSED", "Task is paused"), id="paused"),
+        pytest.param(
+            {"status": "not found"},
+            live_answer("NOT FOUND", "Task not found or Invalid kickoff id"),
+            id="unknown",
+        ),
+    ],
+)
+def test_both_dialects_tell_the_same_story(documented: dict[str, Any], live: dict[str, Any]) -> None:
+    told = [read(documented), read(live)]
+
+    assert type(told[0]) is type(told[1])
+    for name in ("output", "output_json", "error", "current_task"):
+        assert getattr(told[0], name, None) == getattr(told[1], name, None)
+    progress = [getattr(execution, "progress", None) for execution in told]
+    assert progress[0] == progress[1]
+
+
+def test_a_running_crew() -> None:
+    execution = read(live_answer("RUNNING", "Task is Running", progress=PROGRESS, last_executed_task=LAST))
+
+    assert execution == Running(
+        status="running",
+        kickoff_id=KICKOFF_ID,
+        word="RUNNING",
+        current_task="summary_task",
+        current_agent="Editor",
+        progress=Progress(completed=1, total=2),
+        last_task=FACTS,
+    )
+    assert execution.is_known
+
+
+def test_a_running_flow_does_not_tell_of_how_many_steps() -> None:
+    progress = {"unit": "step", "completed": 3, "total": None, "remaining": None, "current": "write"}
+
+    execution = read(live_answer("RUNNING", progress=progress, source="flow"))
+
+    assert execution.progress == Progress(completed=3, total=None, unit="step")
+    assert (execution.current_task, execution.last_task) == ("write", None)
+
+
+def test_a_paused_execution_tells_what_a_running_one_does() -> None:
+    execution = read(live_answer("paused", progress=PROGRESS, last_executed_task=LAST))
+
+    assert isinstance(execution, Paused)
+    assert (execution.word, execution.current_task, execution.last_task) == ("paused", "summary_task", FACTS)
+    assert execution.progress == Progress(completed=1, total=2)
+
+
+def test_a_completed_crew() -> None:
+    progress = PROGRESS | {"completed": 2, "remaining": 0, "current": None}
+    last = {"name": "summary_task", "agent": "Editor", "output": "In short.", "execution_time": 3}
+
+    execution = completed(progress=progress, last_executed_task=last, usage_metrics=USAGE)
+
+    assert execution.result() == {
+        "kickoff_id": KICKOFF_ID,
+        "output": "Done.",
+        "output_json": None,
+        "tasks": [SUMMARY.model_dump()],
+        "tasks_complete": False,
+        "usage": USAGE,
+        "execution_time": None,
+    }
+    assert execution.progress == Progress(completed=2, total=2)
+
+
+@pytest.mark.parametrize("result", [None, "", {}, {"output": None}], ids=str)
+def test_a_deployed_execution_that_puts_out_nothing_has_an_empty_output(result: Any) -> None:
+    assert (completed(result=result).output, completed(result=result).output_json) == ("", None)
+    assert completed(result=result, result_json={"a": 1}).output_json == {"a": 1}
+
+
+def test_a_failed_crew_tells_its_last_task_and_what_it_used() -> None:
+    execution = failed(status="ValueError: boom", last_executed_task=LAST, usage_metrics=USAGE)
+
+    assert (execution.error, execution.last_task, execution.usage) == ("ValueError: boom", FACTS, USAGE)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "RuntimeError: the crew is still running",
+        "completed",
+        "running",
+        "ValueError: completed",
+        "Task is Running",
+        "Task failed: state NOT FOUND",
+        "not found: no such tool",
+    ],
+)
+def test_whatever_the_reason_holds_the_execution_has_failed(reason: str) -> None:
+    execution = failed(status=reason)
+
+    mere_word = reason in {"completed", "running"}
+    assert execution.error == ("the service gives no reason" if mere_word else reason)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        pytest.param({"status": "why", "error": "boom"}, "boom", id="what is named an error"),
+        pytest.param({"status": "why", "error": {"code": 7}}, "why", id="the sentence before an object"),
+        pytest.param({"status": "why", "result": "other", "message": "other"}, "why", id="the sentence first"),
+        pytest.param({"status": None, "result": "boom"}, "boom", id="null, result"),
+        pytest.param({"status": 500, "result": "boom"}, "boom", id="a number, result"),
+        pytest.param({"status": "failed", "result": "boom"}, "boom", id="the state's word, result"),
+        pytest.param({"status": "success", "result": "boom"}, "boom", id="of the call, result"),
+        pytest.param({"status": "Task failed", "result": "boom"}, "boom", id="no more than the state, result"),
+        pytest.param({"status": "Task has failed."}, "Task has failed.", id="no more than the state"),
+        pytest.param({"status": " ", "detail": "boom"}, "boom", id="white space, detail"),
+        pytest.param({"status": "", "error": NESTED}, "(nested too deeply to be written down)", id="deep"),
+        pytest.param({"state": "REVOKED", "status": "by an admin"}, "by an admin", id="revoked, and why"),
+        pytest.param({"state": "revoked", "status": "Revoked"}, "the execution was revoked", id="revoked"),
+    ],
+)
+def test_reads_the_reason_of_a_deployed_crew_wherever_it_is(fields: dict[str, Any], error: str) -> None:
+    assert failed(**fields).error == error
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in live_answer() if name != "state"),
+        "current_task",
+        "current_agent",
+        "execution_time",
+        "tasks",
+        "usage",
+        "final_output",
+        "error",
+    ],
+)
+@pytest.mark.parametrize(
+    ("state", "shape"), [("RUNNING", Running), ("PAUSED", Paused), ("SUCCESS", Completed), ("FAILED", Failed)]
+)
+def test_no_field_but_the_state_can_make_an_answer_unreadable(state: str, shape: type, name: str) -> None:
+    for wrong in WRONG:
+        assert type(read(live_answer(state) | {name: wrong})) is shape
+        assert type(read({"state": state, name: wrong})) is shape
+
+
+@pytest.mark.parametrize("name", [*PROGRESS, *LAST, "agent", "execution_time", "task_id"])
+def test_no_field_inside_another_can_make_an_answer_unreadable(name: str) -> None:
+    for wrong in WRONG:
+        inside = {"progress": PROGRESS | {name: wrong}, "last_executed_task": LAST | {name: wrong}}
+
+        assert type(read(live_answer("RUNNING", **inside))) is Running
+        assert type(read(live_answer("SUCCESS", **inside))) is Completed
+
+
+@pytest.mark.parametrize(
+    ("progress", "read_to"),
+    [
+        pytest.param({"completed": 1, "total": 2, "unit": None}, Progress(completed=1, total=2), id="no unit"),
+        pytest.param({"completed": 1, "unit": ["step"]}, Progress(completed=1, total=None), id="an odd unit"),
+        pytest.param({"completed": 1, "total": -2}, None, id="negative"),
+        pytest.param({"completed": None, "total": 2}, None, id="null"),
+        pytest.param({"completed": 2**70, "total": None}, None, id="too wide to be stored"),
+    ],
+)
+def test_progress_that_makes_no_sense_is_left_out(progress: dict[str, Any], read_to: Progress | None) -> None:
+    assert read(live_answer("RUNNING", progress=progress)).progress == read_to
+    assert completed(progress=progress).progress == read_to
+
+
+@pytest.mark.parametrize(
+    ("last", "read_to"),
+    [
+        pytest.param(LAST, FACTS, id="as it comes"),
+        pytest.param({"name": None, "task_id": "t", "output": "x"}, ("t", "x"), id="task_id"),
+        pytest.param({"name": "t", "output": {"a": 1}}, ("t", '{"a": 1}'), id="JSON"),
+        pytest.param({"name": 7, "output": "a\x00"}, ("7", "a\ufffd"), id="storable"),
+        pytest.param({"name": "t", "output": None}, ("t", ""), id="no output"),
+        pytest.param({"description": "Collect facts."}, None, id="neither name nor output"),
+        pytest.param("facts_task", None, id="a text"),
+    ],
+)
+def test_reads_the_last_task(last: Any, read_to: Any) -> None:
+    if isinstance(read_to, tuple):
+        read_to = TaskResult(task_id=read_to[0], output=read_to[1], execution_time=None)
+
+    assert read(live_answer("RUNNING", last_executed_task=last)).last_task == read_to
+    assert completed(last_executed_task=last).tasks == ((read_to,) if read_to else ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "usage"),
+    [
+        pytest.param({"usage_metrics": USAGE}, USAGE, id="usage_metrics"),
+        pytest.param({"usage_metrics": None, "token_usage": USAGE}, USAGE, id="token_usage"),
+        pytest.param({"token_usage": "total_tokens=7", "usage": USAGE}, USAGE, id="usage"),
+        pytest.param({"usage_metrics": {"a": "x"}, "usage": USAGE}, USAGE, id="the first that holds numbers"),
+        pytest.param({"usage_metrics": {}}, None, id="empty"),
+        pytest.param(
+            {"usage_metrics": {"a": True, "b": None, "c": "7", "d": [1], "e": float("nan"), "f": 2**64, "g": 0}},
+            {"g": 0},
+            id="only numbers that can be stored",
+        ),
+        pytest.param({"usage": {"cost\x00": 0.25, "n": 2}}, {"cost\ufffd": 0.25, "n": 2}, id="names"),
+        pytest.param(
+            {"usage": {f"n{n}": n for n in range(101)}}, {f"n{n}": n for n in range(100)}, id="not more than 100"
+        ),
+    ],
+)
+def test_reads_what_was_used(fields: dict[str, Any], usage: dict[str, float] | None) -> None:
+    assert completed(**fields).usage == failed(**fields).usage == usage
+    told = completed(**fields).usage or {}
+    assert {name: type(count) for name, count in told.items()} == {n: type(c) for n, c in (usage or {}).items()}
+
+
+def completed_of(total: int | None, *tasks: TaskResult, unit: str = "task") -> Completed:
+    progress = {"unit": unit, "completed": 1, "total": total}
+    own = {"last_executed_task": tasks[0].model_dump()} if tasks else {}
+    return completed(progress=progress, **own)
+
+
+@pytest.mark.parametrize(
+    ("execution", "complete"),
+    [
+        pytest.param(completed_of(1, SUMMARY), True, id="the only one"),
+        pytest.param(completed_of(2, SUMMARY), False, id="one of two"),
+        pytest.param(completed_of(1), False, id="none of one"),
+        pytest.param(completed_of(0), False, id="none of none"),
+        pytest.param(completed_of(None, SUMMARY), False, id="of how many is not known"),
+        pytest.param(completed_of(1, SUMMARY, unit="step"), False, id="steps are no tasks"),
+        pytest.param(completed(tasks=[LAST]), True, id="listed"),
+        pytest.param(completed(result={"output": "x", "tasks": [LAST]}), True, id="listed, documented"),
+        pytest.param(completed(result={"answer": "x", "tasks": [LAST]}), False, id="a result that names tasks"),
+        pytest.param(completed(tasks=[]), False, id="an empty list"),
+        pytest.param(completed(tasks=[None, "a"]), False, id="no task listed"),
+    ],
+)
+def test_tells_whether_all_tasks_are_known(execution: Completed, complete: Any) -> None:
+    assert execution.tasks_complete is complete
+    assert execution.result()["tasks_complete"] is complete
+
+
+def test_tasks_seen_before_complete_those_of_the_last_answer() -> None:
+    execution = completed_of(2, SUMMARY)
+
+    whole = execution.including([FACTS, SUMMARY])
+
+    assert (whole.tasks, whole.tasks_complete) == ((FACTS, SUMMARY), True)
+    assert (whole.output, whole.kickoff_id) == (execution.output, KICKOFF_ID)
+    assert execution.including([FACTS, FACTS]).tasks == (FACTS, SUMMARY)
+    assert execution.including([]) is execution
+
+
+def test_a_task_that_was_done_twice_does_not_stand_for_another() -> None:
+    again = FACTS.model_copy(update={"output": "Better facts."})
+
+    whole = completed_of(3, SUMMARY).including([FACTS, again])
+
+    assert (whole.tasks, whole.tasks_complete) == ((FACTS, again, SUMMARY), False)
+    assert completed_of(2, SUMMARY).including([FACTS, again]).tasks_complete
+
+
+def test_what_the_answer_lists_itself_is_not_added_to() -> None:
+    listed = completed(tasks=[LAST])
+
+    assert listed.including([SUMMARY]) is listed
