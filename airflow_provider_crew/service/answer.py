@@ -27,7 +27,10 @@ _MESSAGE = 500
 _HEADER = 200
 _NAME = 100
 _MOST_NAMES = 100
-# A shorter token would be found inside ordinary words.
+_MOST_OBJECTIONS = 5
+_MOST_STEPS = 10
+_MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
+# A shorter secret would be found inside ordinary words.
 _SHORTEST_SECRET = 8
 _MASK = b"***"
 # What JSON makes letters and digits of; no encoder writes them so.
@@ -46,14 +49,16 @@ class Answer:
     body: bytes
 
     @classmethod
-    def received(cls, status: int, headers: Mapping[str, str], body: bytes, *, secret: str, now: float) -> Self:
-        """Take what a transport delivers, without the token, should the service repeat it."""
+    def received(
+        cls, status: int, headers: Mapping[str, str], body: bytes, *, secrets: tuple[str, ...], now: float
+    ) -> Self:
+        """Take what a transport delivers, without the token and other secrets, should the service repeat them."""
         return cls(
             status=status,
-            content_type=one_line(_header(headers, "Content-Type", secret), _HEADER),
-            location=_header(headers, "Location", secret),
+            content_type=one_line(_header(headers, "Content-Type", secrets), _HEADER),
+            location=_header(headers, "Location", secrets),
             retry_after=seconds_to_wait(headers.get("Retry-After", ""), now),
-            body=_without(secret, _in_utf8(body)),
+            body=_without(secrets, _in_utf8(body)),
         )
 
     @property
@@ -78,9 +83,10 @@ class Answer:
     @property
     def missing_inputs(self) -> tuple[str, ...]:
         """The names that a refused kickoff should have held."""
-        details = self._object_or_nothing().get("details")
+        body = self._object_or_nothing()
+        details = body.get("details")
         missing = details.get("missing_inputs") if isinstance(details, Mapping) else None
-        names = missing if isinstance(missing, list) else []
+        names = missing if isinstance(missing, list) else _names_in(body.get("detail"))
         return tuple(one_line(name, _NAME) for name in names[:_MOST_NAMES] if isinstance(name, str))
 
     @property
@@ -103,8 +109,8 @@ class Answer:
     def reason(self) -> str:
         """Tell what the service itself gives as the reason, in whichever of the usual forms."""
         body = self._object_or_nothing()
-        said = [body.get(key) for key in ("error", "title", "message", "detail")]
-        if told := [text for text in said if text and isinstance(text, str)]:
+        said = [_said(body.get(key)) for key in ("error", "title", "message", "detail")]
+        if told := _each_once(said) or _each_once([_said(body.get("status"))]):
             return f" The service says: {one_line(': '.join(told), _MESSAGE).rstrip('. ')}."
         if self.body:
             return f" It begins: {self.excerpt()!r} ({self.content_type or 'no content type'})."
@@ -133,19 +139,66 @@ class Answer:
         raise ValueError(fault)
 
 
-def _header(headers: Mapping[str, str], name: str, secret: str) -> str:
+def _said(value: Any) -> str:
+    """Return a text, or what a list of a framework's objections says: ``body.inputs: Field required``."""
+    if isinstance(value, list):
+        objections = [_objection(entry) for entry in value[:_MOST_OBJECTIONS]]
+        return one_line("; ".join(filter(None, objections)), _MESSAGE)
+    return one_line(value, _MESSAGE) if isinstance(value, str) else ""
+
+
+def _objection(entry: Any) -> str:
+    """Say where and what; not which value, which may be a secret."""
+    objection = entry if isinstance(entry, Mapping) else {"msg": entry}
+    loc, message = objection.get("loc"), objection.get("msg")
+    steps = (
+        [str(step) for step in loc[:_MOST_STEPS] if isinstance(step, str | int)] if isinstance(loc, list) else []
+    )
+    return ": ".join(filter(None, (".".join(steps), message if isinstance(message, str) else "")))
+
+
+def _each_once(texts: list[str]) -> list[str]:
+    """Leave out what says nothing, and what another text says or begins with."""
+    told: list[str] = []
+    for index, text in enumerate(texts):
+        others = [*told, *texts[index + 1 :]]
+        if text and not any(_begins_with(other, text) for other in others):
+            told.append(text)
+    return told
+
+
+def _begins_with(text: str, words: str) -> bool:
+    text, words = text.casefold(), words.casefold().rstrip(". ")
+    return text.startswith(words) and not text[len(words) :][:1].isalnum()
+
+
+def _names_in(detail: Any) -> list[str]:
+    """Return what a deployed crew lists in a sentence: ``Missing inputs: audience, topic``."""
+    found = _MISSING_INPUTS.match(detail) if isinstance(detail, str) else None
+    names = detail[found.end() :].split(",", _MOST_NAMES) if found else []
+    return [name for name in map(str.strip, names) if name]
+
+
+def _header(headers: Mapping[str, str], name: str, secrets: tuple[str, ...]) -> str:
     value = headers.get(name, "")
-    return _shown_header(value, secret) if value else ""
+    return _shown_header(value, secrets) if value else ""
 
 
 @lru_cache(maxsize=32)
-def _shown_header(value: str, secret: str) -> str:
-    """Return a header without the token; most answers of a service bring the same."""
-    return _without(secret, value.encode(errors="replace")).decode()
+def _shown_header(value: str, secrets: tuple[str, ...]) -> str:
+    """Return a header without secrets; most answers of a service bring the same."""
+    return _without(secrets, value.encode(errors="replace")).decode()
 
 
-def _without(secret: str, told: bytes) -> bytes:
-    """Leave the token out of what the service says. One that means to can disguise it in yet another way."""
+def _without(secrets: tuple[str, ...], told: bytes) -> bytes:
+    """Leave secrets out; the longest first, in case that one holds another."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        told = _without_one(secret, told)
+    return told
+
+
+def _without_one(secret: str, told: bytes) -> bytes:
+    """Leave a secret out of what the service says. One that means to can disguise it in yet another way."""
     if len(secret) < _SHORTEST_SECRET:
         return told
     for encoded in _in_base64(secret):
@@ -164,11 +217,11 @@ def _unescaped(letter: re.Match[bytes]) -> bytes:
 
 @lru_cache
 def _in_base64(secret: str) -> frozenset[bytes]:
-    """Return what is in base64 wherever the token is in the text: it depends on what stands before and behind."""
-    forms = set()
+    """Return what is in base64 wherever the secret is in the text: it depends on what stands before and behind."""
+    forms, content = set(), secret.encode("utf-8", "surrogatepass")
     for before in range(3):
-        encoded = b64encode(bytes(before) + secret.encode()).rstrip(b"=")
-        whole = encoded[(0, 2, 3)[before] : None if (before + len(secret)) % 3 == 0 else -1]
+        encoded = b64encode(bytes(before) + content).rstrip(b"=")
+        whole = encoded[(0, 2, 3)[before] : None if (before + len(content)) % 3 == 0 else -1]
         forms |= {whole, whole.translate(bytes.maketrans(b"+/", b"-_"))}
     return frozenset(forms)
 
@@ -176,21 +229,25 @@ def _in_base64(secret: str) -> frozenset[bytes]:
 @lru_cache
 def _repeats_of(secret: str) -> re.Pattern[bytes]:
     """
-    Return what finds the token; prepared once, since every look needs it.
+    Return what finds the secret; prepared once, since every look needs it.
 
-    It begins with a letter or a digit, if the token has one: that is found many times faster.
+    It begins with a letter or a digit, if the secret has one: that is found many times faster.
     """
     core = secret.lstrip(string.punctuation)
-    return re.compile("".join(map(_forms_of, core if len(core) >= _SHORTEST_SECRET else secret)).encode())
+    return re.compile(
+        "".join(map(_forms_of, core if len(core) >= _SHORTEST_SECRET else secret)).encode("utf-8", "surrogatepass")
+    )
 
 
 def _forms_of(character: str) -> str:
-    """Return a pattern for a character of the token, as it stands or escaped as in JSON and in URLs."""
-    if character.isalnum():
+    """Return a pattern for a character of a secret, as it stands or escaped as in JSON and in URLs."""
+    if character.isascii() and character.isalnum():
         return character
-    code, plain = f"{ord(character):02x}", re.escape(character)
+    units, octets = character.encode("utf-16-be", "surrogatepass"), character.encode("utf-8", "surrogatepass")
     # Bounded, or a text full of backslashes takes for ever.
-    return rf"(?:\\{{0,8}}{plain}|(?i:\\{{1,8}}u00{code}|%{code}))"
+    escaped = "".join(rf"\\{{1,8}}u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    in_url = "".join(f"%{octet:02x}" for octet in octets)
+    return rf"(?:\\{{0,8}}{re.escape(character)}|(?i:{escaped}|{in_url}))"
 
 
 def _in_utf8(body: bytes) -> bytes:

@@ -20,6 +20,7 @@ from airflow_provider_crew.service.network import (
     proxy_for,
     reason_for,
     retrying,
+    timed_out,
     tls_context,
 )
 from airflow_provider_crew.service.payload import kickoff_payload
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from airflow_provider_crew.service.errors import CallError
-    from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+    from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
     from airflow_provider_crew.service.payload import KickoffOptions
     from airflow_provider_crew.service.settings import ServiceSettings
 
@@ -76,11 +77,15 @@ class AsyncCrewClient:
         self._session = self._new_session()
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
 
-    async def inputs(self, *, repeat: bool = True) -> CrewInputs:
-        """Ask which inputs the crew takes; without ``repeat`` just once, for someone who looks on."""
+    async def inputs(self, *, repeat: bool = True, wake_up_within: float = 0.0) -> CrewInputs:
+        """
+        Ask which inputs the crew takes; without ``repeat`` just once, for someone who looks on.
+
+        A crew that may be waking up after a quiet period is given ``wake_up_within`` seconds.
+        """
         if not repeat:
             return await self._converse(self._wire.inputs())
-        return await self._repeated("GET /inputs", self._wire.inputs)
+        return await self._repeated("GET /inputs", self._wire.inputs, wake_up_within=wake_up_within)
 
     async def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
         """
@@ -92,7 +97,7 @@ class AsyncCrewClient:
         payload = kickoff_payload(inputs, **options)
         return await self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
 
-    def status(self, kickoff_id: str, *, repeat: bool = True) -> Awaitable[Running | Completed | Failed]:
+    def status(self, kickoff_id: str, *, repeat: bool = True) -> Awaitable[Running | Paused | Completed | Failed]:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
         # No coroutine around the coroutine: each is resumed at every step of every look.
         if not repeat:
@@ -138,12 +143,19 @@ class AsyncCrewClient:
         )
 
     async def _repeated(
-        self, call: str, conversation: Callable[[], Conversation[T]], *, only_if_not_taken: bool = False
+        self,
+        call: str,
+        conversation: Callable[[], Conversation[T]],
+        *,
+        only_if_not_taken: bool = False,
+        wake_up_within: float = 0.0,
     ) -> T:
         async def converse() -> T:
             return await self._converse(conversation())
 
-        policy = tenacity.AsyncRetrying(**retrying(call, only_if_not_taken=only_if_not_taken))
+        policy = tenacity.AsyncRetrying(
+            **retrying(call, only_if_not_taken=only_if_not_taken, wake_up_within=wake_up_within)
+        )
         return await policy(converse)
 
     async def _converse(self, conversation: Conversation[T]) -> T:
@@ -169,7 +181,13 @@ class AsyncCrewClient:
         except _TRANSPORT_FAILURES as error:
             # Returned, not raised from here: a traceback through the transport could show the token.
             reason = reason_for(error, connected=progress.connected, settings=self.settings)
-            return self._wire.unreachable(request, reason, sent=progress.connected, trusted=is_trusted(error))
+            return self._wire.unreachable(
+                request,
+                reason,
+                sent=progress.connected,
+                trusted=is_trusted(error),
+                timed_out=timed_out(error),
+            )
         except BaseException:
             if request.starts_work and progress.connected:
                 log.warning(INTERRUPTED_KICKOFF)
@@ -195,7 +213,7 @@ class AsyncCrewClient:
             if body is None:
                 return self._wire.too_large(request, response.status, limit=limit)
             return request.answered_as_before(response.status, body) or Answer.received(
-                response.status, response.headers, body, secret=self.settings.token, now=time.time()
+                response.status, response.headers, body, secrets=(self.settings.token,), now=time.time()
             )
 
 

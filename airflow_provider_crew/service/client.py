@@ -22,6 +22,7 @@ from airflow_provider_crew.service.network import (
     proxy_for,
     reason_for,
     retrying,
+    timed_out,
     tls_context,
     trusted_certificates,
 )
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from airflow_provider_crew.service.errors import CallError
-    from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+    from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
     from airflow_provider_crew.service.payload import KickoffOptions
     from airflow_provider_crew.service.settings import ServiceSettings
 
@@ -80,11 +81,15 @@ class CrewClient:
         tls_context(settings)  # certificates that cannot be used are refused here, and in words
         self._session = self._new_session()
 
-    def inputs(self, *, repeat: bool = True) -> CrewInputs:
-        """Ask which inputs the crew takes; without ``repeat`` just once, for someone who looks on."""
+    def inputs(self, *, repeat: bool = True, wake_up_within: float = 0.0) -> CrewInputs:
+        """
+        Ask which inputs the crew takes; without ``repeat`` just once, for someone who looks on.
+
+        A crew that may be waking up after a quiet period is given ``wake_up_within`` seconds.
+        """
         if not repeat:
             return self._converse(self._wire.inputs())
-        return self._repeated("GET /inputs", self._wire.inputs)
+        return self._repeated("GET /inputs", self._wire.inputs, wake_up_within=wake_up_within)
 
     def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
         """
@@ -96,7 +101,7 @@ class CrewClient:
         payload = kickoff_payload(inputs, **options)
         return self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
 
-    def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Completed | Failed:
+    def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
         if not repeat:
             return self._converse(self._wire.status(kickoff_id))
@@ -130,10 +135,17 @@ class CrewClient:
         return session
 
     def _repeated(
-        self, call: str, conversation: Callable[[], Conversation[T]], *, only_if_not_taken: bool = False
+        self,
+        call: str,
+        conversation: Callable[[], Conversation[T]],
+        *,
+        only_if_not_taken: bool = False,
+        wake_up_within: float = 0.0,
     ) -> T:
         sleep = self.pause if only_if_not_taken else tenacity.nap.sleep
-        policy = tenacity.Retrying(**retrying(call, only_if_not_taken=only_if_not_taken), sleep=sleep)
+        policy = tenacity.Retrying(
+            **retrying(call, only_if_not_taken=only_if_not_taken, wake_up_within=wake_up_within), sleep=sleep
+        )
         return policy(lambda: self._converse(conversation()))
 
     def _converse(self, conversation: Conversation[T]) -> T:
@@ -159,7 +171,13 @@ class CrewClient:
             except _TRANSPORT_FAILURES as error:
                 # Returned, not raised from here: a traceback through the transport could show the token.
                 reason = reason_for(error, connected=running.connected, settings=self.settings)
-                return self._wire.unreachable(request, reason, sent=running.connected, trusted=is_trusted(error))
+                return self._wire.unreachable(
+                    request,
+                    reason,
+                    sent=running.connected,
+                    trusted=is_trusted(error),
+                    timed_out=timed_out(error),
+                )
             except BaseException:
                 if request.starts_work and running.connected:
                     log.warning(INTERRUPTED_KICKOFF)
@@ -186,7 +204,7 @@ class CrewClient:
             if body is None:
                 return self._wire.too_large(request, response.status_code)
             return request.answered_as_before(response.status_code, body) or Answer.received(
-                response.status_code, response.headers, body, secret=self.settings.token, now=time.time()
+                response.status_code, response.headers, body, secrets=(self.settings.token,), now=time.time()
             )
 
 

@@ -7,6 +7,7 @@ coming. Both clients drive the same generators, so neither can do, or say, what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -30,7 +31,14 @@ from airflow_provider_crew.service.errors import (
     UnreadableAnswer,
 )
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
-from airflow_provider_crew.service.models import CrewInputs, Execution, Running, read_execution, read_inputs
+from airflow_provider_crew.service.models import (
+    CrewInputs,
+    Execution,
+    Paused,
+    Running,
+    read_execution,
+    read_inputs,
+)
 from airflow_provider_crew.service.payload import json_bytes, some_names
 
 if TYPE_CHECKING:
@@ -92,10 +100,10 @@ def advance(conversation: Conversation[T], outcome: Answer | CallError) -> Reque
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a running execution was asked with, what it answered, and what was made of that."""
+    """What an execution that goes on was asked with, what it answered, and what was made of that."""
 
     request: Request
-    execution: Running
+    execution: Running | Paused
 
 
 class CrewWire:
@@ -169,7 +177,7 @@ class CrewWire:
             return execution
 
     def _remember(self, request: Request, answer: Answer, execution: Execution) -> None:
-        if not isinstance(execution, Running) or len(answer.body) > _LONGEST_SEEN:
+        if not isinstance(execution, Running | Paused) or len(answer.body) > _LONGEST_SEEN:
             self._seen.pop(execution.kickoff_id, None)
             return
         if len(self._seen) >= _MOST_SEEN:
@@ -253,14 +261,15 @@ class CrewWire:
         self._raise_refused(call, answer)
 
     def _raise_refused(self, call: str, answer: Answer) -> NoReturn:
-        told = f"{call} answers {answer.status}.{answer.reason()}"
+        reason = answer.reason()
+        told = f"{call} answers {answer.status}.{reason}"
         missing = answer.missing_inputs
         if answer.is_redirect:
             told += (
                 f" It redirects to {answer.redirect_target or 'no place that it names'}, which is not followed. "
                 "If that is where the crew is now, put that address into the connection."
             )
-        elif missing:
+        elif missing and not _names_all(reason, missing):
             told += f" The crew needs these inputs as well: {some_names(missing)}."
         elif answer.status == HTTPStatus.NOT_FOUND:
             told += " There is no crew at this address: check the host in the connection."
@@ -270,8 +279,8 @@ class CrewWire:
         call = self.call(request)
         return ExecutionNotFound(
             f"The crew does not know the execution {kickoff_id}: {call} answers {answer.status}.{answer.reason()} "
-            "It was started by another crew, or long ago, or the id is not one: check the connection and the id. "
-            "Nothing more can be read of it.",
+            "It may be waiting for a person's answer, or it was started by another crew or long ago, or the id is "
+            "not one.",
             call=call,
             http_status=answer.status,
             kickoff_id=kickoff_id,
@@ -289,6 +298,10 @@ class CrewWire:
             content_type=answer.content_type,
             excerpt=answer.excerpt(),
         )
+
+
+def _names_all(text: str, names: tuple[str, ...]) -> bool:
+    return all(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for name in names)
 
 
 def _size(limit: int) -> str:

@@ -23,7 +23,7 @@ def settings(**changes: Any) -> ServiceSettings:
 def answer(status: int = 200, body: Any = b"", headers: dict[str, str] | None = None) -> Answer:
     """Build an answer; a body that is not bytes is sent as JSON."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer.received(status, headers or {}, content, secret=TOKEN, now=NOW)
+    return Answer.received(status, headers or {}, content, secrets=(TOKEN,), now=NOW)
 
 
 def live_answer(state: str = "RUNNING", status: Any = None, **fields: Any) -> dict[str, Any]:

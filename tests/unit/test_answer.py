@@ -164,6 +164,43 @@ def test_tells_the_service_from_what_stands_before_it(body: Any, is_the_service:
             id="problem+json",
         ),
         pytest.param({"detail": "Not Found"}, " The service says: Not Found.", id="a framework's"),
+        pytest.param(
+            {"detail": [{"type": "missing", "loc": ["body", "inputs", 0], "msg": "Field required", "input": "x"}]},
+            " The service says: body.inputs.0: Field required.",
+            id="a framework's, in a list",
+        ),
+        pytest.param(
+            {"detail": [{"loc": "body", "msg": "Wrong"}, {"loc": ["query"], "msg": 7}, "Odd", 7, {}]},
+            " The service says: Wrong; query; Odd.",
+            id="a framework's, odd",
+        ),
+        pytest.param(
+            {"detail": [{"msg": f"fault {number}"} for number in range(9)]},
+            " The service says: fault 0; fault 1; fault 2; fault 3; fault 4.",
+            id="a framework's, many",
+        ),
+        pytest.param(
+            {"error": "Bad request", "message": "No topic.", "detail": "no topic"},
+            " The service says: Bad request: no topic.",
+            id="the same twice",
+        ),
+        pytest.param(
+            {"error": "Missing inputs", "message": "Missing inputs: topic"},
+            " The service says: Missing inputs: topic.",
+            id="a title that the message begins with",
+        ),
+        pytest.param(
+            {"error": "No", "message": "Not with this token."},
+            " The service says: No: Not with this token.",
+            id="not the same word",
+        ),
+        pytest.param(
+            {"state": "NOT FOUND", "status": "Task not found"},
+            " The service says: Task not found.",
+            id="a deployed crew's sentence",
+        ),
+        pytest.param({"status": "error", "error": "boom"}, " The service says: boom.", id="beside a status"),
+        pytest.param({"detail": []}, " It begins: '{\"detail\": []}' (text/html).", id="an empty list"),
         pytest.param({"error": "a\x00\ud800"}, " The service says: a\ufffd\ufffd.", id="storable"),
         pytest.param({"error": "x" * 2000}, f" The service says: {'x' * 500}….", id="long"),
         pytest.param(
@@ -215,6 +252,12 @@ def test_reads_json_however_it_is_encoded(content: bytes, text: str) -> None:
         pytest.param({"details": {"missing_inputs": ["day", 7, "topic"]}}, ("day", "topic"), id="listed"),
         pytest.param({"details": {"missing_inputs": "day"}}, (), id="a text"),
         pytest.param({"details": ["day"]}, (), id="a list"),
+        pytest.param({"detail": "Missing inputs: audience, topic"}, ("audience", "topic"), id="in a sentence"),
+        pytest.param({"detail": "missing INPUTS:topic,, "}, ("topic",), id="in a sentence, untidy"),
+        pytest.param({"detail": "Missing inputs:"}, (), id="in a sentence, none"),
+        pytest.param({"detail": "No: Missing inputs: topic"}, (), id="another sentence"),
+        pytest.param({"detail": ["Missing inputs: topic"]}, (), id="in a list"),
+        pytest.param({"detail": "Missing inputs: a", "details": {"missing_inputs": ["b"]}}, ("b",), id="both"),
         pytest.param({}, (), id="none"),
         pytest.param([], (), id="no object"),
     ],
@@ -249,7 +292,7 @@ def test_no_error_repeats_the_token_from_a_header() -> None:
 
 
 def test_a_short_token_does_not_turn_words_into_stars() -> None:
-    received = Answer.received(500, {}, b"no such element", secret="e", now=NOW)
+    received = Answer.received(500, {}, b"no such element", secrets=("e", ""), now=NOW)
 
     assert received.excerpt() == "no such element"
 
@@ -258,6 +301,31 @@ def test_a_short_token_does_not_turn_words_into_stars() -> None:
 @hypothesis.given(token=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
 def test_no_token_is_repeated(token: str) -> None:
     body = json.dumps({"error": "x", "message": f"({token})"}).encode()
-    received = Answer.received(401, {"Location": f"/{quote(token)}/"}, body, secret=token, now=NOW)
+    received = Answer.received(401, {"Location": f"/{quote(token)}/"}, body, secrets=(token,), now=NOW)
 
     assert token not in received.reason() + received.redirect_target
+
+
+@pytest.mark.parametrize(
+    "secret", ["geheim-ü€\U0001f600-äöß", "a secret of words", 'quo"ted\\secret', "half\ud800-secret"]
+)
+def test_no_secret_of_any_letters_is_repeated(secret: str) -> None:
+    escaped, as_it_is = json.dumps({"error": secret}), json.dumps({"error": secret}, ensure_ascii=False)
+    in_url = quote(secret.encode("utf-8", "surrogatepass"))
+    for text in (escaped, as_it_is, in_url, secret):
+        received = Answer.received(
+            400, {}, text.encode("utf-8", "surrogatepass"), secrets=(TOKEN, secret), now=NOW
+        )
+
+        assert received.body in {b"***", b'{"error": "***"}'}
+
+
+def test_every_secret_is_left_out_although_one_holds_another() -> None:
+    secrets = (TOKEN, "webhook-secret", f"webhook-secret-of-{TOKEN}", "")
+    body = {"error": "not with webhook-secret", "message": f"nor {TOKEN}, nor webhook-secret-of-{TOKEN}"}
+    content = json.dumps(body).encode()
+
+    received = Answer.received(401, {"Location": "/webhook-secret/x"}, content, secrets=secrets, now=NOW)
+
+    assert received.reason() == " The service says: not with ***: nor ***, nor ***."
+    assert received.redirect_target == "/***/x"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from crew_builders import KICKOFF_ID, TOKEN, Script, answer, any_json, settings
+from crew_builders import KICKOFF_ID, TOKEN, Script, answer, any_json, live_answer, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import (
@@ -26,7 +26,7 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.service.wire import CrewWire, Request
 
 if TYPE_CHECKING:
@@ -167,6 +167,38 @@ def test_a_refused_kickoff_says_which_inputs_are_missing(wire: CrewWire) -> None
     assert "topic, tone" in str(failure)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        pytest.param(
+            {"detail": "Missing inputs: audience, topic"},
+            "The service says: Missing inputs: audience, topic.",
+            id="a deployed crew",
+        ),
+        pytest.param(
+            {
+                "error": "Invalid inputs",
+                "message": "These inputs are required: topic, audience.",
+                "details": {"missing_inputs": ["topic", "audience"]},
+            },
+            "The service says: Invalid inputs: These inputs are required: topic, audience.",
+            id="the documented one, which names them",
+        ),
+        pytest.param(
+            {"error": "Invalid inputs", "message": "A topical one.", "details": {"missing_inputs": ["topic"]}},
+            "The service says: Invalid inputs: A topical one. The crew needs these inputs as well: topic.",
+            id="the documented one, which does not",
+        ),
+    ],
+)
+def test_missing_inputs_are_said_once(wire: CrewWire, body: dict[str, Any], said: str) -> None:
+    failure = failure_of(wire.kickoff(PAYLOAD), answer(422, body))
+
+    assert str(failure) == f"POST https://crew.example/kickoff answers 422. {said}"
+    assert set(failure.missing_inputs) <= {"topic", "audience"}
+    assert failure.missing_inputs
+
+
 def test_inputs_that_are_no_json_are_not_sent(wire: CrewWire) -> None:
     with pytest.raises(InvalidInputs):
         next(wire.kickoff({"inputs": {"day": object()}}))
@@ -181,6 +213,8 @@ def test_an_id_that_cannot_be_one_is_not_asked_for(wire: CrewWire) -> None:
     ("body", "shape"),
     [
         ({"status": "running", "current_task": "a"}, Running),
+        (live_answer("RUNNING"), Running),
+        (live_answer("PAUSED"), Paused),
         ({"state": "SUCCESS", "result": "text"}, Completed),
         ({"status": "error", "error": "boom", "execution_time": 1}, Failed),
     ],
@@ -289,6 +323,19 @@ def test_what_is_kept_of_running_executions_is_bounded(
     assert {request.path.rpartition("/")[2] for request in asked if request.last} == kept
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "PAUSED"])
+def test_an_answer_that_repeats_is_not_read_again(wire: CrewWire, state: str) -> None:
+    before = Script(answer(body=live_answer(state))).play(wire.status(KICKOFF_ID))
+
+    conversation = wire.status(KICKOFF_ID)
+    last = next(conversation).last
+    assert last is not None
+    with pytest.raises(StopIteration) as end:
+        conversation.send(last)
+
+    assert end.value.value is before
+
+
 def test_nothing_is_kept_of_an_execution_that_has_ended(wire: CrewWire) -> None:
     for body in ({"status": "running"}, {"status": "completed", "result": {"output": ""}}):
         Script(answer(body=body)).play(wire.status("a"))
@@ -312,6 +359,20 @@ def test_an_execution_that_is_not_known_is_named(wire: CrewWire) -> None:
     assert failure.kickoff_id == KICKOFF_ID
     assert failure.http_status == 404
     assert f"No execution {KICKOFF_ID}." in str(failure)
+
+
+def test_an_execution_that_is_not_known_may_be_alive(wire: CrewWire) -> None:
+    body = live_answer("NOT FOUND", "Task not found or Invalid kickoff id")
+
+    failure = failure_of(wire.status(KICKOFF_ID), answer(200, body))
+
+    assert type(failure) is ExecutionNotFound
+    assert (failure.kickoff_id, failure.http_status) == (KICKOFF_ID, 200)
+    assert str(failure) == (
+        f"The crew does not know the execution {KICKOFF_ID}: GET https://crew.example{STATUS_FIRST} answers 200. "
+        "The service says: Task not found or Invalid kickoff id. It may be waiting for a person's answer, or it "
+        "was started by another crew or long ago, or the id is not one."
+    )
 
 
 @pytest.mark.parametrize("name", ["inputs", "status"])
@@ -452,7 +513,7 @@ likely_bodies = st.fixed_dictionaries(
             "tasks",
             "result_json",
         ],
-        st.sampled_from(["running", "SUCCESS", "FAILED", "NOT FOUND", KICKOFF_ID]) | any_json,
+        st.sampled_from(["running", "PAUSED", "SUCCESS", "FAILED", "NOT FOUND", KICKOFF_ID]) | any_json,
     ),
 ).map(lambda value: json.dumps(value).encode())
 any_headers = st.fixed_dictionaries(
@@ -478,6 +539,6 @@ def test_any_answer_is_read_or_ends_in_an_error_of_this_package(
         assert str(error).encode()  # noqa: PT017 - an answer that is read is right as well
     else:
         assert isinstance(
-            brought, {"inputs": CrewInputs, "kickoff": str, "status": Running | Completed | Failed}[name]
+            brought, {"inputs": CrewInputs, "kickoff": str, "status": Running | Paused | Completed | Failed}[name]
         )
         assert 200 <= status < 300
