@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack
 
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.text import one_line
@@ -34,13 +34,18 @@ class KickoffOptions(TypedDict, total=False):
     What a kickoff may carry besides the inputs.
 
     ``meta`` is passed to the crew. The addresses are called by the service: after each task, after each step
-    of an agent, and at the end.
+    of an agent, at the end, and when a task waits for a person. ``webhooks`` says which ``events`` go to which
+    ``url``, and is sent as given. ``restore_from_state_id`` is the kickoff id of an earlier run of a flow, with
+    whose state the new one begins.
     """
 
     meta: Mapping[str, Any] | None
     task_webhook_url: str | None
     step_webhook_url: str | None
     crew_webhook_url: str | None
+    human_input_webhook_url: str | None
+    webhooks: Mapping[str, Any] | None
+    restore_from_state_id: str | None
 
 
 _NAMES_ON_THE_WIRE = {
@@ -48,7 +53,17 @@ _NAMES_ON_THE_WIRE = {
     "task_webhook_url": "taskWebhookUrl",
     "step_webhook_url": "stepWebhookUrl",
     "crew_webhook_url": "crewWebhookUrl",
+    "human_input_webhook_url": "humanInputWebhookUrl",
+    "webhooks": "webhooks",
+    "restore_from_state_id": "restoreFromStateId",
 }
+_KINDS: dict[str, tuple[type, str]] = {
+    "meta": (Mapping, "an object"),
+    "webhooks": (Mapping, "an object"),
+    "restore_from_state_id": (str, "a kickoff id"),
+}
+# A field of every flow's state, which flows list among their inputs.
+_STATE_ID = "id"
 
 
 def kickoff_payload(inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> dict[str, Any]:
@@ -59,13 +74,30 @@ def kickoff_payload(inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]
         )
     if unknown := options.keys() - _NAMES_ON_THE_WIRE.keys():
         raise TypeError(f"kickoff() got unexpected arguments: {', '.join(sorted(unknown))}")
-    meta = options.get("meta")
-    if meta is not None and not isinstance(meta, Mapping):
-        raise _not_json(("meta",), f"is of type {type(meta).__name__}, and must be an object")
-    for name, address in options.items():
-        if name != "meta" and not (address is None or isinstance(address, str)):
-            raise _not_json((name,), f"is of type {type(address).__name__}, and must be an address")
+    for name, value in options.items():
+        if value is not None:
+            _check_option(name, value)
     return {"inputs": inputs, **{_NAMES_ON_THE_WIRE[name]: value for name, value in options.items() if value}}
+
+
+def _check_option(name: str, value: Any) -> None:
+    wanted, kind = _KINDS.get(name, (str, "an address"))
+    if not isinstance(value, wanted):
+        raise _not_json((name,), f"is of type {type(value).__name__}, and must be {kind}")
+    if name == "webhooks":
+        _check_webhooks(value)
+
+
+def _check_webhooks(webhooks: Mapping[str, Any]) -> None:
+    url, events = webhooks.get("url"), webhooks.get("events")
+    if not (isinstance(url, str) and url):
+        raise _not_json(("webhooks", ".url"), "must be an address")
+    if not (_is_list(events) and all(isinstance(event, str) for event in events)):
+        raise _not_json(("webhooks", ".events"), "must be a list of names of events")
+
+
+def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
 def json_bytes(payload: Mapping[str, Any]) -> bytes:
@@ -91,7 +123,7 @@ def _plain(value: Any, steps: tuple[str, ...], left: Iterator[int]) -> Any:
         raise _not_json(steps, f"is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
         return {_key(key, steps): _plain(item, (*steps, f".{key}"), left) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+    if _is_list(value):
         return [_plain(item, (*steps, f"[{index}]"), left) for index, item in enumerate(value)]
     raise _not_json(steps, f"is of type {type(value).__name__}, which JSON does not have")
 
@@ -104,26 +136,55 @@ def _plain_leaf(value: str | float | None, steps: tuple[str, ...]) -> str | floa
     return value
 
 
-def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
+def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool = False) -> list[str]:
     """
-    Return doubts about names that the crew does not list: it may list only the required ones.
+    Return doubts about names that are given and not listed, and the other way round.
 
-    InvalidInputs names those that it requires and that are not given.
+    InvalidInputs names what the service says is needed and is not given; and what is not given, but looks like a
+    mistyped name that is: a flow would drop that one, and run, and be paid for, on its defaults. ``strict``
+    refuses every name that is not listed, and every one that is not given, unless the service says that it is
+    optional.
     """
-    listed = dict.fromkeys(known.names)
-    unknown = [name for name in given if name not in listed]
-    missing = [name for name in known.required if name not in given]
-    if missing:
-        raise InvalidInputs(
-            f"The crew needs inputs that are not given: {some_names(missing)}. "
-            f"Given: {some_names(given) or 'none'}."
-            f"{''.join(_meant(name, missing) for name in unknown[:_MAX_NAMES_TOLD])} Nothing was started.",
-            missing=missing,
-        )
-    return [
-        f"The crew does not list the input {_told(name)!r}.{_meant(name, listed)} It is sent all the same."
-        for name in unknown
+    listed = dict.fromkeys(name for name in known.names if name != _STATE_ID)
+    unlisted = [name for name in given if name not in listed and name != _STATE_ID]
+    required, not_missed = frozenset(known.required), {*given, *known.optional}
+    missing = [name for name in listed if name not in not_missed]
+    if strict and (missing or unlisted):
+        raise _refused(given, "lists", missing, unlisted, _meant_by(unlisted, missing or listed))
+    if needed := [name for name in missing if name in required]:
+        raise _refused(given, "needs", needed, [], _meant_by(unlisted, needed))
+    if meant := _meant_by(unlisted, missing):
+        raise _refused(given, "lists", list(dict.fromkeys(meant.values())), [], meant)
+    meant = _meant_by(unlisted, listed)
+    doubts = [
+        f"The crew does not list the input {_told(name)!r}.{_question(name, meant)} It is sent all the same."
+        for name in unlisted
     ]
+    if missing:
+        doubts.append(
+            f"The crew lists inputs that are not given: {some_names(missing)}. A crew refuses the kickoff then, "
+            "and nothing starts; a flow runs on its defaults."
+        )
+    if _STATE_ID in given:
+        doubts.append(
+            "The input 'id' is the deprecated way to restore a flow's state, and mixes up two runs: use "
+            "restore_from_state_id."
+        )
+    return doubts
+
+
+def _refused(
+    given: Mapping[str, Any], needs: str, missing: list[str], unlisted: list[str], meant: Mapping[str, str]
+) -> InvalidInputs:
+    """Build the refusal of a kickoff for what is not given, and for what is given and not listed."""
+    told = []
+    if missing:
+        told += [f"The crew {needs} inputs that are not given: {some_names(missing)}."]
+        told += [f"Given: {some_names(given) or 'none'}."]
+    if unlisted:
+        told += [f"The crew does not list inputs that are given: {some_names(unlisted)}."]
+    questions = "".join(_question(name, meant) for name in islice(meant, _MAX_NAMES_TOLD))
+    return InvalidInputs(f"{' '.join(told)}{questions} Nothing was started.", missing=missing)
 
 
 def some_names(names: Collection[str]) -> str:
@@ -132,11 +193,18 @@ def some_names(names: Collection[str]) -> str:
     return ", ".join(first) + (f" and {len(names) - len(first)} more" if len(names) > len(first) else "")
 
 
-def _meant(name: str, names: Collection[str]) -> str:
-    if len(names) > _MAX_NAMES_COMPARED or len(name) > _MAX_NAME_COMPARED:
-        return ""
-    nearest = get_close_matches(name, [other for other in names if len(other) <= _MAX_NAME_COMPARED], n=1)
-    return f" Is {name!r} meant to be {nearest[0]!r}?" if nearest else ""
+def _meant_by(names: Sequence[str], others: Collection[str]) -> dict[str, str]:
+    """Return the nearest of the others to each of the names that are near to any."""
+    if len(others) > _MAX_NAMES_COMPARED:
+        return {}
+    short = [other for other in others if len(other) <= _MAX_NAME_COMPARED]
+    compared = [name for name in names[:_MAX_NAMES_COMPARED] if len(name) <= _MAX_NAME_COMPARED]
+    nearest = {name: get_close_matches(name, short, n=1) for name in compared}
+    return {name: found[0] for name, found in nearest.items() if found}
+
+
+def _question(name: str, meant: Mapping[str, str]) -> str:
+    return f" Is {name!r} meant to be {meant[name]!r}?" if name in meant else ""
 
 
 def _key(key: Any, steps: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidInputs
-from airflow_provider_crew.service.models import read_inputs
+from airflow_provider_crew.service.models import CrewInputs, read_inputs
 from airflow_provider_crew.service.payload import compare_inputs, json_bytes, kickoff_payload
 
 plain_json = st.recursive(
@@ -19,6 +19,14 @@ plain_json = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
+
+
+WEBHOOKS = {
+    "events": ["task_completed"],
+    "url": "https://hooks.example/events",
+    "realtime": False,
+    "authentication": {"strategy": "bearer", "token": "webhook-secret"},
+}
 
 
 def nested(levels: int) -> Any:
@@ -35,6 +43,9 @@ def test_sends_what_was_given_under_the_names_of_the_service() -> None:
         task_webhook_url="https://hooks.example/task",
         step_webhook_url="https://hooks.example/step",
         crew_webhook_url="https://hooks.example/crew",
+        human_input_webhook_url="https://hooks.example/person",
+        webhooks=WEBHOOKS,
+        restore_from_state_id="6f1d9c1e",
     )
 
     assert json.loads(json_bytes(payload)) == {
@@ -43,12 +54,18 @@ def test_sends_what_was_given_under_the_names_of_the_service() -> None:
         "taskWebhookUrl": "https://hooks.example/task",
         "stepWebhookUrl": "https://hooks.example/step",
         "crewWebhookUrl": "https://hooks.example/crew",
+        "humanInputWebhookUrl": "https://hooks.example/person",
+        "webhooks": WEBHOOKS,
+        "restoreFromStateId": "6f1d9c1e",
     }
 
 
 @pytest.mark.parametrize("nothing", [{}, None])
 def test_sends_nothing_for_what_was_not_given(nothing: Any) -> None:
     assert kickoff_payload({}, meta=nothing, crew_webhook_url=None, step_webhook_url="") == {"inputs": {}}
+    assert kickoff_payload({}, webhooks=None, human_input_webhook_url=None, restore_from_state_id="") == {
+        "inputs": {}
+    }
 
 
 @pytest.mark.parametrize("inputs", [None, "topic=AI", ["topic"], 7])
@@ -117,13 +134,67 @@ def test_meta_is_checked_like_the_inputs() -> None:
         json_bytes(kickoff_payload({}, meta={"when": datetime.now(UTC)}))
 
 
-KNOWN = read_inputs({"inputs": ["topic", "audience", {"name": "tone", "required": False}]})
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        pytest.param({"url": None}, "webhooks.url", id="no url"),
+        pytest.param({"url": ""}, "webhooks.url", id="an empty url"),
+        pytest.param({"url": ["https://hooks.example"]}, "webhooks.url", id="a list as url"),
+        pytest.param({"events": None}, "webhooks.events", id="no events"),
+        pytest.param({"events": "task_completed"}, "webhooks.events", id="one event"),
+        pytest.param({"events": ["task_completed", 7]}, "webhooks.events", id="a number as event"),
+    ],
+)
+def test_webhooks_say_which_events_go_where(changes: dict[str, Any], path: str) -> None:
+    with pytest.raises(InvalidInputs, match=rf"^{path} must be .* Nothing was sent\.") as caught:
+        kickoff_payload({}, webhooks=WEBHOOKS | changes)
+
+    assert caught.value.path == path
+    assert "secret" not in str(caught.value)
 
 
-def test_inputs_that_the_crew_lists_raise_no_doubt() -> None:
-    assert compare_inputs({"audience": "sailors", "topic": None}, KNOWN) == []
-    assert compare_inputs({"audience": "sailors", "topic": "harbours", "tone": "dry"}, KNOWN) == []
-    assert compare_inputs({}, read_inputs({"inputs": []})) == []
+def test_webhooks_of_nothing_are_refused() -> None:
+    with pytest.raises(InvalidInputs, match=r"^webhooks\.url must be an address"):
+        kickoff_payload({}, webhooks={})
+
+
+KNOWN = read_inputs(
+    {
+        "inputs": [
+            {"name": "topic", "required": True},
+            {"name": "audience", "required": True},
+            {"name": "tone", "required": False},
+        ]
+    }
+)
+BARE = read_inputs({"inputs": ["topic", "audience", "id"]})
+DESCRIBED = read_inputs({"inputs": {"topic": "What about", "audience": {"description": "For whom"}, "id": None}})
+each_form = pytest.mark.parametrize("known", [BARE, DESCRIBED], ids=["bare names", "descriptions"])
+
+NOT_GIVEN = (
+    "The crew lists inputs that are not given: {}. A crew refuses the kickoff then, and nothing starts; a flow "
+    "runs on its defaults."
+)
+DEPRECATED = (
+    "The input 'id' is the deprecated way to restore a flow's state, and mixes up two runs: use "
+    "restore_from_state_id."
+)
+
+
+def refusal(given: dict[str, Any], known: CrewInputs, *, strict: bool = False) -> InvalidInputs:
+    with pytest.raises(InvalidInputs) as caught:
+        compare_inputs(given, known, strict=strict)
+    return caught.value
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_inputs_that_the_crew_lists_raise_no_doubt(strict: Any) -> None:
+    whole = {"audience": "sailors", "topic": None}
+
+    assert compare_inputs(whole, KNOWN, strict=strict) == []
+    assert compare_inputs({**whole, "tone": "dry"}, KNOWN, strict=strict) == []
+    assert compare_inputs(whole, BARE, strict=strict) == []
+    assert compare_inputs({}, read_inputs({"inputs": []}), strict=strict) == []
 
 
 def test_an_input_that_the_crew_does_not_list_is_a_doubt_with_the_nearest_name() -> None:
@@ -152,15 +223,102 @@ def test_an_input_that_the_crew_does_not_list_is_a_doubt_with_the_nearest_name()
 def test_missing_inputs_are_named_with_what_may_have_been_meant(
     given: dict[str, int], missing: tuple[str, ...], said: str
 ) -> None:
-    with pytest.raises(InvalidInputs) as caught:
-        compare_inputs(given, KNOWN)
+    failure = refusal(given, KNOWN)
 
-    assert caught.value.missing == missing
-    assert str(caught.value) == f"The crew needs inputs that are not given: {said}"
+    assert failure.missing == missing
+    assert str(failure) == f"The crew needs inputs that are not given: {said}"
 
 
-def test_what_is_optional_is_not_missed() -> None:
-    assert compare_inputs({"topic": 1, "audience": 2}, KNOWN) == []
+@each_form
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [({}, "topic, audience"), ({"topic": 1}, "audience"), ({"zebra": 1, "audience": 2}, "topic")],
+    ids=str,
+)
+def test_what_may_be_optional_is_one_doubt(known: CrewInputs, given: dict[str, int], names: str) -> None:
+    assert compare_inputs(given, known)[-1] == NOT_GIVEN.format(names)
+    assert len(compare_inputs(given, known)) == 1 + ("zebra" in given)
+
+
+@each_form
+def test_what_may_be_optional_and_looks_mistyped_is_refused(known: CrewInputs) -> None:
+    failure = refusal({"topics": 1, "zebra": 2}, known)
+
+    assert failure.missing == ("topic",)
+    assert str(failure) == (
+        "The crew lists inputs that are not given: topic. Given: topics, zebra. Is 'topics' meant to be 'topic'? "
+        "Nothing was started."
+    )
+
+
+def test_a_name_that_resembles_one_that_is_given_is_not_mistyped() -> None:
+    assert compare_inputs({"topic": 1, "topics": 2, "audience": 3}, BARE) == [
+        "The crew does not list the input 'topics'. Is 'topics' meant to be 'topic'? It is sent all the same."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "missing", "said"),
+    [
+        pytest.param(
+            {"topic": 1},
+            BARE,
+            ("audience",),
+            "The crew lists inputs that are not given: audience. Given: topic. Nothing was started.",
+            id="missing",
+        ),
+        pytest.param(
+            {"topic": 1, "audience": 2, "tonne": 3, "zebra": 4},
+            KNOWN,
+            (),
+            "The crew does not list inputs that are given: tonne, zebra. Is 'tonne' meant to be 'tone'? Nothing "
+            "was started.",
+            id="not listed",
+        ),
+        pytest.param(
+            {"topics": 1, "zebra": 2},
+            KNOWN,
+            ("topic", "audience"),
+            "The crew lists inputs that are not given: topic, audience. Given: topics, zebra. The crew does not "
+            "list inputs that are given: topics, zebra. Is 'topics' meant to be 'topic'? Nothing was started.",
+            id="both",
+        ),
+    ],
+)
+def test_to_be_strict_is_to_refuse_every_doubt(
+    given: dict[str, int], known: CrewInputs, missing: tuple[str, ...], said: str
+) -> None:
+    failure = refusal(given, known, strict=True)
+
+    assert failure.missing == missing
+    assert str(failure) == said
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "known",
+    [
+        BARE,
+        read_inputs({"inputs": ["topic", "audience"]}),
+        read_inputs({"inputs": [{"name": "id", "required": True}]}),
+    ],
+    ids=["listed", "not listed", "required"],
+)
+def test_the_id_of_a_state_is_never_asked_for(known: CrewInputs, strict: Any) -> None:
+    whole = {name: 1 for name in known.names if name != "id"}
+
+    assert compare_inputs(whole, known, strict=strict) == []
+    assert compare_inputs({**whole, "id": "6f1d9c1e"}, known, strict=strict) == [DEPRECATED]
+
+
+def test_the_id_of_a_state_is_not_what_a_name_is_meant_to_be() -> None:
+    known = read_inputs({"inputs": ["id"]})
+
+    assert compare_inputs({"ids": 1}, known) == [
+        "The crew does not list the input 'ids'. It is sent all the same."
+    ]
+    assert "meant" not in str(refusal({"ids": 1}, known, strict=True))
+    assert compare_inputs({"id": 1}, read_inputs({"inputs": ["ids"]})) == [NOT_GIVEN.format("ids"), DEPRECATED]
 
 
 def shared(levels: int) -> Any:
@@ -206,7 +364,13 @@ class Array:
 
 @pytest.mark.parametrize(
     ("option", "fault"),
-    [("meta", "meta is of type Array, and must be an object"), ("crew_webhook_url", "must be an address")],
+    [
+        ("meta", "meta is of type Array, and must be an object"),
+        ("webhooks", "webhooks is of type Array, and must be an object"),
+        ("crew_webhook_url", "must be an address"),
+        ("human_input_webhook_url", "human_input_webhook_url is of type Array, and must be an address"),
+        ("restore_from_state_id", "restore_from_state_id is of type Array, and must be a kickoff id"),
+    ],
 )
 @pytest.mark.parametrize("value", [Array(), ["https://hooks.example"]], ids=["array", "list"])
 def test_options_of_another_type_are_refused(option: str, fault: str, value: Any) -> None:
@@ -225,10 +389,12 @@ def test_options_of_another_type_are_refused(option: str, fault: str, value: Any
     ],
 )
 def test_names_are_compared_in_no_time(given: list[str], listed: int) -> None:
-    known = read_inputs({"inputs": [*(f"{number:07}-input" for number in range(listed)), "ba" * 20_000]})
+    names = [*(f"{number:07}-input" for number in range(listed)), "ba" * 20_000]
+    needed = read_inputs({"inputs": [{"name": name, "required": True} for name in names]})
+    bare = read_inputs({"inputs": names})
+    all_given = dict.fromkeys(given, 1)
 
-    with pytest.raises(InvalidInputs) as caught:
-        compare_inputs(dict.fromkeys(given, 1), known)
-
-    assert f"and {listed - 19} more" in str(caught.value)
-    assert len(str(caught.value)) < 10_000
+    for failure in (refusal(all_given, needed), refusal(all_given, bare, strict=True)):
+        assert f"and {listed - 19} more" in str(failure)
+        assert len(str(failure)) < 20_000
+    assert f"and {listed - 19} more" in compare_inputs(all_given, bare)[-1]
