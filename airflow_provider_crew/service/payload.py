@@ -77,6 +77,8 @@ def kickoff_payload(inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]
     for name, value in options.items():
         if value is not None:
             _check_option(name, value)
+    if (webhooks := options.get("webhooks")) is not None:
+        _check_webhooks(webhooks)
     return {"inputs": inputs, **{_NAMES_ON_THE_WIRE[name]: value for name, value in options.items() if value}}
 
 
@@ -84,8 +86,6 @@ def _check_option(name: str, value: Any) -> None:
     wanted, kind = _KINDS.get(name, (str, "an address"))
     if not isinstance(value, wanted):
         raise _not_json((name,), f"is of type {type(value).__name__}, and must be {kind}")
-    if name == "webhooks":
-        _check_webhooks(value)
 
 
 def _check_webhooks(webhooks: Mapping[str, Any]) -> None:
