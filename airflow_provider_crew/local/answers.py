@@ -1,4 +1,4 @@
-"""The bodies the service answers with: as models for its description, and built from an execution."""
+"""The bodies of the documented dialect: as models for its description, and built from an execution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, JsonValue
 from airflow_provider_crew.local.scenario import filled
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.local.executions import Execution, Standing
+    from airflow_provider_crew.local.executions import Execution
 
 
 class ErrorBody(BaseModel):
@@ -90,30 +90,8 @@ class Failed(BaseModel):
     execution_time: float
 
 
-class LastStep(BaseModel):
-    """The step an agent took last."""
-
-    task: str
-    agent: str
-    output: str
-
-
-class Deployed(BaseModel):
-    """An execution, as deployed crews tell it."""
-
-    state: Literal["PENDING", "STARTED", "RUNNING", "SUCCESS", "FAILED", "NOT FOUND"]
-    result: str | None = None
-    last_step: LastStep | None = None
-
-
-class DeployedWithJson(Deployed):
-    """A successful execution whose result is also there as JSON."""
-
-    result_json: JsonValue
-
-
 def documented(execution: Execution, now: float) -> Running | Completed | Failed:
-    """Tell how an execution stands, in the documented dialect."""
+    """Tell how an execution stands. One that waits for a person goes on as running."""
     at = execution.standing(now)
     tasks = execution.scenario.tasks
     if not at.over:
@@ -133,26 +111,5 @@ def documented(execution: Execution, now: float) -> Running | Completed | Failed
     return Completed(result=Result(output=_output(execution), tasks=results), execution_time=at.seconds)
 
 
-def deployed(execution: Execution, now: float) -> Deployed:
-    """Tell how an execution stands, in the dialect of deployed crews."""
-    at = execution.standing(now)
-    last_step = _last_step(execution, at)
-    if not at.over:
-        return Deployed(state="RUNNING" if at.done else "STARTED", last_step=last_step)
-    if at.error is not None:
-        return Deployed(state="FAILED", result=at.error, last_step=last_step)
-    output, result_json = _output(execution), execution.scenario.result_json
-    if result_json is None:
-        return Deployed(state="SUCCESS", result=output, last_step=last_step)
-    return DeployedWithJson(state="SUCCESS", result=output, last_step=last_step, result_json=result_json)
-
-
 def _output(execution: Execution) -> str:
     return filled(execution.scenario.final_output(), execution.inputs)
-
-
-def _last_step(execution: Execution, at: Standing) -> LastStep | None:
-    if not at.done:
-        return None
-    task = execution.scenario.tasks[at.done - 1]
-    return LastStep(task=task.name, agent=task.agent, output=filled(task.output, execution.inputs))

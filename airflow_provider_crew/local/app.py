@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import Depends, FastAPI, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
-from airflow_provider_crew.local import answers
+from airflow_provider_crew.local.dialects import DIALECTS
+from airflow_provider_crew.local.kickoff import KickoffRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
     from airflow_provider_crew.local.crew import Crew
+    from airflow_provider_crew.local.dialects import Dialect, Told
+    from airflow_provider_crew.local.record import Operation
 
 _BEARER = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
 
@@ -33,46 +39,44 @@ _KICKOFF_ID = {
 }
 
 
-class KickoffRequest(BaseModel):
-    """What a kickoff sends."""
+class Refused(Exception):
+    """A request that is refused, and what to say to it."""
 
-    inputs: dict[str, Any]
-    meta: dict[str, Any] | None = None
-    task_webhook: str | None = Field(default=None, alias="taskWebhookUrl")
-    step_webhook: str | None = Field(default=None, alias="stepWebhookUrl")
-    crew_webhook: str | None = Field(default=None, alias="crewWebhookUrl")
-
-    def webhooks(self) -> dict[str, str]:
-        """Return the callback addresses given, by their name in the request."""
-        return self.model_dump(by_alias=True, exclude_none=True, exclude={"inputs", "meta"})
+    def __init__(self, answer: Told) -> None:
+        super().__init__(answer.body)
+        self.answer = answer
 
 
-class ServiceError(Exception):
-    """An answer that is an error, with the documented body."""
-
-    def __init__(self, status: int, error: str, message: str, **more: JsonValue) -> None:
-        super().__init__(message)
-        self.status = status
-        self.body: dict[str, JsonValue] = {"error": error, "message": message, **more}
-
-
-class CrewApp(FastAPI):
+def crew_app(crew: Crew) -> ASGIApp:
     """
-    The HTTP interface of one crew.
+    Return the crew's HTTP interface, in the dialect of its scenario at the time of a request.
 
     It expects the undecoded path as ``scope["path"]``, so that an id with an encoded slash is one segment.
     """
+    spoken = cache(lambda name: CrewApp(crew, DIALECTS[name]))
+    # What is built now does not delay the first answer.
+    spoken(crew.scenario.dialect)
 
-    def __init__(self, crew: Crew) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await spoken(crew.scenario.dialect)(scope, receive, send)
+
+    return app
+
+
+class CrewApp(FastAPI):
+    """The HTTP interface of one crew in one dialect."""
+
+    def __init__(self, crew: Crew, dialect: Dialect) -> None:
         super().__init__(
             title="Local crew service",
             version="1.0.0",
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
-            exception_handlers={ServiceError: self._tell_error, HTTPException: self._tell_unknown_path},
+            exception_handlers={Refused: self._tell_refusal, HTTPException: self._tell_unknown_path},
         )
         self._crew = crew
+        self._dialect = dialect
         self._add_operations()
 
     def openapi(self) -> dict[str, Any]:
@@ -81,12 +85,19 @@ class CrewApp(FastAPI):
         for variant, path in _STATUS_PATHS.items():
             if not self._serves(variant):
                 del described["paths"][path]
+        body = KickoffRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+        described["components"]["schemas"] |= body.pop("$defs")
+        body["properties"]["inputs"] |= self._described_inputs()
         kickoff = described["paths"]["/kickoff"]["post"]
-        inputs = kickoff["requestBody"]["content"]["application/json"]["schema"]["properties"]["inputs"]
-        wanted = self._crew.scenario.inputs
-        inputs["properties"] = {known.name: {"description": known.description} for known in wanted}
-        inputs["required"] = [known.name for known in wanted if known.required]
+        kickoff["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
         return described
+
+    def _described_inputs(self) -> dict[str, Any]:
+        scenario = self._crew.scenario
+        return {
+            "properties": {known.name: {"description": known.description} for known in scenario.inputs},
+            "required": scenario.missing(scenario.received({})),
+        }
 
     def _add_operations(self) -> None:
         self.add_api_route(
@@ -95,7 +106,7 @@ class CrewApp(FastAPI):
             operation_id="getInputs",
             summary="List the inputs the crew asks for",
             dependencies=[Depends(self._authenticate)],
-            responses=_responses({200: answers.InputsAnswer}),
+            responses=self._responses("inputs"),
         )
         self.add_api_route(
             "/kickoff",
@@ -104,17 +115,8 @@ class CrewApp(FastAPI):
             operation_id="kickoff",
             summary="Start an execution of the crew",
             dependencies=[Depends(self._authenticate), Depends(self._allow_kickoff)],
-            responses=_responses(
-                {
-                    200: answers.KickoffAnswer,
-                    400: answers.ErrorBody,
-                    403: answers.ErrorBody,
-                    422: answers.MissingInputsBody,
-                }
-            ),
-            openapi_extra={"requestBody": _json_content(KickoffRequest)},
+            responses=self._responses("kickoff"),
         )
-        shapes = answers.Running | answers.Completed | answers.Failed | answers.DeployedWithJson | answers.Deployed
         for variant, path in _STATUS_PATHS.items():
             self.add_api_route(
                 path,
@@ -123,9 +125,12 @@ class CrewApp(FastAPI):
                 summary="Tell how an execution stands",
                 operation_id="getExecutionStatus" + ("" if variant == "status_first" else "IdFirst"),
                 dependencies=[Depends(self._authenticate)],
-                responses=_responses({200: shapes, 404: answers.ErrorBody}),
+                responses=self._responses("status"),
                 openapi_extra={"parameters": [_KICKOFF_ID]},
             )
+
+    def _responses(self, operation: Operation) -> dict[int | str, dict[str, Any]]:
+        return {status: _described(model) for status, model in self._dialect.bodies[operation].items()}
 
     def _serves(self, variant: str) -> bool:
         return self._crew.scenario.status_paths in ("both", variant)
@@ -133,28 +138,27 @@ class CrewApp(FastAPI):
     async def _authenticate(self, credentials: _BEARER) -> None:
         token = credentials.credentials if credentials else None
         if token is None or token not in (self._crew.token, self._crew.user_token):
-            raise ServiceError(401, "Unauthorized", "The bearer token is missing or invalid.")
+            raise self._refused(401, "Unauthorized", "The bearer token is missing or invalid.")
 
     async def _allow_kickoff(self, credentials: _BEARER) -> None:
         crew = self._crew
         by_organization = credentials is not None and credentials.credentials == crew.token
         if not by_organization and not crew.scenario.user_token_may_kickoff:
-            raise ServiceError(403, "Forbidden", "A user token may not kick off this crew.")
+            raise self._refused(403, "Forbidden", "A user token may not kick off this crew.")
+
+    def _refused(self, status: int, error: str, message: str) -> Refused:
+        return Refused(self._dialect.refusal(status, error, message))
 
     async def _inputs(self) -> Response:
-        return _json(200, self._crew.scenario.inputs_body())
+        return _json(200, self._dialect.inputs(self._crew.scenario))
 
     async def _kickoff(self, request: Request) -> Response:
-        wanted = _read_kickoff(await request.body())
-        missing: list[JsonValue] = [*self._crew.scenario.missing(wanted.inputs)]
+        wanted = self._read_kickoff(await request.body())
+        inputs = self._crew.received(wanted.inputs, wanted.restored_from)
+        missing = self._crew.scenario.missing(inputs)
         if missing:
-            raise ServiceError(
-                422,
-                "Missing inputs",
-                f"These inputs are required: {', '.join(map(str, missing))}.",
-                details={"missing_inputs": missing},
-            )
-        kickoff_id = self._crew.take(wanted.inputs, wanted.meta, wanted.webhooks())
+            raise Refused(self._dialect.missing_inputs(missing))
+        kickoff_id = self._crew.take(inputs, wanted.meta, wanted.webhooks(), wanted.events(), wanted.restored_from)
         return _json(200, {"kickoff_id": kickoff_id})
 
     async def _status(self, request: Request) -> Response:
@@ -162,17 +166,22 @@ class CrewApp(FastAPI):
             raise HTTPException(404)
         kickoff_id = unquote(request.path_params["kickoff_id"])
         try:
-            return _json(200, self._crew.status_body(kickoff_id))
+            return _json(200, self._crew.status_body(kickoff_id, self._dialect.standing))
         except LookupError:
-            if self._crew.scenario.unknown_execution == "state":
-                return _json(200, answers.Deployed(state="NOT FOUND").model_dump())
-            raise ServiceError(
-                404, "Execution not found", f"No execution exists with the id {kickoff_id}."
-            ) from None
+            return _response(self._dialect.unknown_execution(kickoff_id))
 
-    async def _tell_error(self, _: Request, error: ServiceError) -> Response:
-        challenge = {"www-authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else None
-        return _json(error.status, error.body, challenge)
+    def _read_kickoff(self, body: bytes) -> KickoffRequest:
+        try:
+            return KickoffRequest.model_validate(json.loads(body))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "The body"
+            raise Refused(self._dialect.no_kickoff(f"{place}: {first['msg']}.")) from None
+        except (ValueError, RecursionError) as error:
+            raise Refused(self._dialect.no_json(f"{error}")) from None
+
+    async def _tell_refusal(self, _: Request, refused: Refused) -> Response:
+        return _response(refused.answer)
 
     async def _tell_unknown_path(self, request: Request, error: HTTPException) -> Response:
         body: JsonValue = {"detail": error.detail}
@@ -181,15 +190,11 @@ class CrewApp(FastAPI):
         return _json(error.status_code, body, error.headers)
 
 
-def _read_kickoff(body: bytes) -> KickoffRequest:
-    try:
-        return KickoffRequest.model_validate(json.loads(body))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "The body"
-        raise ServiceError(400, "Bad request", f"{place}: {first['msg']}.") from None
-    except (ValueError, RecursionError) as error:
-        raise ServiceError(400, "Bad request", f"The body is not JSON: {error}.") from None
+def _response(answer: Told) -> Response:
+    if answer.plain:
+        return PlainTextResponse(answer.body, answer.status)
+    challenge = {"www-authenticate": "Bearer"} if answer.status == HTTPStatus.UNAUTHORIZED else None
+    return _json(answer.status, answer.body, challenge)
 
 
 def _json(status: int, body: JsonValue, headers: Mapping[str, str] | None = None) -> Response:
@@ -197,10 +202,7 @@ def _json(status: int, body: JsonValue, headers: Mapping[str, str] | None = None
     return Response(json.dumps(body), status, headers, media_type="application/json")
 
 
-def _responses(models: dict[int | str, Any]) -> dict[int | str, dict[str, Any]]:
-    everywhere = {401: answers.ErrorBody, 500: answers.ErrorBody}
-    return {status: {"model": model} for status, model in sorted((everywhere | models).items())}
-
-
-def _json_content(model: type[BaseModel]) -> dict[str, Any]:
-    return {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}
+def _described(model: Any) -> dict[str, Any]:
+    if model is str:
+        return {"content": {"text/plain": {"schema": {"type": "string"}}}}
+    return {"model": model}

@@ -8,7 +8,6 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.local.answers import deployed, documented
 from airflow_provider_crew.local.executions import Execution
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ class Crew:
 
     def __init__(self, scenario: Scenario, clock: Callable[[], float]) -> None:
         self.scenario = scenario
-        """What the next kickoffs do and how the service talks. Another one may be set at any time; its tokens and
-        faults do not count then, because those are what the service was started with."""
+        """What the next kickoffs do and how the service talks. Another one may be set at any time; its tokens,
+        faults and cold start do not count then, because those are what the service was started with."""
         self.token = scenario.token
         self.user_token = scenario.user_token
         self._clock = clock
@@ -59,8 +58,26 @@ class Crew:
             del self._known[self.execution(kickoff_id).kickoff_id]
 
     def finish(self, kickoff_id: str) -> None:
-        """Let the execution be over at once, the way its scenario ends."""
-        self.execution(kickoff_id).hurried = True
+        """Let the execution be over at once, the way its scenario ends. It does not wait for people either."""
+        execution = self.execution(kickoff_id)
+        if execution.finished_at is None:
+            execution.finished_at = self._clock()
+
+    def approve(self, kickoff_id: str) -> None:
+        """Let a person approve of the work that waits; ValueError when none does."""
+        with self._lock:
+            execution, now = self.execution(kickoff_id), self._clock()
+            at = execution.standing(now)
+            if not at.waiting:
+                raise ValueError(f"execution {kickoff_id!r} does not wait for a person")
+            # Replaced, since another thread may be looking at the old ones.
+            execution.approved_at = {**execution.approved_at, at.done: now}
+
+    def revoke(self, kickoff_id: str) -> None:
+        """Let the execution be revoked from now on, wherever it stands."""
+        execution = self.execution(kickoff_id)
+        if execution.revoked_at is None:
+            execution.revoked_at = self._clock()
 
     def set_status(self, kickoff_id: str, *bodies: JsonValue) -> None:
         """Answer the next looks at this execution with these bodies; the last stays. None at all: the truth."""
@@ -74,8 +91,19 @@ class Crew:
                 raise LookupError(f"no execution {kickoff_id!r}; known: {', '.join(self._known) or 'none'}")
             return self._known[kickoff_id]
 
+    def received(self, given: dict[str, JsonValue], restored_from: str | None) -> dict[str, JsonValue]:
+        """Return the inputs that the crew gets of a kickoff. The state of an unknown execution is empty."""
+        with self._lock:
+            earlier = self._known.get(restored_from) if restored_from is not None else None
+        return self.scenario.received(given, earlier.inputs if earlier else None)
+
     def take(
-        self, inputs: dict[str, JsonValue], meta: dict[str, JsonValue] | None, webhooks: dict[str, str]
+        self,
+        inputs: dict[str, JsonValue],
+        meta: dict[str, JsonValue] | None,
+        webhooks: dict[str, str],
+        events: dict[str, JsonValue] | None = None,
+        restored_from: str | None = None,
     ) -> JsonValue:
         """Start an execution and return the id to answer with."""
         with self._lock:
@@ -85,6 +113,8 @@ class Crew:
                 inputs=inputs,
                 meta=meta,
                 webhooks=webhooks,
+                events=events,
+                restored_from=restored_from,
                 scenario=self.scenario,
                 started_at=self._clock(),
                 statuses=list(self.scenario.statuses),
@@ -93,12 +123,10 @@ class Crew:
             self._known[execution.kickoff_id] = execution
         return answered
 
-    def status_body(self, kickoff_id: str) -> JsonValue:
+    def status_body(self, kickoff_id: str, tell: Callable[[Execution, float], JsonValue]) -> JsonValue:
         """Return what the service says about an execution; LookupError when it knows none by that id."""
         with self._lock:
             execution = self.execution(kickoff_id)
             if execution.statuses:
                 return execution.next_scripted_status()
-        tell = deployed if self.scenario.dialect == "deployed" else documented
-        body: JsonValue = tell(execution, self._clock()).model_dump()
-        return body
+        return tell(execution, self._clock())

@@ -1,4 +1,4 @@
-"""What every request passes first: it is recorded, and a fault may take it over."""
+"""What every request passes first: it is recorded, and a gateway or a fault may take it over."""
 
 from __future__ import annotations
 
@@ -13,16 +13,23 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from airflow_provider_crew.local.faults import Faults
+    from airflow_provider_crew.local.gateway import Gateway
 
 
 class Front:
     """The ASGI application that the server runs, in front of the crew's own."""
 
     def __init__(
-        self, app: ASGIApp, record: Record, faults: Faults, on_request: Callable[[ReceivedRequest], None]
+        self,
+        app: ASGIApp,
+        record: Record,
+        gateway: Gateway,
+        faults: Faults,
+        on_request: Callable[[ReceivedRequest], None],
     ) -> None:
         self._app = app
         self._record = record
+        self._gateway = gateway
         self._faults = faults
         self._on_request = on_request
 
@@ -35,15 +42,24 @@ class Front:
         self._record.add(request)
         # Matching the undecoded path keeps an encoded slash inside its segment.
         exchange = Exchange(request, self._app, {**scope, "path": request.path}, (receive, send))
-        fault = self._faults.next_for(request.operation)
         try:
-            if fault is None:
-                await exchange.send(await exchange.take())
-            else:
-                request.fault = fault.kind
-                await fault.happen(exchange)
+            await self._answer(exchange)
         finally:
             self._on_request(request)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        # A fault is the crew's, so it waits until the crew is awake.
+        asleep = self._gateway.answer()
+        if asleep is not None:
+            exchange.request.fault = "cold_start"
+            await exchange.send(asleep)
+            return
+        fault = self._faults.next_for(exchange.request.operation)
+        if fault is None:
+            await exchange.send(await exchange.take())
+        else:
+            exchange.request.fault = fault.kind
+            await fault.happen(exchange)
 
 
 async def _whole_body(receive: Receive) -> bytes | None:

@@ -30,7 +30,7 @@ class ReceivedRequest:
     """Address and port of the other end: requests with the same value came over one connection."""
     received_at: float = field(default_factory=time.time)
     fault: str | None = None
-    """The kind of the fault that was applied."""
+    """The kind of the fault that was applied; ``cold_start`` when a gateway answered for a crew that slept."""
     status: int | None = None
     """The HTTP status that was answered; None while, or when, there was no answer."""
 

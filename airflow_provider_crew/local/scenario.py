@@ -4,7 +4,9 @@ What the local crew does when it is kicked off, and how it talks about it.
 As a file, with as much or as little of it as a test or a demo needs:
 
     dialect = "deployed"
+    kind = "flow"
     output = "All there is to know about {city}"
+    usage = {total_tokens = 1200, successful_requests = 2}
 
     [[inputs]]
     name = "city"
@@ -14,6 +16,7 @@ As a file, with as much or as little of it as a test or a demo needs:
     agent = "Researcher"
     seconds = 5
     output = "Notes on {city}"
+    human_input = 30
 
     [[faults]]
     kind = "answer"
@@ -26,17 +29,23 @@ As a file, with as much or as little of it as a test or a demo needs:
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, ValidationError, model_validator
 
 from airflow_provider_crew.local.fault_kinds import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+DialectName = Literal["documented", "deployed"]
+
+# The field of a flow's state that tells one state from another. A client must not send it.
+_STATE_ID = "id"
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
@@ -60,13 +69,31 @@ class CrewInput(_Strict):
 
 
 class ScenarioTask(_Strict):
-    """One task of the crew. With ``error`` the execution fails at the end of this task."""
+    """
+    One task of the crew, or one step of the flow. With ``error`` the execution fails at the end of this task.
+
+    With ``human_input`` its work waits for a person: for so many seconds or, when it is true, until the execution
+    is approved. Only then is the task done. Such a time is no work, so no ``execution_time`` tells it.
+    """
 
     name: str = Field(min_length=1)
     agent: str = "Agent"
+    description: str = ""
     seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     output: str = ""
     error: str | None = None
+    human_input: StrictBool | Annotated[float, Field(gt=0, allow_inf_nan=False)] = False
+
+    @model_validator(mode="after")
+    def _a_failure_needs_no_person(self) -> Self:
+        if self.error is not None and self.human_input:
+            raise ValueError("a task with an error has no work for human_input; let the next task fail")
+        return self
+
+    @property
+    def patience(self) -> float:
+        """The seconds that its work waits for a person."""
+        return math.inf if self.human_input is True else float(self.human_input)
 
 
 _DEMO_INPUTS = (
@@ -78,18 +105,21 @@ _DEMO_TASKS = (
     ScenarioTask(
         name="research_task",
         agent="Researcher",
+        description="Find out what matters about {topic}",
         seconds=5,
         output="Three points about {topic} that matter to {audience}: what changed, why now, what to do.",
     ),
     ScenarioTask(
         name="writing_task",
         agent="Writer",
+        description="Write one page about {topic}",
         seconds=6,
         output="A first draft about {topic}, one page, written for {audience}.",
     ),
     ScenarioTask(
         name="review_task",
         agent="Editor",
+        description="Make it a briefing for {audience}",
         seconds=4,
         output=(
             "Briefing: {topic}\n"
@@ -102,6 +132,15 @@ _DEMO_TASKS = (
 )
 
 
+_DEMO_USAGE = {
+    "total_tokens": 4200,
+    "prompt_tokens": 3100,
+    "cached_prompt_tokens": 800,
+    "completion_tokens": 1100,
+    "successful_requests": 6,
+}
+
+
 class Scenario(_Strict):
     """
     The story of every execution, and the habits of the service that tells it.
@@ -109,34 +148,37 @@ class Scenario(_Strict):
     Texts may hold ``{name}`` for an input; any other brace is left as it is, so that JSON can be put out.
     ``statuses`` replaces what the tasks say: one body per look, and the last one stays.
 
+    ``dialect`` tells whether the service talks like its reference or like what is deployed. Only the deployed
+    dialect has ``result_json``, ``usage`` (token counts, told at the end; an empty table is told as null) and
+    ``kind``: a crew needs all its required inputs; a flow needs none, drops those that it does not know, tells
+    steps for tasks, and is there while it waits for a person. Only the documented one has ``inputs_shape``.
+
     ``status_paths`` tells which of the two paths of the status is served; the other one is an unknown path.
-    ``unknown_path`` tells whether its 404 carries the documented error body. ``unknown_execution`` tells whether
-    an unknown id is a 404 or, in the deployed dialect, the state ``NOT FOUND``.
+    ``unknown_path`` tells whether its 404 carries the documented error body.
+
+    With ``cold_start`` the crew sleeps at first: the first request wakes it, and for so many seconds from then on
+    a gateway answers 503 to everything.
     """
 
     inputs: tuple[CrewInput, ...] = _DEMO_INPUTS
     tasks: Annotated[tuple[ScenarioTask, ...], Field(min_length=1)] = _DEMO_TASKS
     output: str | None = None
     result_json: JsonValue = None
+    usage: dict[str, Annotated[int, Field(ge=0, strict=True)]] = _DEMO_USAGE
     statuses: tuple[JsonValue, ...] = ()
 
-    dialect: Literal["documented", "deployed"] = "documented"
+    dialect: DialectName = "documented"
+    kind: Literal["crew", "flow"] = "crew"
     inputs_shape: Literal["names", "objects", "mapping"] = "names"
     status_paths: Literal["both", "status_first", "id_first"] = "both"
     unknown_path: Literal["bare", "error_body"] = "bare"
-    unknown_execution: Literal["404", "state"] = "404"
 
     token: str = Field(default="local-organization-token", min_length=1)
     user_token: str = Field(default="local-user-token", min_length=1)
     user_token_may_kickoff: bool = True
 
+    cold_start: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     faults: tuple[Fault, ...] = ()
-
-    @model_validator(mode="after")
-    def _only_the_deployed_dialect_has_a_state(self) -> Self:
-        if self.unknown_execution == "state" and self.dialect != "deployed":
-            raise ValueError('unknown_execution = "state" needs dialect = "deployed"')
-        return self
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -152,30 +194,46 @@ class Scenario(_Strict):
             raise ScenarioError(f"{path}: is not TOML: {error}") from error
 
     def without_waiting(self) -> Self:
-        """Return the same scenario with every task done at once."""
-        return self.model_copy(
-            update={"tasks": tuple(task.model_copy(update={"seconds": 0.0}) for task in self.tasks)}
-        )
+        """Return the same scenario with every task done at once, by nobody but the crew."""
+        done = {"seconds": 0.0, "human_input": False}
+        return self.model_copy(update={"tasks": tuple(task.model_copy(update=done) for task in self.tasks)})
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether the deployed dialect tells of a flow."""
+        return self.kind == "flow"
+
+    @property
+    def needs_nothing(self) -> bool:
+        """Whether a kickoff may leave out every input. In the documented dialect there are no flows."""
+        return self.is_flow and self.dialect == "deployed"
+
+    def state_fields(self) -> tuple[str, ...]:
+        """Return the names of the fields of a flow's state."""
+        return tuple(dict.fromkeys([_STATE_ID, *(wanted.name for wanted in self.inputs)]))
+
+    def received(
+        self, given: Mapping[str, JsonValue], state: Mapping[str, JsonValue] | None = None
+    ) -> dict[str, JsonValue]:
+        """Return what becomes of the inputs given; a flow puts them on top of a state, an earlier one or empty."""
+        if not self.needs_nothing:
+            return dict(given)
+        fields = self.state_fields()
+        begin: dict[str, JsonValue] = {wanted.name: "" for wanted in self.inputs}
+        begin |= {name: value for name, value in (state or {}).items() if name != _STATE_ID}
+        begin |= given
+        return {name: value for name, value in begin.items() if name in fields}
 
     def missing(self, given: Mapping[str, JsonValue]) -> list[str]:
-        """Return the names of the required inputs that a kickoff left out."""
+        """Return the names of the required inputs that are not there."""
         return [wanted.name for wanted in self.inputs if wanted.required and wanted.name not in given]
-
-    def inputs_body(self) -> dict[str, JsonValue]:
-        """Return the answer of GET /inputs. Shapes that cannot call an input optional leave those out."""
-        required = [wanted for wanted in self.inputs if wanted.required]
-        if self.inputs_shape == "names":
-            return {"inputs": [wanted.name for wanted in required]}
-        if self.inputs_shape == "mapping":
-            return {"inputs": {wanted.name: wanted.description for wanted in required}}
-        return {"inputs": [wanted.model_dump() for wanted in self.inputs]}
 
     def final_output(self) -> str:
         """Return the template of the crew's output."""
         return self.tasks[-1].output if self.output is None else self.output
 
 
-def filled(template: str, inputs: Mapping[str, JsonValue]) -> str:
+def filled(template: str, inputs: Mapping[str, JsonValue], text: Callable[[JsonValue], str] = json.dumps) -> str:
     """Put the inputs into a template; what is not an input stays as it is written."""
 
     def value(match: re.Match[str]) -> str:
@@ -183,7 +241,7 @@ def filled(template: str, inputs: Mapping[str, JsonValue]) -> str:
         if name not in inputs:
             return match[0]
         given = inputs[name]
-        return given if isinstance(given, str) else json.dumps(given)
+        return given if isinstance(given, str) else text(given)
 
     return _PLACEHOLDER.sub(value, template)
 

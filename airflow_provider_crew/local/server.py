@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from airflow_provider_crew.local.app import CrewApp
+from airflow_provider_crew.local.app import crew_app
 from airflow_provider_crew.local.crew import Crew
 from airflow_provider_crew.local.faults import Faults
 from airflow_provider_crew.local.front import Front
+from airflow_provider_crew.local.gateway import Gateway
 from airflow_provider_crew.local.listener import Listener
 from airflow_provider_crew.local.record import ReceivedRequest, Record
 from airflow_provider_crew.local.scenario import Scenario
@@ -56,7 +57,8 @@ class LocalCrewService(Crew):
         self.scheme = "https" if tls else "http"
         self.requests = Record()
         self.faults = Faults(clock, self._listen)
-        front = Front(CrewApp(self), self.requests, self.faults, on_request)
+        self._gateway = Gateway(clock, scenario.cold_start)
+        front = Front(crew_app(self), self.requests, self._gateway, self.faults, on_request)
         self._listener = Listener(front, (host, port), _tls_context(*tls) if tls else None)
 
     @property
@@ -82,6 +84,10 @@ class LocalCrewService(Crew):
                 "password": self.token,
             }
         )
+
+    def fall_asleep(self, seconds: float) -> None:
+        """Let the crew sleep: from the next request on, a gateway answers 503 for so many seconds."""
+        self._gateway.fall_asleep(seconds)
 
     def start(self) -> Self:
         """Start to serve; OSError when the port cannot be had."""

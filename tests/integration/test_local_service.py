@@ -16,6 +16,7 @@ import trustme
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 
 INPUTS = {"topic": "tides", "audience": "sailors"}
+BEARER = {"strategy": "bearer", "token": "of the receiver"}
 WITH_OPTIONAL = (CrewInput(name="topic", description="What about"), CrewInput(name="tone", required=False))
 
 
@@ -103,8 +104,15 @@ class TestKickoff:
     def test_is_taken_once_with_all_that_was_sent(self, serve):
         service = serve()
 
+        stream = {"events": ["task_completed"], "url": "http://a/events", "authentication": BEARER}
+
         answer = Client(service).kickoff(
-            meta={"airflow": {"try": 1}}, taskWebhookUrl="http://a/task", crewWebhookUrl="http://a/crew"
+            meta={"airflow": {"try": 1}},
+            taskWebhookUrl="http://a/task",
+            crewWebhookUrl="http://a/crew",
+            humanInputWebhookUrl="http://a/person",
+            webhooks=stream,
+            restoreFromStateId="an earlier one",
         )
 
         (taken,) = service.kickoffs
@@ -112,7 +120,13 @@ class TestKickoff:
         assert answer.json() == {"kickoff_id": taken.kickoff_id}
         assert taken.inputs == INPUTS
         assert taken.meta == {"airflow": {"try": 1}}
-        assert taken.webhooks == {"taskWebhookUrl": "http://a/task", "crewWebhookUrl": "http://a/crew"}
+        assert taken.webhooks == {
+            "taskWebhookUrl": "http://a/task",
+            "crewWebhookUrl": "http://a/crew",
+            "humanInputWebhookUrl": "http://a/person",
+        }
+        assert taken.events == stream
+        assert taken.restored_from == "an earlier one"
 
     def test_without_a_required_input_is_refused_and_not_taken(self, serve):
         service = serve()
@@ -143,6 +157,14 @@ class TestKickoff:
             (b'{"inputs": ["topic"]}', "inputs: "),
             (b'{"inputs": {}, "meta": 1}', "meta: "),
             (b'{"inputs": {}, "stepWebhookUrl": 1}', "stepWebhookUrl: "),
+            (b'{"inputs": {}, "humanInputWebhookUrl": []}', "humanInputWebhookUrl: "),
+            (b'{"inputs": {}, "restoreFromStateId": 1}', "restoreFromStateId: "),
+            (b'{"inputs": {}, "webhooks": "http://a"}', "webhooks: "),
+            (b'{"inputs": {}, "webhooks": {"url": "http://a"}}', "webhooks.events: "),
+            (
+                b'{"inputs": {}, "webhooks": {"url": "http://a", "events": [], "realtime": "no"}}',
+                "webhooks.realtime: ",
+            ),
         ],
     )
     def test_with_an_unusable_body_is_a_bad_request(self, serve, body, complaint):
@@ -220,34 +242,6 @@ class TestStatus:
         assert body["status"] == "completed"
         assert body["result"]["output"] == "all about tides"
 
-    def test_in_the_deployed_dialect(self, serve, clock):
-        tasks = (ScenarioTask(name="first", agent="A", seconds=2, output="one"), ScenarioTask(name="b", seconds=2))
-        client = Client(serve(Scenario(tasks=tasks, dialect="deployed", output="the end")))
-        kickoff_id = client.kickoff().json()["kickoff_id"]
-        step = {"task": "first", "agent": "A", "output": "one"}
-
-        assert client.status(kickoff_id) == {"state": "STARTED", "result": None, "last_step": None}
-        clock.now += 2
-        assert client.status(kickoff_id) == {"state": "RUNNING", "result": None, "last_step": step}
-        clock.now += 2
-        ended = client.status(kickoff_id)
-        assert (ended["state"], ended["result"]) == ("SUCCESS", "the end")
-        assert "result_json" not in ended
-
-    def test_of_a_failed_execution_in_the_deployed_dialect(self, serve):
-        tasks = (ScenarioTask(name="first", error="out of credit"),)
-        client = Client(serve(Scenario(tasks=tasks, dialect="deployed")))
-
-        body = client.status(client.kickoff().json()["kickoff_id"])
-
-        assert body == {"state": "FAILED", "result": "out of credit", "last_step": None}
-
-    def test_carries_json_in_the_deployed_dialect(self, serve):
-        scenario = Scenario(dialect="deployed", result_json={"score": [1, None]}).without_waiting()
-        client = Client(serve(scenario))
-
-        assert client.status(client.kickoff().json()["kickoff_id"])["result_json"] == {"score": [1, None]}
-
     def test_of_an_unknown_execution_names_its_id(self, serve):
         answer = Client(serve()).get("/status/nobody%20home")
 
@@ -256,12 +250,6 @@ class TestStatus:
             "error": "Execution not found",
             "message": "No execution exists with the id nobody home.",
         }
-
-    def test_of_an_unknown_execution_can_be_a_state(self, serve):
-        answer = Client(serve(Scenario(dialect="deployed", unknown_execution="state"))).get("/status/nobody")
-
-        assert answer.status_code == 200
-        assert answer.json() == {"state": "NOT FOUND", "result": None, "last_step": None}
 
     @pytest.mark.parametrize(
         ("served", "status_first", "id_first"),
@@ -396,6 +384,23 @@ class TestControl:
         body = client.status(kickoff_id)
         assert (body["status"], body["execution_time"]) == ("completed", 15.0)
 
+    def test_a_revoked_execution_has_failed(self, serve, clock):
+        service = serve()
+        client = Client(service)
+        kickoff_id = client.kickoff().json()["kickoff_id"]
+        clock.now += 6
+
+        service.revoke(kickoff_id)
+        clock.now += 100
+        service.revoke(kickoff_id)
+        service.finish(kickoff_id)
+
+        assert client.status(kickoff_id) == {
+            "status": "error",
+            "error": "The execution was revoked.",
+            "execution_time": 6.0,
+        }
+
     def test_statuses_are_told_in_order_and_the_last_one_stays(self, serve):
         service = serve()
         client = Client(service)
@@ -432,6 +437,38 @@ class TestControl:
 
         with pytest.raises(LookupError, match=r"^no execution 'x'; known: the only one$"):
             service.finish("x")
+
+
+class TestColdStart:
+    def test_until_the_crew_is_awake_a_gateway_answers_everything(self, serve, clock):
+        service = serve(Scenario(cold_start=30))
+        service.faults.answer(429)
+        client = Client(service)
+        clock.now += 1_000
+
+        asleep = [client.get("/inputs"), client.kickoff()]
+        clock.now += 29.9
+        asleep.append(client.get("/elsewhere"))
+        clock.now += 0.1
+
+        assert {answer.status_code for answer in asleep} == {503}
+        assert all(answer.headers["content-type"].startswith("text/html") for answer in asleep)
+        assert not any("retry-after" in answer.headers for answer in asleep)
+        assert "<h1>503 Service" in asleep[0].text
+        assert service.kickoffs == ()
+        assert [request.fault for request in service.requests] == ["cold_start"] * 3
+        assert [client.get("/inputs").status_code for _ in range(2)] == [429, 200]
+
+    def test_a_crew_falls_asleep_again(self, serve, clock):
+        service = serve()
+        client = Client(service)
+        assert client.get("/inputs").status_code == 200
+
+        service.fall_asleep(5)
+
+        assert client.get("/inputs").status_code == 503
+        clock.now += 5
+        assert client.get("/inputs").status_code == 200
 
 
 class TestRecord:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -14,15 +15,17 @@ from airflow_provider_crew.local.scenario import filled
 
 EVERYTHING = """
 dialect = "deployed"
+kind = "flow"
 inputs_shape = "objects"
 status_paths = "id_first"
 unknown_path = "error_body"
-unknown_execution = "state"
+cold_start = 20
 token = "t"
 user_token = "u"
 user_token_may_kickoff = false
 output = '{"about": "{city}"}'
 result_json = {about = [1, 2.5, "x"]}
+usage = {total_tokens = 12}
 statuses = [{state = "PENDING"}, "odd"]
 
 [[inputs]]
@@ -34,8 +37,14 @@ description = "Where"
 [[tasks]]
 name = "look"
 agent = "Scout"
+description = "Have a look at {city}"
 seconds = 1.5
 output = "looked at {city}"
+human_input = 2
+
+[[tasks]]
+name = "ask"
+human_input = true
 
 [[tasks]]
 name = "fall"
@@ -101,11 +110,22 @@ class TestFile:
 
         assert scenario.inputs == (CrewInput(name="city", required=False, type="text", description="Where"),)
         assert scenario.tasks == (
-            ScenarioTask(name="look", agent="Scout", seconds=1.5, output="looked at {city}"),
+            ScenarioTask(
+                name="look",
+                agent="Scout",
+                description="Have a look at {city}",
+                seconds=1.5,
+                output="looked at {city}",
+                human_input=2.0,
+            ),
+            ScenarioTask(name="ask", human_input=True),
             ScenarioTask(name="fall", error="fell"),
         )
         assert (scenario.token, scenario.user_token, scenario.user_token_may_kickoff) == ("t", "u", False)
+        assert (scenario.dialect, scenario.kind, scenario.cold_start) == ("deployed", "flow", 20)
+        assert [task.patience for task in scenario.tasks] == [2, math.inf, 0]
         assert scenario.result_json == {"about": [1, 2.5, "x"]}
+        assert scenario.usage == {"total_tokens": 12}
         assert scenario.statuses == ({"state": "PENDING"}, "odd")
         assert [fault.kind for fault in scenario.faults] == [
             "answer",
@@ -142,9 +162,21 @@ class TestFile:
             ("[[faults]]\nkind = 'flood'", "faults[0]: Input tag 'flood' "),
             ("[[faults]]\nkind = 'answer'", "faults[0].answer.status: Field required"),
             ("[[faults]]\nkind = 'refuse'\non = 'kickoff'", "faults[0].refuse.on: Extra inputs are not permitted"),
+            ("kind = 'agent'", "kind: Input should be 'crew' or 'flow'"),
+            ("unknown_execution = 'state'", "unknown_execution: Extra inputs are not permitted"),
+            ("cold_start = -1", "cold_start: Input should be greater than or equal to 0"),
+            ("usage = {total_tokens = 1.5}", "usage.total_tokens: Input should be a valid integer"),
             (
-                "unknown_execution = 'state'",
-                'Value error, unknown_execution = "state" needs dialect = "deployed"',
+                "[[tasks]]\nname = 'a'\nhuman_input = 'yes'",
+                "tasks[0].human_input.bool: Input should be a valid boolean",
+            ),
+            (
+                "[[tasks]]\nname = 'a'\nhuman_input = 0",
+                "tasks[0].human_input.bool: Input should be a valid boolean",
+            ),
+            (
+                "[[tasks]]\nname = 'a'\nerror = 'b'\nhuman_input = 1",
+                "tasks[0]: Value error, a task with an error has no work for human_input",
             ),
         ],
     )
@@ -181,6 +213,17 @@ class TestDefaults:
         assert "tides" in output
         assert "sailors" in output
         assert "{" not in output
+
+    def test_count_tokens_that_add_up(self):
+        usage = Scenario().usage
+
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+        assert usage["cached_prompt_tokens"] <= usage["prompt_tokens"]
+
+    def test_without_waiting_nobody_is_waited_for(self):
+        waiting = ScenarioTask(name="ask", human_input=True)
+
+        assert standing(Scenario(tasks=(waiting,)).without_waiting().tasks, 0).over
 
     def test_without_waiting_only_the_seconds_differ(self):
         scenario, hurried = Scenario(), Scenario().without_waiting()
@@ -227,7 +270,13 @@ class TestStanding:
             ScenarioTask,
             name=st.just("task"),
             seconds=st.floats(0, 100),
-            error=st.none() | st.just("failed"),
+            human_input=st.booleans() | st.floats(0.1, 100),
+        )
+        | st.builds(
+            ScenarioTask,
+            name=st.just("task"),
+            seconds=st.floats(0, 100),
+            error=st.just("failed"),
         ),
         min_size=1,
         max_size=6,
@@ -239,6 +288,8 @@ class TestStanding:
         earlier, later = (standing(tasks, elapsed) for elapsed in sorted((one, other)))
 
         assert earlier.done <= later.done
+        assert earlier.seconds <= later.seconds + 1e-6  # which is a sum in another order
+        assert earlier.since <= later.since
         assert later.over or not earlier.over
 
     @given(TASKS)
@@ -247,13 +298,23 @@ class TestStanding:
         failing = next((index for index, task in enumerate(tasks) if task.error), None)
 
         assert end.over
+        assert not end.waiting
         assert end.done == (len(tasks) if failing is None else failing)
         assert end.error == (None if failing is None else "failed")
         assert end.seconds == pytest.approx(sum(task.seconds for task in tasks[: end.done + 1]))
 
     @given(TASKS)
-    def test_an_execution_is_over_exactly_when_its_seconds_are_up(self, tasks):
+    def test_an_execution_is_over_exactly_when_its_time_is_up(self, tasks):
         end = standing(tasks, float("inf"))
 
-        assert standing(tasks, end.seconds) == end
-        assert end.seconds == 0 or not standing(tasks, end.seconds - 0.01).over
+        assert end.since == math.inf or standing(tasks, end.since) == end
+        assert end.since in (0, math.inf) or not standing(tasks, end.since - 0.01).over
+
+    @given(TASKS, TIMES)
+    def test_one_that_waits_is_not_over_and_does_no_work(self, tasks, elapsed):
+        at = standing(tasks, elapsed)
+
+        if at.waiting:
+            assert not at.over
+            assert tasks[at.done].human_input
+            assert at.seconds == pytest.approx(sum(task.seconds for task in tasks[: at.done + 1]))
