@@ -8,9 +8,9 @@ import shlex
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from airflow_provider_crew.local.scenario import ScenarioError
+from airflow_provider_crew.local.scenario import DialectName, Scenario, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _give_up(f"The local crew service needs {error.name}: pip install 'airflow-provider-crew[local]'")
     try:
         service = LocalCrewService(
-            options.scenario, port=options.port, token=options.token, on_request=_print_request
+            _scenario(options), port=options.port, token=options.token, on_request=_print_request
         )
         service.start()
     except ScenarioError as error:
@@ -51,7 +51,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=_port, default=_DEFAULT_PORT, help="default: %(default)s; 0: any free one")
     parser.add_argument("--token", help="the organization token to accept; default: what the scenario says")
     parser.add_argument("--scenario", metavar="FILE", help="a TOML file with inputs, tasks and faults")
+    parser.add_argument(
+        "--dialect", choices=get_args(DialectName), help="how the crew talks; default: what the scenario says"
+    )
     return parser
+
+
+def _scenario(options: argparse.Namespace) -> Scenario:
+    scenario = Scenario.load(options.scenario) if options.scenario else Scenario()
+    return scenario.model_copy(update={"dialect": options.dialect}) if options.dialect else scenario
 
 
 def _port(text: str) -> int:

@@ -131,6 +131,34 @@ class TestMain:
             "The local crew service needs fastapi: pip install 'airflow-provider-crew[local]'\n"
         )
 
+    @pytest.mark.parametrize(
+        ("given", "spoken"),
+        [((), "documented"), (("--dialect", "documented"), "documented"), (("--dialect", "deployed"), "deployed")],
+    )
+    def test_speaks_the_dialect_that_is_asked_for(self, capsys, monkeypatch, given, spoken):
+        met = []
+        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Listener(capsys, met)))
+
+        assert __main__.main(["--port", "0", *given]) == 0
+        assert met == [{"documented": 404, "deployed": 200}[spoken]]
+
+    def test_a_dialect_that_is_asked_for_comes_before_that_of_the_scenario(self, capsys, monkeypatch, tmp_path):
+        file = tmp_path / "scenario.toml"
+        file.write_text('dialect = "deployed"\ntoken = "local-organization-token"')
+        met = []
+        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Listener(capsys, met)))
+
+        for given in ((), ("--dialect", "documented")):
+            assert __main__.main(["--port", "0", "--scenario", str(file), *given]) == 0
+
+        assert met == [200, 404]
+
+    def test_says_which_dialects_there_are(self, capsys):
+        with pytest.raises(SystemExit):
+            __main__.main(["--dialect", "french"])
+
+        assert re.search("invalid choice: 'french' .*documented.*deployed", capsys.readouterr().err)
+
     def test_prints_one_line_per_request(self, capsys, monkeypatch, tmp_path):
         file = tmp_path / "scenario.toml"
         file.write_text('[[faults]]\nkind = "answer"\nstatus = 503\n[[faults]]\nkind = "reset"\n')
@@ -159,4 +187,18 @@ class Visitor:
             with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
                 connection.request(method, path, body='{"inputs": {"topic": "tides"}}')
                 connection.getresponse()
+        raise KeyboardInterrupt
+
+
+class Listener:
+    """Stands in for the wait at the terminal: asks for an unknown execution, then presses Ctrl-C."""
+
+    def __init__(self, capsys, met):
+        uri, token = EXPORT.search(capsys.readouterr().out).groups()
+        self.url = f"http://127.0.0.1:{urlsplit(uri).port}/status/nobody"
+        self.headers = {"Authorization": f"Bearer {token}"}
+        self.met = met
+
+    def wait(self):
+        self.met.append(requests.get(self.url, headers=self.headers, timeout=5).status_code)
         raise KeyboardInterrupt
