@@ -59,7 +59,7 @@ FORM_BEHAVIOUR: dict[str, Any] = {
     "placeholders": {
         "host": "https://my-crew.crewai.com",
         "password": "from the Status tab of the crew",
-        "port": "only if the address has another than usual",
+        "port": "443",
     },
 }
 
