@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from clients import INPUTS
-from pages import DAG_PAGES, PAGES, ROOT, blocks, table, wherever
+from pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, readme_dags, table, wherever
 
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from airflow_provider_crew.hooks.connection import read_connection
@@ -24,7 +24,6 @@ from airflow_provider_crew.service import errors
 # Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
 RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults")
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
-A_RESULT = '{"kickoff_id"'
 
 
 @pytest.fixture
@@ -33,12 +32,22 @@ def connected(service, monkeypatch):
     return service
 
 
-# Of the page about migrating, every block is a part of a DAG that is run.
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md"}))
+# Of the page about migrating, every block is a part of a DAG that is run; of the README, a whole one.
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", "README.md"}))
 def test_every_block_is_run_by_a_test(page):
-    marks = (*RUN_HERE, A_RESULT, *(RUN_IN_A_DAG if page in DAG_PAGES else ()))
+    marks = (*RUN_HERE, A_RESULT, *(RUN_IN_A_DAG if page == OPERATORS else ()))
     for shown in blocks(page, "python"):
         assert any(mark in shown for mark in marks), shown
+
+
+def test_a_block_of_the_readme_is_a_dag_or_a_result_or_for_a_console():
+    languages = re.findall(r"^```(.+)$", PAGES["README.md"], re.MULTILINE)
+    results = [shown for shown in blocks("README.md", "python") if shown.startswith(A_RESULT)]
+
+    assert set(languages) == {"python", "console"}
+    assert len(results) == 1
+    for mark in RUN_IN_A_DAG:
+        assert any(mark in shown for shown in readme_dags())
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,4 +1,4 @@
-"""The three ways to run a crew that the README and the documentation show, run by Airflow itself."""
+"""What the README and the documentation show of DAGs, run by Airflow itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from clients import TOKEN
-from pages import DAG_PAGES, block, blocks, wherever
+from pages import OPERATORS, block, blocks, readme_dags, wherever
 from supported import has
 
 from airflow_provider_crew.service.models import Completed
@@ -24,6 +24,27 @@ from airflow.providers.common.compat.sdk import DAG, task
 with DAG("shown", schedule=None, params={{"topic": "electric ferries"}}):
 {blocks}
     brief("lighthouses")
+"""
+
+TOPICS = {"README.md": {"electric ferries", "ferries"}, OPERATORS: {"electric ferries", "ferries", "lighthouses"}}
+WAYS = r" (?:CrewRunOperator|CrewExecutionSensor)\(|@task\.crew"
+
+# Says of each file, alone in the dags folder, what Airflow finds in it, and how a run of that ends.
+PLAY = """
+import json, os, sys
+from pathlib import Path
+try:
+    from airflow.dag_processing.dagbag import DagBag
+except ImportError:  # up to Airflow 3.1
+    from airflow.models.dagbag import DagBag
+
+for number, shown in enumerate(json.load(sys.stdin)):
+    file = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"], f"shown_{number}.py")
+    file.write_text(shown)
+    found = DagBag()
+    ends = {dag_id: dag.test().state for dag_id, dag in found.dags.items()}
+    print("", json.dumps({"errors": found.import_errors, "ends": ends}), sep="\\n", flush=True)
+    file.unlink()
 """
 
 MIGRATED = """
@@ -46,13 +67,14 @@ with DAG("{name}", schedule=None):
 """
 
 
-def airflow(home: Path, *arguments: str, **environment: str) -> str:
-    """Run Airflow's command line in a home of its own and return all that it says."""
+def python(home: Path, *arguments: str, told: str = "", **environment: str) -> str:
+    """Run Python for an Airflow in a home of its own and return all that it says."""
     done = subprocess.run(
-        [sys.executable, "-m", "airflow", *arguments],
+        [sys.executable, *arguments],
         check=False,
         capture_output=True,
         text=True,
+        input=told,
         env=os.environ
         | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags")}
         | environment,
@@ -61,41 +83,59 @@ def airflow(home: Path, *arguments: str, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("page", DAG_PAGES)
-def test_each_way_runs(service, tmp_path, page):
+def airflow(home: Path, *arguments: str, **environment: str) -> str:
+    """Run Airflow's command line."""
+    return python(home, "-m", "airflow", *arguments, **environment)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home with a database and an empty dags folder."""
+    (tmp_path / "dags").mkdir()
+    airflow(tmp_path, "db", "migrate")
+    return tmp_path
+
+
+def files_of(page: str) -> list[str]:
+    """Return files for the dags folder: the README's blocks as they stand, or those of a page in a DAG."""
+    if page == "README.md":
+        return readme_dags()
     shown = [
         block(page, "python", "import CrewRunOperator"),
         block(page, "python", "CrewExecutionSensor("),
         block(page, "python", "@task.crew"),
     ]
-    dags = tmp_path / "dags"
-    dags.mkdir()
-    (dags / "shown.py").write_text(DAG.format(blocks=textwrap.indent("\n".join(shown), "    ")))
-    airflow(tmp_path, "db", "migrate")
+    return [DAG.format(blocks=textwrap.indent("\n".join(shown), "    "))]
 
-    said = airflow(tmp_path, "dags", "test", "shown", AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
 
-    topics = {kickoff.inputs["topic"] for kickoff in service.kickoffs}
-    assert (topics, len(service.kickoffs)) == ({"electric ferries", "ferries", "lighthouses"}, 3)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", ["README.md", OPERATORS])
+def test_each_way_runs(service, home, page):
+    files = files_of(page)
+
+    said = python(home, "-c", PLAY, told=json.dumps(files), AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
+
+    played = [json.loads(line) for line in re.findall(r'^\{"errors": .*$', said, re.MULTILINE)]
+    for shown, each in zip(files, played, strict=True):
+        assert (each["errors"], list(each["ends"].values())) == ({}, ["success"]), shown
+    assert len({dag_id for each in played for dag_id in each["ends"]}) == len(files), "they may lie in one folder"
+    assert {kickoff.inputs["topic"] for kickoff in service.kickoffs} == TOPICS[page]
+    assert len(service.kickoffs) == len(re.findall(WAYS, "".join(files)))
     for kickoff in service.kickoffs:
         assert f"Execution {kickoff.kickoff_id}: completed" in said
     assert (TOKEN not in said) == has("Tokens stay out of what `airflow dags test` prints")
 
 
-@pytest.mark.timeout(180)
-def test_what_is_migrated_runs_before_and_after(service, tmp_path):
+@pytest.mark.timeout(600)
+def test_what_is_migrated_runs_before_and_after(service, home):
     http_before, http_after, requests_before, requests_after = blocks("docs/migrating.md", "python")
     runs = {"before": [http_before, requests_before, "brief()"], "after": [http_after, requests_after, "brief()"]}
-    dags = tmp_path / "dags"
-    dags.mkdir()
     for name, code in runs.items():
-        (dags / f"{name}.py").write_text(
+        (home / "dags" / f"{name}.py").write_text(
             MIGRATED.format(
                 name=name, url=service.url, token=TOKEN, blocks=textwrap.indent("\n".join(code), "    ")
             )
         )
-    airflow(tmp_path, "db", "migrate")
     http = {"conn_type": "http", "host": service.url, "extra": {"Authorization": f"Bearer {TOKEN}"}}
     connections = {
         "AIRFLOW_CONN_CREW_HTTP": json.dumps(http),
@@ -103,7 +143,7 @@ def test_what_is_migrated_runs_before_and_after(service, tmp_path):
     }
 
     for name in runs:
-        airflow(tmp_path, "dags", "test", name, **connections)
+        airflow(home, "dags", "test", name, **connections)
 
     assert [kickoff.inputs for kickoff in service.kickoffs] == [{"topic": "ferries", "audience": "sailors"}] * 4
 
