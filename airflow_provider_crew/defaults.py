@@ -2,8 +2,12 @@
 
 TIMEOUT = 24 * 60 * 60.0
 MAX_OUTAGE = 600.0
+# How long a person may take to answer a crew, before a Clear may give the execution up.
+FORGET_AFTER = 7 * 24 * 60 * 60.0
 # A service may need a moment until it knows an execution that it has just started.
 NOT_FOUND_GRACE = 30.0
+# A deployment that has been quiet for a while needs a moment, too, until it answers at all.
+WAKING_UP = 300.0
 # Between two looks, growing with the age of the execution: its end is noticed soon, for its run time.
 SHORTEST_INTERVAL = 5.0
 LONGEST_INTERVAL = 60.0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_crew.service.models import Completed, Failed, Running
-    from airflow_provider_crew.service.watch import Step
+    from airflow_provider_crew.service.watch_state import Step
     from benchmarks import pollers
 
 _WARM_UP_INTERVAL = 0.1

@@ -213,7 +213,11 @@ class AsyncCrewClient:
             if body is None:
                 return self._wire.too_large(request, response.status, limit=limit)
             return request.answered_as_before(response.status, body) or Answer.received(
-                response.status, response.headers, body, secrets=(self.settings.token,), now=time.time()
+                response.status,
+                response.headers,
+                body,
+                secrets=(self.settings.token, *request.secrets),
+                now=time.time(),
             )
 
 

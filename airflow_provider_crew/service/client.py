@@ -204,7 +204,11 @@ class CrewClient:
             if body is None:
                 return self._wire.too_large(request, response.status_code)
             return request.answered_as_before(response.status_code, body) or Answer.received(
-                response.status_code, response.headers, body, secrets=(self.settings.token,), now=time.time()
+                response.status_code,
+                response.headers,
+                body,
+                secrets=(self.settings.token, *request.secrets),
+                now=time.time(),
             )
 
 

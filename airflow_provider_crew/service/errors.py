@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+_GATEWAY_WITHOUT_CREW = frozenset({502, 503, 504})
 
 
 class CrewError(Exception):
@@ -70,13 +72,20 @@ class NotAllowed(CallError):
 
 
 class ExecutionNotFound(CallError):
-    """The service does not know the execution (or no longer)."""
+    """The service does not know the execution: not yet, not any more, or while it waits for a person."""
 
     def __init__(
-        self, message: str, *, call: str = "", http_status: int | None = None, kickoff_id: str = ""
+        self,
+        message: str,
+        *,
+        call: str = "",
+        http_status: int | None = None,
+        kickoff_id: str = "",
+        address: str = "",
     ) -> None:
         super().__init__(message, call=call, http_status=http_status)
         self.kickoff_id = kickoff_id
+        self.address = address
 
 
 class Refused(CallError):
@@ -108,6 +117,11 @@ class TransientError(CallError):
         super().__init__(message, call=call, http_status=http_status)
         self.retry_after = retry_after
 
+    @property
+    def may_be_waking_up(self) -> bool:
+        """Whether a crew answers like this for a while after a quiet period."""
+        return self.http_status in _GATEWAY_WITHOUT_CREW
+
 
 class RateLimited(TransientError):
     """429: too many requests; nothing was started."""
@@ -121,16 +135,30 @@ class Unreachable(TransientError):
     """
     No answer came. ``sent`` is False only when it is certain that no request reached the service.
 
-    ``trusted`` is False when whoever was there could not prove to be the service.
+    ``trusted`` is False when whoever was there could not prove to be the service. ``timed_out`` is True when time
+    was over, and nobody said no.
     """
 
-    def __init__(
-        self, message: str, *, call: str = "", reason: str = "", sent: bool = True, trusted: bool = True
+    def __init__(  # noqa: PLR0913 - facts, each by its name
+        self,
+        message: str,
+        *,
+        call: str = "",
+        reason: str = "",
+        sent: bool = True,
+        trusted: bool = True,
+        timed_out: bool = False,
     ) -> None:
         super().__init__(message, call=call)
         self.reason = reason
         self.sent = sent
         self.trusted = trusted
+        self.timed_out = timed_out
+
+    @property
+    def may_be_waking_up(self) -> bool:
+        """Whether a crew answers like this for a while after a quiet period."""
+        return self.timed_out
 
 
 class UnreadableAnswer(TransientError):
@@ -178,11 +206,18 @@ class ExecutionFailed(WatchError):
     """The crew ran and failed. The execution is over."""
 
     def __init__(
-        self, message: str, *, kickoff_id: str = "", error: str = "", execution_time: float | None = None
+        self,
+        message: str,
+        *,
+        kickoff_id: str = "",
+        error: str = "",
+        execution_time: float | None = None,
+        usage: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__(message, kickoff_id=kickoff_id)
         self.error = error
         self.execution_time = execution_time
+        self.usage = None if usage is None else dict(usage)
 
 
 class WaitedTooLong(WatchError):
@@ -200,6 +235,20 @@ class WatchBroken(WatchError):
     def __init__(self, message: str, *, kickoff_id: str = "", cause: CallError | None = None) -> None:
         super().__init__(message, kickoff_id=kickoff_id)
         self.cause = cause
+
+
+class ExecutionUnknown(WatchError):
+    """
+    The service does not know an execution that certainly exists.
+
+    A crew that waits for a person's answer reads like this, so it may be alive, and paid for. ``elsewhere`` is the
+    address at which it was kicked off, when another one was asked.
+    """
+
+    def __init__(self, message: str, *, kickoff_id: str = "", lasted: float = 0.0, elsewhere: str = "") -> None:
+        super().__init__(message, kickoff_id=kickoff_id)
+        self.lasted = lasted
+        self.elsewhere = elsewhere
 
 
 class LostContact(WatchError):

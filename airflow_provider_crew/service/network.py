@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import ssl
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ CHUNK = 64 * 1024
 _CONNECT_TIMEOUT = 10.0
 _ATTEMPTS = 3
 _LONGEST_RETRY_AFTER = 30.0
+_WAKING_PAUSE = 5.0
 # What http.client says, and what aiohttp does.
 _TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")
 _OLD_TLS = "; it speaks only versions of TLS older than 1.2, which are not safe"
@@ -92,36 +94,63 @@ def proxy_for(settings: ServiceSettings) -> str | None:
     return checked_proxy(found, where=f"the environment ({parts.scheme}_proxy or all_proxy)") if found else None
 
 
-def retrying(call: str, *, only_if_not_taken: bool) -> dict[str, Any]:
+def retrying(call: str, *, only_if_not_taken: bool, wake_up_within: float = 0.0) -> dict[str, Any]:
     """
     Return how tenacity repeats a call, for its sync and its async form alike.
 
-    A read may be repeated after any passing failure. A kickoff only when it certainly was not taken.
+    A read may be repeated after any passing failure. A kickoff only when it certainly was not taken. A crew that
+    may be waking up after a quiet period is given ``wake_up_within`` seconds.
     """
-
-    def again(error: BaseException) -> bool:
-        if isinstance(error, Unreachable) and not error.trusted:
-            return False  # a second later it is the same, and someone should know
-        if only_if_not_taken:
-            return isinstance(error, RateLimited) or (isinstance(error, Unreachable) and not error.sent)
-        return isinstance(error, TransientError)
-
-    def say(state: tenacity.RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        seconds = state.next_action.sleep if state.next_action else 0.0
-        log.warning("%s Trying %s again in %.1f s.", error, call, seconds)
-
+    policy = _Repeating(call, only_if_not_taken, wake_up_within)
     return {
-        "stop": tenacity.stop_after_attempt(_ATTEMPTS),
-        "wait": _wait,
-        "retry": tenacity.retry_if_exception(again),
-        "before_sleep": say,
+        "stop": policy.is_enough,
+        "wait": policy.pause,
+        "retry": tenacity.retry_if_exception(policy.again),
+        "before_sleep": policy.say,
         "reraise": True,
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Repeating:
+    call: str
+    only_if_not_taken: bool
+    wake_up_within: float
+
+    def again(self, error: BaseException) -> bool:
+        if isinstance(error, Unreachable) and not error.trusted:
+            return False  # a second later it is the same, and someone should know
+        if self.only_if_not_taken:
+            return isinstance(error, RateLimited) or (isinstance(error, Unreachable) and not error.sent)
+        return isinstance(error, TransientError)
+
+    def is_enough(self, state: tenacity.RetryCallState) -> bool:
+        if self._wakes_up(state):
+            return (state.seconds_since_start or 0.0) >= self.wake_up_within
+        return state.attempt_number >= _ATTEMPTS
+
+    def pause(self, state: tenacity.RetryCallState) -> float:
+        return max(_wait(state), _WAKING_PAUSE) if self._wakes_up(state) else _wait(state)
+
+    def say(self, state: tenacity.RetryCallState) -> None:
+        waking = ""
+        if self._wakes_up(state):
+            minutes = f"{self.wake_up_within / 60:.0f} minutes"
+            waking = f" It may be waking up after a quiet period, and is given {minutes} for that."
+        seconds = state.next_action.sleep if state.next_action else 0.0
+        log.warning("%s%s Trying %s again in %.1f s.", _error_of(state), waking, self.call, seconds)
+
+    def _wakes_up(self, state: tenacity.RetryCallState) -> bool:
+        error = _error_of(state)
+        return bool(self.wake_up_within) and isinstance(error, TransientError) and error.may_be_waking_up
+
+
+def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None
+
+
 def _wait(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
+    error = _error_of(state)
     asked_for = error.retry_after if isinstance(error, TransientError) else None
     # The jitter comes on top, or all who were told the same time would come back together.
     return _JITTER(state) + min(asked_for or 0.0, _LONGEST_RETRY_AFTER)
@@ -135,7 +164,7 @@ def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettin
     or a proxy's password.
     """
     causes = list(_causes(error))
-    if any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in causes):
+    if timed_out(error):
         if connected:
             return f"it was not complete after {settings.request_timeout:g} s (request_timeout)"
         return f"no connection after {connect_timeout(settings):g} s"
@@ -143,6 +172,11 @@ def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettin
         if words := _words_for(cause):
             return words
     return f"the connection broke off ({type(causes[-1]).__name__})"
+
+
+def timed_out(error: BaseException) -> bool:
+    """Whether an exchange failed because time was over, and nobody said no."""
+    return any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in _causes(error))
 
 
 def is_trusted(error: BaseException) -> bool:

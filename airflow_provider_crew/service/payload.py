@@ -100,6 +100,23 @@ def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
+def with_secret(webhooks: Mapping[str, Any] | None, secret: str) -> dict[str, Any]:
+    """Return webhooks by whose bearer token the receiver knows the service."""
+    if not isinstance(webhooks, Mapping):
+        raise InvalidInputs(
+            "webhook_conn_id holds the secret of webhooks, and there are none. Nothing was sent.", path="webhooks"
+        )
+    return {**webhooks, "authentication": {"strategy": "bearer", "token": secret}}
+
+
+def secrets_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a payload holds that nobody may read in an answer that repeats it."""
+    match payload:
+        case {"webhooks": {"authentication": {"token": str(token)}}}:
+            return (token,)
+    return ()
+
+
 def json_bytes(payload: Mapping[str, Any]) -> bytes:
     """Encode a payload; InvalidInputs names the path to what is no JSON."""
     return json.dumps({key: plain(value, key) for key, value in payload.items()}, allow_nan=False).encode()

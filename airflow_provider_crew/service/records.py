@@ -13,12 +13,14 @@ from airflow_provider_crew.service.models import storable_text
 _NUMBER = (int, float)
 _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("call", "reason", "kickoff_id", "error", "last_seen", "field", "conn_id", "path"), str),
-    **dict.fromkeys(("content_type", "excerpt"), str),
+    **dict.fromkeys(("content_type", "excerpt", "elsewhere", "address"), str),
     **dict.fromkeys(("http_status", "limit"), int),
     **dict.fromkeys(("retry_after", "execution_time", "waited", "lasted"), _NUMBER),
     "sent": bool,
     "trusted": bool,
+    "timed_out": bool,
     "cause": Mapping,
+    "usage": Mapping,
 }
 _MAX_DEPTH = 8
 _NO_MESSAGE = "What happened is not known: what was passed on of it cannot be read."

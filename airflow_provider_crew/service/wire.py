@@ -39,7 +39,7 @@ from airflow_provider_crew.service.models import (
     read_execution,
     read_inputs,
 )
-from airflow_provider_crew.service.payload import json_bytes, some_names
+from airflow_provider_crew.service.payload import json_bytes, secrets_of, some_names
 
 if TYPE_CHECKING:
     from airflow_provider_crew.service.settings import ServiceSettings
@@ -72,12 +72,14 @@ class Request:
     What to send. ``path`` is percent-encoded for good: no library may decode or normalise it.
 
     ``last`` is what it was answered with before. When the same comes again, that is the outcome once more.
+    ``secrets`` are what the body holds that nobody may read in an answer that repeats it.
     """
 
     method: str
     path: str
-    body: bytes | None = None
+    body: bytes | None = field(default=None, repr=False)
     last: Answer | None = field(default=None, compare=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def starts_work(self) -> bool:
@@ -130,7 +132,7 @@ class CrewWire:
 
     def kickoff(self, payload: Mapping[str, Any]) -> Conversation[str]:
         """Start an execution. What cannot be told apart from a started one is an uncertain kickoff."""
-        request = Request("POST", "/kickoff", json_bytes(payload))
+        request = Request("POST", "/kickoff", json_bytes(payload), secrets=secrets_of(payload))
         try:
             answer = yield request
             self._raise_for_status(request, answer)
@@ -214,7 +216,9 @@ class CrewWire:
             limit=limit,
         )
 
-    def unreachable(self, request: Request, reason: str, *, sent: bool, trusted: bool = True) -> Unreachable:
+    def unreachable(
+        self, request: Request, reason: str, *, sent: bool, trusted: bool = True, timed_out: bool = False
+    ) -> Unreachable:
         """Build the error for an exchange that brought no answer."""
         call = self.call(request)
         if sent:
@@ -222,7 +226,7 @@ class CrewWire:
         else:
             advice = _HOW_TO_REACH if trusted else _HOW_TO_TRUST
             message = f"{call} did not reach the crew: {reason}. Nothing was sent. {advice}"
-        return Unreachable(message, call=call, reason=reason, sent=sent, trusted=trusted)
+        return Unreachable(message, call=call, reason=reason, sent=sent, trusted=trusted, timed_out=timed_out)
 
     def _raise_for_status(self, request: Request, answer: Answer) -> None:
         if answer.is_success:
@@ -284,6 +288,7 @@ class CrewWire:
             call=call,
             http_status=answer.status,
             kickoff_id=kickoff_id,
+            address=self._address,
         )
 
     def _unreadable(self, request: Request, answer: Answer, error: Exception) -> UnreadableAnswer:
