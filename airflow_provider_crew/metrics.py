@@ -12,21 +12,28 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
+from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown, LostContact, WaitedTooLong
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider_crew.service.errors import CrewError
-    from airflow_provider_crew.service.watch import Looks, Watch
+    from airflow_provider_crew.service.watch import Watch
+    from airflow_provider_crew.service.watch_state import Looks
 
 KickoffEnd = Literal["started", "not_taken", "uncertain"]
 
 log = logging.getLogger(__name__)
 
-_ENDS = {ExecutionFailed: "failed", WaitedTooLong: "timeout", LostContact: "lost"}
+_ENDS = {
+    ExecutionFailed: "failed",
+    ExecutionUnknown: "unknown",
+    WaitedTooLong: "timeout",
+    LostContact: "lost",
+}
+_TOKENS = {"prompt": "prompt_tokens", "completion": "completion_tokens", "total": "total_tokens"}
 _ANY_OTHER_END = "broken"
 
 
@@ -58,6 +65,13 @@ class TaskMetrics:
         """Tell how often an execution was looked at."""
         self._count("polls", looks.all)
         self._count("failed_polls", looks.failed)
+        self._count("execution.paused", looks.paused)
+
+    def tokens(self, usage: Mapping[str, Any]) -> None:
+        """Tell how many tokens an execution has spent."""
+        for name, counted in _TOKENS.items():
+            if isinstance(count := usage.get(counted), int) and count > 0:
+                self._count(f"tokens.{name}", count)
 
     @contextmanager
     def looks_of(self, watch: Watch) -> Iterator[None]:

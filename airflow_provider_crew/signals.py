@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # How a task is ended by Airflow, by its execution_timeout, and by Ctrl-C.
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
@@ -22,7 +22,8 @@ class HeldOff:
     thread whichever thread the signal has reached. In other threads nothing is interrupted in the first place.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_arrival: Callable[[], None]) -> None:
+        self._on_arrival = on_arrival
         self._arrived: list[int] = []
         self._handlers: dict[int, Any] = {}
 
@@ -34,7 +35,11 @@ class HeldOff:
         # None: set from outside Python, which cannot set it again.
         self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
         for number in self._handlers:
-            signal.signal(number, lambda number, _: self._arrived.append(number))
+            signal.signal(number, self._hold)
+
+    def _hold(self, number: int, _frame: object) -> None:
+        self._arrived.append(number)
+        self._on_arrival()
 
     def end(self) -> None:
         """Deliver those that have arrived, and hold no more off."""
@@ -54,9 +59,9 @@ class HeldOff:
 
 
 @contextmanager
-def interruptions_held_off() -> Iterator[HeldOff]:
-    """Let signals that would interrupt a task wait until the end of the block."""
-    held = HeldOff()
+def interruptions_held_off(on_arrival: Callable[[], None] = lambda: None) -> Iterator[HeldOff]:
+    """Let signals that would interrupt a task wait until the end of the block; ``on_arrival`` is told of each."""
+    held = HeldOff(on_arrival)
     held.begin()
     try:
         yield held

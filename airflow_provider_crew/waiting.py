@@ -5,35 +5,45 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, BaseOperator
 
+from airflow_provider_crew.compat import IS_AIRFLOW_2, TELLS_AGAIN
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.metrics import TaskMetrics
-from airflow_provider_crew.service.errors import CrewError, LostContact, TransientError, WaitedTooLong, WatchBroken
+from airflow_provider_crew.service.errors import (
+    CrewError,
+    ExecutionFailed,
+    LostContact,
+    TransientError,
+    WaitedTooLong,
+    WatchBroken,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.service.watch import Watch, WatchMemory, WatchRules
+    from airflow_provider_crew.service.watch import Watch
+    from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
     from airflow_provider_crew.triggers.events import WatchEnd
+
+KICKOFF_ID = "kickoff_id"
+USAGE = "usage"
 
 # What a later try may well not meet again.
 PASSING = (TransientError, LostContact)
 
-# Our own end of waiting, which says what goes on, has to come before Airflow's, which does not. Airflow 2 enforces
-# execution_timeout while a task is deferred, and then needs time to resume it.
-IS_AIRFLOW_2 = airflow_version.startswith("2.")
+# Our own end of waiting, which says what goes on, has to come before Airflow's, which does not.
 _MARGIN = 60.0 if IS_AIRFLOW_2 else 2.0
 _LARGEST_MARGIN = 0.1
 # How long after the deadline Airflow resumes a task that no triggerer has resumed.
@@ -41,8 +51,6 @@ _BACKSTOP = 60.0
 # Beyond it lie dates that neither Airflow nor its database can hold, which would be found out after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
 _RESUMED_WITHOUT_EVENT = "__fail__"
-# There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
-_TELLS_AGAIN = airflow_version.startswith(("3.0.", "3.1."))
 # Airflow's serializers refuse objects with these keys, or read another meaning into them.
 _RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
 
@@ -57,6 +65,19 @@ class CrewTaskFailed(AirflowFailException):
 
 class CutShort(WaitedTooLong):
     """Waiting was ended by execution_timeout, which every task may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """
+    What is known of an execution besides its id.
+
+    ``exists``: its id comes from the service itself, or was known to it. ``address`` is where it was kicked off.
+    """
+
+    kicked_off_at: float | None = None
+    exists: bool = False
+    address: str = ""
 
 
 class CrewTask(BaseOperator):
@@ -136,6 +157,14 @@ class WaitingTask(CrewTask):
     max_outage: float | None
     """Seconds for which the service may give no usable answer; None: for as long as it takes."""
 
+    def _looked(self, memory: WatchMemory) -> None:
+        """Take note of what a look has brought that was not the end."""
+
+    @property
+    @abstractmethod
+    def waits_for_people(self) -> bool:
+        """Whether the crew may wait for a person, who may take to the end of the time to wait."""
+
     @property
     def time_limit(self) -> timedelta | None:
         """What ends every task of Airflow, and this one's wait."""
@@ -160,18 +189,32 @@ class WaitingTask(CrewTask):
     def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:
         """Return the result as the task's own, in a form that XCom takes."""
         self.metrics(context).completed(result.get("execution_time"))
+        self.leave_usage(result.get("usage"), str(result.get("kickoff_id")), context)
         return {**result, "output_json": _without_reserved_keys(result["output_json"])}
 
-    def wait_for(self, kickoff_id: str, context: Context, *, kicked_off_at: float | None = None) -> dict[str, Any]:
+    def leave_usage(self, usage: Any, kickoff_id: str, context: Context) -> None:
+        """Leave what the execution has spent where it can be queried; that is not worth failing for."""
+        if not isinstance(usage, Mapping) or not usage:
+            return
+        self.metrics(context).tokens(usage)
+        ti = context["ti"]
+        try:
+            ti.xcom_push(key=USAGE, value={"kickoff_id": kickoff_id, "try_number": ti.try_number, **usage})
+        except Exception as error:  # noqa: BLE001
+            self.log.warning("Execution %s: its usage could not be pushed to XCom: %s", kickoff_id, error)
+
+    def wait_for(self, kickoff_id: str, context: Context, origin: Origin) -> dict[str, Any]:
         """Return the result of the execution, or defer until there is one."""
         with self.ending(kickoff_id, context):
             deadline = self.deadline(context)
-            watch = self.new_watch(kickoff_id, deadline, kicked_off_at)
+            watch = self.new_watch(kickoff_id, deadline, origin)
             with self.metrics(context).looks_of(watch):
-                completed = self.hook.look(watch).completed if self.deferrable else self.hook.watch(watch)
-            if not completed:
-                self._defer(watch, deadline, kicked_off_at, context)
-        return self.finish(completed.result(), context)
+                while not (step := self.hook.look(watch)).completed:
+                    self._looked(watch.memory)
+                    if self.deferrable:
+                        self._defer(watch, deadline, origin, context)
+                    self.hook.pause(step, watch)
+        return self.finish(step.completed.result(), context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Resume with what the trigger has seen."""
@@ -198,7 +241,7 @@ class WaitingTask(CrewTask):
         told = dict(next_kwargs or {})
         try_number = told.pop("try_number", context["ti"].try_number)
         if next_method != _RESUMED_WITHOUT_EVENT:
-            if _TELLS_AGAIN and try_number != context["ti"].try_number and "error" in told["event"]:
+            if TELLS_AGAIN and try_number != context["ti"].try_number and "error" in told["event"]:
                 return self.execute(context)
             return getattr(self, next_method)(context, **told)
         if traceback := told.get("traceback"):
@@ -210,7 +253,8 @@ class WaitingTask(CrewTask):
         now = time.time()
         late = now + (self.max_outage or self.timeout)
         # The service knew it a moment ago, as after a kickoff.
-        watch = self.new_watch(end.kickoff_id, max(end.deadline, late), kicked_off_at=now)
+        known = Origin(kicked_off_at=now, exists=True)
+        watch = self.new_watch(end.kickoff_id, max(end.deadline, late), known)
         with self.metrics(context).looks_of(watch):
             return self.hook.watch(watch).result()
 
@@ -236,17 +280,19 @@ class WaitingTask(CrewTask):
         if isinstance(end, WaitedTooLong) and self._is_cut_short:
             end = CutShort(str(end), kickoff_id=kickoff_id)
         self.metrics(context).gave_up(end)
+        if isinstance(end, ExecutionFailed):
+            self.leave_usage(end.usage, kickoff_id, context)
         self.give_up(end, context)
 
     def new_watch(
         self,
         kickoff_id: str,
         deadline: float,
-        kicked_off_at: float | None = None,
+        origin: Origin,
         memory: WatchMemory | None = None,
     ) -> Watch:
         """Begin to watch under the rules of this task."""
-        return self.hook.new_watch(kickoff_id, self._rules(deadline, kicked_off_at), memory)
+        return self.hook.new_watch(kickoff_id, self._rules(deadline, origin), memory)
 
     def deadline(self, context: Context) -> float:
         """Return when to stop waiting, by the clock on the wall."""
@@ -261,14 +307,17 @@ class WaitingTask(CrewTask):
     def _is_cut_short(self) -> bool:
         return self.time_limit is not None and self.time_limit.total_seconds() < self.timeout
 
-    def _rules(self, deadline: float, kicked_off_at: float | None) -> WatchRules:
-        from airflow_provider_crew.service.watch import WatchRules
+    def _rules(self, deadline: float, origin: Origin) -> WatchRules:
+        from airflow_provider_crew.service.watch_state import WatchRules
 
         return WatchRules(
             deadline=deadline,
             poll_interval=self.poll_interval,
             max_outage=self.max_outage,
-            kicked_off_at=kicked_off_at,
+            kicked_off_at=origin.kicked_off_at,
+            exists=origin.exists,
+            address=origin.address,
+            human_input=self.waits_for_people,
         )
 
     def _look_after_all(self, kickoff_id: str, why: str, context: Context) -> dict[str, Any]:
@@ -277,7 +326,7 @@ class WaitingTask(CrewTask):
         with self.ending(kickoff_id, context):
             if timed_out:
                 self.log.warning("Execution %s: no triggerer has ended the wait in time.", kickoff_id)
-            watch = self.new_watch(kickoff_id, deadline)
+            watch = self.new_watch(kickoff_id, deadline, Origin(exists=True))
             watch.memory.started_at = context["ti"].start_date.timestamp()
             with self.metrics(context).looks_of(watch):
                 completed = self.hook.look(watch).completed
@@ -289,7 +338,7 @@ class WaitingTask(CrewTask):
                 )
         return self.finish(completed.result(), context)
 
-    def _defer(self, watch: Watch, deadline: float, kicked_off_at: float | None, context: Context) -> NoReturn:
+    def _defer(self, watch: Watch, deadline: float, origin: Origin, context: Context) -> NoReturn:
         from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
         now = time.time()
@@ -301,10 +350,12 @@ class WaitingTask(CrewTask):
                 deadline=deadline,
                 token_type=self.token_type,
                 max_outage=self.max_outage,
-                kicked_off_at=kicked_off_at,
+                kicked_off_at=origin.kicked_off_at,
+                exists=origin.exists,
+                address=origin.address,
+                human_input=self.waits_for_people,
                 deferred_at=now,
-                # How long a trouble has lasted is counted anew: the trigger may begin, or begin again, much later.
-                memory=asdict(replace(watch.memory, silent_since=None, rejected_since=None, unknown_since=None)),
+                memory=watch.memory.handed_over(),
             ),
             method_name="execute_complete",
             kwargs={**self.carried(), "try_number": context["ti"].try_number},

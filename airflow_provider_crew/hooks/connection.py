@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from airflow.providers.common.compat.sdk import mask_secret
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, SecretStr, ValidationError, model_validator
 
 from airflow_provider_crew.service.errors import InvalidSettings
@@ -18,6 +19,7 @@ from airflow_provider_crew.service.settings import (
     StatusPath,
     checked_token,
 )
+from airflow_provider_crew.service.text import one_line
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
@@ -101,6 +103,26 @@ def read_connection(
         token_type=kind,
         dashboard_url=str(extra.dashboard_url) if extra.dashboard_url else None,
         secrets=_secrets_of(connection, extra),
+    )
+
+
+def masked_secret(connection: Connection) -> str:
+    """Return the password of any connection, which Airflow hides from now on."""
+    if not connection.password:
+        raise InvalidSettings("It has no password, which is to be the secret.", conn_id=connection.conn_id)
+    secret = checked_token(connection.password or "")
+    mask_secret(secret)
+    return secret
+
+
+def not_defined(conn_id: str) -> InvalidSettings:
+    """Build the error for a connection that Airflow does not have."""
+    variable = one_line(f"AIRFLOW_CONN_{conn_id}".upper(), 100)
+    return InvalidSettings(
+        f"There is none of that name. Add it with the type Crew (Admin, Connections), or set {variable}. If that "
+        "is set, Airflow cannot read it: in a URI, everything in the token but letters and digits has to be "
+        "percent-encoded.",
+        conn_id=conn_id,
     )
 
 

@@ -16,31 +16,30 @@ from airflow_provider_crew import __version__
 from airflow_provider_crew.api_server import denies_connection, is_away
 from airflow_provider_crew.defaults import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.hooks import form
+from airflow_provider_crew.hooks.check import check_kickoff
 from airflow_provider_crew.service.errors import (
     CallError,
     CrewError,
     InvalidSettings,
-    NotAllowed,
-    NotAuthenticated,
-    Refused,
     Unreachable,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from airflow.providers.common.compat.sdk import Connection
 
+    from airflow_provider_crew.hooks.check import ValidateInputs
     from airflow_provider_crew.hooks.connection import CrewConnection, TokenType
     from airflow_provider_crew.hooks.shared import SharedCrew
     from airflow_provider_crew.service.async_client import AsyncCrewClient
     from airflow_provider_crew.service.client import CrewClient
-    from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+    from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
     from airflow_provider_crew.service.payload import KickoffOptions
     from airflow_provider_crew.service.settings import ServiceSettings
-    from airflow_provider_crew.service.watch import Step, Watch, WatchMemory, WatchRules
+    from airflow_provider_crew.service.watch import Watch
+    from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
 
 
 class CrewHook(BaseHook):
@@ -48,8 +47,7 @@ class CrewHook(BaseHook):
     Talk to a deployed crew through a connection of type ``crew``.
 
     :param crew_conn_id: the connection that holds the crew's address and its bearer token
-    :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token
-        that it has
+    :param token_type: ``organization`` or ``user``; by default what the connection says, or its only token
 
     What the hook does goes over one connection kept alive. Of the methods ending in ``_async``, ``wait_async``
     shares its connections with all that wait for the same crew on its event loop. Each of the others opens and
@@ -93,49 +91,75 @@ class CrewHook(BaseHook):
 
     async def settings_async(self) -> ServiceSettings:
         """Return what the connection says about reaching the crew, read anew at every call."""
-        from airflow.providers.common.compat.connection import get_async_connection
         from asgiref.sync import sync_to_async
 
-        try:
-            connection = await get_async_connection(self.crew_conn_id)
-        except AirflowNotFoundException:
-            raise self._not_defined() from None
+        connection = await self._look_up_async(self.crew_conn_id)
         # Reading tells Airflow what to mask, which on the event loop of a triggerer of Airflow 3.0 cannot be done.
         return (await sync_to_async(self._read)(connection)).settings
+
+    async def _look_up_async(self, conn_id: str) -> Connection:
+        from airflow.providers.common.compat.connection import get_async_connection
+
+        from airflow_provider_crew.hooks.connection import not_defined
+
+        try:
+            return await get_async_connection(conn_id)
+        except AirflowNotFoundException:
+            raise not_defined(conn_id) from None
 
     def inputs(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
         return self._client.inputs()
 
-    def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
+    def kickoff(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        webhook_conn_id: str | None = None,
+        **options: Unpack[KickoffOptions],
+    ) -> str:
         """
         Start an execution and return its kickoff id. Each call starts one, and each one is paid for.
 
         Raises UncertainKickoff when it cannot be known whether one started.
+
+        :param webhook_conn_id: the connection whose password is sent along with what ``webhooks`` asks for
         """
+        if webhook_conn_id:
+            options["webhooks"] = self._with_secret(options.get("webhooks"), webhook_conn_id)
         return self._remember(self._client.kickoff(inputs, **options))
 
-    def check(self, inputs: Mapping[str, Any], *, listed: bool = True, **options: Unpack[KickoffOptions]) -> None:
+    def check(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        validate: ValidateInputs = True,
+        webhook_conn_id: str | None = None,
+        **options: Unpack[KickoffOptions],
+    ) -> None:
         """
         Raise what would keep a kickoff with these inputs from starting. Nothing is started.
 
-        :param listed: ask the crew which inputs it takes; a crew that cannot tell, or that merely does not list
-            a name, is a warning
+        The crew is asked which inputs it takes in any case: one that sleeps wakes up by that, in five minutes.
+
+        :param validate: compare the inputs with what the crew lists; what merely may be wrong is a warning, and
+            refused if this is ``strict``
         """
-        from airflow_provider_crew.service.payload import compare_inputs, json_bytes, kickoff_payload
+        if webhook_conn_id:
+            options["webhooks"] = self._with_secret(options.get("webhooks"), webhook_conn_id)
+        check_kickoff(self._client, self.log.warning, inputs, validate, **options)
 
-        json_bytes(kickoff_payload(inputs, **options))
-        if not listed:
-            return
+    def _with_secret(self, webhooks: Mapping[str, Any] | None, conn_id: str) -> dict[str, Any]:
+        from airflow_provider_crew.hooks.connection import masked_secret, not_defined
+        from airflow_provider_crew.service.payload import with_secret
+
         try:
-            known = self._client.inputs()
-        except (NotAuthenticated, NotAllowed, Refused, UnreadableAnswer) as error:
-            self.log.warning("The inputs are not checked, since the crew does not tell which it takes. %s", error)
-            return
-        for doubt in compare_inputs(inputs, known):
-            self.log.warning("%s", doubt)
+            connection = self.get_connection(conn_id)
+        except AirflowNotFoundException:
+            raise not_defined(conn_id) from None
+        return with_secret(webhooks, masked_secret(connection))
 
-    def status(self, kickoff_id: str) -> Running | Completed | Failed:
+    def status(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing."""
         return self._client.status(kickoff_id)
 
@@ -146,6 +170,7 @@ class CrewHook(BaseHook):
         poll_interval: float | None = None,
         timeout: float = TIMEOUT,
         max_outage: float | None = MAX_OUTAGE,
+        human_input: bool = False,
     ) -> Completed:
         """
         Wait until an execution has completed, log its progress, and return it.
@@ -154,11 +179,13 @@ class CrewHook(BaseHook):
         :param poll_interval: seconds between two looks; None: 5 to 60, the more the longer the execution has run
         :param timeout: seconds after which to stop waiting; the execution goes on
         :param max_outage: seconds for which the service may give no usable answer; None: for ever
+        :param human_input: the crew may wait for a person's answer, until timeout if need be
 
-        Raises ExecutionFailed when the crew failed, and WaitedTooLong, LostContact, WatchBroken or
-        ExecutionNotFound when the wait ended without its end.
+        Raises ExecutionFailed when the crew failed, and WaitedTooLong, LostContact, WatchBroken, ExecutionUnknown
+        or ExecutionNotFound when the wait ended without its end.
         """
-        watch = self.new_watch(kickoff_id, self._rules(kickoff_id, poll_interval, timeout, max_outage))
+        rules = self._rules(kickoff_id, poll_interval, timeout, max_outage, human_input=human_input)
+        watch = self.new_watch(kickoff_id, rules)
         with self._telling_of_interruption(kickoff_id):
             return self.watch(watch)
 
@@ -170,13 +197,15 @@ class CrewHook(BaseHook):
 
     def watch(self, watch: Watch) -> Completed:
         """Look until the execution has completed; raise what ends the watch otherwise."""
-        while True:
-            step = self.look(watch)
-            if step.completed:
-                return step.completed
-            time.sleep(step.look_again_in)
-            if step.renew_token:
-                self.renew(watch)
+        while not (step := self.look(watch)).completed:
+            self.pause(step, watch)
+        return step.completed
+
+    def pause(self, step: Step, watch: Watch) -> None:
+        """Do what a step says is to be done before the next look."""
+        time.sleep(step.look_again_in)
+        if step.renew_token:
+            self.renew(watch)
 
     def look(self, watch: Watch) -> Step:
         """Look once, log what is new, and raise what ends the watch. The step says when to look again."""
@@ -198,7 +227,8 @@ class CrewHook(BaseHook):
             return False, error.fault
         except CrewError as error:
             return False, str(error)
-        listed = [known.name if known.required else f"{known.name} (optional)" for known in inputs.inputs]
+        optional = inputs.optional
+        listed = [f"{name} (optional)" if name in optional else name for name in inputs.names]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 
     async def inputs_async(self) -> CrewInputs:
@@ -206,12 +236,24 @@ class CrewHook(BaseHook):
         async with await self.get_async_conn() as crew:
             return await crew.inputs()
 
-    async def kickoff_async(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
+    async def kickoff_async(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        webhook_conn_id: str | None = None,
+        **options: Unpack[KickoffOptions],
+    ) -> str:
         """Start an execution and return its kickoff id, like kickoff()."""
+        if webhook_conn_id:
+            from airflow_provider_crew.hooks.connection import masked_secret
+            from airflow_provider_crew.service.payload import with_secret
+
+            secret = masked_secret(await self._look_up_async(webhook_conn_id))
+            options["webhooks"] = with_secret(options.get("webhooks"), secret)
         async with await self.get_async_conn() as crew:
             return self._remember(await crew.kickoff(inputs, **options))
 
-    async def status_async(self, kickoff_id: str) -> Running | Completed | Failed:
+    async def status_async(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing."""
         async with await self.get_async_conn() as crew:
             return await crew.status(kickoff_id)
@@ -223,9 +265,11 @@ class CrewHook(BaseHook):
         poll_interval: float | None = None,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - a deadline on the wall clock, as in wait()
         max_outage: float | None = MAX_OUTAGE,
+        human_input: bool = False,
     ) -> Completed:
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
-        watch = self.new_watch(kickoff_id, self._rules(kickoff_id, poll_interval, timeout, max_outage))
+        rules = self._rules(kickoff_id, poll_interval, timeout, max_outage, human_input=human_input)
+        watch = self.new_watch(kickoff_id, rules)
         from airflow_provider_crew.hooks.shared import SharedCrew
 
         with self._telling_of_interruption(kickoff_id):
@@ -250,11 +294,13 @@ class CrewHook(BaseHook):
     @cached_property
     def connection(self) -> CrewConnection:
         """What the connection says, read once."""
+        from airflow_provider_crew.hooks.connection import not_defined
+
         try:
             return self._read(self.get_connection(self.crew_conn_id))
         except AirflowNotFoundException:
             if denies_connection(self.crew_conn_id):
-                raise self._not_defined() from None
+                raise not_defined(self.crew_conn_id) from None
         except Exception as error:
             if not is_away(error):
                 raise
@@ -266,15 +312,6 @@ class CrewHook(BaseHook):
         from airflow_provider_crew.service.client import CrewClient
 
         return CrewClient(self.connection.settings)
-
-    def _not_defined(self) -> InvalidSettings:
-        variable = one_line(f"AIRFLOW_CONN_{self.crew_conn_id}".upper(), 100)
-        return InvalidSettings(
-            f"There is none of that name. Add it with the type Crew (Admin, Connections), or set {variable}. If "
-            "that is set, Airflow cannot read it: in a URI, everything in the token but letters and digits has to "
-            "be percent-encoded.",
-            conn_id=self.crew_conn_id,
-        )
 
     def _read(self, connection: Connection) -> CrewConnection:
         from airflow import __version__ as airflow_version
@@ -296,15 +333,23 @@ class CrewHook(BaseHook):
         return kickoff_id
 
     def _rules(
-        self, kickoff_id: str, poll_interval: float | None, timeout: float, max_outage: float | None
+        self,
+        kickoff_id: str,
+        poll_interval: float | None,
+        timeout: float,
+        max_outage: float | None,
+        *,
+        human_input: bool,
     ) -> WatchRules:
-        from airflow_provider_crew.service.watch import WatchRules
+        from airflow_provider_crew.service.watch_state import WatchRules
 
         return WatchRules(
             deadline=time.time() + timeout,
             poll_interval=poll_interval,
             max_outage=max_outage,
             kicked_off_at=self._kicked_off_at.get(kickoff_id),
+            exists=kickoff_id in self._kicked_off_at,
+            human_input=human_input,
         )
 
     @contextmanager

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
+from airflow_provider_crew.compat import CLEARING, IS_AIRFLOW_2
 from airflow_provider_crew.defaults import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.operators.kickoff import KICKOFF_ID, KickoffTask
+from airflow_provider_crew.operators.earlier import left_in_xcom
+from airflow_provider_crew.operators.kickoff import KickoffTask
 from airflow_provider_crew.operators.memory import KickoffMemory
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
-    ExecutionNotFound,
+    ExecutionUnknown,
     InvalidKickoffId,
     WaitedTooLong,
 )
-from airflow_provider_crew.waiting import IS_AIRFLOW_2, PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
+from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, Origin, WaitingTask, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
     from airflow_provider_crew.service.errors import CrewError
 
 
-_FORGOTTEN = (
-    " Look for it in the crew's dashboard, where its result may be found. The task is not retried; clearing it "
-    "kicks off anew."
+_SAME_AGAIN = f"{CLEARING[0].upper()}{CLEARING[1:]} goes on waiting for the same execution."
+_GIVE_UP_UNKNOWN = (
+    f" The task is not retried. {_SAME_AGAIN} To give it up and kick off anew: on the task's page, tab Task State "
+    "Store, delete crew_kickoff, then clear the task."
 )
 
 
@@ -86,6 +89,8 @@ class CrewRunOperator(KickoffTask, WaitingTask):
     :param poll_interval: seconds between two looks; None: 5 to 60, the more the longer the execution has run
     :param timeout: seconds after which a try stops waiting; the execution goes on
     :param max_outage: seconds without a usable answer after which a try stops waiting; None: go on until timeout
+    :param human_input: the crew may wait for a person's answer, until timeout if need be; by default whether
+        ``human_input_webhook_url`` is set
     """
 
     waits = True
@@ -101,6 +106,7 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
         max_outage: timedelta | float | None = MAX_OUTAGE,
+        human_input: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -108,6 +114,7 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         self.poll_interval = None if poll_interval is None else seconds(poll_interval, "poll_interval")
         self.timeout = seconds(timeout, "timeout")
         self.max_outage = None if max_outage is None else seconds(max_outage, "max_outage")
+        self.human_input = human_input
         if not IS_AIRFLOW_2:
             self.on_success_callback = [*self.on_success_callback, _returned]
 
@@ -118,8 +125,9 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         with self.sheltered(context):
             memory = self.memory(context)
             kickoff_id = self.kicked_off(context, memory)
-            kicked_off_at = memory.last.kicked_off_at if memory.last else None
-            return self.wait_for(kickoff_id, context, kicked_off_at=kicked_off_at)
+            last = memory.last
+            origin = Origin(last.kicked_off_at, exists=True, address=last.address) if last else Origin(exists=True)
+            return self.wait_for(kickoff_id, context, origin)
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
@@ -133,7 +141,7 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         try:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         except Exception as error:
-            self.execution = self._left_in_xcom(context) if parent is self else None
+            self.execution = left_in_xcom(context["ti"]) if parent is self else None
             if self.execution is None:
                 raise
             self._not_rendered = error
@@ -155,29 +163,23 @@ class CrewRunOperator(KickoffTask, WaitingTask):
             return super().resume_execution(next_method, next_kwargs, context)
 
     @property
+    def waits_for_people(self) -> bool:
+        """What was said; or whether somebody is told when the crew waits for a person."""
+        return bool(self.human_input_webhook_url) if self.human_input is None else self.human_input
+
+    @property
     def time_limit(self) -> timedelta | None:
         """The execution_timeout, which Airflow 2 is kept from enforcing."""
         return self._time_limit if IS_AIRFLOW_2 else self.execution_timeout
 
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id that this try has left in XCom, or that the task remembers."""
-        found = self._left_in_xcom(context)
+        found = left_in_xcom(context["ti"])
         if found is None and (last := self.memory(context).last):
             found = last.kickoff_id
         if found is None:
             raise CrewTaskFailed(InvalidKickoffId("The kickoff id of this task is not known any more."))
         return str(found)
-
-    @staticmethod
-    def _left_in_xcom(context: Context) -> str | None:
-        """
-        Return the kickoff id that this try has left before it was deferred.
-
-        Airflow deletes that of another try, but for that of a mapped task in 3.0.
-        """
-        ti = context["ti"]
-        found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
-        return found
 
     def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:
         """Return the result."""
@@ -195,14 +197,13 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         if isinstance(error, ExecutionFailed):
             memory.ended("failed", self.execution)
             raise error from None
-        if isinstance(error, ExecutionNotFound):
-            memory.ended("unknown", self.execution)
-            raise CrewTaskFailed(error, _FORGOTTEN) from None
         if not memory.lasts:
             raise CrewTaskFailed(error, self.not_retried()) from None
+        if isinstance(error, ExecutionUnknown):
+            raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
         if not isinstance(error, (*PASSING, WaitedTooLong)):
-            raise CrewTaskFailed(error, " Clearing this task goes on waiting for the same execution.") from None
-        error.args = (f"{error} A retry of this task, or clearing it, goes on waiting for the same execution.",)
+            raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
+        error.args = (f"{error} A retry of this task, or {CLEARING}, goes on waiting for the same execution.",)
         raise AirflowTaskTimeout(str(error)) if isinstance(error, CutShort) else error from None
 
 

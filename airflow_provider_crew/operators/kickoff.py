@@ -15,44 +15,30 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
-from airflow_provider_crew.defaults import NOT_FOUND_GRACE
+from airflow_provider_crew.compat import CLEARING
+from airflow_provider_crew.defaults import FORGET_AFTER
+from airflow_provider_crew.hooks.check import ValidateInputs
+from airflow_provider_crew.operators.earlier import IT_IS_NOT_KNOWN, EarlierKickoff
 from airflow_provider_crew.operators.memory import KickoffMemory
-from airflow_provider_crew.service.errors import (
-    CallError,
-    CrewError,
-    ExecutionFailed,
-    ExecutionNotFound,
-    UncertainKickoff,
-)
+from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, InvalidInputs, UncertainKickoff
 from airflow_provider_crew.signals import interruptions_held_off
-from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed
+from airflow_provider_crew.waiting import KICKOFF_ID, PASSING, CrewTask, CrewTaskFailed, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.operators.memory import Kickoff
-    from airflow_provider_crew.service.models import Completed, Failed, Running
     from airflow_provider_crew.service.payload import KickoffOptions
     from airflow_provider_crew.signals import HeldOff
 
 OnUncertainKickoff = Literal["fail", "retry"]
 
-IT_IS_NOT_KNOWN = (
-    "It is not known whether that started an execution: the crew may be running, and paid for, without anybody "
-    "watching it. Look into the crew's dashboard before starting it again."
-)
-_BEGUN_ANEW = (
-    "This try has kicked off before. Airflow could not load its DAG when it was to resume, and has begun it anew, "
-    "without the kickoff id. That execution goes on and is paid for: the log of this try may name its id, for a "
-    "CrewExecutionSensor to wait for it. Else look into the crew's dashboard."
-)
 _LEFT_TO_A_RETRY = "The crew was not kicked off. A retry of this task, or clearing it, does so."
 _LEFT_TO_PEOPLE = " The crew was not kicked off, and a retry would not help: mend this, and clear the task."
 XCOM_RETURN_KEY = "return_value"
-KICKOFF_ID = "kickoff_id"
 
 
 class KickoffTask(CrewTask):
@@ -73,8 +59,12 @@ class KickoffTask(CrewTask):
         "task_webhook_url",
         "step_webhook_url",
         "crew_webhook_url",
+        "human_input_webhook_url",
+        "webhooks",
+        "webhook_conn_id",
+        "restore_from_state_id",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
     ui_color = "#e4e0f3"
 
     def __init__(  # noqa: PLR0913 - what a user sets by name
@@ -87,9 +77,14 @@ class KickoffTask(CrewTask):
         task_webhook_url: str | None = None,
         step_webhook_url: str | None = None,
         crew_webhook_url: str | None = None,
-        validate_inputs: bool = True,
+        human_input_webhook_url: str | None = None,
+        webhooks: Mapping[str, Any] | None = None,
+        webhook_conn_id: str | None = None,
+        restore_from_state_id: Any = None,
+        validate_inputs: ValidateInputs = True,
         on_uncertain_kickoff: OnUncertainKickoff = "fail",
         reattach: bool = True,
+        forget_after: timedelta | float | None = FORGET_AFTER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -98,6 +93,8 @@ class KickoffTask(CrewTask):
             raise ValueError("multiple_outputs splits a mapping, and a kickoff id is none.")
         if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
             raise ValueError("on_uncertain_kickoff must be 'fail' or 'retry'.")
+        if validate_inputs not in get_args(ValidateInputs):
+            raise ValueError("validate_inputs must be True, False or 'strict'.")
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -105,9 +102,14 @@ class KickoffTask(CrewTask):
         self.task_webhook_url = task_webhook_url
         self.step_webhook_url = step_webhook_url
         self.crew_webhook_url = crew_webhook_url
+        self.human_input_webhook_url = human_input_webhook_url
+        self.webhooks = webhooks
+        self.webhook_conn_id = webhook_conn_id
+        self.restore_from_state_id = restore_from_state_id
         self.validate_inputs = validate_inputs
         self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
+        self.forget_after = None if forget_after is None else seconds(forget_after, "forget_after", at_least=0)
         self._memory: KickoffMemory | None = None
         self._on_its_way = False
         self._killed = False
@@ -136,7 +138,7 @@ class KickoffTask(CrewTask):
     def waits_again(self) -> str:
         """Say so where tries know of each other."""
         return (
-            "A retry of this task, or clearing it, goes on with it. "
+            f"A retry of this task, or {CLEARING}, goes on with it. "
             if self._memory and self._memory.lasts
             else ""
         )
@@ -145,7 +147,7 @@ class KickoffTask(CrewTask):
         """Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id."""
         try:
             self.leave_link(context)
-            kickoff_id = self._earlier_execution(context, memory) or self._kick_off(context, memory)
+            kickoff_id = EarlierKickoff(self, context, memory).execution() or self._kick_off(context, memory)
         except KeyboardInterrupt:
             self.on_kill()
             raise
@@ -166,6 +168,8 @@ class KickoffTask(CrewTask):
         self.metrics(context).kickoff("uncertain")
         if self.on_uncertain_kickoff == "retry":
             raise error
+        if self._memory:
+            self._memory.told()
         raise CrewTaskFailed(
             error,
             f" There it can be found {self._mark(context)}. The task is not retried; clearing it kicks off anew.",
@@ -178,71 +182,15 @@ class KickoffTask(CrewTask):
         names = {name: value for name, value in self._origin(context)["airflow"].items() if name != "try_number"}
         return f"by its meta, {json.dumps(names)}"
 
-    def _earlier_execution(self, context: Context, memory: KickoffMemory) -> str | None:
-        last = memory.last
-        if last is None:
-            if not memory.lasts and _was_begun_anew(context["ti"]):
-                raise UncertainKickoff(_BEGUN_ANEW)
-            return None
-        if last.kickoff_id is None:
-            self._face_lost_answer(memory)
-            return None
-        if not self._goes_on(last, last.kickoff_id, cleared=memory.was_cleared):
-            self.log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", last.kickoff_id)
-            return None
-        memory.adopted()
-        self.execution = last.kickoff_id
-        self.log.info(
-            "Execution %s: kicked off by an earlier try, with the inputs of that try, and gone on with. Nothing "
-            "is kicked off anew. To force that, clear the task again when it has ended, or set reattach=False.",
-            last.kickoff_id,
-        )
-        return last.kickoff_id
-
-    def _face_lost_answer(self, memory: KickoffMemory) -> None:
-        """Decide about a kickoff that an earlier try has sent, and whose answer nobody has seen."""
-        told = f"An earlier try sent a kickoff and ended before it knew the answer. {IT_IS_NOT_KNOWN}"
-        if self.on_uncertain_kickoff == "fail" and not memory.was_cleared:
-            raise UncertainKickoff(told)
-        why = "because the task was cleared" if memory.was_cleared else "as on_uncertain_kickoff='retry' says"
-        self.log.warning("%s It is kicked off anew, %s.", told, why)
-
-    def _goes_on(self, last: Kickoff, kickoff_id: str, *, cleared: bool) -> bool:
-        """Whether an earlier execution is still the one that is wanted: running, or with a result to be had."""
-        if last.end:
-            return last.end == "completed" or (last.end == "returned" and not cleared)
-        try:
-            execution = self._asked_for_a_while(kickoff_id, kicked_off_at=last.kicked_off_at)
-        except ExecutionNotFound:
-            return time.time() - last.kicked_off_at < NOT_FOUND_GRACE
-        except CallError as error:
-            self.log.warning("Execution %s: it is not known how it is doing. %s", kickoff_id, error)
-            return True
-        if execution.status == "completed":
-            return self.waits or not cleared
-        return execution.status == "running"
-
-    def _asked_for_a_while(self, kickoff_id: str, *, kicked_off_at: float) -> Running | Completed | Failed:
-        """Look again before believing that the crew has forgotten it: another of its machines may know it."""
-        until = time.time() + NOT_FOUND_GRACE
-        while True:
-            try:
-                return self.hook.status(kickoff_id)
-            except ExecutionNotFound as error:
-                now = time.time()
-                if now - kicked_off_at < NOT_FOUND_GRACE or now >= until:
-                    raise
-                self.log.warning("Execution %s: it is asked for again, in case that passes. %s", kickoff_id, error)
-            time.sleep(NOT_FOUND_GRACE / 3)
-
     def _kick_off(self, context: Context, memory: KickoffMemory) -> str:
         from airflow_provider_crew.service.payload import plain
 
         inputs = plain(self.kickoff_inputs(context), "inputs")
         options = self._options(context)
-        self.hook.check(inputs, listed=self.validate_inputs, **options)
+        conn_id = self.webhook_conn_id
+        self.hook.check(inputs, validate=self.validate_inputs, webhook_conn_id=conn_id, **options)
         self._warn_of_retries(context, memory)
-        with interruptions_held_off() as held:
+        with interruptions_held_off(memory.keep_again) as held:
             self.hook.get_conn().pause = partial(self._pause, held, memory)
             self._send_off(memory)
             self.log.info(
@@ -251,7 +199,7 @@ class KickoffTask(CrewTask):
                 self._mark(context),
             )
             try:
-                kickoff_id = self.hook.kickoff(inputs, **options)
+                kickoff_id = self.hook.kickoff(inputs, webhook_conn_id=conn_id, **options)
             except UncertainKickoff:
                 raise
             except CrewError:
@@ -266,7 +214,7 @@ class KickoffTask(CrewTask):
         if self._killed:
             raise AirflowException(f"The task was to end {memory.before_kickoff()}")
         try:
-            memory.sending()
+            memory.sending(self.hook.connection.settings.address)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
             told = f"Airflow did not take note of the kickoff to come: the task ends {memory.before_kickoff()}"
             raise AirflowException(f"{told} {error}") from None
@@ -291,7 +239,23 @@ class KickoffTask(CrewTask):
             "task_webhook_url": self.task_webhook_url,
             "step_webhook_url": self.step_webhook_url,
             "crew_webhook_url": self.crew_webhook_url,
+            "human_input_webhook_url": self.human_input_webhook_url,
+            "webhooks": self._plain_webhooks(),
+            "restore_from_state_id": self.restore_from_state_id,
         }
+
+    def _plain_webhooks(self) -> Any:
+        from airflow_provider_crew.service.payload import plain
+
+        if self.webhooks is None:
+            return None
+        if "authentication" in self.webhooks:
+            raise InvalidInputs(
+                "webhooks.authentication would be shown to everybody as a rendered template. Put the secret "
+                "into the password of a connection, and name that in webhook_conn_id. Nothing was sent.",
+                path="webhooks.authentication",
+            )
+        return plain(self.webhooks, "webhooks")
 
     @staticmethod
     def _origin(context: Context) -> dict[str, Any]:
@@ -369,14 +333,3 @@ def _was_changed_from_outside(ti: Any) -> bool:
     What was chosen there has to stay.
     """
     return hasattr(ti, "current_state") and ti.current_state() != "running"
-
-
-def _was_begun_anew(ti: Any) -> bool:
-    """
-    Whether this very try has kicked off before.
-
-    Airflow 3.1 and 3.2 begin one anew that cannot be loaded when it is to resume: it was rescheduled then, and had
-    left a kickoff id, which Airflow has deleted just now.
-    """
-    told: Any = getattr(ti, "_ti_context_from_server", None)
-    return bool(told and told.task_reschedule_count and KICKOFF_ID in (told.xcom_keys_to_clear or ()))

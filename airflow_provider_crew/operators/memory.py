@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_provider_crew.api_server import is_away
+from airflow_provider_crew.compat import CLEARING, FORGETS_AT_CLEAR
+from airflow_provider_crew.operators.decide import End, Kickoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,27 +20,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-End = Literal["completed", "returned", "failed", "unknown"]
-"""``completed`` is also ``returned`` when Airflow has the result."""
-
 _KEY = "crew_kickoff"
+# An XCom's key that names an execution, for a try that is not allowed to read the value any more.
+_LEFT_BEHIND = "crew_execution:"
+_LONGEST_KEY = 512
+_NOT_IN_A_KEY = frozenset("%?#")
 # Airflow ends a task whose heartbeats fail for about as long.
 _PATIENCE = 120.0
 _PAUSE = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Kickoff:
-    """
-    A kickoff of this task: sent, and, when it has an id, answered.
-
-    ``max_tries`` is that of the task at the time: Airflow raises it when the task is cleared, and not for a retry.
-    """
-
-    max_tries: int
-    kicked_off_at: float
-    kickoff_id: str | None = None
-    end: End | None = None
 
 
 class KickoffMemory:
@@ -50,9 +39,11 @@ class KickoffMemory:
 
     def __init__(self, context: Context, *, wanted: bool) -> None:
         self._store: Any = context.get("task_state_store") if wanted else None
-        self._max_tries: int = context["ti"].max_tries
+        self._ti: Any = context["ti"]
+        self._max_tries: int = self._ti.max_tries
         self.last: Kickoff | None = None
         self._before: Kickoff | None = None
+        self._is_asking = False
         self._recall()
 
     @property
@@ -65,30 +56,50 @@ class KickoffMemory:
         """Whether somebody has cleared the task since its last kickoff."""
         return self.last is not None and self.last.max_tries != self._max_tries
 
+    @property
+    def may_have_forgotten(self) -> bool:
+        """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
+        was_cleared_once = self._max_tries > self._ti.task.retries if FORGETS_AT_CLEAR else False
+        return self.lasts and self.last is None and was_cleared_once
+
     def what_goes_on(self) -> str:
         """Say which execution of an earlier try may be running, when this one could not go on with it."""
         running = self._running()
-        return f"{running} Mend this, and clear the task to wait for it." if running else ""
+        return f"{running} Mend this; {CLEARING} waits for it." if running else ""
 
     def before_kickoff(self) -> str:
         """Say what a try leaves that ends before it has kicked off."""
         running = self._running()
         then = (
-            f"{running} A retry of this task, or clearing it, goes on with it."
+            f"{running} A retry of this task, or {CLEARING}, goes on with it."
             if running
             else (" This try has started nothing. A retry of this task, or clearing it, kicks off.")
         )
         return f"before the crew was kicked off.{then}"
 
-    def sending(self) -> None:
+    def sending(self, address: str) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""
         self._before = self.last
-        self.last = Kickoff(self._max_tries, time.time())
+        self.last = Kickoff(self._max_tries, time.time(), address=address)
         try:
             self._keep(self.last)
         except Exception:
             self.last = self._before
             raise
+
+    def keep_again(self) -> None:
+        """
+        Remember it once more, when the process is told to end while its kickoff is on its way.
+
+        From Airflow 3.4 on the Clear that ends it has made Airflow forget. A signal's handler calls this, perhaps
+        in the middle of a question to Airflow, which cannot be asked another then.
+        """
+        if not FORGETS_AT_CLEAR or self._is_asking or self.last is None:
+            return
+        try:
+            self._keep(self.last)
+        except Exception as error:  # noqa: BLE001 - it changes nothing about the kickoff
+            log.warning("Airflow's store of task states does not take the kickoff that is on its way: %s", error)
 
     def not_taken(self) -> None:
         """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
@@ -97,7 +108,7 @@ class KickoffMemory:
             if self.last:
                 self._keep(self.last)
             elif self._store is not None:
-                _patiently(partial(self._store.delete, _KEY))
+                self._ask(partial(self._store.delete, _KEY))
         except Exception as error:  # noqa: BLE001 - why the crew did not take it is what has to be told
             log.warning(
                 "Airflow's store of task states does not forget the kickoff that started nothing: %s", error
@@ -106,7 +117,12 @@ class KickoffMemory:
     def answered(self, kickoff_id: str) -> None:
         """Remember the execution. It runs, whether or not this succeeds."""
         if not self._note(kickoff_id=kickoff_id):
-            self._store = None  # the next try will not know, so nothing may count on it
+            self._leave_behind(kickoff_id)
+            self._store = None  # the next try may not know, so nothing may count on it
+
+    def told(self) -> None:
+        """Remember that people are told that nobody knows what became of it: a Clear is their answer."""
+        self._note(max_tries=self._max_tries, told=True)
 
     def adopted(self) -> None:
         """Take the last kickoff for that of this try, and return for the last time what a Clear asks for."""
@@ -121,13 +137,17 @@ class KickoffMemory:
             return
         self._note(kickoff_id=kickoff_id, end=end)
 
+    def found(self, kickoff_id: str) -> None:
+        """Take note of the answer to a kickoff that another process was given."""
+        self._note(kickoff_id=kickoff_id)
+
     def _running(self) -> str:
         if self.last is None or self.last.kickoff_id is None or self.last.end:
             return ""
         return f" Execution {self.last.kickoff_id} of an earlier try goes on, as far as is known."
 
     def _recall(self) -> None:
-        kept = _patiently(partial(self._store.get, _KEY)) if self._store is not None else None
+        kept = self._ask(partial(self._store.get, _KEY)) if self._store is not None else None
         if kept is None:
             return
         self.last = _readable(kept)
@@ -139,6 +159,23 @@ class KickoffMemory:
             self.last = Kickoff(self._max_tries, time.time())
             # Kept, so that a Clear can be told from a retry.
             self.adopted()
+        if self.last.kickoff_id is None and (left := _left_behind(self._ti)):
+            self.found(left)
+
+    def _leave_behind(self, kickoff_id: str) -> None:
+        """
+        Leave the id where the next try sees it.
+
+        Airflow 3.3 gives a task that is cleared while it runs a new identity. The process that is still there may
+        write no more to the store, but it may push XComs. The next try is told their keys, to delete them.
+        """
+        key = f"{_LEFT_BEHIND}{kickoff_id}"
+        if len(key) > _LONGEST_KEY or _NOT_IN_A_KEY & set(key):
+            return
+        try:
+            self._ti.xcom_push(key=key, value=kickoff_id)
+        except Exception as error:  # noqa: BLE001 - the log names the execution, too
+            log.warning("Execution %s: the next try cannot be told of it: %s", kickoff_id, error)
 
     def _note(self, **changes: Any) -> bool:
         if self.last is None:
@@ -160,7 +197,14 @@ class KickoffMemory:
             return
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        _patiently(partial(self._store.set, _KEY, asdict(kickoff), retention=NEVER_EXPIRE))
+        self._ask(partial(self._store.set, _KEY, asdict(kickoff), retention=NEVER_EXPIRE))
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        self._is_asking = True
+        try:
+            return _patiently(question)
+        finally:
+            self._is_asking = False
 
 
 def _patiently(ask: Callable[[], Any]) -> Any:
@@ -180,18 +224,31 @@ def _patiently(ask: Callable[[], Any]) -> Any:
         time.sleep(_PAUSE)
 
 
+def _left_behind(ti: Any) -> str | None:
+    told: Any = getattr(ti, "_ti_context_from_server", None)
+    keys: list[str] = (told and told.xcom_keys_to_clear) or []
+    return next((key.removeprefix(_LEFT_BEHIND) for key in keys if key.startswith(_LEFT_BEHIND)), None)
+
+
 def _readable(kept: Any) -> Kickoff | None:
     """Return a kickoff that was kept, perhaps by another version of this package; None when it makes no sense."""
     from airflow_provider_crew.service.errors import InvalidKickoffId
     from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
-    from airflow_provider_crew.service.watch import is_time
+    from airflow_provider_crew.service.watch_state import is_time
 
-    told = kept if isinstance(kept, Mapping) else {}
-    max_tries, at, kickoff_id, end = (told.get(name) for name in Kickoff.__slots__)
+    record = kept if isinstance(kept, Mapping) else {}
+    max_tries, at, kickoff_id, end = (
+        record.get(name) for name in ("max_tries", "kicked_off_at", "kickoff_id", "end")
+    )
+    if end == "unknown":  # which an earlier version took for an end
+        end = None
+    told, address = record.get("told", False), record.get("address", "")
     if not (isinstance(max_tries, int) and is_time(at) and (end is None or end in get_args(End))):
+        return None
+    if not (isinstance(told, bool) and isinstance(address, str)):
         return None
     try:
         known = kickoff_id if kickoff_id is None else checked_kickoff_id(kickoff_id)
     except InvalidKickoffId:
         return None
-    return Kickoff(max_tries, at, known, end)
+    return Kickoff(max_tries, at, known, end, told, address)

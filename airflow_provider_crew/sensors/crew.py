@@ -17,14 +17,15 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, SETTLING_TIME, TIMEOUT
-from airflow_provider_crew.sensors.memory import PokeMemory
+from airflow_provider_crew.sensors.memory import WaitMemory
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong, WatchBroken
-from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, WaitingTask, seconds
+from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, Origin, WaitingTask, seconds
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.service.watch_state import WatchMemory
 
 
 # No service counts as far, and Python does not write numbers of any width.
@@ -47,6 +48,8 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
     :param poke_interval: seconds between two looks; None: 5 to 60, the more the longer the execution has run
     :param timeout: seconds after which to stop waiting; the execution goes on
     :param max_outage: seconds without a usable answer after which to stop waiting; None: go on until timeout
+    :param human_input: the crew may wait for a person's answer, until timeout if need be. The service may say of
+        a crew that waits that it does not know it.
     """
 
     template_fields = ("kickoff_id", "crew_conn_id")
@@ -62,6 +65,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         poke_interval: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
         max_outage: timedelta | float | None = MAX_OUTAGE,
+        human_input: bool = False,
         **kwargs: Any,
     ) -> None:
         self.poll_interval = None if poke_interval is None else seconds(poke_interval, "poke_interval")
@@ -71,6 +75,8 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
         self.deferrable = deferrable
+        self.human_input = human_input
+        self._memory: WaitMemory | None = None
         # Who wants a sensor to go on silently after a failed look wants no outage to end it.
         self.max_outage = None if max_outage is None or self.silent_fail else seconds(max_outage, "max_outage")
 
@@ -81,10 +87,22 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
             self.log.warning("exponential_backoff has no effect here: every wait keeps to poke_interval.")
         with self.ending(kickoff_id, context):
             self.leave_link(context)
+        memory = WaitMemory(context, kickoff_id)
         if self.deferrable or not self.reschedule:
+            self._memory = memory
             # Perhaps it was kicked off just now, by the task before.
-            return self.wait_for(kickoff_id, context, kicked_off_at=time.time())
-        return self._look_or_reschedule(kickoff_id, context)
+            return self.wait_for(kickoff_id, context, Origin(time.time(), exists=memory.has_seen))
+        return self._look_or_reschedule(kickoff_id, context, memory)
+
+    def _looked(self, memory: WatchMemory) -> None:
+        """Keep that the execution exists, for the next try."""
+        if self._memory:
+            self._memory.keep_that_it_exists(memory)
+
+    @property
+    def waits_for_people(self) -> bool:
+        """What was said."""
+        return self.human_input
 
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id as text: native rendering makes a number of one that looks like one."""
@@ -121,18 +139,16 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         """A rescheduled task is given its execution_timeout anew at every poke."""
         return super()._is_cut_short and (self.deferrable or not self.reschedule)
 
-    def _look_or_reschedule(self, kickoff_id: str, context: Context) -> dict[str, Any]:
+    def _look_or_reschedule(self, kickoff_id: str, context: Context, memory: WaitMemory) -> dict[str, Any]:
         """Look in a process of its own, which remembers the looks before it where Airflow lets it (from 3.3)."""
-        memory = PokeMemory(context, kickoff_id)
+        origin = Origin(memory.grace_from, exists=memory.has_seen)
         with self.ending(kickoff_id, context):
             deadline = memory.begun_at + self.timeout
-            watch = self.new_watch(kickoff_id, deadline, memory.grace_from, memory.recalled())
+            watch = self.new_watch(kickoff_id, deadline, origin, memory.recalled())
             with self.metrics(context).looks_of(watch):
                 step = self.hook.look(watch)
-                while not memory.lasts and (step.renew_token or watch.memory.unknown_since is not None):
-                    time.sleep(step.look_again_in)
-                    if step.renew_token:
-                        self.hook.renew(watch)
+                while not memory.lasts and (step.renew_token or watch.is_in_doubt):
+                    self.hook.pause(step, watch)
                     step = self.hook.look(watch)
             if step.completed:
                 return self.finish(step.completed.result(), context)

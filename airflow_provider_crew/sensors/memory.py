@@ -1,62 +1,96 @@
-"""What a rescheduled sensor remembers from one poke to the next, where Airflow lets it (from 3.3)."""
+"""What a sensor remembers from poke to poke and from try to try, where Airflow lets it (from 3.3)."""
 
 from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider_crew.service.watch import WatchMemory
+    from airflow_provider_crew.service.watch_state import WatchMemory
 
 log = logging.getLogger(__name__)
 
 _KEY = "crew_watch"
 
 
-class PokeMemory:
-    """Keeps what the watch of one try has seen. It is a convenience, so that losing it fails nothing."""
+class WaitMemory:
+    """
+    Keeps what the watch of one try has seen, and for all tries that the service has known the execution.
+
+    It is a convenience, so that losing it fails nothing.
+    """
 
     def __init__(self, context: Context, kickoff_id: str) -> None:
+        self._context = context
         self._store: Any = context.get("task_state_store")
+        self._kickoff_id = kickoff_id
         self._try = {"kickoff_id": kickoff_id, "try_number": context["ti"].try_number}
-        self._kept: dict[str, Any] | None = None
-        self.begun_at = _first_poke(context)
-        # A crew that does not know the execution is given a moment; a poke that remembers none gives it anew.
-        self.grace_from = self.begun_at if self.lasts else time.time()
+        self._kept = self._read()
 
     @property
     def lasts(self) -> bool:
-        """Whether the next poke will know what this one saw."""
+        """Whether the next process will know what this one saw."""
         return self._store is not None
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether the service has known the execution, in this try or in one before."""
+        return bool(self._kept.get("seen", {}).get("seen"))
+
+    @cached_property
+    def begun_at(self) -> float:
+        """When the first poke of this try began."""
+        return _first_poke(self._context)
+
+    @property
+    def grace_from(self) -> float:
+        """When the execution may have been kicked off at the earliest: a poke that remembers none begins anew."""
+        return self.begun_at if self.lasts else time.time()
 
     def recalled(self) -> WatchMemory | None:
         """Return what the poke before has kept, or at least when the first began."""
-        from airflow_provider_crew.service.watch import WatchMemory
+        from airflow_provider_crew.service.watch_state import WatchMemory
 
         if not self.lasts:
             return WatchMemory(started_at=self.begun_at, said_at=time.time())
-        try:
-            kept = self._store.get(_KEY)
-            seen = WatchMemory.recalled(kept["seen"]) if kept and kept["try"] == self._try else None
-        except Exception as error:  # noqa: BLE001
-            log.warning("What the poke before has seen cannot be read: %s", error)
-            return None
-        self._kept = asdict(seen) if seen else None
-        return seen
+        return WatchMemory.recalled(self._kept["seen"]) if self._kept.get("try") == self._try else None
 
     def keep(self, memory: WatchMemory) -> None:
-        """Keep it for the next poke, which most of the time is to know what this one was told already."""
-        seen = asdict(memory)
-        if not self.lasts or seen == self._kept:
+        """Keep it for the next process, which most of the time is to know what this one was told already."""
+        kept = {"try": self._try, "seen": memory.carried()}
+        if not self.lasts or kept == self._kept:
             return
         try:
-            self._store.set(_KEY, {"try": self._try, "seen": seen})
+            self._store.set(_KEY, kept)
         except Exception as error:  # noqa: BLE001
-            log.warning("What this poke has seen cannot be kept for the next: %s", error)
+            log.warning("What was seen of the execution cannot be kept for the next process: %s", error)
+        else:
+            self._kept = kept
+
+    def keep_that_it_exists(self, memory: WatchMemory) -> None:
+        """Keep it as soon as the service knows the execution: from then on, unknown is not gone."""
+        if memory.seen and not self.has_seen:
+            self.keep(memory)
+
+    def _read(self) -> dict[str, Any]:
+        if not self.lasts:
+            return {}
+        try:
+            return _of(self._kickoff_id, self._store.get(_KEY))
+        except Exception as error:  # noqa: BLE001
+            log.warning("What was seen of the execution before cannot be read: %s", error)
+            return {}
+
+
+def _of(kickoff_id: str, kept: Any) -> dict[str, Any]:
+    match kept:
+        case {"try": {"kickoff_id": known}, "seen": {}} if known == kickoff_id:
+            return dict(kept)
+    return {}
 
 
 def _first_poke(context: Context) -> float:

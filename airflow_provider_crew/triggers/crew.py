@@ -40,6 +40,9 @@ class CrewExecutionTrigger(BaseTrigger):
     :param token_type: which token of the connection to use, if not the one it says
     :param max_outage: seconds for which the service may give no usable answer; None: for ever
     :param kicked_off_at: when the execution was started, if that is known
+    :param exists: whether the execution certainly exists, although the service may say that it does not know it
+    :param address: where the execution was started, if that is known
+    :param human_input: whether the crew may wait for a person
     :param deferred_at: when the task was deferred
     :param memory: what the task has seen before it was deferred
     """
@@ -54,6 +57,9 @@ class CrewExecutionTrigger(BaseTrigger):
         token_type: TokenType | None = None,
         max_outage: float | None = MAX_OUTAGE,
         kicked_off_at: float | None = None,
+        exists: bool = False,
+        address: str = "",
+        human_input: bool = False,
         deferred_at: float | None = None,
         memory: dict[str, Any] | None = None,
     ) -> None:
@@ -65,6 +71,9 @@ class CrewExecutionTrigger(BaseTrigger):
         self.token_type = token_type
         self.max_outage = max_outage
         self.kicked_off_at = kicked_off_at
+        self.exists = exists
+        self.address = address
+        self.human_input = human_input
         self.deferred_at = deferred_at
         self.memory = memory
 
@@ -80,6 +89,9 @@ class CrewExecutionTrigger(BaseTrigger):
                 "token_type": self.token_type,
                 "max_outage": self.max_outage,
                 "kicked_off_at": self.kicked_off_at,
+                "exists": self.exists,
+                "address": self.address,
+                "human_input": self.human_input,
                 "deferred_at": self.deferred_at,
                 "memory": self.memory,
             },
@@ -113,13 +125,16 @@ class CrewExecutionTrigger(BaseTrigger):
         yield TriggerEvent(event | _looks_of(watch))  # type: ignore[no-untyped-call]
 
     def _new_watch(self, hook: CrewHook) -> Watch:
-        from airflow_provider_crew.service.watch import WatchMemory, WatchRules
+        from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 
         rules = WatchRules(
             deadline=self.deadline,
             poll_interval=self.poll_interval,
             max_outage=self.max_outage,
             kicked_off_at=self.kicked_off_at,
+            exists=self.exists,
+            address=self.address,
+            human_input=self.human_input,
         )
         return hook.new_watch(self.kickoff_id, rules, WatchMemory.recalled(self.memory))
 
@@ -134,7 +149,7 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def _too_early_by(self) -> float:
         """Bounded, because the clock of the worker may be ahead of this one."""
-        from airflow_provider_crew.service.watch import is_time
+        from airflow_provider_crew.service.watch_state import is_time
 
         since = time.time() - self.deferred_at if is_time(self.deferred_at) else SETTLING_TIME
         return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)

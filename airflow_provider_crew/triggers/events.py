@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.service.records import error_record, recorded_error
-from airflow_provider_crew.service.watch import Looks, is_time
+from airflow_provider_crew.service.watch_state import Looks, is_time
 
 if TYPE_CHECKING:
     from airflow_provider_crew.service.errors import CrewError
@@ -57,7 +57,7 @@ def failed_event(kickoff_id: str, deadline: float, error: CrewError) -> dict[str
 
 def looks_told(looks: Looks) -> dict[str, int]:
     """Tell, besides, how often the trigger has looked."""
-    return {"looks": looks.all, "failed_looks": looks.failed}
+    return {"looks": looks.all, "failed_looks": looks.failed, "pauses": looks.paused}
 
 
 def read_event(event: Any) -> WatchEnd | None:
@@ -76,7 +76,7 @@ def read_event(event: Any) -> WatchEnd | None:
         deadline=deadline if is_time(deadline) else 0.0,
         result=result if result and {"output", "output_json"} <= result.keys() else None,
         error=None if record is None else recorded_error(record),
-        looks=Looks(_count(told.get("looks")), _count(told.get("failed_looks"))),
+        looks=Looks(*(_count(told.get(name)) for name in ("looks", "failed_looks", "pauses"))),
     )
 
 

@@ -1,0 +1,179 @@
+"""What an earlier try has left: find the execution that this try goes on with, or that there is none."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_crew.operators.decide import Circumstances, Decision, decide
+from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff
+from airflow_provider_crew.waiting import KICKOFF_ID
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_crew.operators.decide import Kickoff, Standing
+    from airflow_provider_crew.operators.kickoff import KickoffTask
+    from airflow_provider_crew.operators.memory import KickoffMemory
+    from airflow_provider_crew.service.errors import CrewError
+
+IT_IS_NOT_KNOWN = (
+    "It is not known whether that started an execution: the crew may be running, and paid for, without anybody "
+    "watching it. Look into the crew's dashboard before starting it again."
+)
+LOST_ANSWER = f"An earlier try sent a kickoff and ended before it knew the answer. {IT_IS_NOT_KNOWN}"
+_BEGUN_ANEW = (
+    "This try has kicked off before. Airflow could not load its DAG when it was to resume, and has begun it anew, "
+    "without the kickoff id. That execution goes on and is paid for: the log of this try may name its id, for a "
+    "CrewExecutionSensor to wait for it. Else look into the crew's dashboard."
+)
+_ONE_TRY_TOO_MANY = (
+    "Airflow runs this task once more than its retries allow, since it has lost the process of the try before, "
+    f"and nothing is known of that try. It may have kicked off. {IT_IS_NOT_KNOWN}"
+)
+_FORGOTTEN = (
+    "This task was cleared, and Airflow has forgotten what the task remembered, as it does unless Keep task "
+    "state is ticked. Should an execution of an earlier try still be running, it goes on and is paid for, too. "
+    "The crew is kicked off."
+)
+_STANDINGS: dict[str, Standing] = {
+    "running": "going on",
+    "paused": "going on",
+    "completed": "completed",
+    "error": "failed",
+}
+# A process that Airflow does not count with any more lives until its next heartbeat, and some seconds more.
+_LATE_ANSWER = 15.0
+_PAUSE = 1.0
+
+
+class EarlierKickoff:
+    """The kickoff of an earlier try, and what this one does about it."""
+
+    def __init__(self, task: KickoffTask, context: Context, memory: KickoffMemory) -> None:
+        self._task = task
+        self._ti: Any = context["ti"]
+        self._memory = memory
+
+    def execution(self) -> str | None:
+        """Return the kickoff id of the execution that this try goes on with; None when it has to kick off."""
+        if not self._memory.lasts:
+            self._refuse_a_try_that_nobody_asked_for()
+        if self._memory.may_have_forgotten:
+            self._task.log.warning(_FORGOTTEN)
+        last, given = self._memory.last, self._circumstances()
+        decision = decide(last, given)
+        if decision is Decision.FAIL_UNCERTAIN and last and not last.told and (late := self._late_answer()):
+            self._memory.found(late)
+            last = self._memory.last
+            decision = decide(last, given)
+        if decision is Decision.ASK and last and last.kickoff_id:
+            standing, unknown = self._standing(last, last.kickoff_id)
+            decision = decide(last, given, standing)
+            if decision is Decision.FAIL_ELSEWHERE and unknown:
+                raise unknown
+        return self._carried_out(decision, last, given)
+
+    def _circumstances(self) -> Circumstances:
+        last, task = self._memory.last, self._task
+        forget_after = task.forget_after
+        return Circumstances(
+            cleared=self._memory.was_cleared,
+            wants_result=task.waits,
+            chooses_twice=task.on_uncertain_kickoff == "retry",
+            is_old=bool(last and forget_after is not None and time.time() - last.kicked_off_at > forget_after),
+        )
+
+    def _carried_out(self, decision: Decision, last: Kickoff | None, given: Circumstances) -> str | None:
+        log, kickoff_id = self._task.log, last.kickoff_id if last else None
+        match decision:
+            case Decision.FAIL_UNCERTAIN:
+                raise UncertainKickoff(LOST_ANSWER)
+            case Decision.REATTACH if last and last.kickoff_id:
+                self._memory.adopted()
+                self._task.execution = last.kickoff_id
+                log.info(
+                    "Execution %s: kicked off by an earlier try, with the inputs of that try, and gone on with. "
+                    "Nothing is kicked off anew. To force that, clear the task again when it has ended, or set "
+                    "reattach=False.",
+                    kickoff_id,
+                )
+                return last.kickoff_id
+            case Decision.KICK_OFF_BY_CHOICE:
+                cleared = given.cleared and bool(last and last.told)
+                why = "because the task was cleared" if cleared else "as on_uncertain_kickoff='retry' says"
+                log.warning("%s It is kicked off anew, %s.", LOST_ANSWER, why)
+            case Decision.KICK_OFF_AFTER_OBLIVION:
+                log.warning(
+                    "Execution %s of an earlier try is not known to the service, and was kicked off longer ago "
+                    "than forget_after. The task was cleared: the crew is kicked off anew. Should the earlier "
+                    "one still wait for a person, two are paid for.",
+                    kickoff_id,
+                )
+            case Decision.KICK_OFF_AFTER_END:
+                log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", kickoff_id)
+        return None
+
+    def _standing(self, last: Kickoff, kickoff_id: str) -> tuple[Standing, CrewError | None]:
+        """Ask the service how the execution stands, and remember an end."""
+        from airflow_provider_crew.service.watch_words import unknown_elsewhere
+
+        try:
+            execution = self._task.hook.status(kickoff_id)
+        except ExecutionNotFound as error:
+            if last.address and last.address != error.address:
+                return "unknown elsewhere", unknown_elsewhere(kickoff_id, last.address, error.address)
+            return "unknown", None
+        except CallError as error:
+            self._task.log.warning("Execution %s: it is not known how it is doing. %s", kickoff_id, error)
+            return "not told", None
+        standing = _STANDINGS[execution.status]
+        if standing in ("completed", "failed"):
+            self._memory.ended(standing, kickoff_id)
+        return standing, None
+
+    def _late_answer(self) -> str | None:
+        """Wait for the process that sent the kickoff, which may still be there, and may be told the answer."""
+        until = time.monotonic() + _LATE_ANSWER
+        self._task.log.info(
+            "An earlier try sent a kickoff. If its process still gets the answer, it is taken over."
+        )
+        while time.monotonic() < until:
+            found: str | None = left_in_xcom(self._ti)
+            if found:
+                return found
+            time.sleep(_PAUSE)
+        return None
+
+    def _refuse_a_try_that_nobody_asked_for(self) -> None:
+        """Refuse one that Airflow begins by itself, where no try knows of another."""
+        if _was_begun_anew(self._ti):
+            raise UncertainKickoff(_BEGUN_ANEW)
+        if self._ti.try_number <= self._ti.max_tries + 1:
+            return
+        if self._task.on_uncertain_kickoff == "fail":
+            raise UncertainKickoff(_ONE_TRY_TOO_MANY)
+        self._task.log.warning(
+            "%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", _ONE_TRY_TOO_MANY
+        )
+
+
+def left_in_xcom(ti: Any) -> str | None:
+    """
+    Return the kickoff id that this try has left before it was deferred, or a process that should be gone by now.
+
+    Airflow deletes that of another try, but for that of a mapped task in 3.0.
+    """
+    found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
+    return found
+
+
+def _was_begun_anew(ti: Any) -> bool:
+    """
+    Whether this very try has kicked off before.
+
+    Airflow 3.1 and 3.2 begin one anew that cannot be loaded when it is to resume: it was rescheduled then, and had
+    left a kickoff id, which Airflow has deleted just now.
+    """
+    told: Any = getattr(ti, "_ti_context_from_server", None)
+    return bool(told and told.task_reschedule_count and KICKOFF_ID in (told.xcom_keys_to_clear or ()))
