@@ -21,6 +21,7 @@ from airflow_provider_crew.metrics import TaskMetrics
 from airflow_provider_crew.service.errors import (
     CrewError,
     ExecutionFailed,
+    ExecutionUnknown,
     LostContact,
     TransientError,
     WaitedTooLong,
@@ -255,8 +256,13 @@ class WaitingTask(CrewTask):
         # The service knew it a moment ago, as after a kickoff.
         known = Origin(kicked_off_at=now, exists=True)
         watch = self.new_watch(end.kickoff_id, max(end.deadline, late), known)
-        with self.metrics(context).looks_of(watch):
-            return self.hook.watch(watch).result()
+        try:
+            with self.metrics(context).looks_of(watch):
+                return self.hook.watch(watch).result()
+        except ExecutionUnknown as error:
+            from airflow_provider_crew.service.watch_words import result_out_of_reach
+
+            raise result_out_of_reach(end.kickoff_id, error.lasted) from None
 
     @contextmanager
     def ending(self, kickoff_id: str, context: Context) -> Iterator[None]:

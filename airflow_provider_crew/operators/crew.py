@@ -64,9 +64,16 @@ class CrewKickoffOperator(KickoffTask):
     :param task_webhook_url: called by the service after each task of the crew (templated)
     :param step_webhook_url: called after each step of an agent (templated)
     :param crew_webhook_url: called at the end (templated)
-    :param validate_inputs: ask the crew which inputs it takes before anything is paid for
+    :param human_input_webhook_url: called when a task of the crew waits for a person (templated)
+    :param webhooks: which ``events`` the service sends to which ``url`` (templated)
+    :param webhook_conn_id: the connection whose password the service sends with them (templated)
+    :param restore_from_state_id: the kickoff id of an earlier run of a flow, with whose state to begin (templated)
+    :param validate_inputs: compare the inputs with what the crew lists before anything is paid for; ``strict``
+        refuses what else would be a warning
     :param on_uncertain_kickoff: ``fail``, or ``retry`` to let Airflow retry, which may run the crew twice
     :param reattach: go on with the execution of an earlier try (from Airflow 3.3)
+    :param forget_after: seconds after which a Clear gives up an execution that the service does not know, and
+        kicks off anew: until then it may be waiting for a person. None: never
     """
 
     def execute(self, context: Context) -> str:
@@ -200,11 +207,17 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         if not memory.lasts:
             raise CrewTaskFailed(error, self.not_retried()) from None
         if isinstance(error, ExecutionUnknown):
-            raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
+            self._give_up_unknown(error, memory)
         if not isinstance(error, (*PASSING, WaitedTooLong)):
             raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
         error.args = (f"{error} A retry of this task, or {CLEARING}, goes on waiting for the same execution.",)
         raise AirflowTaskTimeout(str(error)) if isinstance(error, CutShort) else error from None
+
+    def _give_up_unknown(self, error: ExecutionUnknown, memory: KickoffMemory) -> NoReturn:
+        if error.has_completed:
+            memory.ended("returned", self.execution)  # as much of it as there is to be had
+            raise CrewTaskFailed(error, " The task is not retried; clearing it kicks off anew.") from None
+        raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
 
 
 def _returned(context: Context) -> None:

@@ -41,6 +41,8 @@ class KickoffMemory:
         self._store: Any = context.get("task_state_store") if wanted else None
         self._ti: Any = context["ti"]
         self._max_tries: int = self._ti.max_tries
+        clears: int = getattr(context.get("dag_run"), "clear_number", 0)
+        self._follows_a_clear = clears > 0 and self._ti.try_number > 1
         self.last: Kickoff | None = None
         self._before: Kickoff | None = None
         self._is_asking = False
@@ -59,8 +61,7 @@ class KickoffMemory:
     @property
     def may_have_forgotten(self) -> bool:
         """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
-        was_cleared_once = self._max_tries > self._ti.task.retries if FORGETS_AT_CLEAR else False
-        return self.lasts and self.last is None and was_cleared_once
+        return FORGETS_AT_CLEAR and self.lasts and self.last is None and self._follows_a_clear
 
     def what_goes_on(self) -> str:
         """Say which execution of an earlier try may be running, when this one could not go on with it."""

@@ -18,7 +18,13 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, SETTLING_TIME, TIMEOUT
 from airflow_provider_crew.sensors.memory import WaitMemory
-from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, WaitedTooLong, WatchBroken
+from airflow_provider_crew.service.errors import (
+    CrewError,
+    ExecutionUnknown,
+    InvalidKickoffId,
+    WaitedTooLong,
+    WatchBroken,
+)
 from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, Origin, WaitingTask, seconds
 
 if TYPE_CHECKING:
@@ -31,6 +37,11 @@ if TYPE_CHECKING:
 # No service counts as far, and Python does not write numbers of any width.
 _TOO_WIDE = 10**1000
 _WAIT_AGAIN = " Clear this task to wait again."
+_UNKNOWN = (
+    f"{_WAIT_AGAIN} With human_input=True it waits to the end of timeout. To give the execution up: in the tab "
+    "Task State Store of the task that kicked it off, delete crew_kickoff, and clear that task, which kicks off "
+    "anew."
+)
 
 
 class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
@@ -125,6 +136,8 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
             raise error from None
         if isinstance(error, WatchBroken):
             raise CrewTaskFailed(error, _WAIT_AGAIN) from None
+        if isinstance(error, ExecutionUnknown) and not error.has_completed:
+            raise CrewTaskFailed(error, _UNKNOWN) from None
         if not isinstance(error, WaitedTooLong):
             raise CrewTaskFailed(error) from None
         told = f"{error}{_WAIT_AGAIN}"

@@ -242,13 +242,23 @@ class ExecutionUnknown(WatchError):
     The service does not know an execution that certainly exists.
 
     A crew that waits for a person's answer reads like this, so it may be alive, and paid for. ``elsewhere`` is the
-    address at which it was kicked off, when another one was asked.
+    address at which it was kicked off, when another one was asked. ``has_completed``: it was seen to have
+    completed, and only its result is out of reach.
     """
 
-    def __init__(self, message: str, *, kickoff_id: str = "", lasted: float = 0.0, elsewhere: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        kickoff_id: str = "",
+        lasted: float = 0.0,
+        elsewhere: str = "",
+        has_completed: bool = False,
+    ) -> None:
         super().__init__(message, kickoff_id=kickoff_id)
         self.lasted = lasted
         self.elsewhere = elsewhere
+        self.has_completed = has_completed
 
 
 class LostContact(WatchError):

@@ -19,6 +19,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "sent": bool,
     "trusted": bool,
     "timed_out": bool,
+    "has_completed": bool,
     "cause": Mapping,
     "usage": Mapping,
 }

@@ -132,6 +132,17 @@ def execution_unknown(kickoff_id: str, memory: WatchMemory, lasted: float) -> Ex
     )
 
 
+def result_out_of_reach(kickoff_id: str, lasted: float) -> ExecutionUnknown:
+    """Build the error for an execution that was seen to have completed, and that the service does not know now."""
+    return ExecutionUnknown(
+        f"Execution {kickoff_id} has completed, and the service has said for {duration(lasted)} that it does not "
+        "know it, so that its result cannot be read. The crew's dashboard may show it.",
+        kickoff_id=kickoff_id,
+        lasted=lasted,
+        has_completed=True,
+    )
+
+
 def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, asked_at: str) -> ExecutionUnknown:
     """Build the error for an execution that is looked for at another address than that of its kickoff."""
     return ExecutionUnknown(
