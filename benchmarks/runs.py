@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from benchmarks.lanes import LANES, POLL_INTERVAL, seconds_of
@@ -85,12 +85,10 @@ class _Crew(LocalCrewService):
 
     hurried = True
 
-    def take(
-        self, inputs: dict[str, JsonValue], meta: dict[str, JsonValue] | None, webhooks: dict[str, str]
-    ) -> JsonValue:
+    def take(self, inputs: dict[str, JsonValue], *more: Any, **named: Any) -> JsonValue:
         """Start an execution."""
         self.scenario = _scenario(1 if self.hurried else _seconds(inputs))
-        return super().take(inputs, meta, webhooks)
+        return super().take(inputs, *more, **named)
 
 
 _COLUMNS = (

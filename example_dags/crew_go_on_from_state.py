@@ -1,0 +1,39 @@
+"""A run of a flow that begins with the state of an earlier one."""
+
+from __future__ import annotations
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+with DAG(
+    "crew_go_on_from_state",
+    schedule=None,
+    tags=["crew"],
+    params={"topic": "electric ferries", "audience": "harbour masters", "tone": "cheerful"},
+    doc_md="""
+    ### A run of a flow that begins with the state of an earlier one
+
+    `draft` runs a flow. `revision` runs it again, as a new execution that is paid for, too. It begins with the
+    state in which `draft` has ended, and changes only what its own inputs name. That needs a flow that persists
+    its state; one that does not know the id begins with its defaults, and says nothing.
+    """,
+):
+    draft = CrewRunOperator(
+        task_id="draft",
+        inputs={
+            "topic": "{{ params.topic }}",
+            "audience": "{{ params.audience }}",
+            "tone": "{{ params.tone }}",
+        },
+        deferrable=True,
+        poll_interval=2,
+    )
+    revision = CrewRunOperator(
+        task_id="revision",
+        inputs={"topic": "{{ params.topic }}", "audience": "sailors"},
+        restore_from_state_id="{{ ti.xcom_pull(task_ids='draft', key='kickoff_id') }}",
+        deferrable=True,
+        poll_interval=2,
+    )
+    draft >> revision
