@@ -17,6 +17,7 @@ Health = dict[str, dict[str, str | None]]
 _PAUSE = 0.3
 _PAGE = 100
 _REQUEST_TIMEOUT = 30.0
+_DISCARDS_TASK_STATE = (3, 4)
 
 
 class ApiError(Exception):
@@ -159,10 +160,22 @@ class AirflowApi:
         (kind,) = (kind for kind in kinds if kind["connection_type"] == connection_type)
         return set(kind["extra_fields"] or ())
 
-    def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
-        """Clear a task, so that it runs again."""
-        which = {"dag_run_id": run_id, "task_ids": [task_id], "only_failed": False}
-        self.post(f"dags/{dag_id}/clearTaskInstances", which | {"dry_run": False, "reset_dag_runs": True})
+    def clear(self, dag_id: str, run_id: str, task_id: str, *, keep_task_state: bool = False) -> None:
+        """
+        Clear a task, so that it runs again.
+
+        Airflow 3.4 discards what the task has in its store, unless told to keep it. Before, it is always kept.
+        """
+        body: dict[str, Any] = {"dag_run_id": run_id, "task_ids": [task_id], "only_failed": False}
+        body |= {"dry_run": False, "reset_dag_runs": True}
+        if keep_task_state and self.version() >= _DISCARDS_TASK_STATE:
+            body["keep_task_state"] = True
+        self.post(f"dags/{dag_id}/clearTaskInstances", body)
+
+    def version(self) -> tuple[int, int]:
+        """Return the version of Airflow, without its patch."""
+        major, minor, *_ = self.get("version")["version"].split(".")
+        return int(major), int(minor)
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
         return self._answer(method, f"{self._api}/{path}", **options)

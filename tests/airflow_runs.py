@@ -111,8 +111,9 @@ class Run:
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         return self.airflow.api.xcom(self.dag_id, self.run_id, task_id, key, map_index)
 
-    def clear(self, task_id: str) -> None:
-        self.airflow.api.clear(self.dag_id, self.run_id, task_id)
+    def clear(self, task_id: str, *, keep_task_state: bool = False) -> None:
+        """Clear a task as the page does, which from Airflow 3.4 on discards its state unless told to keep it."""
+        self.airflow.api.clear(self.dag_id, self.run_id, task_id, keep_task_state=keep_task_state)
 
     def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
         try:

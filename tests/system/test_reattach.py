@@ -89,7 +89,7 @@ def test_after_a_clear_a_running_execution_is_gone_on_with(begin):
     run, started, crew = begin("reattach_cleared")
     execution = started.wait_for(1)
     run.wait_for("report", "deferred")
-    run.clear("report")
+    run.clear("report", keep_task_state=True)
     run.wait_for("report", "deferred", tries=2)
     crew.finish(execution)
 
@@ -141,7 +141,7 @@ def test_after_a_clear_an_execution_that_the_service_has_forgotten_is_kicked_off
 def test_after_a_clear_the_kickoff_operator_returns_a_running_execution(begin):
     run, started, _ = begin("reattach_kickoff")
     assert run.wait() == "success"
-    run.clear("kickoff")
+    run.clear("kickoff", keep_task_state=True)
     run.wait_for("kickoff", "success", tries=2)
 
     assert run.xcom("kickoff") == started.all()[0].kickoff_id
