@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from crew_builders import KICKOFF_ID, NOW
+from watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
@@ -18,69 +18,17 @@ from airflow_provider_crew.service.errors import (
     RateLimited,
     Refused,
     ServiceError,
-    Unreachable,
     UnreadableAnswer,
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.service.models import Completed, Failed, Progress, Running
-from airflow_provider_crew.service.watch import Step, Watch, WatchRules, describe_progress, duration
+from airflow_provider_crew.service.models import Completed, Failed, Running
+from airflow_provider_crew.service.watch_state import WatchRules
+from airflow_provider_crew.service.watch_words import describe_progress, duration
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-DOWN = Unreachable("The crew did not answer.")
 REJECTED = NotAuthenticated("The token is not accepted.")
 UNKNOWN = ExecutionNotFound("The crew does not know it.")
-SUCCESS = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", execution_time=4210.0)
-PREFIX = f"Execution {KICKOFF_ID}: "
-
-
-def running(task: str | None = None, done: int | None = None, *, total: int = 3, word: str = "running") -> Running:
-    progress = None if done is None else Progress(completed_tasks=done, total_tasks=total)
-    return Running(status="running", kickoff_id=KICKOFF_ID, word=word, current_task=task, progress=progress)
-
-
-RESEARCH, WRITING = running("research_task", 0), running("writing_task", 1)
-
-
-class Story:
-    """A watch of one execution, told by what was seen and when."""
-
-    def __init__(self, *, dice: float = 0.5, timeout: float = 24 * 3600.0, **rules: float | None) -> None:
-        self.time = 0.0
-        self.looks = 0
-        self.watch = Watch(
-            KICKOFF_ID,
-            WatchRules(deadline=NOW + timeout, **{"poll_interval": 10.0} | rules),
-            clock=lambda: NOW + self.time,
-            random=lambda: dice,
-        )
-
-    def see(self, outcome: Any, *, at: float | None = None) -> Step:
-        self.time = self.time if at is None else at
-        self.looks += 1
-        return self.watch.failed(outcome) if isinstance(outcome, CallError) else self.watch.saw(outcome)
-
-    def see_until_the_end(self, look: Callable[[], Any]) -> Step:
-        """Look as often as the steps say, until one of them ends it."""
-        while True:
-            step = self.see(look())
-            if step.error or step.completed:
-                return step
-            assert step.look_again_in > 0
-            self.time += step.look_again_in
-
-
-def said(step: Step) -> list[str]:
-    """Return the lines of a step: ``!`` marks a warning, and each is about the execution."""
-    assert all(line.text.startswith(PREFIX) for line in step.lines)
-    marks = {logging.INFO: "", logging.WARNING: "! "}
-    return [marks[line.level] + line.text.removeprefix(PREFIX) for line in step.lines]
-
-
-def trouble(error: CallError) -> str:
-    return f"! {error} The execution goes on, as far as is known. Looking on for up to 10m 0s."
+STRANGE = "! the service says '{}', which is not a known state. It is taken for still going."
 
 
 @pytest.mark.parametrize(
@@ -123,20 +71,13 @@ def trouble(error: CallError) -> str:
         ),
         pytest.param(
             [
-                (
-                    0,
-                    running(word="QUEUED"),
-                    ["! the service says 'QUEUED', which is not a known state.", "queued"],
-                ),
-                (10, running(word="QUEUED"), []),
-                (
-                    20,
-                    running(word="paused"),
-                    ["! the service says 'paused', which is not a known state.", "paused"],
-                ),
-                (30, running(word="QUEUED"), ["queued"]),
-                (40, running(word="PENDING"), ["pending"]),
-                (50, running("a", word="QUEUED"), ["a"]),
+                (0, running(word="QUEUED"), ["queued"]),
+                (10, running(word="Hatching"), [STRANGE.format("Hatching"), "hatching"]),
+                (20, running(word="Hatching"), []),
+                (30, running(word="resting"), [STRANGE.format("resting"), "resting"]),
+                (40, running(word="Hatching"), ["hatching"]),
+                (50, running(word="PENDING"), ["pending"]),
+                (60, running("a", word="Hatching"), ["a"]),
             ],
             id="a strange word is warned of once",
         ),
@@ -154,8 +95,7 @@ def test_what_is_said_of_a_watch(story: list[tuple[float, Any, list[str]]]) -> N
     told = Story(kicked_off_at=NOW)
 
     for at, outcome, lines in story:
-        spoken = [line.removesuffix(" It is taken for still going.") for line in said(told.see(outcome, at=at))]
-        assert spoken == lines, f"after {at} s"
+        assert said(told.see(outcome, at=at)) == lines, f"after {at} s"
 
 
 @pytest.mark.parametrize(("dice", "seconds"), [(0.0, 9.0), (0.5, 10.0), (1.0, 11.0)])
@@ -284,7 +224,7 @@ def test_waiting_too_long_tells_the_trouble_at_the_end() -> None:
     story.see(DOWN, at=20)
     error = story.see(DOWN, at=30).error
 
-    assert "The last looks failed: The crew did not answer." in str(error)
+    assert "At the last look: The crew did not answer. The execution goes on, as far as is known." in str(error)
     assert "Last seen: nothing yet" in str(Story(timeout=0).see(DOWN).error)
 
 
@@ -387,30 +327,7 @@ def test_an_execution_that_is_not_known_is_given_half_a_minute_after_the_kickoff
 
     assert step.error is (UNKNOWN if over else None)
     assert step.lines == ()
-    assert over or step.look_again_in <= 30
-
-
-@pytest.mark.parametrize("kicked_off_at", [NOW, None])
-def test_an_execution_that_is_no_longer_known_is_given_half_a_minute(kicked_off_at: Any) -> None:
-    story = Story(kicked_off_at=kicked_off_at, poll_interval=60)
-    story.see(RESEARCH, at=0)
-    doubt = story.see(UNKNOWN, at=3600)
-
-    assert (doubt.error, doubt.look_again_in <= 10) == (None, True)
-    assert said(doubt) == ["! the crew does not know it any more. Looking on for 30s, in case that passes."]
-    assert said(story.see(UNKNOWN, at=3629)) == []
-    assert story.see(UNKNOWN, at=3630).error is UNKNOWN
-
-
-@pytest.mark.parametrize("between", [RESEARCH, DOWN])
-def test_the_half_a_minute_begins_anew_when_something_else_was_seen_meanwhile(between: Any) -> None:
-    story = Story()
-    story.see(RESEARCH, at=0)
-    story.see(UNKNOWN, at=100)
-    story.see(between, at=120)
-
-    assert story.see(UNKNOWN, at=140).error is None
-    assert story.see(UNKNOWN, at=170).error is UNKNOWN
+    assert over or step.look_again_in == pytest.approx(5)
 
 
 @pytest.mark.parametrize(
@@ -442,6 +359,14 @@ def test_a_failed_execution_is_told_with_the_error_of_the_crew() -> None:
     assert step.completed is None
 
 
+def test_a_failed_execution_tells_what_it_has_used() -> None:
+    usage = {"total_tokens": 312, "successful_requests": 2}
+    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", usage=usage)
+
+    assert Story().see(failure).error.usage == usage
+    assert Story().see(Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")).error.usage is None
+
+
 def test_an_end_without_a_time_is_told_without_it() -> None:
     failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")
     success = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text")
@@ -470,6 +395,12 @@ def test_a_long_watch_ends_with_the_result() -> None:
         (running("writing_task", 3), "task 3 of 3, writing_task"),
         (running("writing_task", 7), "task 3 of 3, writing_task"),
         (running("writing_task", 0, total=0), "writing_task"),
+        (running("writing_task", 1, total=2, current_agent="Writer"), "task 2 of 2, writing_task (Writer)"),
+        (running(None, 1, current_agent="Writer"), "task 2 of 3"),
+        (running("write_summary", 3, total=None, unit="step"), "step 4, write_summary"),
+        (running("write_summary", 3, total=4, unit="step"), "step 4 of 4, write_summary"),
+        (running("write_summary", 0, total=None, unit="step"), "step 1, write_summary"),
+        (running(None, 3, total=None, unit="step"), "step 4"),
     ],
 )
 def test_says_how_far_an_execution_is(execution: Running, words: str) -> None:
@@ -512,6 +443,11 @@ def test_times_that_make_no_sense_are_refused(rules: dict[str, float]) -> None:
 
 
 def test_a_task_name_stays_on_its_line() -> None:
-    forged = Running(status="running", kickoff_id=KICKOFF_ID, word="running", current_task="a\nERROR b")
+    assert said(Story().see(running("a\nERROR b", current_agent="c\nd"))) == ["a ERROR b (c d)"]
 
-    assert said(Story().see(forged)) == ["a ERROR b"]
+
+def test_a_task_with_a_long_name_does_not_fill_the_log() -> None:
+    (line,) = said(Story().see(running("long " * 1000, 1, current_agent="agent " * 1000)))
+
+    assert line.startswith("task 2 of 3, long long")
+    assert len(line) <= 210

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from airflow_provider_crew.service.errors import (
     CallError,
     ExecutionNotFound,
+    ExecutionUnknown,
     InvalidSettings,
     NotAllowed,
     NotAuthenticated,
@@ -23,22 +23,39 @@ from airflow_provider_crew.service.errors import (
     ServiceError,
     Unreachable,
 )
-from airflow_provider_crew.service.models import Completed, Failed, Progress, Running
-from airflow_provider_crew.service.watch import Step, Watch, WatchMemory, WatchRules
+from airflow_provider_crew.service.models import Completed, Failed, Paused, Progress, Running, TaskResult
+from airflow_provider_crew.service.watch import Watch
+from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
 
 
-def running(word: str, task: str | None, done: int) -> Running:
-    progress = Progress(completed_tasks=done, total_tasks=3)
-    return Running(status="running", kickoff_id=KICKOFF_ID, word=word, current_task=task, progress=progress)
+def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:
+    return Running(status="running", **told(word, task, done), last_task=last_task)
+
+
+def told(word: str, task: str | None, done: int) -> dict[str, Any]:
+    progress = Progress(completed=done, total=3)
+    return {"kickoff_id": KICKOFF_ID, "word": word, "current_task": task, "progress": progress}
+
+
+def done(output: str, name: str = "facts_task", took: float | None = None) -> TaskResult:
+    return TaskResult(task_id=name, agent="Writer", output=output, execution_time=took)
+
+
+def completed(*tasks: TaskResult, total: int = 3) -> Completed:
+    progress = Progress(completed=total, total=total)
+    listed: Any = [task.model_dump() for task in tasks]
+    return Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", tasks=listed, progress=progress)
 
 
 outcomes = st.one_of(
     st.builds(
         running,
-        st.sampled_from(["running", "queued", "paused", "STARTED"]),
+        st.sampled_from(["running", "queued", "Hatching", "STARTED"]),
         st.sampled_from([None, "research_task", "writing_task"]),
         st.integers(0, 1),
+        st.sampled_from([None, done("Facts."), done("Better facts.", took=2.5), done("x" * 9000, "summary_task")]),
     ),
+    st.just(Paused(status="paused", **told("PAUSED", "ask", 1), last_task=done("Facts."))),
     st.sampled_from(
         [
             Unreachable("The crew did not answer."),
@@ -47,12 +64,14 @@ outcomes = st.one_of(
             NotAuthenticated("401"),
             NotAllowed("403"),
             ExecutionNotFound("404"),
+            ExecutionNotFound("404", address="https://crew.example"),
+            ExecutionNotFound("404", address="https://other.example"),
         ]
     ),
 )
 ends = st.sampled_from(
     [
-        Completed(status="completed", kickoff_id=KICKOFF_ID, output="text"),
+        completed(done("Facts.")),
         Failed(status="error", kickoff_id=KICKOFF_ID, error="boom"),
         Refused("400"),
     ]
@@ -67,7 +86,7 @@ class Life:
 
     def __init__(self, *, carried: bool, **rules: Any) -> None:
         self._carried = carried
-        self._rules = WatchRules(deadline=NOW + 3600, kicked_off_at=NOW, **rules)
+        self._rules = WatchRules(deadline=NOW + 3600, **{"kicked_off_at": NOW} | rules)
         self.now = NOW
         self.watch = self._new(None)
 
@@ -77,9 +96,8 @@ class Life:
     def see(self, outcome: Any, after: float) -> Step:
         self.now += after
         if self._carried:
-            self.watch = self._new(
-                WatchMemory(**json.loads(json.dumps(asdict(self.watch.memory), allow_nan=False)))
-            )
+            kept = json.loads(json.dumps(self.watch.memory.carried(), allow_nan=False))
+            self.watch = self._new(WatchMemory.recalled(kept))
         return self.watch.failed(outcome) if isinstance(outcome, CallError) else self.watch.saw(outcome)
 
 
@@ -88,9 +106,17 @@ def comparable(step: Step) -> Any:
     return step.lines, step.completed, error, step.look_again_in, step.renew_token
 
 
-@given(story=looks, renewed=st.integers(0, 25))
-def test_a_watch_carried_on_after_every_look_takes_the_same_steps(story: list[Any], renewed: int) -> None:
-    staying, carried = Life(carried=False), Life(carried=True)
+@given(
+    story=looks,
+    renewed=st.integers(0, 25),
+    rules=st.sampled_from(
+        [{}, {"exists": True}, {"exists": True, "address": "https://crew.example"}, {"human_input": True}]
+    ),
+)
+def test_a_watch_carried_on_after_every_look_takes_the_same_steps(
+    story: list[Any], renewed: int, rules: dict[str, Any]
+) -> None:
+    staying, carried = Life(carried=False, **rules), Life(carried=True, **rules)
 
     for number, (outcome, after) in enumerate(story):
         if number == renewed:
@@ -100,7 +126,7 @@ def test_a_watch_carried_on_after_every_look_takes_the_same_steps(story: list[An
         assert comparable(step) == comparable(carried.see(outcome, after))
         if step.error or step.completed:
             break
-    assert asdict(staying.watch.memory) == asdict(carried.watch.memory)
+    assert staying.watch.memory.carried() == carried.watch.memory.carried()
 
 
 def test_an_outage_and_a_progress_go_on_in_the_next_process() -> None:
@@ -116,10 +142,154 @@ def test_an_outage_and_a_progress_go_on_in_the_next_process() -> None:
 
 def test_memories_are_not_shared() -> None:
     first, second = Life(carried=False), Life(carried=False)
-    first.see(running("queued", None, 0), 0)
+    first.see(running("Hatching", None, 0, done("Facts.")), 0)
 
-    assert first.watch.memory.strange_words == ["queued"]
+    assert first.watch.memory.strange_words == ["Hatching"]
     assert second.watch.memory.strange_words == []
+    assert len(first.watch.memory.tasks) == 1
+    assert second.watch.memory.tasks == []
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_what_was_seen_once_exists_in_the_next_process_too(carried: Any) -> None:
+    life = Life(carried=carried, kicked_off_at=None)
+    assert not life.watch.memory.seen
+    life.see(running("running", None, 0), 0)
+
+    assert life.see(ExecutionNotFound("404"), 10).error is None
+    assert life.watch.memory.seen
+    assert isinstance(life.see(ExecutionNotFound("404"), 600).error, ExecutionUnknown)
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_what_was_never_seen_does_not_exist_in_the_next_process_either(carried: Any) -> None:
+    life = Life(carried=carried)
+    unknown = ExecutionNotFound("404")
+    life.see(unknown, 0)
+
+    assert life.see(unknown, 29).error is None
+    assert life.see(unknown, 1).error is unknown
+    assert not life.watch.memory.seen
+
+
+def test_whoever_takes_over_counts_anew_how_long_a_trouble_has_lasted() -> None:
+    life = Life(carried=False, exists=True)
+    life.see(running("running", "writing_task", 1, done("Facts.")), 0)
+    for outcome in (ExecutionNotFound("404"), NotAuthenticated("401"), ServiceError("502")):
+        life.see(outcome, 10)
+    kept = life.watch.memory.carried()
+    assert None not in (kept["unknown_since"], kept["silent_since"])
+
+    handed_over = life.watch.memory.handed_over()
+
+    assert handed_over == {**kept, "unknown_since": None, "silent_since": None, "rejected_since": None}
+    assert (handed_over["seen"], handed_over["progress"]) == (True, "task 2 of 3, writing_task")
+
+
+def ended(*looks: Running | Paused, end: Completed, carried: bool = False) -> Completed:
+    life = Life(carried=carried)
+    for look in looks:
+        life.see(look, 10)
+    came = life.see(end, 10).completed
+    assert came
+    return came
+
+
+FACTS, BETTER, SUMMARY = done("Facts."), done("Better facts."), done("In short.", "summary_task", 2.5)
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["one process", "a process for each look"])
+@pytest.mark.parametrize(
+    ("last_tasks", "end", "tasks", "complete"),
+    [
+        pytest.param([None, FACTS], completed(SUMMARY, total=2), (FACTS, SUMMARY), True, id="each once"),
+        pytest.param([FACTS, FACTS, FACTS], completed(SUMMARY, total=2), (FACTS, SUMMARY), True, id="seen often"),
+        pytest.param([FACTS, SUMMARY], completed(SUMMARY, total=2), (FACTS, SUMMARY), True, id="the last, too"),
+        pytest.param(
+            [FACTS, BETTER], completed(SUMMARY, total=2), (FACTS, BETTER, SUMMARY), True, id="done twice"
+        ),
+        pytest.param([SUMMARY, FACTS, SUMMARY], completed(total=2), (SUMMARY, FACTS), True, id="in their order"),
+        pytest.param([FACTS], completed(SUMMARY, total=3), (FACTS, SUMMARY), False, id="one was missed"),
+        pytest.param([None], completed(SUMMARY, total=2), (SUMMARY,), False, id="none was seen"),
+        pytest.param(
+            [FACTS],
+            completed(SUMMARY).model_copy(update={"lists_tasks": True}),
+            (SUMMARY,),
+            True,
+            id="the answer lists them",
+        ),
+    ],
+)
+def test_what_tasks_put_out_is_kept_until_the_end(
+    last_tasks: list[Any], end: Completed, tasks: tuple[TaskResult, ...], complete: Any, carried: Any
+) -> None:
+    looks = [running("running", "writing_task", 1, last) for last in last_tasks]
+
+    came = ended(*looks, end=end, carried=carried)
+
+    assert (came.tasks, came.tasks_complete) == (tasks, complete)
+    assert (came.output, came.kickoff_id) == (end.output, KICKOFF_ID)
+
+
+def test_what_a_task_has_put_out_before_a_pause_is_kept() -> None:
+    pause = Paused(status="paused", **told("PAUSED", "ask", 1), last_task=FACTS)
+
+    assert ended(pause, pause, end=completed(SUMMARY)).tasks == (FACTS, SUMMARY)
+
+
+def outputs(memory: dict[str, Any]) -> list[str]:
+    return [task["output"] for task in memory["tasks"]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "carried"),
+    [
+        pytest.param([10, 20, 30], [10, 20, 30], id="small"),
+        pytest.param([9_000, 9_000, 10, 20], [9_000, 10, 20], id="the newest"),
+        pytest.param([10, 17_000], [], id="the newest is too large"),
+        pytest.param([10, 17_000, 20], [20], id="the newest behind a large one"),
+        pytest.param([200] * 200, [200] * 58, id="many"),
+    ],
+)
+def test_as_many_of_the_newest_tasks_are_carried_as_fit_into_16_kb(sizes: list[int], carried: list[int]) -> None:
+    memory = WatchMemory(started_at=NOW, tasks=[done("x" * size).model_dump() for size in sizes])
+
+    assert [len(output) for output in outputs(memory.carried())] == carried
+    assert len(json.dumps(memory.carried()["tasks"])) <= 16 * 1024 + 2 * len(carried)
+    assert outputs(memory.handed_over()) == outputs(memory.carried())
+    assert len(memory.tasks) == len(sizes)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"tasks": "facts"},
+        {"tasks": {}},
+        {"tasks": None},
+        {"tasks": [7]},
+        {"tasks": [None]},
+        {"tasks": ["facts"]},
+        {"seen": "yes"},
+        {"seen": 1},
+        {"seen": None},
+        {"tasks": [[]], "seen": {}},
+    ],
+    ids=str,
+)
+def test_odd_tasks_and_an_odd_seen_of_another_version_are_left_out(odd: dict[str, Any]) -> None:
+    recalled = WatchMemory.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd})
+
+    assert recalled == WatchMemory(started_at=NOW, progress="task 1 of 3")
+
+
+def test_a_memory_of_another_version_without_tasks_and_seen_is_gone_on_with() -> None:
+    kept = {"started_at": NOW, "progress": "task 1 of 3", "task_count": 3, "tasks": [{"task_id": "a", "new": 1}]}
+
+    recalled = WatchMemory.recalled(kept)
+
+    assert recalled == WatchMemory(started_at=NOW, progress="task 1 of 3", tasks=kept["tasks"])
+    assert recalled.task_results() == [TaskResult(task_id="a", execution_time=None)]
+    assert WatchMemory.recalled({"started_at": NOW}) == WatchMemory(started_at=NOW)
 
 
 @pytest.mark.parametrize(("dice", "seconds"), [(0.0, 0.0), (0.5, 5.0), (0.99, 9.9)])

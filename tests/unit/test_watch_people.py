@@ -1,0 +1,426 @@
+"""A crew that waits for a person: it reads paused or unknown, is alive and paid for, and takes its time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from crew_builders import KICKOFF_ID, NOW
+from watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
+
+from airflow_provider_crew.service.errors import (
+    ExecutionFailed,
+    ExecutionNotFound,
+    ExecutionUnknown,
+    LostContact,
+    NotAuthenticated,
+    ServiceError,
+    WaitedTooLong,
+)
+from airflow_provider_crew.service.models import Failed, Paused, Progress
+
+ADDRESS, ELSEWHERE = "https://crew.example", "https://other.example"
+UNKNOWN = ExecutionNotFound("The crew does not know it.", address=ADDRESS)
+UNKNOWN_ELSEWHERE = ExecutionNotFound("The crew does not know it.", address=ELSEWHERE)
+PAUSED = Paused(
+    status="paused",
+    kickoff_id=KICKOFF_ID,
+    word="PAUSED",
+    progress=Progress(completed=1, total=3),
+    current_task="ask",
+)
+FAILED = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")
+REJECTED = NotAuthenticated("The token is not accepted.")
+
+MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
+FOR_TEN_MINUTES = f"! the service does not know it. {MAY_WAIT} It is waited for for up to 10m 0s."
+TO_THE_END = f"! the service does not know it. {MAY_WAIT} It is waited for to the end of the time to wait."
+KNOWN_AGAIN = "the service knows it again"
+ON_HOLD = "! the crew is paused: it waits for a person's answer, and is paid for. It is waited for."
+GOES_ON = "the crew goes on"
+
+# With dice of 0.5: what the poll interval says, within 5 s, and at least a minute and a little more.
+USUAL, SOON, A_MINUTE = 10.0, 5.0, 63.0
+EXISTS = {"exists": True, "kicked_off_at": NOW - 3600}
+JUST_KICKED_OFF = {"exists": True, "kicked_off_at": NOW}
+
+
+@pytest.mark.parametrize(
+    ("rules", "story"),
+    [
+        pytest.param(
+            JUST_KICKED_OFF,
+            [
+                (0, UNKNOWN, [], SOON),
+                (5, UNKNOWN, [], SOON),
+                (29, UNKNOWN, [], SOON),
+                (30, RESEARCH, ["task 1 of 3, research_task"], USUAL),
+            ],
+            id="a service that needs a moment to know it is no trouble",
+        ),
+        pytest.param(
+            JUST_KICKED_OFF,
+            [
+                (0, UNKNOWN, [], SOON),
+                (29.9, UNKNOWN, [], SOON),
+                (30, UNKNOWN, [FOR_TEN_MINUTES], A_MINUTE),
+                (93, UNKNOWN, [], A_MINUTE),
+                (329, UNKNOWN, [], A_MINUTE),
+                (330, UNKNOWN, [FOR_TEN_MINUTES], A_MINUTE),
+                (599, UNKNOWN, [], 1.0),
+                (600, UNKNOWN, [], ExecutionUnknown),
+            ],
+            id="from the kickoff on, and given up after the longest outage",
+        ),
+        pytest.param(
+            EXISTS,
+            [
+                (0, RESEARCH, ["task 1 of 3, research_task"], USUAL),
+                (10, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (39, UNKNOWN, [], SOON),
+                (40, UNKNOWN, [], A_MINUTE),
+                (309, UNKNOWN, [], A_MINUTE),
+                (310, UNKNOWN, [FOR_TEN_MINUTES], A_MINUTE),
+                (609, UNKNOWN, [], 1.0),
+                (610, UNKNOWN, [], ExecutionUnknown),
+            ],
+            id="soon looked at again for half a minute, then once a minute, warned of every five",
+        ),
+        pytest.param(
+            EXISTS,
+            [
+                (0, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (599, RESEARCH, [KNOWN_AGAIN, "task 1 of 3, research_task"], USUAL),
+                (600, RESEARCH, [], USUAL),
+                (610, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (1209, UNKNOWN, [FOR_TEN_MINUTES], 1.0),
+                (1210, UNKNOWN, [], ExecutionUnknown),
+            ],
+            id="known again, which is said once, and the patience begins anew",
+        ),
+        pytest.param(
+            EXISTS,
+            [
+                (0, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (300, DOWN, [trouble(DOWN)], USUAL),
+                (580, DOWN, [], USUAL),
+                (590, UNKNOWN, [FOR_TEN_MINUTES], 10.0),
+                (600, UNKNOWN, [], ExecutionUnknown),
+            ],
+            id="an outage in between does not begin the patience anew",
+        ),
+        pytest.param(
+            EXISTS,
+            [
+                (0, DOWN, [trouble(DOWN)], USUAL),
+                (500, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (510, DOWN, [trouble(DOWN)], USUAL),
+                (700, DOWN, [], USUAL),
+                (1099, UNKNOWN, [FOR_TEN_MINUTES], 1.0),
+                (1100, DOWN, [trouble(DOWN)], USUAL),
+                (1700, DOWN, [], LostContact),
+            ],
+            id="that it is unknown is an answer, which ends an outage",
+        ),
+        pytest.param(
+            EXISTS,
+            [
+                (0, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (300, SUCCESS, [KNOWN_AGAIN, "completed after 1h 10m"], SUCCESS),
+            ],
+            id="completed after all",
+        ),
+        pytest.param(
+            EXISTS,
+            [(0, UNKNOWN, [FOR_TEN_MINUTES], SOON), (300, FAILED, [KNOWN_AGAIN], ExecutionFailed)],
+            id="failed after all",
+        ),
+        pytest.param(
+            EXISTS,
+            [
+                (0, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (300, PAUSED, [ON_HOLD], A_MINUTE),
+                (590, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (1189, UNKNOWN, [FOR_TEN_MINUTES], 1.0),
+                (1190, UNKNOWN, [], ExecutionUnknown),
+            ],
+            id="that it is paused means that it is known",
+        ),
+        pytest.param(
+            {**EXISTS, "human_input": True, "timeout": 1000.0},
+            [
+                (0, UNKNOWN, [TO_THE_END], SOON),
+                (299, UNKNOWN, [], A_MINUTE),
+                (300, UNKNOWN, [TO_THE_END], A_MINUTE),
+                (990, UNKNOWN, [TO_THE_END], 10.0),
+                (1000, UNKNOWN, [], WaitedTooLong),
+            ],
+            id="people may be asked: waited for to the deadline",
+        ),
+        pytest.param(
+            {**EXISTS, "max_outage": None, "timeout": 1000.0},
+            [
+                (0, UNKNOWN, [TO_THE_END], SOON),
+                (999, UNKNOWN, [TO_THE_END], 1.0),
+                (1000, UNKNOWN, [], WaitedTooLong),
+            ],
+            id="any outage is waited out: waited for to the deadline",
+        ),
+        pytest.param(
+            {"exists": False, "human_input": True, "timeout": 1000.0},
+            [
+                (0, UNKNOWN, [TO_THE_END], SOON),
+                (999, UNKNOWN, [TO_THE_END], 1.0),
+                (1000, UNKNOWN, [], WaitedTooLong),
+            ],
+            id="people may be asked: waited for although it was never seen",
+        ),
+        pytest.param(
+            {"exists": False, "kicked_off_at": NOW},
+            [(0, UNKNOWN, [], SOON), (29.9, UNKNOWN, [], SOON), (30, UNKNOWN, [], ExecutionNotFound)],
+            id="never seen, and nothing said: half a minute after the kickoff",
+        ),
+        pytest.param(
+            {"exists": False, "kicked_off_at": NOW},
+            [
+                (0, RESEARCH, ["task 1 of 3, research_task"], USUAL),
+                (20, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (100, UNKNOWN, [], A_MINUTE),
+                (620, UNKNOWN, [], ExecutionUnknown),
+            ],
+            id="seen once, and unknown later: it exists",
+        ),
+        pytest.param(
+            {"exists": False, "kicked_off_at": NOW},
+            [(0, PAUSED, [ON_HOLD], A_MINUTE), (63, UNKNOWN, [FOR_TEN_MINUTES], SOON)],
+            id="seen once as paused, and unknown later: it exists",
+        ),
+        pytest.param(
+            {"exists": False},
+            [(0, DOWN, [trouble(DOWN)], USUAL), (10, UNKNOWN, [], ExecutionNotFound)],
+            id="an outage does not show that it exists",
+        ),
+        pytest.param(
+            {**EXISTS, "address": ADDRESS},
+            [(0, UNKNOWN, [FOR_TEN_MINUTES], SOON), (5, UNKNOWN_ELSEWHERE, [], ExecutionUnknown)],
+            id="at another address it is not waited for",
+        ),
+        pytest.param(
+            {**JUST_KICKED_OFF, "address": ADDRESS, "human_input": True, "max_outage": None},
+            [(0, UNKNOWN_ELSEWHERE, [], ExecutionUnknown)],
+            id="at another address it is not waited for, whatever the rules",
+        ),
+        pytest.param(
+            {**EXISTS, "address": ""},
+            [(0, UNKNOWN_ELSEWHERE, [FOR_TEN_MINUTES], SOON)],
+            id="where it was kicked off is not known",
+        ),
+        pytest.param(
+            EXISTS,
+            [
+                (0, RESEARCH, ["task 1 of 3, research_task"], USUAL),
+                (10, PAUSED, [ON_HOLD], A_MINUTE),
+                (73, PAUSED, [], A_MINUTE),
+                (309, PAUSED, [], A_MINUTE),
+                (310, PAUSED, [ON_HOLD], A_MINUTE),
+                (320, WRITING, [GOES_ON, "task 2 of 3, writing_task"], USUAL),
+                (330, WRITING, [], USUAL),
+                (340, PAUSED, [ON_HOLD], A_MINUTE),
+                (403, WRITING, [GOES_ON], USUAL),
+            ],
+            id="paused, which is warned of every five minutes, until the crew goes on",
+        ),
+        pytest.param(
+            {**EXISTS, "max_outage": 0.0, "timeout": 90_000.0},
+            [
+                (0, PAUSED, [ON_HOLD], A_MINUTE),
+                (89_999, PAUSED, [ON_HOLD], 1.0),
+                (90_000, PAUSED, [], WaitedTooLong),
+            ],
+            id="paused is no outage, and ends at the deadline",
+        ),
+        pytest.param(
+            EXISTS,
+            [(0, PAUSED, [ON_HOLD], A_MINUTE), (63, SUCCESS, [GOES_ON, "completed after 1h 10m"], SUCCESS)],
+            id="paused, and completed",
+        ),
+        pytest.param(
+            EXISTS,
+            [(0, PAUSED, [ON_HOLD], A_MINUTE), (63, FAILED, [GOES_ON], ExecutionFailed)],
+            id="paused, and failed",
+        ),
+        pytest.param(
+            EXISTS,
+            [
+                (0, PAUSED, [ON_HOLD], A_MINUTE),
+                (63, DOWN, [trouble(DOWN)], USUAL),
+                (600, DOWN, [trouble(DOWN)], USUAL),
+                (660, PAUSED, [ON_HOLD], A_MINUTE),
+                (723, DOWN, [trouble(DOWN)], USUAL),
+                (1322, DOWN, [trouble(DOWN)], 1.0),
+            ],
+            id="that it is paused is an answer, which ends an outage",
+        ),
+    ],
+)
+def test_what_comes_of_an_execution_that_may_wait_for_a_person(
+    rules: dict[str, Any], story: list[tuple[float, Any, list[str], Any]]
+) -> None:
+    told = Story(**rules)
+
+    for at, outcome, lines, then in story:
+        step = told.see(outcome, at=at)
+        assert said(step) == lines, f"after {at} s"
+        if isinstance(then, float):
+            assert (step.error, step.look_again_in) == (None, pytest.approx(then)), f"after {at} s"
+        elif isinstance(then, type):
+            assert type(step.error) is then, f"after {at} s"
+        else:
+            assert step.completed is then
+
+
+@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("poll_interval", [None, 0.5, 10.0, 59.0, 60.0, 600.0])
+def test_whatever_the_interval_an_unknown_one_is_soon_looked_at_again_and_then_once_a_minute(
+    poll_interval: float | None, dice: float
+) -> None:
+    story = Story(dice=dice, poll_interval=poll_interval, **EXISTS)
+
+    assert [story.see(UNKNOWN, at=at).look_again_in <= 5 for at in (0, 15, 29)] == [True, True, True]
+    least, most = 60.0, max(66.0, 1.1 * (poll_interval or 0.0))
+    assert all(least <= story.see(UNKNOWN, at=at).look_again_in <= most for at in (30, 100, 300))
+    paused = Story(dice=dice, poll_interval=poll_interval, **EXISTS)
+    assert all(least <= paused.see(PAUSED, at=at).look_again_in <= most for at in (0, 30, 3600))
+
+
+@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("max_outage", [600.0, 3600.0, 20.0])
+def test_an_unknown_one_is_given_up_after_the_longest_outage_and_few_looks(max_outage: float, dice: float) -> None:
+    story = Story(dice=dice, max_outage=max_outage, exists=True)
+    story.see(WRITING, at=0)
+    story.time = 60.0
+    error = story.see_until_the_end(lambda: UNKNOWN).error
+
+    assert isinstance(error, ExecutionUnknown)
+    assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, "")
+    assert error.lasted == pytest.approx(max_outage)
+    assert story.time == pytest.approx(60.0 + max_outage)
+    assert story.looks <= 30 / 4.5 + max_outage / 60 + 4
+
+
+def test_to_give_an_unknown_one_up_is_to_say_that_it_may_be_alive() -> None:
+    story = Story(**EXISTS)
+    story.see(WRITING, at=0)
+    story.see(UNKNOWN, at=10)
+
+    assert str(story.see(UNKNOWN, at=610).error) == (
+        f"Execution {KICKOFF_ID}: the service has said for 10m 0s that it does not know it. Last seen before: "
+        f"task 2 of 3, writing_task. {MAY_WAIT} Look into the crew's dashboard, and answer what it asks. Do not "
+        "kick off again before that."
+    )
+    assert "Last seen" not in str(Story(max_outage=0, **EXISTS).see(UNKNOWN).error)
+
+
+def test_an_execution_that_is_asked_for_elsewhere_is_told_with_both_addresses() -> None:
+    error = Story(address=ADDRESS, **JUST_KICKED_OFF).see(UNKNOWN_ELSEWHERE).error
+
+    assert isinstance(error, ExecutionUnknown)
+    assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, ADDRESS)
+    assert f"was kicked off at {ADDRESS}, and is not known at {ELSEWHERE}" in str(error)
+    assert "do not kick off again" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [(UNKNOWN, "the service does not know it"), (PAUSED, "the crew is paused")],
+    ids=["?", "paused"],
+)
+def test_the_deadline_tells_how_it_read_at_the_end(outcome: Any, words: str) -> None:
+    story = Story(timeout=100.0, human_input=True, **EXISTS)
+    story.see(WRITING, at=0)
+    story.see(outcome, at=40)
+
+    error = story.see(outcome, at=100).error
+
+    assert isinstance(error, WaitedTooLong)
+    assert f"Last seen: task 2 of 3, writing_task. At the last look: {words}" in str(error)
+
+
+def test_a_pause_is_counted_when_it_begins() -> None:
+    story = Story(**EXISTS)
+    for at, outcome in enumerate([RESEARCH, PAUSED, PAUSED, WRITING, PAUSED, PAUSED]):
+        story.see(outcome, at=10 * at)
+
+    assert (story.watch.looks.all, story.watch.looks.failed, story.watch.looks.paused) == (6, 0, 2)
+
+
+def test_a_look_at_an_unknown_one_is_a_failed_one_and_no_pause() -> None:
+    story = Story(**EXISTS)
+    for at in (0, 5):
+        story.see(UNKNOWN, at=at)
+
+    assert (story.watch.looks.all, story.watch.looks.failed, story.watch.looks.paused) == (2, 2, 0)
+
+
+def test_in_doubt_is_only_an_execution_that_may_not_exist() -> None:
+    for rules, outcome, doubt in [
+        ({"kicked_off_at": NOW}, UNKNOWN, True),
+        ({"kicked_off_at": NOW}, RESEARCH, False),
+        ({"kicked_off_at": NOW}, DOWN, False),
+        (JUST_KICKED_OFF, UNKNOWN, False),
+        ({"human_input": True}, UNKNOWN, False),
+    ]:
+        story = Story(**rules)
+        story.see(outcome)
+        assert story.watch.is_in_doubt is doubt
+
+    known = Story(kicked_off_at=NOW)
+    known.see(UNKNOWN)
+    known.see(RESEARCH)
+    assert not known.watch.is_in_doubt
+
+
+@pytest.mark.parametrize("max_outage", [math.inf, None])
+def test_a_token_that_is_rejected_in_between_does_not_end_the_wait(max_outage: float | None) -> None:
+    story = Story(max_outage=max_outage, **EXISTS)
+    story.see(UNKNOWN, at=0)
+    story.see(REJECTED, at=100)
+    story.see(UNKNOWN, at=110)
+
+    assert story.see(REJECTED, at=230).error is None
+
+
+@pytest.mark.parametrize(
+    ("error", "may_have_failed"),
+    [
+        (ServiceError("500", http_status=500), True),
+        (ServiceError("503", http_status=503), False),
+        (ServiceError("502", http_status=502), False),
+        (DOWN, False),
+    ],
+    ids=["500", "503", "502", "down"],
+)
+def test_a_service_that_answers_500_for_ever_may_mean_that_the_run_has_failed(
+    error: ServiceError, may_have_failed: Any
+) -> None:
+    lost = Story(max_outage=0).see(error).error
+
+    told = "A run that has failed may answer like that for ever: look into the crew's dashboard."
+    assert (told in str(lost)) is may_have_failed
+    assert isinstance(lost, LostContact)
+
+
+def test_it_is_the_last_error_that_counts() -> None:
+    story = Story()
+    story.see(ServiceError("500", http_status=500), at=0)
+
+    assert "A run that has failed" not in str(story.see(ServiceError("503", http_status=503), at=600).error)
+
+
+def test_the_progress_of_a_paused_crew_is_not_told_over_and_over() -> None:
+    story = Story(**EXISTS)
+    story.see(running("ask", 1), at=0)
+    story.see(PAUSED, at=10)
+
+    assert said(story.see(running("ask", 1), at=20)) == [GOES_ON]

@@ -1,0 +1,85 @@
+"""What the tests of the watch share: a watch of one execution, told by what was seen and when."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from crew_builders import KICKOFF_ID, NOW
+
+from airflow_provider_crew.service.errors import CallError, Unreachable
+from airflow_provider_crew.service.models import Completed, Progress, Running
+from airflow_provider_crew.service.watch import Watch
+from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOWN = Unreachable("The crew did not answer.")
+SUCCESS = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", execution_time=4210.0)
+PREFIX = f"Execution {KICKOFF_ID}: "
+
+
+def running(
+    task: str | None = None,
+    done: int | None = None,
+    *,
+    total: int | None = 3,
+    word: str = "running",
+    **fields: Any,
+) -> Running:
+    unit = fields.pop("unit", "task")
+    progress = None if done is None else Progress(completed=done, total=total, unit=unit)
+    return Running(
+        status="running", kickoff_id=KICKOFF_ID, word=word, current_task=task, progress=progress, **fields
+    )
+
+
+RESEARCH, WRITING = running("research_task", 0), running("writing_task", 1)
+
+
+class Story:
+    """A watch of one execution, told by what was seen and when."""
+
+    def __init__(
+        self,
+        *,
+        dice: float = 0.5,
+        timeout: float = 24 * 3600.0,
+        memory: WatchMemory | None = None,
+        **rules: Any,
+    ) -> None:
+        self.time = 0.0
+        self.looks = 0
+        self.watch = Watch(
+            KICKOFF_ID,
+            WatchRules(deadline=NOW + timeout, **{"poll_interval": 10.0} | rules),
+            clock=lambda: NOW + self.time,
+            random=lambda: dice,
+            memory=memory,
+        )
+
+    def see(self, outcome: Any, *, at: float | None = None) -> Step:
+        self.time = self.time if at is None else at
+        self.looks += 1
+        return self.watch.failed(outcome) if isinstance(outcome, CallError) else self.watch.saw(outcome)
+
+    def see_until_the_end(self, look: Callable[[], Any]) -> Step:
+        """Look as often as the steps say, until one of them ends it."""
+        while True:
+            step = self.see(look())
+            if step.error or step.completed:
+                return step
+            assert step.look_again_in > 0
+            self.time += step.look_again_in
+
+
+def said(step: Step) -> list[str]:
+    """Return the lines of a step: ``!`` marks a warning, and each is about the execution."""
+    assert all(line.text.startswith(PREFIX) for line in step.lines)
+    marks = {logging.INFO: "", logging.WARNING: "! "}
+    return [marks[line.level] + line.text.removeprefix(PREFIX) for line in step.lines]
+
+
+def trouble(error: CallError) -> str:
+    return f"! {error} The execution goes on, as far as is known. Looking on for up to 10m 0s."
