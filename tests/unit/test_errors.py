@@ -16,25 +16,42 @@ ONE_OF_EACH = [
     errors.CrewError("something"),
     errors.InvalidSettings("wrong token", field="password", conn_id="my_crew"),
     errors.InvalidKickoffId("wrong id", kickoff_id="a/b"),
-    errors.InvalidInputs("wrong inputs", path="inputs.day"),
+    errors.InvalidInputs("wrong inputs", path="inputs.day", missing=["day"]),
     errors.CallError("a call", call="GET https://crew.example/x", http_status=418),
     errors.NotAuthenticated("401", call="GET https://crew.example/x", http_status=401),
     errors.NotAllowed("403", call="GET https://crew.example/x", http_status=403),
-    errors.ExecutionNotFound("404", call="GET https://crew.example/x", http_status=404, kickoff_id="7"),
+    errors.ExecutionNotFound(
+        "404",
+        call="GET https://crew.example/x",
+        http_status=404,
+        kickoff_id="7",
+        address="https://crew.example",
+    ),
     errors.Refused("422", call="POST https://crew.example/x", http_status=422, missing_inputs=["day", "topic"]),
     errors.TransientError("later", call="GET https://crew.example/x", http_status=500, retry_after=1.0),
     RATE_LIMITED,
     errors.ServiceError("503", call="GET https://crew.example/x", http_status=503, retry_after=3.0),
-    errors.Unreachable("no answer", call="GET https://crew.example/x", reason="reset", sent=False, trusted=False),
+    errors.Unreachable(
+        "no answer",
+        call="GET https://crew.example/x",
+        reason="reset",
+        sent=False,
+        trusted=False,
+        timed_out=True,
+    ),
     errors.UnreadableAnswer(
         "HTML", call="GET https://crew.example/x", http_status=200, content_type="text/html", excerpt="<p>"
     ),
     errors.AnswerTooLarge("large", call="GET https://crew.example/x", http_status=200, limit=64),
     errors.UncertainKickoff("uncertain", cause=RATE_LIMITED),
     errors.WatchError("watch", kickoff_id="7"),
-    errors.ExecutionFailed("failed", kickoff_id="7", error="boom", execution_time=1.5),
+    errors.ExecutionFailed(
+        "failed", kickoff_id="7", error="boom", execution_time=1.5, usage={"total_tokens": 312, "cost": 0.5}
+    ),
     errors.WaitedTooLong("too long", kickoff_id="7", waited=60.0, last_seen="task 2 of 3"),
     errors.WatchBroken("broken", kickoff_id="7", cause=RATE_LIMITED),
+    errors.ExecutionUnknown("unknown", kickoff_id="7", lasted=600.0, elsewhere="https://crew.example"),
+    errors.ExecutionUnknown("out of reach", kickoff_id="7", lasted=600.0, has_completed=True),
     errors.LostContact("lost", kickoff_id="7", lasted=600.0, cause=RATE_LIMITED),
 ]
 
@@ -80,6 +97,32 @@ def test_facts_are_attributes() -> None:
     assert uncertain.cause is RATE_LIMITED
     assert RATE_LIMITED.retry_after == 2.5
     assert errors.Unreachable("no answer").sent is True
+
+
+@pytest.mark.parametrize(
+    ("error", "may_be"),
+    [
+        *((errors.ServiceError("5xx", http_status=status), True) for status in (502, 503, 504)),
+        *((errors.ServiceError("5xx", http_status=status), False) for status in (500, 501, 408, None)),
+        (errors.Unreachable("no connection in time", sent=False, timed_out=True), True),
+        (errors.Unreachable("no answer in time", timed_out=True), True),
+        (errors.Unreachable("refused", sent=False), False),
+        (errors.Unreachable("reset"), False),
+        (errors.RateLimited("429", http_status=429), False),
+        (errors.UnreadableAnswer("HTML", http_status=200), False),
+    ],
+    ids=repr,
+)
+def test_which_errors_are_those_of_a_crew_that_wakes_up(error: errors.TransientError, may_be: object) -> None:
+    assert error.may_be_waking_up is may_be
+
+
+def test_what_was_used_is_no_longer_that_of_the_caller() -> None:
+    usage = {"total_tokens": 312}
+    error = errors.ExecutionFailed("failed", usage=usage)
+    usage.clear()
+
+    assert error.usage == {"total_tokens": 312}
 
 
 def test_settings_from_a_connection_name_it() -> None:

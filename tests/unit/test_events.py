@@ -8,9 +8,9 @@ from crew_builders import KICKOFF_ID, NOW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.errors import LostContact, ServiceError
+from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, ServiceError
 from airflow_provider_crew.service.models import Completed, storable_json
-from airflow_provider_crew.service.watch import Looks
+from airflow_provider_crew.service.watch_state import Looks
 from airflow_provider_crew.triggers.events import completed_event, failed_event, looks_told, read_event
 
 plain_json = st.recursive(
@@ -103,14 +103,36 @@ def test_a_result_that_cannot_be_read_is_left_to_the_service(result: Any) -> Non
     assert (end.kickoff_id, end.deadline, end.result, end.error) == (KICKOFF_ID, 0.0, None, None)
 
 
-def test_the_looks_of_a_trigger_arrive() -> None:
-    event = completed_event(completed(), NOW) | looks_told(Looks(12, 3))
+def test_the_usage_and_the_tasks_of_a_result_arrive() -> None:
+    ended = completed(usage={"total_tokens": 312}, tasks=[{"task_id": "facts_task", "output": "Facts."}])
 
-    assert read_event(stored(event)).looks == Looks(12, 3)
+    result = read_event(stored(completed_event(ended, NOW))).result
+
+    assert result["usage"] == {"total_tokens": 312}
+    assert [task["task_id"] for task in result["tasks"]] == ["facts_task"]
+    assert result["tasks_complete"] is False
+
+
+def test_the_usage_of_a_failed_execution_arrives() -> None:
+    failed = ExecutionFailed("Failed.", kickoff_id=KICKOFF_ID, error="boom", usage={"total_tokens": 312})
+
+    assert read_event(stored(failed_event(KICKOFF_ID, NOW, failed))).error.usage == {"total_tokens": 312}
+
+
+def test_the_looks_of_a_trigger_arrive() -> None:
+    event = completed_event(completed(), NOW) | looks_told(Looks(all=12, failed=3, paused=2))
+
+    assert read_event(stored(event)).looks == Looks(all=12, failed=3, paused=2)
 
 
 @pytest.mark.parametrize("told", [None, -1, "7", 2.5, float("inf"), 10**100])
 def test_looks_that_make_no_sense_count_as_none(told: Any) -> None:
-    event = completed_event(completed(), NOW) | {"looks": told, "failed_looks": told}
+    event = completed_event(completed(), NOW) | {"looks": told, "failed_looks": told, "pauses": told}
 
-    assert read_event(event).looks == Looks(0, 0)
+    assert read_event(event).looks == Looks(0, 0, 0)
+
+
+def test_a_trigger_of_an_earlier_version_tells_of_no_pauses() -> None:
+    event = completed_event(completed(), NOW) | {"looks": 12, "failed_looks": 3}
+
+    assert read_event(stored(event)).looks == Looks(all=12, failed=3, paused=0)

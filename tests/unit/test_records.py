@@ -46,6 +46,30 @@ def test_the_cause_arrives_as_an_error() -> None:
     assert facts(lost.cause) == facts(RATE_LIMITED)
 
 
+def test_what_a_failed_execution_has_used_arrives() -> None:
+    usage = {"total_tokens": 312, "prompt_tokens": 200, "cost": 0.5}
+
+    assert carried(errors.ExecutionFailed("failed", usage=usage)).usage == usage
+    assert carried(errors.ExecutionFailed("failed", usage={})).usage == {}
+    assert carried(errors.ExecutionFailed("failed")).usage is None
+
+
+@pytest.mark.parametrize("odd", [7, "312", ["total_tokens"], None])
+def test_a_usage_that_is_no_object_is_left_out(odd: object) -> None:
+    record = {"kind": "ExecutionFailed", "message": "Failed.", "facts": {"usage": odd, "kickoff_id": "7"}}
+
+    arrived = recorded_error(record)
+
+    assert (arrived.usage, arrived.kickoff_id) == (None, "7")
+
+
+def test_an_unknown_execution_arrives_with_where_it_was_kicked_off() -> None:
+    arrived = carried(errors.ExecutionUnknown("?", kickoff_id="7", lasted=3.0, elsewhere="https://crew.example"))
+
+    assert isinstance(arrived, errors.ExecutionUnknown)
+    assert (arrived.kickoff_id, arrived.lasted, arrived.elsewhere) == ("7", 3.0, "https://crew.example")
+
+
 def test_the_connection_is_named_once() -> None:
     settings = errors.InvalidSettings("There is no token.", field="password", conn_id="my_crew")
 
@@ -108,6 +132,11 @@ def test_facts_of_another_type_are_left_out() -> None:
     assert facts(recorded_error({"kind": "Refused", "message": "No.", "facts": told})) == facts(
         errors.Refused("No.")
     )
+    told = {"elsewhere": 7, "lasted": "long", "timed_out": "no", "address": []}
+    for kind in (errors.ExecutionUnknown, errors.Unreachable, errors.ExecutionNotFound):
+        assert facts(recorded_error({"kind": kind.__name__, "message": "No.", "facts": told})) == facts(
+            kind("No.")
+        )
 
 
 def test_causes_of_causes_come_to_an_end() -> None:

@@ -49,6 +49,40 @@ def test_a_signal_is_heard_after_the_block_and_not_in_it(heard: list[int], numbe
     assert heard == [number]
 
 
+def test_each_arrival_is_told_at_once(heard: list[int]) -> None:
+    told: list[str] = []
+    with interruptions_held_off(lambda: told.append("arrived")):
+        assert told == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        work()
+        assert told == ["arrived"]
+        os.kill(os.getpid(), signal.SIGALRM)
+        work()
+        assert told == ["arrived", "arrived"]
+        assert heard == []
+
+    assert told == ["arrived", "arrived"]
+    assert heard == [signal.SIGTERM, signal.SIGALRM]
+
+
+def test_signals_that_are_let_through_interrupt(heard: list[int]) -> None:
+    told: list[str] = []
+    with interruptions_held_off(lambda: told.append("arrived")) as held:
+        os.kill(os.getpid(), signal.SIGTERM)
+        work()
+        with held.let_through():
+            assert heard == [signal.SIGTERM]
+            os.kill(os.getpid(), signal.SIGINT)
+            work()
+            assert heard == [signal.SIGTERM, signal.SIGINT]
+        os.kill(os.getpid(), signal.SIGALRM)
+        work()
+        assert heard == [signal.SIGTERM, signal.SIGINT]
+
+    assert heard == [signal.SIGTERM, signal.SIGINT, signal.SIGALRM]
+    assert told == ["arrived", "arrived"]
+
+
 def test_an_alarm_that_is_set_before_the_block_is_heard_after_it(heard: list[int]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.01)
     with interruptions_held_off():
