@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64encode
 from email.utils import formatdate
+from itertools import permutations
 from typing import Any
 from urllib.parse import quote
 
@@ -329,3 +332,56 @@ def test_every_secret_is_left_out_although_one_holds_another() -> None:
 
     assert received.reason() == " The service says: not with ***: nor ***, nor ***."
     assert received.redirect_target == "/***/x"
+
+
+SECRETS = (TOKEN, "webhook-secret/0123", "geheim-\u00fc\u20ac-\u00e4\u00f6")
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        str,
+        lambda secret: secret.replace("/", r"\/"),
+        lambda secret: json.dumps(secret)[1:-1],
+        lambda secret: quote(secret, safe=""),
+        lambda secret: b64encode(secret.encode()).decode(),
+    ],
+    ids=["as it is", "escaped slash", "escaped", "in a URL", "in base64"],
+)
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_every_secret_is_left_out_in_every_form_and_order(repeat: Any, order: tuple[int, ...]) -> None:
+    told = ", ".join(f"({repeat(secret)})" for secret in SECRETS)
+    body = f'{{"error": "x", "message": "{told}"}}'.encode()
+
+    received = Answer.received(401, {}, body, secrets=tuple(SECRETS[place] for place in order), now=NOW)
+
+    # Of base64, what also depends on what comes behind is left.
+    assert re.fullmatch(r" The service says: x: (\(\*\*\*[\w=]{0,3}\)(, )?){3}\.", received.reason())
+
+
+def test_every_secret_is_left_out_of_the_headers() -> None:
+    location = "/" + "/".join(quote(secret, safe="") for secret in SECRETS)
+    content_type = f"text/html; x={SECRETS[1]}; y={TOKEN}"
+
+    received = Answer.received(
+        302, {"Location": location, "Content-Type": content_type}, b"", secrets=SECRETS, now=NOW
+    )
+
+    assert received.redirect_target == "/***/***/***"
+    assert received.content_type == "text/html; x=***; y=***"
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(
+    secrets=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="*"), min_size=8, max_size=20),
+        max_size=4,
+    )
+)
+def test_no_secret_of_several_is_repeated(secrets: list[str]) -> None:
+    body = json.dumps({"message": " | ".join(secrets)}, ensure_ascii=False).encode()
+
+    received = Answer.received(401, {}, body, secrets=tuple(secrets), now=NOW)
+
+    assert not [secret for secret in secrets if json.dumps(secret)[1:-1].encode() in received.body]
+    assert not [secret for secret in secrets if secret.encode() in received.body]

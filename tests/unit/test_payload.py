@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.models import CrewInputs, read_inputs
-from airflow_provider_crew.service.payload import compare_inputs, json_bytes, kickoff_payload
+from airflow_provider_crew.service.payload import (
+    compare_inputs,
+    json_bytes,
+    kickoff_payload,
+    secrets_of,
+    with_secret,
+)
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -156,6 +162,61 @@ def test_webhooks_say_which_events_go_where(changes: dict[str, Any], path: str) 
 def test_webhooks_of_nothing_are_refused() -> None:
     with pytest.raises(InvalidInputs, match=r"^webhooks\.url must be an address"):
         kickoff_payload({}, webhooks={})
+
+
+def test_a_secret_is_sent_with_the_webhooks_and_known_to_be_one() -> None:
+    webhooks = {"events": ["task_completed"], "url": "https://hooks.example/events", "realtime": True}
+
+    payload = kickoff_payload({"topic": "AI"}, webhooks=with_secret(webhooks, "webhook-secret"))
+
+    assert json.loads(json_bytes(payload))["webhooks"] == {
+        **webhooks,
+        "authentication": {"strategy": "bearer", "token": "webhook-secret"},
+    }
+    assert secrets_of(payload) == ("webhook-secret",)
+    assert "authentication" not in webhooks
+
+
+def test_the_secret_of_a_connection_outweighs_any_other_authentication() -> None:
+    authentication = {"strategy": "basic", "token": "another-secret"}
+
+    told = with_secret(MappingProxyType({**WEBHOOKS, "authentication": authentication}), "webhook-secret")
+
+    assert told["authentication"] == {"strategy": "bearer", "token": "webhook-secret"}
+
+
+@pytest.mark.parametrize("webhooks", [None, "https://hooks.example", ["task_completed"], 7])
+def test_a_secret_without_webhooks_is_refused(webhooks: Any) -> None:
+    with pytest.raises(InvalidInputs, match=r"^webhook_conn_id holds the secret .* Nothing was sent\.$") as caught:
+        with_secret(webhooks, "webhook-secret")
+
+    assert caught.value.path == "webhooks"
+    assert "webhook-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"inputs": {"authentication": {"token": "webhook-secret"}}},
+        {"webhooks": None},
+        {"webhooks": {}},
+        {"webhooks": {"authentication": None}},
+        {"webhooks": {"authentication": "webhook-secret"}},
+        {"webhooks": {"authentication": {}}},
+        {"webhooks": {"authentication": {"token": None}}},
+        {"webhooks": {"authentication": {"token": ["webhook-secret"]}}},
+    ],
+    ids=str,
+)
+def test_a_payload_without_a_token_holds_no_secret(payload: Any) -> None:
+    assert secrets_of(payload) == ()
+
+
+def test_a_secret_is_found_in_any_object() -> None:
+    authentication = MappingProxyType({"token": "webhook-secret"})
+
+    assert secrets_of({"webhooks": MappingProxyType({"authentication": authentication})}) == ("webhook-secret",)
 
 
 KNOWN = read_inputs(

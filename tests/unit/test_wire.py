@@ -76,6 +76,16 @@ def test_a_kickoff_sends_its_payload_once_and_returns_the_id(wire: CrewWire) -> 
     assert json.loads(request.body) == PAYLOAD
 
 
+def test_a_kickoff_tells_which_secrets_it_sends(wire: CrewWire) -> None:
+    webhooks = {"url": "x", "events": [], "authentication": {"strategy": "bearer", "token": "webhook-secret"}}
+
+    request = next(wire.kickoff({**PAYLOAD, "webhooks": webhooks}))
+
+    assert request.secrets == ("webhook-secret",)
+    assert "webhook-secret" not in repr(request)
+    assert next(wire.kickoff(PAYLOAD)).secrets == ()
+
+
 def test_only_a_kickoff_starts_work() -> None:
     assert Request("POST", "/kickoff").starts_work
     assert not Request("GET", "/inputs").starts_work
