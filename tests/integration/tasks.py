@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,10 @@ CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
 SLOW = Scenario(tasks=(ScenarioTask(name="writing_task", seconds=3600),), inputs=())
 FAILING = Scenario(tasks=(ScenarioTask(name="writing_task", error="out of credit"),), inputs=())
 QUICK = Scenario().without_waiting()
+# A deployed crew that waits for a person until the test approves: the service says that it does not know it.
+ASKING = Scenario(
+    tasks=(ScenarioTask(name="writing_task", output="Approved.", human_input=True),), inputs=(), dialect="deployed"
+)
 
 
 class StoreBroken(RuntimeError):
@@ -81,6 +86,7 @@ class TaskInstance:
     start_date: datetime = field(default_factory=lambda: datetime.now(UTC))
     first_poke: datetime | None = None
     xcoms: dict[str, Any] = field(default_factory=dict)
+    _ti_context_from_server: Any = None
     refused_xcoms: frozenset[str] = frozenset()
 
     def xcom_push(self, key: str, value: Any) -> None:
@@ -106,18 +112,27 @@ class Task:
         self._retries = retries
         self.store = store
         self.ti = TaskInstance(try_number=0, max_tries=retries, **instance)
+        self.clears = 0
+        self.reschedules = 0
 
     @property
     def context(self) -> dict[str, Any]:
-        return {"ti": self.ti} | ({} if self.store is None else {"task_state_store": self.store})
+        dag_run = SimpleNamespace(clear_number=self.clears)
+        return {"ti": self.ti, "dag_run": dag_run} | (
+            {} if self.store is None else {"task_state_store": self.store}
+        )
 
     def clear(self) -> None:
         """Do what Airflow does to a task instance that somebody clears."""
         self.ti.max_tries = self.ti.try_number + self._retries
+        self.clears += 1
 
     def begin(self) -> Any:
-        """Begin the next try: Airflow deletes the XComs of the one before. Return the operator for it."""
+        """Begin the next try: Airflow names the XComs of the one before, and deletes them. Return its operator."""
         self.ti.try_number += 1
+        self.ti._ti_context_from_server = SimpleNamespace(
+            task_reschedule_count=self.reschedules, xcom_keys_to_clear=[*self.ti.xcoms]
+        )
         self.ti.xcoms.clear()
         self.ti.start_date = datetime.now(UTC)
         return self._make()

@@ -175,7 +175,7 @@ HEAVY = {
 
 @pytest.mark.parametrize("heavy", HEAVY)
 def test_json_takes_no_more_time_and_memory_than_its_text(crew_at, memory, heavy, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.models._MAX_TOKENS", 100_000)
+    monkeypatch.setattr("airflow_provider_crew.service.storable._MAX_TOKENS", 100_000)
     body, error = HEAVY[heavy]
     hostile, crew = crew_at
     hostile.says = [answer(body)]

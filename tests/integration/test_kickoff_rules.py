@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from tasks import FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore
+from tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import (
@@ -45,21 +45,21 @@ every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred
 
 def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
     """Leave in the store what a first try (max_tries 1) leaves that died at some point; return its kickoff id."""
-    scenario = {"running": SLOW, "completed": QUICK, "failed": FAILING}.get(state, QUICK)
-    kept = {"max_tries": 1, "kicked_off_at": time.time() - 3600}
-    if state == "sent":
-        store.set("crew_kickoff", kept)
+    is_old = state.startswith("old")
+    kept = {"max_tries": 1, "kicked_off_at": time.time() - (8 * 86_400 if is_old else 3600)}
+    if state in ("sent", "told"):
+        store.set("crew_kickoff", kept | {"told": state == "told"})
         return None
-    service.scenario = scenario
+    scenarios = {"running": SLOW, "old": SLOW, "failed": FAILING, "unknown": ASKING, "old unknown": ASKING}
+    service.scenario = scenario = scenarios.get(state, QUICK)
     kickoff_id = service.take(INPUTS, None, {})
-    if state in ("unknown", "not known yet"):
+    if state == "not known yet":
         service.forget(kickoff_id)
+        kept["kicked_off_at"] = time.time()
     if state == "returned":
         kept["end"] = "returned"
-    if state == "not known yet":
-        kept["kicked_off_at"] = time.time()
     store.set("crew_kickoff", {**kept, "kickoff_id": kickoff_id})
-    service.scenario = QUICK
+    service.scenario = QUICK.model_copy(update={"dialect": scenario.dialect})
     return kickoff_id
 
 
@@ -74,15 +74,17 @@ def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
         pytest.param("returned", True, True, id="completed and returned, cleared"),
         pytest.param("failed", False, True, id="failed, retried"),
         pytest.param("failed", True, True, id="failed, cleared"),
-        pytest.param("unknown", False, True, id="unknown to the service, retried"),
-        pytest.param("unknown", True, True, id="unknown to the service, cleared"),
-        pytest.param("sent", True, True, id="sent without an answer, cleared"),
+        pytest.param("unknown", False, False, id="unknown to the service, retried"),
+        pytest.param("unknown", True, False, id="unknown to the service, cleared"),
+        pytest.param("old unknown", False, False, id="unknown to the service for long, retried"),
+        pytest.param("old unknown", True, True, id="unknown to the service for long, cleared"),
+        pytest.param("old", True, False, id="running for long, cleared"),
+        pytest.param("told", True, True, id="sent without an answer, told, cleared"),
     ],
 )
 def test_the_next_try_kicks_off_anew_only_when_nothing_is_left_to_go_on_with(
-    live_crew, store, operator, state, cleared, kicks_off_anew, task_log, monkeypatch
+    live_crew, store, operator, state, cleared, kicks_off_anew, task_log
 ):
-    monkeypatch.setattr("airflow_provider_crew.operators.kickoff.NOT_FOUND_GRACE", 0.3)
     if kicks_off_anew is None:
         # A result that no try has returned yet was paid for, and is wanted. A kickoff id was returned.
         kicks_off_anew = operator is kickoff
@@ -92,7 +94,7 @@ def test_the_next_try_kicks_off_anew_only_when_nothing_is_left_to_go_on_with(
     task.ti.try_number = 1
     if cleared:
         task.clear()
-    if state == "running":
+    if not kicks_off_anew:
         # Over as soon as the try has looked at it and has decided to go on with it.
         live_crew.after = lambda request: request.operation == "status" and live_crew.finish(earlier)
 
@@ -143,15 +145,13 @@ def test_an_execution_that_the_service_may_not_know_yet_is_gone_on_with(live_cre
     assert len(live_crew.kickoffs) == 1
 
 
-def test_an_execution_that_is_not_known_for_a_moment_is_gone_on_with(live_crew, store, monkeypatch, task_log):
-    monkeypatch.setattr("airflow_provider_crew.operators.kickoff.NOT_FOUND_GRACE", 0.3)
+def test_an_execution_that_is_not_known_for_a_moment_is_gone_on_with(live_crew, store):
     earlier = left_behind(store, live_crew, "running")
     not_found = {"error": "Execution not found", "message": "No such execution"}
     live_crew.faults.answer(404, body=not_found, on="status", times=2)
 
     assert Task(kickoff, store=store, retries=1).run() == earlier
     assert len(live_crew.kickoffs) == 1
-    assert f"Execution {earlier}: it is asked for again, in case that passes" in task_log.text
 
 
 @pytest.mark.parametrize("status", [503, 401, 403, 400, 429])
@@ -214,7 +214,8 @@ def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_cr
 
     (at_that_moment,) = seen
     assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
-    assert at_that_moment == {"max_tries": 1, "kickoff_id": None, "end": None}
+    nothing_yet = {"kickoff_id": None, "end": None, "told": False}
+    assert at_that_moment == {"max_tries": 1, "address": live_crew.url, **nothing_yet}
     assert store.kickoff["kickoff_id"] == returned
     assert store.kickoff["end"] == (None if operator is kickoff else "returned")
     assert store.retentions == {"crew_kickoff": context.NEVER_EXPIRE}
@@ -336,17 +337,18 @@ def test_a_failed_crew_is_kicked_off_anew_by_a_retry(live_crew, store, operator)
     ("end", "cleared", "kicks_off_anew"),
     [
         ("completed", False, False),
-        ("completed", True, False),
+        ("completed", True, None),
         ("returned", False, False),
         ("returned", True, True),
         ("failed", False, True),
-        ("unknown", False, True),
-        ("unknown", True, True),
+        ("failed", True, True),
     ],
 )
 def test_an_end_that_is_remembered_is_not_asked_for_again(
     live_crew, store, operator, end, cleared, kicks_off_anew
 ):
+    if kicks_off_anew is None:
+        kicks_off_anew = operator is kickoff
     earlier = left_behind(store, live_crew, "completed")
     store.set("crew_kickoff", store.kickoff | {"end": end})
     task = Task(operator, store=store, retries=1)
@@ -374,12 +376,30 @@ def test_a_retry_after_waiting_too_long_goes_on_with_the_same_execution(live_cre
 
 
 def test_an_outage_before_anything_is_sent_is_left_to_a_retry(live_crew, store):
-    live_crew.faults.answer(503, on="inputs", times=3)
+    live_crew.faults.answer(500, on="inputs", times=3)
     task = Task(run, store=store, retries=1)
 
     with pytest.raises(ServiceError):
         task.run()
 
-    assert set(live_crew.calls) == {"inputs"}
+    assert live_crew.calls == ["inputs"] * 3
     assert store.kickoff is None
     assert task.run()
+
+
+@every_operator
+def test_a_lost_answer_is_told_after_a_clear_and_only_the_next_clear_kicks_off(live_crew, store, operator):
+    left_behind(store, live_crew, "sent")
+    task = Task(operator, store=store, retries=1)
+    task.ti.try_number = 1
+    task.clear()
+    for _ in ("after the Clear", "as a retry, by which nobody has chosen anything"):
+        with pytest.raises(CrewTaskFailed, match="crew may be running.*clearing it kicks off anew"):
+            task.run()
+        assert store.kickoff["told"] is True
+    assert live_crew.kickoffs == ()
+
+    task.clear()
+
+    assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
+    assert store.kickoff["told"] is False

@@ -11,7 +11,13 @@ from tasks import INPUTS, QUICK, Task, TaskStateStore
 
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import InvalidInputs, InvalidSettings, ServiceError, Unreachable
+from airflow_provider_crew.service.errors import (
+    InvalidInputs,
+    InvalidSettings,
+    NotAuthenticated,
+    ServiceError,
+    Unreachable,
+)
 from airflow_provider_crew.waiting import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
@@ -33,8 +39,8 @@ class LazySequence(Sequence[Any]):
         return iter(self._items)
 
 
-def kickoff(**options: Any) -> Task:
-    return Task(lambda: CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options}))
+def kickoff(*, retries: int = 0, **options: Any) -> Task:
+    return Task(lambda: CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options}), retries=retries)
 
 
 def test_returns_the_kickoff_id_as_text_whatever_the_service_calls_it(live_crew):
@@ -190,7 +196,6 @@ def test_what_only_looks_like_a_list_is_no_json(live_crew, value, fault):
     "fault",
     [
         {"status": 404},
-        {"status": 401},
         {"status": 403},
         {"status": 302, "headers": {"location": "https://else.example"}},
         {"status": 200, "body": "<html>"},
@@ -211,7 +216,7 @@ def test_a_crew_that_does_not_tell_its_inputs_is_kicked_off_with_a_warning(live_
 @pytest.mark.parametrize(
     ("spoil", "error"),
     [
-        (lambda faults: faults.answer(503, on="inputs", times=3), ServiceError),
+        (lambda faults: faults.answer(503, on="inputs", for_seconds=60), ServiceError),
         (lambda faults: faults.answer(500, on="inputs", times=3), ServiceError),
         (lambda faults: faults.reset(on="inputs", times=3), Unreachable),
         (lambda faults: faults.refuse(), Unreachable),
@@ -221,7 +226,7 @@ def test_a_crew_that_does_not_tell_its_inputs_is_kicked_off_with_a_warning(live_
 @pytest.mark.parametrize("store", [TaskStateStore, lambda: None], ids=["remembering", "forgetting"])
 def test_an_outage_is_found_before_anything_is_sent_and_costs_only_a_retry(live_crew, store, spoil, error):
     spoil(live_crew.faults)
-    started = kickoff()
+    started = kickoff(retries=1)
     started.store = store()
 
     with pytest.raises(error, match="The crew was not kicked off. A retry of this task, or clearing it, does so"):
@@ -238,15 +243,30 @@ def test_a_hiccup_of_the_service_is_over_before_the_task_notices(live_crew):
     assert kickoff().run()
 
 
-def test_inputs_are_not_asked_for_when_they_shall_not_be_checked(live_crew):
-    kickoff(validate_inputs=False).run()
+def test_inputs_that_shall_not_be_checked_are_asked_for_only_to_wake_the_crew(live_crew, task_log):
+    live_crew.faults.answer(200, body={"inputs": [{"name": "port", "required": True}]}, on="inputs")
 
-    assert live_crew.calls == ["kickoff"]
+    assert kickoff(inputs={**INPUTS, "prot": 1}, validate_inputs=False).run()
+
+    assert live_crew.calls == ["inputs", "kickoff"]
+    assert "port" not in task_log.text
+
+
+@pytest.mark.parametrize("validate_inputs", [True, False, "strict"])
+def test_a_token_that_is_not_accepted_ends_the_task_before_anything_is_sent(live_crew, validate_inputs):
+    live_crew.rotate_token("another-token-0815")
+    started = kickoff(validate_inputs=validate_inputs, retries=1)
+
+    with pytest.raises(CrewTaskFailed, match="answers 401.*not kicked off, and a retry would not help") as caught:
+        started.run()
+
+    assert isinstance(caught.value.error, NotAuthenticated)
+    assert live_crew.calls == ["inputs"]
 
 
 @pytest.mark.usefixtures("live_crew")
 def test_what_the_crew_refuses_although_nothing_was_missing_is_not_retried():
-    with pytest.raises(CrewTaskFailed, match="The crew needs these inputs as well: topic"):
+    with pytest.raises(CrewTaskFailed, match="Missing inputs: .*: topic"):
         kickoff(inputs={"audience": "sailors"}, validate_inputs=False).run()
 
 

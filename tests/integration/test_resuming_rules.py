@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,7 +87,7 @@ def test_a_resumed_task_whose_connection_is_not_known_any_more_starts_nothing_an
 
 def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatch):
     """As it does on Airflow 3.0."""
-    monkeypatch.setattr("airflow_provider_crew.waiting._TELLS_AGAIN", True)
+    monkeypatch.setattr("airflow_provider_crew.waiting.TELLS_AGAIN", True)
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), retries=1)
     waiting = task.deferred()
@@ -110,7 +109,7 @@ def test_a_try_that_is_begun_anew_when_it_was_to_resume_kicks_nothing_off(live_c
     task = Task(lambda: run(deferrable=True))
     task.deferred()
     task.ti.try_number -= 1
-    task.ti._ti_context_from_server = SimpleNamespace(task_reschedule_count=1, xcom_keys_to_clear=["kickoff_id"])
+    task.reschedules = 1
 
     with pytest.raises(
         CrewTaskFailed, match="has begun it anew.*goes on and is paid for.*The task is not retried"

@@ -20,7 +20,7 @@ from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact
-from airflow_provider_crew.service.watch import WatchRules
+from airflow_provider_crew.service.watch_state import WatchRules
 
 pytest_plugins = ["task_fixtures"]
 

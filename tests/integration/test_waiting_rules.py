@@ -18,12 +18,12 @@ from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
-    ExecutionNotFound,
+    ExecutionUnknown,
     LostContact,
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.service.watch import WatchRules
+from airflow_provider_crew.service.watch_state import WatchRules
 from airflow_provider_crew.waiting import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
@@ -71,7 +71,10 @@ def test_the_result_is_the_same_however_the_task_waits(live_crew, deferrable):
         ("review_task", "Editor"),
     ]
     assert result["execution_time"] == pytest.approx(0.3)
-    assert set(result) == {"kickoff_id", "output", "output_json", "tasks", "execution_time"}
+    assert (result["tasks_complete"], result["usage"]) == (True, None)
+    assert set(result) == {
+        *("kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time")
+    }
 
 
 @both_ways
@@ -200,9 +203,9 @@ def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypat
     ("fault", "error", "retried_with_store", "advice"),
     [
         ({"status": 503}, LostContact, True, "A retry of this task, or clearing it, goes on waiting"),
-        ({"status": 401}, WatchBroken, False, "Clearing this task goes on waiting for the same execution"),
-        ({"status": 400}, WatchBroken, False, "Clearing this task goes on waiting for the same execution"),
-        ({"status": 404}, ExecutionNotFound, False, "clearing it kicks off anew"),
+        ({"status": 401}, WatchBroken, False, "Clearing it goes on waiting for the same execution"),
+        ({"status": 400}, WatchBroken, False, "Clearing it goes on waiting for the same execution"),
+        ({"status": 404}, ExecutionUnknown, False, "Clearing it goes on waiting for the same execution"),
     ],
     ids=["outage", "token", "refused", "unknown"],
 )
@@ -222,7 +225,7 @@ def test_a_wait_that_cannot_go_on_is_retried_only_when_that_starts_nothing_anew(
     assert live_crew.kickoffs[0].kickoff_id in str(caught.value)
     if with_store:
         assert advice in str(caught.value)
-        assert store.kickoff["end"] == ("unknown" if error is ExecutionNotFound else None)
+        assert store.kickoff["end"] is None
     assert len(live_crew.kickoffs) == 1
 
 
