@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
@@ -76,6 +76,10 @@ class CrewKickoffOperator(KickoffTask):
         kicks off anew: until then it may be waiting for a person. None: never
     """
 
+    def given(self, memory: KickoffMemory) -> None:
+        """Remember that Airflow has the kickoff id."""
+        memory.given()
+
     def execute(self, context: Context) -> str:
         """Kick off."""
         with self.sheltered(context):
@@ -122,8 +126,10 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         self.timeout = seconds(timeout, "timeout")
         self.max_outage = None if max_outage is None else seconds(max_outage, "max_outage")
         self.human_input = human_input
-        if not IS_AIRFLOW_2:
-            self.on_success_callback = [*self.on_success_callback, _returned]
+
+    def given(self, memory: KickoffMemory) -> None:
+        """Remember that Airflow has the result: it stores it after all else, and what is large may fail there."""
+        memory.ended("returned", self.execution)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Kick off and wait."""
@@ -218,9 +224,3 @@ class CrewRunOperator(KickoffTask, WaitingTask):
             memory.ended("returned", self.execution)  # as much of it as there is to be had
             raise CrewTaskFailed(error, " The task is not retried; clearing it kicks off anew.") from None
         raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
-
-
-def _returned(context: Context) -> None:
-    """Remember that Airflow has the result: it stores it after all else, and what is large may fail there."""
-    task = cast("CrewRunOperator", context["task"])
-    task.memory(context).ended("returned", task.execution)

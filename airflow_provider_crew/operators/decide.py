@@ -29,7 +29,7 @@ class Kickoff:
 
     ``max_tries`` is that of the task at the time: Airflow raises it when the task is cleared, and not for a retry.
     ``told``: a try has ended by telling people that it is not known what became of it. ``address`` is that of the
-    crew at the time.
+    crew at the time. ``given``: Airflow has the kickoff id, where that is all that the task returns.
     """
 
     max_tries: int
@@ -38,6 +38,7 @@ class Kickoff:
     end: End | None = None
     told: bool = False
     address: str = ""
+    given: bool = False
 
 
 class Decision(Enum):
@@ -62,10 +63,10 @@ class Circumstances:
     """
     What else counts.
 
-    ``cleared``: somebody has cleared the task since it remembers, so that this is no retry. ``wants_result``: the
-    task returns the result, so that one that nobody was given is wanted even after a Clear; a kickoff id was
-    given. ``chooses_twice``: the author of the DAG would rather run the crew twice than fail. ``is_old``: the
-    kickoff is longer ago than a person may take to answer.
+    ``cleared``: somebody has cleared the task since it remembers, so that this is no retry. ``wants_result``: what
+    was paid for is wanted even after a Clear, since nobody was given it: the result by a task that waits, the
+    kickoff id by one that does not. ``chooses_twice``: the author of the DAG would rather run the crew twice than
+    fail. ``is_old``: the kickoff is longer ago than a person may take to answer.
     """
 
     cleared: bool

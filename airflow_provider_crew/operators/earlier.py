@@ -79,7 +79,7 @@ class EarlierKickoff:
         forget_after = task.forget_after
         return Circumstances(
             cleared=self._memory.was_cleared,
-            wants_result=task.waits,
+            wants_result=task.waits or not (last and last.given),
             chooses_twice=task.on_uncertain_kickoff == "retry",
             is_old=bool(last and forget_after is not None and time.time() - last.kicked_off_at > forget_after),
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from abc import abstractmethod
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, get_args
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -15,7 +16,7 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
-from airflow_provider_crew.compat import CLEARING
+from airflow_provider_crew.compat import CLEARING, IS_AIRFLOW_2
 from airflow_provider_crew.defaults import FORGET_AFTER
 from airflow_provider_crew.hooks.check import ValidateInputs
 from airflow_provider_crew.operators.earlier import IT_IS_NOT_KNOWN, EarlierKickoff
@@ -110,9 +111,15 @@ class KickoffTask(CrewTask):
         self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
         self.forget_after = None if forget_after is None else seconds(forget_after, "forget_after", at_least=0)
+        if not IS_AIRFLOW_2:
+            self.on_success_callback = [*self.on_success_callback, _given]
         self._memory: KickoffMemory | None = None
         self._on_its_way = False
         self._killed = False
+
+    @abstractmethod
+    def given(self, memory: KickoffMemory) -> None:
+        """Remember that Airflow has what the task returned."""
 
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return what to kick off with. A try that goes on with an execution does not ask."""
@@ -324,6 +331,12 @@ class KickoffTask(CrewTask):
             " The task is not retried, since that would start another. Wait for this one with "
             f'CrewExecutionSensor(kickoff_id="{self.execution}").'
         )
+
+
+def _given(context: Context) -> None:
+    """Take note, as late as possible, that Airflow has what the task returned."""
+    task = cast("KickoffTask", context["task"])
+    task.given(task.memory(context))
 
 
 def _was_changed_from_outside(ti: Any) -> bool:

@@ -138,6 +138,10 @@ class KickoffMemory:
             return
         self._note(kickoff_id=kickoff_id, end=end)
 
+    def given(self) -> None:
+        """Remember that Airflow has what the task returned."""
+        self._note(given=True)
+
     def found(self, kickoff_id: str) -> None:
         """Take note of the answer to a kickoff that another process was given."""
         self._note(kickoff_id=kickoff_id)
@@ -243,13 +247,13 @@ def _readable(kept: Any) -> Kickoff | None:
     )
     if end == "unknown":  # which an earlier version took for an end
         end = None
-    told, address = record.get("told", False), record.get("address", "")
+    told, address, given = record.get("told", False), record.get("address", ""), record.get("given", False)
     if not (isinstance(max_tries, int) and is_time(at) and (end is None or end in get_args(End))):
         return None
-    if not (isinstance(told, bool) and isinstance(address, str)):
+    if not (isinstance(told, bool) and isinstance(address, str) and isinstance(given, bool)):
         return None
     try:
         known = kickoff_id if kickoff_id is None else checked_kickoff_id(kickoff_id)
     except InvalidKickoffId:
         return None
-    return Kickoff(max_tries, at, known, end, told, address)
+    return Kickoff(max_tries, at, known, end, told, address, given)

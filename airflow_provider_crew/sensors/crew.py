@@ -20,6 +20,7 @@ from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, SETTLIN
 from airflow_provider_crew.sensors.memory import WaitMemory
 from airflow_provider_crew.service.errors import (
     CrewError,
+    ExecutionNotFound,
     ExecutionUnknown,
     InvalidKickoffId,
     WaitedTooLong,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 # No service counts as far, and Python does not write numbers of any width.
 _TOO_WIDE = 10**1000
 _WAIT_AGAIN = " Clear this task to wait again."
+_NEVER_SEEN = " If it may wait for a person: give this task human_input=True, and clear it."
 _UNKNOWN = (
     f"{_WAIT_AGAIN} With human_input=True it waits to the end of timeout. To give the execution up: in the tab "
     "Task State Store of the task that kicked it off, delete crew_kickoff, and clear that task, which kicks off "
@@ -136,6 +138,8 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
             raise error from None
         if isinstance(error, WatchBroken):
             raise CrewTaskFailed(error, _WAIT_AGAIN) from None
+        if isinstance(error, ExecutionNotFound):
+            raise CrewTaskFailed(error, _NEVER_SEEN) from None
         if isinstance(error, ExecutionUnknown) and not error.has_completed:
             raise CrewTaskFailed(error, _UNKNOWN) from None
         if not isinstance(error, WaitedTooLong):
