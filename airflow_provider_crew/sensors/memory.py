@@ -61,7 +61,8 @@ class WaitMemory:
 
     def keep(self, memory: WatchMemory) -> None:
         """Keep it for the next process, which most of the time is to know what this one was told already."""
-        kept = {"try": self._try, "seen": memory.carried()}
+        # A new try begins a new watch, and what an earlier one has seen still exists.
+        kept = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.has_seen}}
         if not self.lasts or kept == self._kept:
             return
         try:
