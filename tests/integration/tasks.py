@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 from supported import AIRFLOW
 
@@ -171,6 +174,19 @@ class Task:
         return result
 
 
+def poked(task: Task, *, at_most: int = 1000) -> Any:
+    """Run one try of a task, poke after poke, each of them in a process of its own."""
+    began = datetime.now(UTC)
+    for _ in range(at_most):
+        try:
+            return task.run()
+        except AirflowRescheduleException as later:
+            task.ti.try_number -= 1
+            task.ti.first_poke = began
+            time.sleep(max(0.0, (later.reschedule_date - datetime.now(UTC)).total_seconds()))
+    raise AssertionError(f"not over after {at_most} pokes")
+
+
 def revived(trigger: CrewExecutionTrigger) -> CrewExecutionTrigger:
     """Return the trigger as the triggerer builds it from what is stored."""
     path, stored = trigger.serialize()
@@ -199,6 +215,16 @@ class WatchedService(LocalCrewService):
         self.at_kickoff()
         return super().take(*args)
 
+    def at_look(self, number: int, act: Callable[[], Any]) -> None:
+        """Do something when an execution was looked at so often from now on."""
+        looks = count(1)
+
+        def note(request: ReceivedRequest) -> None:
+            if request.operation == "status" and next(looks) == number:
+                act()
+
+        self.after = note
+
     @property
     def calls(self) -> list[str]:
         """What was asked for, in order."""
@@ -217,3 +243,9 @@ class Log:
         self._text += "".join(self._capfd.readouterr())
         # Before 3.1 Airflow writes to the terminal what it hands on as well.
         return self._text if AIRFLOW < (3, 1) else self._text + self._caplog.text
+
+    @property
+    def warnings(self) -> str:
+        """The lines that are warnings."""
+        lines = self.text.splitlines()
+        return "\n".join(line for line in lines if "WARNING" in line or "[warning" in line)

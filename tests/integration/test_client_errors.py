@@ -185,11 +185,14 @@ def test_problem_json_is_understood(crew, service):
 @pytest.mark.parametrize("as_date", [False, True], ids=["seconds", "date"])
 def test_retry_after_is_read_in_both_forms(crew, service, as_date):
     service.faults.answer(429, retry_after=90, retry_after_date=as_date, on="status")
+    began = time.time()
 
     with pytest.raises(RateLimited) as caught:
         look(crew)
 
-    assert caught.value.retry_after == pytest.approx(90, abs=2)
+    # A date is told in whole seconds, and read a moment later.
+    less = 1 + time.time() - began if as_date else 0
+    assert 90 - less <= caught.value.retry_after <= 90
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
@@ -243,10 +246,10 @@ class TestKickoffIsNotSentTwice:
         assert len(service.requests.on("kickoff")) == 1
 
     def test_an_answer_that_never_comes_leaves_it_uncertain(self, connect, service):
-        crew = connect(service.url, request_timeout=0.5)
+        crew = connect(service.url, request_timeout=2)
         service.faults.hang(on="kickoff", after_taken=True)
 
-        with pytest.raises(UncertainKickoff, match="not complete after 0.5 s"):
+        with pytest.raises(UncertainKickoff, match="not complete after 2 s"):
             crew.kickoff(INPUTS)
 
         assert len(service.kickoffs) == 1
@@ -283,9 +286,12 @@ class TestKickoffIsNotSentTwice:
         assert len(service.requests.on("kickoff")) == 1
 
     def test_a_connection_never_made_is_tried_again(self, crew, service, monkeypatch):
-        # Full jitter may be no pause at all, and three tries over before the service is back.
-        monkeypatch.setattr("airflow_provider_crew.service.network._JITTER", tenacity.wait_fixed(0.5))
-        service.faults.refuse(seconds=0.2)
+        def come_back(_: tenacity.RetryCallState) -> float:
+            service.faults.clear()
+            return 0.0
+
+        monkeypatch.setattr("airflow_provider_crew.service.network._JITTER", come_back)
+        service.faults.refuse()
 
         crew.kickoff(INPUTS)
 

@@ -26,27 +26,28 @@ from airflow_provider_crew.service.errors import (
 class TestDeadline:
     """request_timeout bounds the whole exchange, however the bytes trickle in."""
 
-    @pytest.mark.parametrize("part", ["all", "body"])
-    def test_ends_an_answer_that_comes_byte_by_byte(self, connect, service, part):
+    # Complete after three seconds at the earliest; a busy machine makes that later.
+    @pytest.mark.parametrize(("part", "pause"), [("all", 0.02), ("body", 0.1)])
+    def test_ends_an_answer_that_comes_byte_by_byte(self, connect, service, part, pause):
         crew = connect(service.url, request_timeout=1)
-        service.faults.drip(pause=0.2, part=part, on="inputs")
+        service.faults.drip(pause=pause, part=part, on="inputs")
         began = time.monotonic()
 
         with pytest.raises(Unreachable, match=r"not complete after 1 s \(request_timeout\)") as caught:
             crew.inputs(repeat=False)
 
-        assert 0.9 < time.monotonic() - began < 2
+        assert time.monotonic() - began > 0.9
         assert caught.value.sent is True
 
     def test_ends_an_answer_that_comes_byte_by_byte_over_tls(self, connect, tls_service, certificates):
         crew = connect(tls_service.url, request_timeout=1, verify=str(certificates[0]))
-        tls_service.faults.drip(pause=0.2, on="inputs")
+        tls_service.faults.drip(pause=0.02, on="inputs")
         began = time.monotonic()
 
         with pytest.raises(Unreachable, match="not complete after 1 s"):
             crew.inputs(repeat=False)
 
-        assert 0.9 < time.monotonic() - began < 2
+        assert time.monotonic() - began > 0.9
 
     def test_ends_an_answer_that_never_comes(self, connect, service):
         crew = connect(service.url, request_timeout=0.5)
@@ -77,7 +78,7 @@ class TestDeadline:
                 sock.close()
 
     def test_a_client_is_as_good_as_new_after_a_time_out(self, connect, service):
-        crew = connect(service.url, request_timeout=0.5)
+        crew = connect(service.url, request_timeout=2)
         service.faults.hang(on="inputs")
 
         with pytest.raises(Unreachable):
@@ -123,15 +124,15 @@ class TestBrokenConnections:
 
     def test_a_kept_connection_that_went_away_costs_a_read_nothing(self, crew, service):
         crew.inputs()
-        service.faults.refuse(seconds=0.05)  # closes the kept connection as well
-        time.sleep(0.3)
+        service.faults.refuse()  # closes the kept connection as well
+        service.faults.clear()
 
         assert crew.inputs().names == ("topic", "audience")
 
     def test_a_kept_connection_that_went_away_leaves_no_kickoff_uncertain(self, crew, service):
         crew.inputs()
-        service.faults.refuse(seconds=0.05)
-        time.sleep(0.3)
+        service.faults.refuse()
+        service.faults.clear()
 
         crew.kickoff(INPUTS)
 
@@ -334,12 +335,12 @@ class TestOddAnswers:
     def test_backslashes_take_no_time(self, connect, service):
         crew = connect(service.url, token="-_-token-that-begins-oddly", request_timeout=30)
         service.faults.answer(200, body="\\" * 1_000_000, on="status")
-        began = time.monotonic()
+        began = time.thread_time()
 
         with pytest.raises(UnreadableAnswer):
             crew.status("some-id", repeat=False)
 
-        assert time.monotonic() - began < 5
+        assert time.thread_time() - began < 5
 
 
 class TestCertificatesThatCannotBeUsed:
@@ -371,14 +372,21 @@ class TestCertificatesThatCannotBeUsed:
         assert connect(tls_service.url).inputs(repeat=False)
 
 
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
 def test_a_proxy_that_drips_keeps_to_the_deadline(connect):
+    said = b""
+
     def drip(listener: socket.socket) -> None:
+        nonlocal said
         connection, _ = listener.accept()
         with connection, contextlib.suppress(OSError):
             connection.recv(4096)
-            for byte in b"HTTP/1.1 200 Connection established\r\n\r\n":
+            for byte in ESTABLISHED:
                 connection.sendall(bytes([byte]))
-                time.sleep(0.3)
+                said += bytes([byte])
+                time.sleep(0.1)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=drip, args=(listener,))
@@ -386,10 +394,9 @@ def test_a_proxy_that_drips_keeps_to_the_deadline(connect):
         crew = connect(
             "https://crew.test", proxy=f"http://127.0.0.1:{listener.getsockname()[1]}", request_timeout=1
         )
-        began = time.monotonic()
 
         with pytest.raises(Unreachable):
             crew.inputs(repeat=False)
 
-        assert time.monotonic() - began < 3
         thread.join()
+        assert 0 < len(said) < len(ESTABLISHED), "the client had gone before all was said"

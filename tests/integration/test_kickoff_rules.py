@@ -46,7 +46,7 @@ every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred
 def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
     """Leave in the store what a first try (max_tries 1) leaves that died at some point; return its kickoff id."""
     is_old = state.startswith("old")
-    kept = {"max_tries": 1, "kicked_off_at": time.time() - (8 * 86_400 if is_old else 3600)}
+    kept = {"max_tries": 1, "kicked_off_at": time.time() - (8 * 86_400 if is_old else 3600), "given": True}
     if state in ("sent", "told"):
         store.set("crew_kickoff", kept | {"told": state == "told"})
         return None
@@ -58,6 +58,8 @@ def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
         kept["kicked_off_at"] = time.time()
     if state == "returned":
         kept["end"] = "returned"
+    if state == "not given":
+        kept["given"] = False
     store.set("crew_kickoff", {**kept, "kickoff_id": kickoff_id})
     service.scenario = QUICK.model_copy(update={"dialect": scenario.dialect})
     return kickoff_id
@@ -71,6 +73,7 @@ def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
         pytest.param("running", True, False, id="running, cleared"),
         pytest.param("completed", False, False, id="completed, retried"),
         pytest.param("completed", True, None, id="completed, cleared"),
+        pytest.param("not given", True, False, id="completed and given to nobody, cleared"),
         pytest.param("returned", True, True, id="completed and returned, cleared"),
         pytest.param("failed", False, True, id="failed, retried"),
         pytest.param("failed", True, True, id="failed, cleared"),
@@ -86,7 +89,7 @@ def test_the_next_try_kicks_off_anew_only_when_nothing_is_left_to_go_on_with(
     live_crew, store, operator, state, cleared, kicks_off_anew, task_log
 ):
     if kicks_off_anew is None:
-        # A result that no try has returned yet was paid for, and is wanted. A kickoff id was returned.
+        # A result that no try has returned yet was paid for, and is wanted. Airflow has the kickoff id.
         kicks_off_anew = operator is kickoff
     earlier = left_behind(store, live_crew, state)
     before = len(live_crew.kickoffs)
@@ -214,7 +217,7 @@ def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_cr
 
     (at_that_moment,) = seen
     assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
-    nothing_yet = {"kickoff_id": None, "end": None, "told": False}
+    nothing_yet = {"kickoff_id": None, "end": None, "told": False, "given": False}
     assert at_that_moment == {"max_tries": 1, "address": live_crew.url, **nothing_yet}
     assert store.kickoff["kickoff_id"] == returned
     assert store.kickoff["end"] == (None if operator is kickoff else "returned")

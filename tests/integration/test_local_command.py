@@ -62,13 +62,13 @@ class TestProcess:
         url = f"http://{address.hostname}:{address.port}"
         headers = {"Authorization": "Bearer it's secret"}
         inputs = {"topic": "tides", "audience": "sailors"}
-        started = requests.post(f"{url}/kickoff", json={"inputs": inputs}, headers=headers, timeout=5).json()
+        started = requests.post(f"{url}/kickoff", json={"inputs": inputs}, headers=headers, timeout=60).json()
         console.line(REQUEST + rf"POST /kickoff 200 {re.escape(json.dumps(inputs))}$")
-        requests.get(f"{url}/status/{started['kickoff_id']}", headers=headers, timeout=5)
+        requests.get(f"{url}/status/{started['kickoff_id']}", headers=headers, timeout=60)
         console.line(REQUEST + rf"GET /status/{started['kickoff_id']} 200$")
 
         console.process.send_signal(signal.SIGINT)
-        rest, errors = console.process.communicate(timeout=10)
+        rest, errors = console.process.communicate(timeout=60)
 
         assert (rest.strip(), errors, console.process.returncode) == ("", "", 0)
         assert sum("secret" in line for line in console.lines) == 1
@@ -183,7 +183,7 @@ class Visitor:
 
     def wait(self):
         for method, path in [("GET", "/inputs")] * 3 + [("POST", "/kickoff")]:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
             with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
                 connection.request(method, path, body='{"inputs": {"topic": "tides"}}')
                 connection.getresponse()

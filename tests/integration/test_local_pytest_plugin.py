@@ -18,9 +18,9 @@ FAILING = Scenario(inputs=(), tasks=(ScenarioTask(name="research", error="out of
 
 def run(service, inputs):
     headers = {"Authorization": f"Bearer {service.token}"}
-    started = requests.post(f"{service.url}/kickoff", json={"inputs": inputs}, headers=headers, timeout=5)
+    started = requests.post(f"{service.url}/kickoff", json={"inputs": inputs}, headers=headers, timeout=60)
     kickoff_id = started.json()["kickoff_id"]
-    return requests.get(f"{service.url}/status/{kickoff_id}", headers=headers, timeout=5).json()
+    return requests.get(f"{service.url}/status/{kickoff_id}", headers=headers, timeout=60).json()
 
 
 def test_by_default_an_execution_is_over_at_the_first_look(crew_service):

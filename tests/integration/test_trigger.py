@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,19 @@ def kicked_off(service: Any, scenario: Any = QUICK) -> str:
 
 def trigger(kickoff_id: str, **options: Any) -> CrewExecutionTrigger:
     return CrewExecutionTrigger(kickoff_id, "crew_default", 0.02, **{"deadline": time.time() + 60, **options})
+
+
+@pytest.fixture
+def pauses(live_crew: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, list[str]]]:
+    """Let the trigger itself not pause, but note for how long it would have, and after which calls."""
+    noted: list[tuple[float, list[str]]] = []
+
+    async def sleep(seconds: float) -> None:
+        noted.append((seconds, live_crew.calls))
+
+    stand_in = SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread, CancelledError=asyncio.CancelledError)
+    monkeypatch.setattr("airflow_provider_crew.triggers.crew.asyncio", stand_in)
+    return noted
 
 
 async def test_fires_one_event_with_the_result(live_crew):
@@ -95,14 +109,16 @@ async def test_what_is_stored_builds_the_same_trigger():
     ids=["just now", "a moment ago", "long ago", "clock of the worker ahead", "not known"],
 )
 @pytest.mark.parametrize("scenario", [QUICK, FAILING], ids=["completed", "failed"])
-async def test_does_not_fire_too_soon_after_the_deferral(live_crew, monkeypatch, ago, waits, scenario):
+async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monkeypatch, ago, waits, scenario):
     monkeypatch.setattr("airflow_provider_crew.triggers.crew.SETTLING_TIME", 0.5)
     kickoff_id = kicked_off(live_crew, scenario)
-    began = time.time()
+    now = time.time()
+    monkeypatch.setattr("airflow_provider_crew.triggers.crew.time", SimpleNamespace(time=lambda: now))
 
-    await fired(trigger(kickoff_id, deferred_at=None if ago is None else began - ago))
+    await fired(trigger(kickoff_id, deferred_at=None if ago is None else now - ago))
 
-    assert waits - 0.01 <= time.time() - began < waits + 0.25
+    before_it_fires = pauses[-1]
+    assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
 
 
 async def test_a_task_has_ten_seconds_to_settle():
@@ -133,16 +149,16 @@ async def test_a_connection_that_cannot_be_read_at_all_is_said_with_its_name(liv
     assert "'crew_default'" in str(end.error)
 
 
-async def test_first_looks_are_spread_over_one_interval(live_crew, monkeypatch):
+async def test_first_looks_are_spread_over_one_interval(live_crew, pauses, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.hooks.crew.random.random", lambda: 0.5)
     kickoff_id = kicked_off(live_crew)
     watching = trigger(kickoff_id)
     watching.poll_interval = 0.6
-    began = time.time()
 
     await fired(watching)
 
-    assert 0.3 <= live_crew.requests[0].received_at - began < 0.55
+    before_it_looks = pauses[0]
+    assert before_it_looks == (pytest.approx(0.3), [])
 
 
 async def test_goes_on_with_what_the_task_has_seen(live_crew, task_log):

@@ -1,0 +1,351 @@
+"""A deployed crew that waits for a person reads like one that is not known: nothing may take it for gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException, TaskDeferred
+from tasks import ASKING, CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, WatchedService, fired, poked, revived
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local import LocalCrewService, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import ExecutionNotFound, ExecutionUnknown, WaitedTooLong
+from airflow_provider_crew.triggers.events import read_event
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+RUNNING = {"state": "RUNNING", "status": "Task is Running"}
+FLOW = ASKING.model_copy(update={"kind": "flow"})
+
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+in_every_mode = pytest.mark.parametrize(
+    "mode",
+    [{}, {"deferrable": True}, {"mode": "reschedule"}],
+    ids=["poke", "deferred", "reschedule"],
+)
+
+
+class Killed(BaseException):
+    """The end of a process that has no time to say anything."""
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def sensor(kickoff_id: str, **options: Any) -> CrewExecutionSensor:
+    return CrewExecutionSensor(**{"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02, **options})
+
+
+@pytest.fixture
+def asking(live_crew, monkeypatch) -> WatchedService:
+    """A crew that waits for a person at once, and whom nobody believes to be just starting."""
+    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.0)
+    live_crew.scenario = ASKING
+    return live_crew
+
+
+def approve(service: WatchedService) -> None:
+    service.approve(service.kickoffs[0].kickoff_id)
+
+
+def killed(task: Task) -> None:
+    """Let a try end without a word while it waits."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("airflow_provider_crew.hooks.crew.time.sleep", kill)
+        with pytest.raises(Killed):
+            task.begin().execute(task.context)
+
+
+def kill(_: float) -> None:
+    raise Killed
+
+
+class TestRunOperator:
+    @both_ways
+    @pytest.mark.parametrize("with_store", [False, True])
+    def test_waits_for_the_answer(self, asking, store, deferrable, with_store, task_log):
+        asking.at_look(4, lambda: approve(asking))
+
+        result = Task(lambda: run(deferrable=deferrable), store=store if with_store else None).run()
+
+        assert result["output"] == "Approved."
+        assert len(asking.kickoffs) == 1
+        assert "A crew that waits for a person's answer reads like this: it may be alive" in task_log.warnings
+        assert task_log.warnings.count("the service does not know it") == 1
+
+    @both_ways
+    @pytest.mark.parametrize("cleared", [False, True], ids=["retried", "cleared"])
+    def test_goes_on_waiting_after_its_process_was_killed(self, asking, store, deferrable, cleared):
+        task = Task(lambda: run(deferrable=deferrable), store=store, retries=1)
+        task.deferred() if deferrable else killed(task)  # the triggerer loses it, too
+        if cleared:
+            task.clear()
+        asking.at_look(4, lambda: approve(asking))
+
+        assert task.run()["output"] == "Approved."
+        assert len(asking.kickoffs) == 1
+
+    @both_ways
+    def test_gives_up_after_the_longest_outage_and_a_clear_goes_on(self, asking, store, deferrable):
+        task = Task(lambda: run(deferrable=deferrable, max_outage=0.1), store=store, retries=1)
+
+        with pytest.raises(CrewTaskFailed, match="it may be alive, and it is paid for") as caught:
+            task.run()
+
+        assert isinstance(caught.value.error, ExecutionUnknown)
+        assert "tab Task State Store, delete crew_kickoff, then clear the task" in str(caught.value)
+        assert asking.kickoffs[0].kickoff_id in str(caught.value)
+        task.clear()
+        asking.at_look(2, lambda: approve(asking))
+        assert task.run()["output"] == "Approved."
+        assert len(asking.kickoffs) == 1
+
+    @both_ways
+    def test_kicks_off_anew_when_its_memory_was_deleted(self, asking, store, deferrable):
+        task = Task(lambda: run(deferrable=deferrable, max_outage=0.1), store=store)
+        with pytest.raises(CrewTaskFailed):
+            task.run()
+        store.delete("crew_kickoff")
+        task.clear()
+        asking.scenario = QUICK
+
+        assert task.run()["kickoff_id"] == asking.kickoffs[1].kickoff_id
+
+    @both_ways
+    def test_names_the_sensor_where_tries_do_not_know_of_each_other(self, asking, deferrable):
+        with pytest.raises(CrewTaskFailed, match="The task is not retried") as caught:
+            Task(lambda: run(deferrable=deferrable, max_outage=0.1), retries=1).run()
+
+        assert isinstance(caught.value.error, ExecutionUnknown)
+        assert f'CrewExecutionSensor(kickoff_id="{asking.kickoffs[0].kickoff_id}")' in str(caught.value)
+
+    @both_ways
+    @pytest.mark.parametrize(
+        "said", [{"human_input": True}, {"human_input_webhook_url": "https://hooks.example/human"}], ids=str
+    )
+    def test_outlasts_an_outage_when_people_are_asked(self, asking, deferrable, said):
+        asking.at_look(12, lambda: approve(asking))
+
+        assert Task(lambda: run(deferrable=deferrable, max_outage=0.05, **said)).run()["output"] == "Approved."
+
+    @both_ways
+    @pytest.mark.usefixtures("asking")
+    def test_waits_for_people_no_longer_than_its_time(self, store, deferrable):
+        options = {"deferrable": deferrable, "human_input": True, "max_outage": 0.05, "timeout": 0.3}
+
+        with pytest.raises(WaitedTooLong, match="At the last look: the service does not know it"):
+            Task(lambda: run(**options), store=store).run()
+
+    @pytest.mark.usefixtures("asking")
+    def test_believes_its_argument_more_than_its_webhook(self):
+        options = {"human_input": False, "human_input_webhook_url": "https://hooks.example", "max_outage": 0.05}
+
+        with pytest.raises(CrewTaskFailed, match="does not know it"):
+            Task(lambda: run(**options)).run()
+
+    @both_ways
+    def test_is_told_once_that_a_flow_is_paused(self, asking, deferrable, task_log):
+        asking.scenario = FLOW
+        asking.at_look(4, lambda: approve(asking))
+
+        assert Task(lambda: run(deferrable=deferrable)).run()["output"] == "Approved."
+        assert task_log.warnings.count("the crew is paused: it waits for a person's answer") == 1
+        assert "the crew goes on" in task_log.text
+
+
+class TestKickoffOperator:
+    def test_returns_an_execution_that_waits(self, asking, store):
+        task = Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=store, retries=1)
+
+        returned = {task.run()}
+        returned |= {task.run()}
+        task.clear()
+        returned |= {task.run()}
+
+        assert returned == {asking.kickoffs[0].kickoff_id}
+        assert len(asking.kickoffs) == 1
+
+
+class TestSensor:
+    @in_every_mode
+    @pytest.mark.parametrize("soft_fail", [False, True])
+    def test_fails_for_an_execution_that_was_never_seen(self, asking, store, mode, soft_fail):
+        kickoff_id = asking.take(INPUTS, None, {})
+
+        with pytest.raises(AirflowSkipException if soft_fail else CrewTaskFailed, match=kickoff_id) as caught:
+            poked(Task(lambda: sensor(kickoff_id, soft_fail=soft_fail, **mode), store=store))
+
+        if not soft_fail:
+            assert isinstance(caught.value.error, ExecutionNotFound)
+            assert "human_input=True" in str(caught.value)
+
+    @in_every_mode
+    @pytest.mark.parametrize("remembering", [True, False])
+    def test_waits_for_one_that_was_never_seen_when_people_are_asked(self, asking, store, mode, remembering):
+        kickoff_id = asking.take(INPUTS, None, {})
+        asking.at_look(6, lambda: approve(asking))
+        task = Task(
+            lambda: sensor(kickoff_id, human_input=True, max_outage=0.01, **mode),
+            store=store if remembering else None,
+        )
+
+        assert poked(task)["output"] == "Approved."
+
+    @in_every_mode
+    def test_does_not_wait_for_people_longer_than_its_time(self, asking, mode):
+        kickoff_id = asking.take(INPUTS, None, {})
+
+        with pytest.raises(AirflowSensorTimeout, match="still going"):
+            poked(Task(lambda: sensor(kickoff_id, human_input=True, timeout=0.2, **mode)))
+
+    @in_every_mode
+    def test_waits_once_it_has_seen_the_execution(self, asking, store, mode):
+        kickoff_id = seen_once(asking)
+        # Where pokes are processes of their own they need a memory.
+        task = Task(lambda: sensor(kickoff_id, **mode), store=store if "mode" in mode else None)
+        asking.at_look(1, lambda: ask(asking, and_approve_at=4))
+
+        assert poked(task)["output"] == "Approved."
+
+    @in_every_mode
+    @pytest.mark.parametrize("soft_fail", [False, True])
+    def test_gives_up_after_the_longest_outage(self, asking, store, mode, soft_fail):
+        kickoff_id = seen_once(asking)
+        asking.at_look(1, lambda: asking.set_status(kickoff_id))
+        task = Task(lambda: sensor(kickoff_id, max_outage=0.1, soft_fail=soft_fail, **mode), store=store)
+
+        with pytest.raises(AirflowSkipException if soft_fail else CrewTaskFailed, match="may be alive") as caught:
+            poked(task)
+
+        if not soft_fail:
+            assert isinstance(caught.value.error, ExecutionUnknown)
+            assert "Task State Store of the task that kicked it off, delete crew_kickoff" in str(caught.value)
+
+    @in_every_mode
+    @pytest.mark.parametrize("remembering", [True, False])
+    def test_remembers_from_try_to_try_that_it_has_seen_the_execution(self, asking, store, mode, remembering):
+        kickoff_id = seen_once(asking)
+        task = Task(lambda: sensor(kickoff_id, **mode), store=store if remembering else None)
+        if mode:
+            with pytest.raises((TaskDeferred, AirflowRescheduleException)):
+                task.begin().execute(task.context)
+        else:
+            killed(task)
+        ask(asking, and_approve_at=4)
+
+        if remembering:
+            assert poked(task)["output"] == "Approved."
+        else:
+            with pytest.raises(CrewTaskFailed, match="does not know the execution"):
+                poked(task)
+
+
+def seen_once(service: WatchedService) -> str:
+    kickoff_id = service.take(INPUTS, None, {})
+    service.set_status(kickoff_id, RUNNING)
+    return kickoff_id
+
+
+def ask(service: WatchedService, *, and_approve_at: int) -> None:
+    service.set_status(service.kickoffs[0].kickoff_id)
+    service.at_look(and_approve_at, lambda: approve(service))
+
+
+def waited(hook: CrewHook, kickoff_id: str, *, is_async: bool, **options: Any) -> Any:
+    options = {"poll_interval": 0.02, **options}
+    return asyncio.run(hook.wait_async(kickoff_id, **options)) if is_async else hook.wait(kickoff_id, **options)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+class TestHook:
+    def test_waits_for_its_own_kickoff(self, asking, is_async):
+        hook = CrewHook()
+        kickoff_id = hook.kickoff(INPUTS)
+        asking.at_look(4, lambda: approve(asking))
+
+        assert waited(hook, kickoff_id, is_async=is_async).output == "Approved."
+
+    @pytest.mark.usefixtures("asking")
+    def test_gives_its_own_kickoff_up_after_the_longest_outage(self, is_async):
+        hook = CrewHook()
+        kickoff_id = hook.kickoff(INPUTS)
+
+        with pytest.raises(ExecutionUnknown, match="Do not kick off again"):
+            waited(hook, kickoff_id, is_async=is_async, max_outage=0.1)
+
+    @pytest.mark.usefixtures("asking")
+    def test_does_not_know_the_kickoff_of_another(self, is_async):
+        kickoff_id = CrewHook().kickoff(INPUTS)
+
+        with pytest.raises(ExecutionNotFound):
+            waited(CrewHook(), kickoff_id, is_async=is_async)
+
+    def test_waits_for_that_of_another_when_people_are_asked(self, asking, is_async):
+        kickoff_id = asking.take(INPUTS, None, {})
+        asking.at_look(12, lambda: approve(asking))
+
+        end = waited(CrewHook(), kickoff_id, is_async=is_async, human_input=True, max_outage=0.05)
+
+        assert end.output == "Approved."
+
+
+class TestAnotherAddress:
+    """An execution that is not known where the connection leads now, and was kicked off elsewhere."""
+
+    @pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator])
+    @pytest.mark.parametrize("cleared", [False, True], ids=["retried", "cleared"])
+    def test_fails_at_once_and_names_both(self, live_crew, store, operator, cleared):
+        there = "https://other-crew.example"
+        store.set(
+            "crew_kickoff",
+            {"max_tries": 1, "kicked_off_at": 0.0, "kickoff_id": "4711", "address": there},
+        )
+        task = Task(lambda: operator(task_id="crew", inputs=INPUTS, forget_after=None), store=store, retries=1)
+        task.ti.try_number = 1
+        if cleared:
+            task.clear()
+
+        with pytest.raises(CrewTaskFailed, match=f"was kicked off at {there}.*{live_crew.url}") as caught:
+            task.run()
+
+        assert isinstance(caught.value.error, ExecutionUnknown)
+        assert (live_crew.kickoffs, live_crew.calls.count("kickoff")) == ((), 0)
+        assert store.kickoff["kickoff_id"] == "4711"
+
+    @pytest.mark.parametrize("human_input", [False, True])
+    @pytest.mark.parametrize("with_store", [False, True])
+    def test_fails_a_task_whose_trigger_starts_there(self, live_crew, store, monkeypatch, human_input, with_store):
+        live_crew.scenario = SLOW
+        task = Task(
+            lambda: run(deferrable=True, human_input=human_input), store=store if with_store else None, retries=1
+        )
+        waiting = task.deferred()
+        with LocalCrewService(QUICK, token=TOKEN) as other:
+            monkeypatch.setenv(CONNECTION, other.connection_uri)
+            event = asyncio.run(fired(revived(waiting.trigger)))
+            assert isinstance(read_event(event).error, ExecutionUnknown)
+            with pytest.raises(CrewTaskFailed, match=f"kicked off at {live_crew.url}.*at {other.url}") as caught:
+                task.resume(waiting, event)
+
+            assert isinstance(caught.value.error, ExecutionUnknown)
+            assert len(other.kickoffs) == 0
+        assert len(live_crew.kickoffs) == 1
+
+    @both_ways
+    def test_is_no_fault_while_the_execution_is_known_there(self, live_crew, store, monkeypatch, deferrable):
+        live_crew.scenario = QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=3600),)})
+        task = Task(lambda: run(deferrable=deferrable), store=store, retries=1)
+        task.deferred() if deferrable else killed(task)
+        by_name = live_crew.connection_uri.replace("127.0.0.1", "localhost")
+        monkeypatch.setenv(CONNECTION, by_name)
+        live_crew.at_look(1, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
+
+        assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+        assert "localhost" not in store.kickoff["address"]
