@@ -27,6 +27,7 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
+from airflow_provider_crew.xcom import USAGE, without_reserved_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.service.watch import Watch
     from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
     from airflow_provider_crew.triggers.events import WatchEnd
-
-KICKOFF_ID = "kickoff_id"
-USAGE = "usage"
 
 # What a later try may well not meet again.
 PASSING = (TransientError, LostContact)
@@ -52,8 +50,6 @@ _BACKSTOP = 60.0
 # Beyond it lie dates that neither Airflow nor its database can hold, which would be found out after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
 _RESUMED_WITHOUT_EVENT = "__fail__"
-# Airflow's serializers refuse objects with these keys, or read another meaning into them.
-_RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
 
 
 class CrewTaskFailed(AirflowFailException):
@@ -187,11 +183,15 @@ class WaitingTask(CrewTask):
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id, in a process that nobody has told it to."""
 
+    @abstractmethod
+    def wait_on(self, context: Context) -> dict[str, Any]:
+        """Wait for the same execution, in a process that was resumed and told nothing of it."""
+
     def finish(self, result: dict[str, Any], context: Context) -> dict[str, Any]:
         """Return the result as the task's own, in a form that XCom takes."""
         self.metrics(context).completed(result.get("execution_time"))
         self.leave_usage(result.get("usage"), str(result.get("kickoff_id")), context)
-        return {**result, "output_json": _without_reserved_keys(result["output_json"])}
+        return {**result, "output_json": without_reserved_keys(result["output_json"])}
 
     def leave_usage(self, usage: Any, kickoff_id: str, context: Context) -> None:
         """Leave what the execution has spent where it can be queried; that is not worth failing for."""
@@ -242,6 +242,8 @@ class WaitingTask(CrewTask):
         told = dict(next_kwargs or {})
         try_number = told.pop("try_number", context["ti"].try_number)
         if next_method != _RESUMED_WITHOUT_EVENT:
+            if "event" not in told:  # cleared in the very moment of its deferral
+                return self.wait_on(context)
             if TELLS_AGAIN and try_number != context["ti"].try_number and "error" in told["event"]:
                 return self.execute(context)
             return getattr(self, next_method)(context, **told)
@@ -367,13 +369,6 @@ class WaitingTask(CrewTask):
             kwargs={**self.carried(), "try_number": context["ti"].try_number},
             timeout=timedelta(seconds=max(deadline - now, 0.0) + _BACKSTOP),
         )
-
-
-def _without_reserved_keys(value: Any) -> Any:
-    if isinstance(value, dict):
-        renamed = {key: f"{key}_" if key in _RESERVED_KEYS else key for key in value}
-        return {renamed[key]: _without_reserved_keys(item) for key, item in value.items()}
-    return [_without_reserved_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _about(kickoff_id: str, error: CrewError) -> CrewError:

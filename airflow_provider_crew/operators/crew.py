@@ -8,7 +8,6 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
 from airflow_provider_crew.compat import CLEARING, IS_AIRFLOW_2
 from airflow_provider_crew.defaults import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.operators.earlier import left_in_xcom
 from airflow_provider_crew.operators.kickoff import KickoffTask
 from airflow_provider_crew.operators.memory import KickoffMemory
 from airflow_provider_crew.service.errors import (
@@ -18,6 +17,7 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, Origin, WaitingTask, seconds
+from airflow_provider_crew.xcom import left_in_xcom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -138,9 +138,7 @@ class CrewRunOperator(KickoffTask, WaitingTask):
         with self.sheltered(context):
             memory = self.memory(context)
             kickoff_id = self.kicked_off(context, memory)
-            last = memory.last
-            origin = Origin(last.kicked_off_at, exists=True, address=last.address) if last else Origin(exists=True)
-            return self.wait_for(kickoff_id, context, origin)
+            return self.wait_for(kickoff_id, context, _origin_of(memory))
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
@@ -174,6 +172,12 @@ class CrewRunOperator(KickoffTask, WaitingTask):
             self._memory = KickoffMemory(context, wanted=False)
         with self.sheltered(context, resumed=True):
             return super().resume_execution(next_method, next_kwargs, context)
+
+    def wait_on(self, context: Context) -> dict[str, Any]:
+        """Wait for the execution that was kicked off."""
+        kickoff_id, memory = self.execution_waited_for(context), self.memory(context)
+        memory.adopted()
+        return self.wait_for(kickoff_id, context, _origin_of(memory))
 
     @property
     def waits_for_people(self) -> bool:
@@ -224,3 +228,8 @@ class CrewRunOperator(KickoffTask, WaitingTask):
             memory.ended("returned", self.execution)  # as much of it as there is to be had
             raise CrewTaskFailed(error, " The task is not retried; clearing it kicks off anew.") from None
         raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
+
+
+def _origin_of(memory: KickoffMemory) -> Origin:
+    last = memory.last
+    return Origin(last.kicked_off_at, exists=True, address=last.address) if last else Origin(exists=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.operators.decide import Circumstances, Decision, decide
 from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff
-from airflow_provider_crew.waiting import KICKOFF_ID
+from airflow_provider_crew.xcom import KICKOFF_ID, left_in_xcom
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -156,16 +156,6 @@ class EarlierKickoff:
         self._task.log.warning(
             "%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", _ONE_TRY_TOO_MANY
         )
-
-
-def left_in_xcom(ti: Any) -> str | None:
-    """
-    Return the kickoff id that this try has left before it was deferred, or a process that should be gone by now.
-
-    Airflow deletes that of another try, but for that of a mapped task in 3.0.
-    """
-    found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
-    return found
 
 
 def _was_begun_anew(ti: Any) -> bool:

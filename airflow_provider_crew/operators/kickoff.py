@@ -23,7 +23,8 @@ from airflow_provider_crew.operators.earlier import IT_IS_NOT_KNOWN, EarlierKick
 from airflow_provider_crew.operators.memory import KickoffMemory
 from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, InvalidInputs, UncertainKickoff
 from airflow_provider_crew.signals import interruptions_held_off
-from airflow_provider_crew.waiting import KICKOFF_ID, PASSING, CrewTask, CrewTaskFailed, seconds
+from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed, seconds
+from airflow_provider_crew.xcom import KICKOFF_ID, RETURN_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +40,6 @@ OnUncertainKickoff = Literal["fail", "retry"]
 
 _LEFT_TO_A_RETRY = "The crew was not kicked off. A retry of this task, or clearing it, does so."
 _LEFT_TO_PEOPLE = " The crew was not kicked off, and a retry would not help: mend this, and clear the task."
-XCOM_RETURN_KEY = "return_value"
 
 
 class KickoffTask(CrewTask):
@@ -298,7 +298,7 @@ class KickoffTask(CrewTask):
         if memory.lasts or not context["ti"].max_tries or not self.do_xcom_push:
             return value
         try:
-            context["ti"].xcom_push(key=XCOM_RETURN_KEY, value=value)
+            context["ti"].xcom_push(key=RETURN_VALUE, value=value)
         except Exception as error:  # noqa: BLE001
             told = f"Execution {self.execution}: the result could not be stored in XCom: {error}"
         else:

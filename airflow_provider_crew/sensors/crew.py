@@ -117,6 +117,10 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         """What was said."""
         return self.human_input
 
+    def wait_on(self, context: Context) -> dict[str, Any]:
+        """Wait, as every try does."""
+        return self.execute(context)
+
     def execution_waited_for(self, context: Context) -> str:
         """Return the kickoff id as text: native rendering makes a number of one that looks like one."""
         given: Any = self.kickoff_id

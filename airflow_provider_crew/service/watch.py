@@ -151,8 +151,8 @@ class Watch:
         patience = math.inf if rules.human_input or rules.max_outage is None else rules.max_outage
         if lasted >= patience:
             return Step(error=execution_unknown(self.kickoff_id, memory, lasted))
-        how_long = "to the end of the time to wait" if patience == math.inf else f"for up to {duration(patience)}"
-        told = f"the service does not know it. {UNKNOWN_MAY_MEAN} It is waited for {how_long}."
+        how_long = "until the time to wait is over" if patience == math.inf else f"for up to {duration(patience)}"
+        told = f"the service does not know it. {UNKNOWN_MAY_MEAN} The wait goes on {how_long}."
         lines = [] if is_young and not memory.seen else self._in_trouble(told)
         if lasted < NOT_FOUND_GRACE:
             return self._look_again(lines, within=NOT_FOUND_GRACE / 6, at_most=patience - lasted)

@@ -25,7 +25,7 @@ _SHOWN_ERROR = 2_000
 _KEPT_ERROR = 64 * 1024
 
 UNKNOWN_MAY_MEAN = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
-PAUSED = "the crew is paused: it waits for a person's answer, and is paid for. It is waited for."
+PAUSED = "the crew is paused: it waits for a person's answer, and is paid for. The wait goes on."
 
 
 def describe_progress(execution: Running | Paused) -> str:
