@@ -18,6 +18,7 @@ from harm import whole
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.postgres import PostgresServer
+from dev.rest import ApiError
 from dev.stack import AirflowStack
 
 _INPUTS = [{"name": "topic"}]
@@ -26,16 +27,35 @@ _AFTERMATH = 5.0
 _FORGOTTEN = 60.0
 
 
-def story(seconds: float, error: str | None = None) -> Scenario:
-    """Return a crew that takes so long, and ends so."""
+def story(seconds: float, error: str | None = None, *, person: float = 0, **habits: str) -> Scenario:
+    """Return a crew that takes so long, waits for a person so long in the middle, and ends so."""
     tasks = [
-        {"name": "research_task", "seconds": seconds / 2, "output": "Notes on {topic}"},
+        {
+            "name": "research_task",
+            "seconds": seconds / 2,
+            "output": "Notes on {topic}",
+            "human_input": person or False,
+        },
         {"name": "writing_task", "seconds": seconds / 2, "output": "Briefing: {topic}", "error": error},
     ]
-    return Scenario.model_validate({"inputs": _INPUTS, "tasks": tasks})
+    return Scenario.model_validate({"inputs": _INPUTS, "tasks": tasks} | habits)
 
 
-_STORIES = (story(0), story(4), story(15), story(40), story(3, error="out of credit"))
+_LIVE = {"dialect": "deployed"}
+# A third waits for people, as long as a wait is patient, and longer. Which dialect is spoken changes all the time.
+_STORIES = (
+    story(0),
+    story(4, **_LIVE),
+    story(15),
+    story(40, **_LIVE),
+    story(3, error="out of credit"),
+    story(3, error="running out of credit", **_LIVE),
+    story(4, person=10, **_LIVE),
+    story(4, person=40, **_LIVE),
+    story(10, person=80, **_LIVE),
+)
+_CLEARED = ("queued", "scheduled", "running", "deferred", "up_for_retry", "up_for_reschedule")
+GIVEN_UP = "that it does not know it."
 
 
 class Chaos:
@@ -51,10 +71,13 @@ class Chaos:
         self._crew = crew
         self._dice = random.Random(seed)  # noqa: S311 - for tests
         self.done: Counter[str] = Counter()
+        self.runs: list[Run] = []
         self._harms: dict[str, tuple[int, Callable[[], bool | None]]] = {
             "task killed": (10, lambda: self._kill_task(with_supervisor=False)),
             "task and supervisor killed": (2, lambda: self._kill_task(with_supervisor=True)),
             "task asked to end": (2, lambda: self._kill_task(with_supervisor=False, number=signal.SIGTERM)),
+            "task cleared": (6, self._clear),
+            "task cleared that had given up an unknown execution": (3, self._clear_given_up),
             "triggerer killed": (2, lambda: self._restart("triggerer")),
             "scheduler and its workers killed": (1, lambda: self._restart("scheduler")),
             "API server killed": (1, lambda: self._restart("api-server")),
@@ -127,6 +150,33 @@ class Chaos:
             return False
         return True
 
+    def _clear(self) -> bool:
+        found = [(run, task) for run, task in self._tasks() if task["state"] in _CLEARED]
+        return bool(found) and self._cleared(*self._dice.choice(found))
+
+    def _clear_given_up(self) -> bool:
+        failed = [(run, task) for run, task in self._tasks() if task["state"] == "failed"]
+        found = [(run, task) for run, task in failed if GIVEN_UP in _last_words(run, task)]
+        return bool(found) and self._cleared(*self._dice.choice(found))
+
+    def _tasks(self) -> list[tuple[Run, dict[str, Any]]]:
+        try:
+            return [
+                (run, task)
+                for run in self.runs
+                for task in self._airflow.api.task_instances(run.dag_id, run.run_id)
+            ]
+        except (ApiError, OSError):  # Airflow is harmed, too
+            return []
+
+    @staticmethod
+    def _cleared(run: Run, task: Mapping[str, Any]) -> bool:
+        try:
+            run.clear(task["task_id"])
+        except (ApiError, OSError):
+            return False
+        return True
+
     def _restart(self, name: str) -> None:
         process = self._airflow.processes[name]
         process.kill()
@@ -140,6 +190,14 @@ class Chaos:
         # Some parts end without a database, a moment later.
         time.sleep(_AFTERMATH)
         whole(self._airflow, self._database)
+
+
+def _last_words(run: Run, task: Mapping[str, Any]) -> str:
+    try:
+        events = run.events(task["task_id"], task["try_number"])
+    except (ApiError, OSError):
+        return ""
+    return "\n".join(detail["exc_value"] for event in events for detail in event.get("error_detail") or ())
 
 
 def _queued_at(task: Mapping[str, Any]) -> float:

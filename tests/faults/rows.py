@@ -24,7 +24,7 @@ RUN: tuple[Way, ...] = ("deferred", "sync")
 SENSOR: tuple[Way, ...] = ("sensor deferred", "sensor poke", "sensor reschedule")
 
 Xcom = Literal["the result", "the kickoff id", "the kickoff id only", "nothing"]
-Crew = Literal["has completed", "has failed", "goes on", "was never started", "is forgotten"]
+Crew = Literal["has completed", "has failed", "goes on", "was never started", "is forgotten", "was revoked"]
 
 # Long enough for anything to happen meanwhile, for those that have to be finished by hand.
 LONG = Scenario.model_validate(

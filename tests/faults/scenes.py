@@ -265,6 +265,20 @@ class Scene:
             self.wait_until_over()
         self.run.clear(self.task_id)
 
+    def waits_for_a_person(self, number: int = 1) -> None:
+        """Let the crew wait for a person from now on, as its service tells it: it reads like one that is gone."""
+        self.crew.set_status(self.execution(number), _READS_UNKNOWN)
+
+    def goes_on(self, number: int = 1) -> None:
+        """Let the person have answered."""
+        self.crew.set_status(self.execution(number))
+
+    def forget_kickoff(self, map_index: int = -1) -> None:
+        """Delete what the task remembers of its kickoff, as somebody does in the tab Task State Store."""
+        run_id = quote(self.run.run_id, safe="")
+        path = f"dags/{self.dag_id}/dagRuns/{run_id}/taskInstances/{self.task_id}/state-store/crew_kickoff"
+        self.airflow.api.delete(f"{path}?map_index={map_index}")
+
     def mark(self, state: str) -> None:
         """Mark the task as a success or a failure, as somebody does in Airflow's page."""
         run_id = quote(self.run.run_id, safe="")
@@ -316,6 +330,7 @@ class Scene:
         eventually(lambda: self.airflow.api.run_state(self.dag_id, self.run.run_id) in _OVER, seconds, PAUSE)
 
 
+_READS_UNKNOWN = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}
 _OVER = frozenset({"success", "failed"})
 
 
@@ -326,6 +341,8 @@ def standing(crew: LocalCrewService, execution: Execution) -> str:
     except LookupError:
         return "is forgotten"
     now = execution.standing(time.time())
+    if now.revoked:
+        return "was revoked"
     if not now.over:
         return "goes on"
     return "has failed" if now.error else "has completed"

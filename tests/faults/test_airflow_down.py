@@ -220,6 +220,26 @@ def test_scheduler_replaced_before_answer(scene):
         eventually(lambda: scene.xcom("kickoff_id"), 120, PAUSE)
 
 
+@row(
+    "The same happens, and the answer comes while the next try waits for it",
+    Ends("success", ("If its process still gets the answer", REATTACHED), "the result", "has completed", tries=2),
+    ways=RUN,
+    harm=scheduler_replaced,
+    why=_STARTED_AGAIN,
+    retries=2,
+)
+def test_scheduler_replaced_just_before_answer(scene):
+    scene.connect(extra={"request_timeout": 900})
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        scene.wait_for("running", tries=2)
+        held.release()
+        scene.finish()
+        scene.wait_for("success")
+
+
 # The DAG processor
 
 

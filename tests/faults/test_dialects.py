@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from rows import LONG, RUN, Ends, row
+from rows import LONG, RUN, SENSOR, Ends, row
 
-from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.local import Scenario, ScenarioTask
 
-DONE = Ends("success", ("Execution {id}: running", "Execution {id}: completed"), "the result", "has completed")
+DONE = Ends(
+    "success",
+    ("Execution {id}: task 2 of 2, writing_task", "Execution {id}: completed"),
+    "the result",
+    "has completed",
+)
 
 
 def crew(**habits: Any) -> Scenario:
@@ -18,8 +23,8 @@ def crew(**habits: Any) -> Scenario:
 def talk(scene) -> None:
     scene.start()
     execution = scene.execution()
-    progress = "running" if scene.crew.scenario.dialect == "deployed" else "task 2 of 2, writing_task"
-    scene.tells(f"Execution {execution}: {progress}")
+    agent = " (Writer)" if scene.crew.scenario.dialect == "deployed" else ""
+    scene.tells(f"Execution {execution}: task 2 of 2, writing_task{agent}")
     scene.finish()
     scene.wait_until_over()
     assert scene.xcom()["output"] == "Briefing: ferries"
@@ -29,20 +34,15 @@ def talk(scene) -> None:
     "The crew talks in the dialect of deployed crews",
     DONE,
     ways=RUN,
-    scenario=crew(dialect="deployed", unknown_execution="state"),
+    scenario=crew(dialect="deployed"),
 )
 def test_dialect_deployed(scene):
     talk(scene)
 
 
-DOCUMENTED = Ends(
-    "success", ("task 2 of 2, writing_task", "Execution {id}: completed"), "the result", "has completed"
-)
-
-
 @row(
     "The crew tells the status at /ID/status, and only there",
-    DOCUMENTED,
+    DONE,
     ways=RUN,
     scenario=crew(status_paths="id_first"),
 )
@@ -52,7 +52,7 @@ def test_dialect_id_first(scene):
 
 @row(
     "The crew tells the status at /ID/status, and says of every other path that there is no such execution",
-    DOCUMENTED,
+    DONE,
     ways=RUN,
     scenario=crew(status_paths="id_first", unknown_path="error_body"),
 )
@@ -76,3 +76,53 @@ def test_dialect_deployed_status_first(scene):
 )
 def test_dialect_deployed_id_first(scene):
     talk(scene)
+
+
+@row(
+    "A flow is run, which tells its steps and no total",
+    Ends("success", ("Execution {id}: step 2, writing_task",), "the result", "has completed"),
+    ways=RUN,
+    scenario=crew(dialect="deployed", kind="flow"),
+)
+def test_dialect_flow(scene):
+    scene.start()
+    scene.tells(f"Execution {scene.execution()}: step 2, writing_task")
+    scene.finish()
+
+
+@row(
+    "A crew says that it failed with a reason that holds words of the other dialect",
+    Ends(
+        "failed",
+        ("Execution {id} failed. The crew says: running: it has not completed.",),
+        "the kickoff id only",
+        "has failed",
+    ),
+    ways=RUN,
+    scenario=crew(
+        dialect="deployed",
+        tasks=(ScenarioTask(name="writing_task", error="running: it has not completed"),),
+    ),
+)
+def test_dialect_reason_with_a_word_of_the_other(scene):
+    scene.start()
+
+
+@row(
+    "An execution is revoked while it is waited for",
+    {
+        way: Ends(
+            "failed",
+            ("Execution {id} failed", "revoked. It has ended and will not go on"),
+            "the kickoff id only" if way in RUN else "nothing",
+            "was revoked",
+        )
+        for way in (*RUN, *SENSOR)
+    },
+    ways=(*RUN, *SENSOR),
+    scenario=crew(dialect="deployed"),
+)
+def test_dialect_revoked(scene):
+    scene.start()
+    scene.looked()
+    scene.crew.revoke(scene.execution())

@@ -26,12 +26,13 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
 tries = {"crew_conn_id": "crew_random", "retries": 6, "retry_delay": datetime.timedelta(seconds=4)}
 inputs = {"inputs": {"topic": "{{ run_id }} {{ task.task_id }}"}}
-waits = {"poll_interval": 2, "timeout": 900}
-pokes = {"poke_interval": 2, "timeout": 900}
+patience = {"timeout": 900, "max_outage": 45}
+waits = {"poll_interval": 2, **patience}
+pokes = {"poke_interval": 2, **patience}
 
 with DAG("random_harm", schedule=None, max_active_runs=100):
     CrewRunOperator(task_id="run_deferred", deferrable=True, **inputs, **waits, **tries)
-    CrewRunOperator(task_id="run_sync", **inputs, **waits, **tries)
+    CrewRunOperator(task_id="run_sync", human_input=True, **inputs, **waits, **tries)
     CrewRunOperator(
         task_id="run_anyway", deferrable=True, on_uncertain_kickoff="retry", **inputs, **waits, **tries
     )
@@ -40,7 +41,12 @@ with DAG("random_harm", schedule=None, max_active_runs=100):
         task_id="sensor_deferred", kickoff_id=kickoffs[0].output, deferrable=True, **pokes, **tries
     )
     CrewExecutionSensor(
-        task_id="sensor_reschedule", kickoff_id=kickoffs[1].output, mode="reschedule", **pokes, **tries
+        task_id="sensor_reschedule",
+        kickoff_id=kickoffs[1].output,
+        mode="reschedule",
+        human_input=True,
+        **pokes,
+        **tries,
     )
 """
 EACH = 5
@@ -62,7 +68,7 @@ def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, d
         airflow.api.set_connection("crew_random", json.loads(crew.connection_json))
         airflow.api.wait_for_dag("random_harm")
         chaos = Chaos(airflow, database, crew, seed)
-        runs: list[Run] = []
+        runs = chaos.runs
         began = time.monotonic()
 
         def enough() -> bool:

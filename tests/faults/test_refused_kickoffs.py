@@ -8,6 +8,7 @@ from airflow_provider_crew.local import Scenario
 
 MENDED = "The crew was not kicked off, and a retry would not help: mend this, and clear the task."
 TWO_INPUTS = Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}]})
+SAYS_WHAT_IT_NEEDS = TWO_INPUTS.model_copy(update={"inputs_shape": "objects"})
 
 
 def refused(*said: str) -> Ends:
@@ -16,10 +17,10 @@ def refused(*said: str) -> Ends:
 
 
 @row(
-    "An input is missing that the crew lists",
+    "An input is missing of which the crew says that it needs it",
     refused("The crew needs inputs that are not given: audience. Given: topic.", "Nothing was started."),
     ways=RUN,
-    scenario=TWO_INPUTS,
+    scenario=SAYS_WHAT_IT_NEEDS,
     retries=2,
 )
 def test_refused_missing_input_that_is_listed(scene):
@@ -27,17 +28,54 @@ def test_refused_missing_input_that_is_listed(scene):
 
 
 @row(
-    "An input is missing, and validate_inputs is off, so that the kickoff is answered with 422",
+    "An input is missing, and one is given that looks like it and that the crew does not list",
+    refused("'topics'", "'topic'", "Nothing was started."),
+    ways=RUN,
+    inputs={"topics": "ferries", "audience": "sailors"},
+    scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed", "kind": "flow"}),
+    retries=2,
+    why="A flow drops names that it does not know, and runs on its defaults, paid.",
+)
+def test_refused_misspelt_input(scene):
+    scene.start()
+
+
+@row(
+    "An input is missing that the crew merely lists, so that the kickoff is answered with 422",
     refused(
+        "The crew lists inputs that are not given: audience.",
         "/kickoff answers 422. The service says: Missing inputs: These inputs are required: audience.",
-        "The crew needs these inputs as well: audience.",
     ),
     scenario=TWO_INPUTS,
-    validate_inputs=False,
     retries=2,
 )
 def test_refused_missing_input(scene):
     scene.start()
+
+
+@row(
+    "An input is missing that the crew merely lists, in the dialect of deployed crews",
+    refused(
+        "The crew lists inputs that are not given: audience.",
+        "/kickoff answers 422. The service says: Missing inputs: audience.",
+    ),
+    ways=RUN,
+    scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed"}),
+    retries=2,
+)
+def test_refused_missing_input_by_a_deployed_crew(scene):
+    scene.start()
+
+
+@row(
+    "A flow lists fields that are not given, which it does not need",
+    Ends("success", ("The crew lists inputs that are not given: audience.",), "the result", "has completed"),
+    ways=RUN,
+    scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed", "kind": "flow"}),
+)
+def test_fields_of_a_flow_that_are_not_given(scene):
+    scene.start()
+    scene.finish()
 
 
 @row("The kickoff is answered with 400", refused("/kickoff answers 400. The service says: Bad Request"), retries=2)
@@ -49,8 +87,7 @@ def test_refused_400(scene):
 @row(
     "The token is not accepted",
     refused(
-        "The inputs are not checked, since the crew does not tell which it takes.",
-        "/kickoff answers 401. The service says: Unauthorized",
+        "/inputs answers 401. The service says: Unauthorized",
         "renew it in the connection with the one on the crew's Status tab.",
     ),
     retries=2,

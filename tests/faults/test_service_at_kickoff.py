@@ -6,6 +6,7 @@ from rows import RUN, Ends, row
 
 IMPATIENT = {"request_timeout": 3}
 NOT_KICKED_OFF = "The crew was not kicked off. A retry of this task, or clearing it, does so."
+WAKING = "It may be waking up after a quiet period, and is given 5 minutes for that."
 UNCERTAIN = (
     "It is not known whether the kickoff started an execution.",
     "The crew may be running, and paid for, without anybody watching it.",
@@ -96,30 +97,50 @@ def test_inputs_500_for_a_moment(scene):
 
 
 @row(
-    "The service answers 503 for so long that no kickoff is sent, and works again at the retry",
-    Ends("success", ("/inputs answers 503.", NOT_KICKED_OFF), "the result", "has completed", tries=2),
+    "The service answers 500 for so long that no kickoff is sent, and works again at the retry",
+    Ends("success", ("/inputs answers 500.", NOT_KICKED_OFF), "the result", "has completed", tries=2),
     retries=1,
 )
-def test_inputs_503_until_the_retry(scene):
-    scene.crew.faults.answer(503, on="inputs", times=3)
+def test_inputs_500_until_the_retry(scene):
+    scene.crew.faults.answer(500, on="inputs", times=3)
     scene.start()
     scene.finish()
 
 
 @row(
-    "The service does not answer before the kickoff, and works again at the retry",
-    Ends(
-        "success",
-        ("it was not complete after 3 s (request_timeout).", NOT_KICKED_OFF),
-        "the result",
-        "has completed",
-        tries=2,
-    ),
-    retries=1,
+    "The deployment has slept for a while, and its gateway answers 503 until it is awake",
+    {
+        "deferred": Ends("success", ("/inputs answers 503.", WAKING), "the result", "has completed"),
+        "sync": Ends("success", ("/inputs answers 503.", WAKING), "the result", "has completed"),
+        "kickoff": Ends("success", ("/inputs answers 503.", WAKING), "the kickoff id", "has completed"),
+    },
+    ways=(*RUN, "kickoff"),
+    core=True,
 )
-def test_inputs_hang_until_the_retry(scene):
+def test_service_wakes_up(scene):
+    scene.crew.fall_asleep(25)
+    scene.start()
+    scene.finish()
+
+
+@row(
+    "The deployment has slept for a while, and validate_inputs is off",
+    Ends("success", ("/inputs answers 503.", WAKING), "the result", "has completed"),
+    validate_inputs=False,
+)
+def test_service_wakes_up_unasked(scene):
+    scene.crew.fall_asleep(15)
+    scene.start()
+    scene.finish()
+
+
+@row(
+    "The service does not answer before the kickoff for a while",
+    Ends("success", ("it was not complete after 3 s (request_timeout).", WAKING), "the result", "has completed"),
+)
+def test_inputs_hang_for_a_while(scene):
     scene.connect(extra=IMPATIENT)
-    scene.crew.faults.hang(on="inputs", times=3)
+    scene.crew.faults.hang(on="inputs", times=4)
     scene.start()
     scene.finish()
 

@@ -63,22 +63,6 @@ def test_cleared_while_running(scene):
 
 
 @row(
-    "The task is cleared while it waits for the answer to a kickoff, and none comes in time",
-    Ends("success", (LOST_ANSWER,), "the result", "has completed", kickoffs=2, tries=2),
-    alone=True,
-    why="When several tasks that were cleared while they ran end in one instant, Airflow's scheduler raises "
-    "max_tries for the first of them only. The others cannot tell that they were cleared, and end as after a lost "
-    "answer.",
-)
-def test_cleared_before_the_answer(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
-    scene.run.clear(scene.task_id)
-    scene.finish(2)
-
-
-@row(
     "The task is cleared after it has succeeded",
     Ends(
         "success", ("is over. The crew is kicked off anew.",), "the result", "has completed", kickoffs=2, tries=2

@@ -25,7 +25,7 @@ RETURNED_BY = {
 ANYWAY = "run_anyway"
 UNCERTAIN = "It is not known whether"
 _ON_ITS_WAY = "The crew is being kicked off"
-_REPEATED_ON_PURPOSE = "The crew is kicked off anew"
+_CHOSEN = "It is kicked off anew, because the task was cleared."
 
 
 @dataclass
@@ -59,7 +59,8 @@ def _judge_task(verdict: Verdict, run: Run, task_id: str, ends_in: str, executio
     uncertain = log.count(UNCERTAIN)
     verdict.counts["reports of an uncertain kickoff"] += uncertain
     for before, after in pairwise(executions):
-        if not _had_failed(before, after.started_at) and not (task_id == ANYWAY and uncertain):
+        chosen = (task_id == ANYWAY and uncertain) or _CHOSEN in log
+        if not _had_failed(before, after.started_at) and not chosen:
             verdict.faults.append(f"{where}: started twice by accident, {before.kickoff_id}, {after.kickoff_id}")
     returned = _returned(run, ends_in) if last["state"] == "success" else None
     if last["state"] == "success" and not _is_the_result(returned, run, task_id, executions):

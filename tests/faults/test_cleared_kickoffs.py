@@ -1,0 +1,82 @@
+"""A task is cleared while its kickoff is on its way."""
+
+from __future__ import annotations
+
+from rows import RUN, Ends, row
+
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+CHOSEN = "It is kicked off anew, because the task was cleared."
+
+GONE_ON_WITH = Ends("success", (REATTACHED,), "the result", "has completed", tries=2)
+
+
+@row(
+    "The task is cleared while it waits for the answer to a kickoff, and none comes in time",
+    {
+        "deferred": Ends("failed", (LOST_ANSWER,), "nothing", "goes on", tries=2),
+        "sync": Ends("failed", (LOST_ANSWER,), "nothing", "goes on", tries=2),
+        "kickoff": Ends("failed", (LOST_ANSWER,), "nothing", "goes on", tries=2),
+    },
+    ways=(*RUN, "kickoff"),
+    core=True,
+)
+def test_cleared_before_the_answer(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    scene.run.clear(scene.task_id)
+
+
+@row(
+    "The task is cleared while it waits for the answer to a kickoff, fails, and is cleared again",
+    Ends("success", (LOST_ANSWER, CHOSEN), "the result", "has completed", kickoffs=2, tries=3),
+)
+def test_cleared_before_the_answer_and_again(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True)
+    scene.start()
+    scene.execution()
+    scene.run.clear(scene.task_id)
+    scene.wait_for("failed")
+    assert len(scene.crew.kickoffs) == 1
+    scene.clear("failed")
+    scene.finish(2)
+
+
+@row(
+    "The task is cleared while it waits for the answer to a kickoff, which its process is still given",
+    {
+        "deferred": GONE_ON_WITH,
+        "sync": GONE_ON_WITH,
+        "kickoff": Ends("success", (REATTACHED,), "the kickoff id", "has completed", tries=2),
+    },
+    ways=(*RUN, "kickoff"),
+    core=True,
+)
+def test_cleared_just_before_the_answer(scene):
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    scene.run.clear(scene.task_id)
+    held.release()
+    scene.finish()
+
+
+@row(
+    "The task is cleared twice while it waits for the answer to a kickoff, which its process is still given",
+    {
+        "deferred": GONE_ON_WITH,
+        "kickoff": Ends("success", (REATTACHED,), "the kickoff id", "has completed", tries=2),
+    },
+    ways=("deferred", "kickoff"),
+    why="Airflow 3.3 begins the next try beside the process of the one before.",
+)
+def test_cleared_twice_before_the_answer(scene):
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    scene.run.clear(scene.task_id)
+    scene.run.clear(scene.task_id)
+    scene.wait_for("running", tries=2)
+    held.release()
+    scene.finish()

@@ -1,0 +1,297 @@
+"""A crew waits for a person, and its service says meanwhile that it does not know it."""
+
+from __future__ import annotations
+
+from rows import LONG, RUN, SENSOR, Ends, row
+
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
+GIVEN_UP = "Execution {id}: the service has said for"
+GIVEN_UP_ONE = "the service has said for"
+WAY_OUT = "on the task's page, tab Task State Store, delete crew_kickoff, then clear the task."
+PAUSED = "Execution {id}: the crew is paused: it waits for a person's answer, and is paid for."
+
+LIVE = LONG.model_copy(update={"dialect": "deployed"})
+ASKS = LIVE.model_copy(
+    update={
+        "tasks": (
+            ScenarioTask(name="research_task", agent="Researcher", human_input=True, output="Notes on {topic}"),
+            ScenarioTask(name="writing_task", agent="Writer", seconds=3600, output="Briefing: {topic}"),
+        )
+    }
+)
+FLOW = ASKS.model_copy(update={"kind": "flow"})
+
+ANSWERED = Ends("success", (MAY_WAIT, "Execution {id}: completed"), "the result", "has completed")
+TWO_TRIES = Ends("success", ("Execution {id}: completed",), "the result", "has completed", tries=2)
+GONE_ON_WITH = Ends("success", (REATTACHED,), "the result", "has completed", tries=2)
+KICKED_OFF_ONCE = Ends("success", (REATTACHED,), "the kickoff id", "has completed", tries=2)
+
+
+def asked(scene) -> None:
+    """Start, and return when the crew waits for a person and the task has looked at it since."""
+    if scene.way.startswith("sensor"):
+        scene.crew.scenario = LIVE  # a sensor has to see the execution first
+    scene.start()
+    scene.execution()
+    if scene.way.startswith("sensor"):
+        if scene.way == "sensor deferred":
+            scene.wait_for("deferred")
+        scene.looked()
+        scene.waits_for_a_person()
+    scene.looked()
+
+
+def answered(scene, number: int = 1) -> None:
+    """Let the person answer, and the crew do the rest at once."""
+    if scene.way.startswith("sensor"):
+        scene.goes_on(number)
+    else:
+        scene.crew.approve(scene.execution(number))
+    scene.finish(number)
+
+
+@row(
+    "A crew waits for a person, who answers",
+    ANSWERED,
+    ways=(*RUN, *SENSOR),
+    core=True,
+    scenario=ASKS,
+)
+def test_person_answers(scene):
+    asked(scene)
+    scene.tells(MAY_WAIT)
+    answered(scene)
+
+
+@row(
+    "The worker is killed while the crew waits for a person",
+    {"sync": GONE_ON_WITH, "kickoff": KICKED_OFF_ONCE, "sensor poke": TWO_TRIES},
+    ways=("sync", "kickoff", "sensor poke"),
+    core=True,
+    scenario=ASKS,
+    retries=1,
+)
+def test_person_and_a_killed_worker(scene):
+    if scene.way == "kickoff":
+        held = scene.hold("kickoff")
+        scene.start()
+        scene.execution()
+        process, supervisor = scene.frozen()
+        held.release()
+        scene.answered("kickoff")
+        scene.wait_until_idle(process)
+        process.kill()
+        supervisor.resume()
+        scene.wait_for("success", tries=2)
+    else:
+        asked(scene)
+        scene.kill()
+        scene.wait_for("running", tries=2)
+        scene.looked()
+    answered(scene)
+
+
+@row(
+    "The task is cleared while the crew waits for a person",
+    {
+        "deferred": GONE_ON_WITH,
+        "sync": GONE_ON_WITH,
+        "kickoff": KICKED_OFF_ONCE,
+        "sensor deferred": TWO_TRIES,
+        "sensor poke": TWO_TRIES,
+        "sensor reschedule": TWO_TRIES,
+    },
+    ways=(*RUN, "kickoff", *SENSOR),
+    core=True,
+    scenario=ASKS,
+)
+def test_person_and_a_clear(scene):
+    if scene.way == "kickoff":
+        scene.start()
+        scene.clear("success")
+        scene.wait_for("success", tries=2)
+    else:
+        asked(scene)
+        scene.run.clear(scene.task_id)
+        scene.looked()
+    answered(scene)
+
+
+@row(
+    "The triggerer is killed while the crew waits for a person, and another takes over",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    ways=("deferred", "sensor deferred"),
+    alone=True,
+    scenario=ASKS,
+)
+def test_person_and_a_new_triggerer(scene):
+    asked(scene)
+    triggerer = scene.airflow.processes["triggerer"]
+    triggerer.kill()
+    triggerer.start()
+    scene.looked()
+    answered(scene)
+
+
+@row(
+    "A crew waits for a person for longer than max_outage",
+    {
+        way: Ends(
+            "failed",
+            (MAY_WAIT, GIVEN_UP, "Look into the crew's dashboard, and answer what it asks.", way_out),
+            "the kickoff id only" if way in RUN else "nothing",
+            "goes on",
+        )
+        for way, way_out in [
+            ("deferred", WAY_OUT),
+            ("sync", WAY_OUT),
+            ("sensor deferred", "Clear this task to wait again. With human_input=True it waits to the end"),
+            ("sensor poke", "Clear this task to wait again. With human_input=True it waits to the end"),
+        ]
+    },
+    ways=(*RUN, "sensor deferred", "sensor poke"),
+    scenario=ASKS,
+    max_outage=15,
+    retries=2,
+)
+def test_person_takes_too_long(scene):
+    asked(scene)
+
+
+@row(
+    "A crew waits for a person for longer than max_outage, and the task is cleared before the person answers",
+    {"deferred": GONE_ON_WITH, "sync": GONE_ON_WITH, "sensor deferred": TWO_TRIES},
+    ways=(*RUN, "sensor deferred"),
+    core=True,
+    scenario=ASKS,
+    max_outage=20,
+)
+def test_person_takes_too_long_and_a_clear(scene):
+    asked(scene)
+    scene.clear("failed")
+    scene.looked()
+    answered(scene)
+
+
+@row(
+    "A person gives an execution up that the service does not know: deletes crew_kickoff, and clears the task",
+    {
+        "deferred": Ends("success", (GIVEN_UP_ONE,), "the result", "has completed", kickoffs=2, tries=2),
+        "sync": Ends("success", (GIVEN_UP_ONE,), "the result", "has completed", kickoffs=2, tries=2),
+    },
+    ways=RUN,
+    core=True,
+    scenario=ASKS,
+    max_outage=15,
+)
+def test_person_gives_the_execution_up(scene):
+    asked(scene)
+    scene.wait_for("failed")
+    scene.forget_kickoff()
+    scene.clear("failed")
+    answered(scene, 2)
+
+
+@row(
+    "Three mapped tasks wait for people for longer than max_outage, and all are given up and cleared",
+    Ends("success", ("Execution {id}: completed",), "the result", "has completed", kickoffs=6, tries=2),
+    mapped=3,
+    scenario=ASKS,
+    max_outage=15,
+)
+def test_people_give_mapped_executions_up(scene):
+    scene.start()
+    scene.wait_for_all("failed")
+    for index in range(scene.mapped):
+        scene.forget_kickoff(index)
+    scene.wait_until_over()
+    scene.run.clear(scene.task_id)
+    for number in range(4, 7):
+        scene.crew.finish(scene.execution(number))
+
+
+@row(
+    "A crew waits for a person for longer than max_outage, and the task says human_input=True",
+    ANSWERED,
+    ways=(*RUN, *SENSOR),
+    scenario=ASKS,
+    max_outage=5,
+    human_input=True,
+)
+def test_person_takes_long_and_may(scene):
+    asked(scene)
+    scene.tells("The wait goes on until the time to wait is over.")
+    answered(scene)
+
+
+@row(
+    "A sensor waits for an execution that its service has never known",
+    Ends(
+        "failed",
+        ("The crew does not know the execution {id}", "It may be waiting for a person's answer"),
+        "nothing",
+        "is forgotten",
+    ),
+    ways=SENSOR,
+    scenario=LIVE,
+    retries=2,
+)
+def test_sensor_of_an_unknown_execution(scene):
+    scene.after_request = lambda request: request.operation == "kickoff" and scene.crew.forget(scene.execution())
+    scene.start()
+
+
+@row(
+    "A flow is paused until a person answers",
+    Ends("success", (PAUSED, "Execution {id}: completed"), "the result", "has completed"),
+    ways=RUN,
+    scenario=FLOW,
+    max_outage=5,
+)
+def test_paused_flow(scene):
+    scene.start()
+    scene.tells(PAUSED.format(id=scene.execution()))
+    answered(scene)
+
+
+@row(
+    "A flow is paused when the worker is killed, or the task is cleared",
+    {"sync": GONE_ON_WITH, "deferred": GONE_ON_WITH},
+    ways=RUN,
+    scenario=FLOW,
+    retries=1,
+)
+def test_paused_flow_and_a_new_try(scene):
+    asked(scene)
+    if scene.way == "sync":
+        scene.kill()
+    else:
+        scene.run.clear(scene.task_id)
+    scene.wait_for("running" if scene.way == "sync" else "deferred", tries=2)
+    answered(scene)
+
+
+@row(
+    "The worker is killed, and the connection leads to another crew when the retry asks after the execution",
+    Ends(
+        "failed",
+        ("Execution {id} was kicked off at http://127.0.0.1:", "and is not known at http://127.0.0.1:"),
+        "nothing",
+        "goes on",
+        tries=2,
+    ),
+    ways=("sync",),
+    scenario=LIVE,
+    retries=3,
+)
+def test_execution_of_another_address(scene):
+    scene.start()
+    scene.looked()
+    with LocalCrewService(Scenario(dialect="deployed"), token=scene.crew.token) as other:
+        scene.connect(port=other.port)
+        scene.kill()
+        scene.wait_for("failed")
+        assert other.kickoffs == ()
