@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -202,13 +203,27 @@ def test_an_outage_that_lasts_ends_the_wait(hook, service):
     assert caught.value.kickoff_id == kickoff_id
 
 
+@pytest.fixture
+def pauses(monkeypatch):
+    """For how long a wait has paused, one after the other."""
+    noted = []
+
+    def sleep(seconds):
+        noted.append(seconds)
+        time.sleep(seconds)
+
+    async def sleep_async(seconds):
+        noted.append(seconds)
+        await asyncio.sleep(seconds)
+
+    monkeypatch.setattr("airflow_provider_crew.hooks.crew.time", SimpleNamespace(time=time.time, sleep=sleep))
+    monkeypatch.setattr("airflow_provider_crew.hooks.crew.asyncio", SimpleNamespace(sleep=sleep_async))
+    return noted
+
+
 @pytest.mark.usefixtures("slow_service")
-def test_waiting_ends_at_its_deadline(hook, monkeypatch):
+def test_waiting_ends_at_its_deadline(hook, pauses):
     kickoff_id = hook.kickoff({})
-    sleep, pauses = time.sleep, []
-    monkeypatch.setattr(
-        "airflow_provider_crew.hooks.crew.time.sleep", lambda pause: (pauses.append(pause), sleep(pause))
-    )
 
     with pytest.raises(WaitedTooLong, match="still going when the time to wait was over") as caught:
         hook.wait(kickoff_id, poll_interval=10, timeout=0.3)
