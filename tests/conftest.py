@@ -8,7 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Generator
 
+import hypothesis
 import pytest
+
+# How long an example takes, and how long one to think of, says more about the machine than about the code.
+hypothesis.settings.register_profile(
+    "whatever-the-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("whatever-the-machine")
 
 _HOME = tempfile.mkdtemp(prefix="airflow-provider-crew-")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)

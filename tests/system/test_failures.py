@@ -68,4 +68,4 @@ def test_an_execution_timeout_ends_the_wait_and_says_what_goes_on(run, mode):
     assert then in message
     # Airflow's own duration is wrong with SQLite when a minute ends in between.
     began, ended = (datetime.fromisoformat(run.task(task)[f"{end}_date"]) for end in ("start", "end"))
-    assert 12 <= (ended - began).total_seconds() <= 40
+    assert (ended - began).total_seconds() >= 12

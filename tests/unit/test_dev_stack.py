@@ -40,7 +40,7 @@ def family(tmp_path, guardian):
 
 
 def wait_until(condition) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
