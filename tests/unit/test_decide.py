@@ -1,0 +1,206 @@
+"""What a try does about an earlier kickoff: the whole table, and what may never happen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple, get_args
+
+import pytest
+from crew_builders import KICKOFF_ID, NOW
+
+from airflow_provider_crew.operators.decide import Circumstances, Decision, End, Kickoff, Standing, decide
+
+# A dot: whichever. "old": kicked off longer ago than forget_after. "wanted": nobody was given yet what the task
+# returns. "twice": on_uncertain_kickoff="retry", to run the crew twice rather than fail.
+TABLE = """
+    remembered     | the service says  | the try is   | old | wanted | twice | decision
+    ---------------|-------------------|--------------|-----|--------|-------|------------------------
+    nothing        | .                 | .            | .   | .      | .     | KICK_OFF
+
+    sent           | .                 | .            | .   | .      | no    | FAIL_UNCERTAIN
+    sent           | .                 | .            | .   | .      | yes   | KICK_OFF_BY_CHOICE
+    sent, and told | .                 | a retry      | .   | .      | no    | FAIL_UNCERTAIN
+    sent, and told | .                 | after a Clear| .   | .      | no    | KICK_OFF_BY_CHOICE
+    sent, and told | .                 | .            | .   | .      | yes   | KICK_OFF_BY_CHOICE
+
+    failed         | .                 | .            | .   | .      | .     | KICK_OFF_AFTER_END
+    completed      | .                 | a retry      | .   | .      | .     | REATTACH
+    completed      | .                 | after a Clear| .   | yes    | .     | REATTACH
+    completed      | .                 | after a Clear| .   | no     | .     | KICK_OFF_AFTER_END
+    returned       | .                 | a retry      | .   | .      | .     | REATTACH
+    returned       | .                 | after a Clear| .   | .      | .     | KICK_OFF_AFTER_END
+
+    an execution   | nothing yet       | .            | .   | .      | .     | ASK
+    an execution   | going on          | .            | .   | .      | .     | REATTACH
+    an execution   | not told          | .            | .   | .      | .     | REATTACH
+    an execution   | failed            | .            | .   | .      | .     | KICK_OFF_AFTER_END
+    an execution   | completed         | a retry      | .   | .      | .     | REATTACH
+    an execution   | completed         | after a Clear| .   | yes    | .     | REATTACH
+    an execution   | completed         | after a Clear| .   | no     | .     | KICK_OFF_AFTER_END
+    an execution   | unknown           | a retry      | .   | .      | .     | REATTACH
+    an execution   | unknown           | after a Clear| no  | .      | .     | REATTACH
+    an execution   | unknown           | after a Clear| yes | .      | .     | KICK_OFF_AFTER_OBLIVION
+    an execution   | unknown elsewhere | a retry      | .   | .      | .     | FAIL_ELSEWHERE
+    an execution   | unknown elsewhere | after a Clear| no  | .      | .     | FAIL_ELSEWHERE
+    an execution   | unknown elsewhere | after a Clear| yes | .      | .     | KICK_OFF_AFTER_OBLIVION
+"""
+SENT = Kickoff(max_tries=3, kicked_off_at=NOW)
+ANSWERED = Kickoff(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID)
+NOTHING_YET = "nothing yet"
+REMEMBERED: dict[str, Kickoff | None] = {
+    "nothing": None,
+    "sent": SENT,
+    "sent, and told": Kickoff(max_tries=3, kicked_off_at=NOW, told=True),
+    "an execution": ANSWERED,
+    **{end: Kickoff(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID, end=end) for end in get_args(End)},
+}
+
+
+class Case(NamedTuple):
+    """What a row of the table is looked up by."""
+
+    remembered: str
+    says: str
+    cleared: str
+    old: str
+    wanted: str
+    twice: str
+
+    def decision(self) -> Decision:
+        given = Circumstances(
+            cleared=self.cleared == "after a Clear",
+            is_old=self.old == "yes",
+            wants_result=self.wanted == "yes",
+            chooses_twice=self.twice == "yes",
+        )
+        standing: Any = None if self.says == NOTHING_YET else self.says
+        return decide(REMEMBERED[self.remembered], given, standing)
+
+
+ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()[2:] if line.strip()]
+CASES = [
+    Case(*each)
+    for each in product(
+        REMEMBERED,
+        [NOTHING_YET, *get_args(Standing)],
+        ["a retry", "after a Clear"],
+        ["no", "yes"],
+        ["no", "yes"],
+        ["no", "yes"],
+    )
+]
+
+
+def rows_for(case: Case) -> list[list[str]]:
+    return [row for row in ROWS if all(cell in (".", value) for cell, value in zip(row, case, strict=False))]
+
+
+def test_the_table_has_one_row_for_every_case() -> None:
+    assert {len(row) for row in ROWS} == {len(Case._fields) + 1}
+    assert {case: rows_for(case) for case in CASES if len(rows_for(case)) != 1} == {}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: ", ".join(cell for cell in row if cell != "."))
+def test_a_try_decides_as_the_table_says(row: list[str]) -> None:
+    cases = [case for case in CASES if rows_for(case) == [row]]
+
+    assert cases
+    assert {case.decision() for case in cases} == {Decision[row[-1]]}
+
+
+def test_the_table_leads_to_every_decision() -> None:
+    assert {row[-1] for row in ROWS} == {decision.name for decision in Decision}
+
+
+KICKS_OFF = {decision for decision in Decision if decision.name.startswith("KICK_OFF")}
+KICKOFFS = [
+    None,
+    *(
+        Kickoff(max_tries=3, kicked_off_at=NOW, kickoff_id=kickoff_id, end=end, told=told)
+        for kickoff_id, end, told in product([None, KICKOFF_ID], [None, *get_args(End)], [False, True])
+    ),
+]
+CIRCUMSTANCES = [
+    Circumstances(cleared=cleared, wants_result=wants_result, chooses_twice=chooses_twice, is_old=is_old)
+    for cleared, wants_result, chooses_twice, is_old in product([False, True], repeat=4)
+]
+ALL = list(product(KICKOFFS, CIRCUMSTANCES, [None, *get_args(Standing)]))
+
+
+def paid_for(remembered: Kickoff | None, given: Circumstances, standing: Any) -> bool:
+    return decide(remembered, given, standing) in KICKS_OFF
+
+
+def is_unanswered(remembered: Kickoff | None) -> bool:
+    return remembered is not None and remembered.kickoff_id is None
+
+
+def how_it_stands(remembered: Kickoff | None, standing: Any) -> Any:
+    """Return how the execution stands, as remembered or as told, None when there is none."""
+    if remembered is None or remembered.kickoff_id is None:
+        return None
+    return remembered.end or standing
+
+
+def test_a_retry_pays_again_only_for_what_has_failed_or_where_that_was_chosen() -> None:
+    for remembered, given, standing in ALL:
+        if not given.cleared and paid_for(remembered, given, standing):
+            has_failed = how_it_stands(remembered, standing) == "failed"
+            was_chosen = is_unanswered(remembered) and given.chooses_twice
+            assert remembered is None or has_failed or was_chosen
+
+
+def test_what_goes_on_or_may_go_on_is_never_paid_for_again() -> None:
+    for remembered, given, standing in ALL:
+        if how_it_stands(remembered, standing) in ("going on", "not told"):
+            assert decide(remembered, given, standing) is Decision.REATTACH
+
+
+def test_unknown_is_given_up_only_when_it_is_old_and_the_task_was_cleared() -> None:
+    for remembered, given, standing in ALL:
+        if how_it_stands(remembered, standing) in ("unknown", "unknown elsewhere"):
+            assert paid_for(remembered, given, standing) is (given.cleared and given.is_old)
+
+
+def test_unknown_at_another_address_is_neither_waited_for_nor_asked_for_again() -> None:
+    for remembered, given, standing in ALL:
+        if how_it_stands(remembered, standing) == "unknown elsewhere":
+            assert decide(remembered, given, standing) not in (Decision.REATTACH, Decision.ASK)
+
+
+def test_a_kickoff_without_an_answer_is_repeated_only_by_choice() -> None:
+    for remembered, given, standing in ALL:
+        if remembered and is_unanswered(remembered):
+            chosen = given.chooses_twice or (remembered.told and given.cleared)
+            decision = Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
+            assert decide(remembered, given, standing) is decision
+
+
+def test_a_result_that_nobody_was_given_is_not_paid_for_twice() -> None:
+    for remembered, given, standing in ALL:
+        if how_it_stands(remembered, standing) == "completed" and given.wants_result:
+            assert decide(remembered, given, standing) is Decision.REATTACH
+
+
+def test_a_clear_after_the_end_always_kicks_off() -> None:
+    for remembered, given, standing in ALL:
+        if how_it_stands(remembered, standing) in ("returned", "failed") and given.cleared:
+            assert decide(remembered, given, standing) is Decision.KICK_OFF_AFTER_END
+
+
+def test_the_service_is_asked_once_and_only_about_what_has_no_end_yet() -> None:
+    for remembered, given, standing in ALL:
+        asks = decide(remembered, given, standing) is Decision.ASK
+        assert asks is bool(remembered and remembered.kickoff_id and not remembered.end and standing is None)
+
+
+def test_without_a_memory_a_try_kicks_off_whatever_else_there_is() -> None:
+    assert {decide(*each) for each in ALL if each[0] is None} == {Decision.KICK_OFF}
+
+
+def test_when_where_and_on_which_try_it_was_kicked_off_changes_nothing() -> None:
+    for remembered, given, standing in ALL:
+        if remembered:
+            other = replace(remembered, max_tries=7, kicked_off_at=0.0, address="https://crew.example")
+            assert decide(other, given, standing) is decide(remembered, given, standing)
