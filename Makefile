@@ -15,6 +15,9 @@ COMPILE := pip compile --quiet --universal --python-version 3.11 --extra local -
 OLDER := 2.11=2026-03-31 3.0=2025-09-15 3.1=2026-03-31 3.2=2026-06-15
 ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref)
 
+# The next Airflow, of which there is only a beta so far. What is named like this may be one, and nothing else.
+NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
+
 .DEFAULT_GOAL := help
 .PHONY: help demo airflow test test-faults fault-table picture bench matrix lint types format lock release clean
 
@@ -66,6 +69,8 @@ endef
 lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
+	printf '%s\n' $(NEXT) | $(UV) $(COMPILE) --group test --constraint - --output-file requirements/airflow-3.4.txt \
+		pyproject.toml
 	$(foreach each,$(OLDER),$(call lock_older,$(firstword $(subst =, ,$(each))),$(lastword $(subst =, ,$(each)))))
 
 release: $(READY)  ## Build a release into dist/, check it, and say what is left to do

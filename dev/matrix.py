@@ -1,5 +1,5 @@
 """
-The suites on every supported Airflow and Python: ``make matrix``.
+The suites on every supported Airflow and Python, and on a beta of the next Airflow: ``make matrix``.
 
 Each pair has a locked environment of its own below ``.matrix``. What has passed there for the files as they are is
 not run again, so that it can be stopped and gone on with. Tells all in one table at the end, also when stopped.
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 _ROOT = Path(__file__).parents[1]
 _HOME = _ROOT / ".matrix"
-_NEWEST = "3.3"
+_DEVELOPED_WITH = "3.3"
 # Which Pythons each Airflow supports, of those that this package does.
 _PYTHONS = {
     "2.11": ("3.11", "3.12"),
     "3.0": ("3.11", "3.12"),
     "3.1": ("3.11", "3.12", "3.13"),
     "3.2": ("3.11", "3.12", "3.13"),
-    _NEWEST: ("3.11", "3.12", "3.13"),
+    _DEVELOPED_WITH: ("3.11", "3.12", "3.13"),
+    "3.4": ("3.11", "3.12", "3.13"),  # a beta
 }
 _SUITES = {
     # What is imported, the metadata, the form, and the three ways to run a crew, one of them deferred.
@@ -79,8 +80,9 @@ class Cell:
 
     @property
     def lock(self) -> Path:
-        """The newest is what everything is developed with."""
-        return _ROOT / "requirements" / ("dev.txt" if self.airflow == _NEWEST else f"airflow-{self.airflow}.txt")
+        """What its environment is pinned to: of its own, but for the Airflow that everything is developed with."""
+        name = "dev.txt" if self.airflow == _DEVELOPED_WITH else f"airflow-{self.airflow}.txt"
+        return _ROOT / "requirements" / name
 
     @property
     def bin(self) -> Path:
@@ -215,7 +217,9 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dev.matrix", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="suite", help=f"of {', '.join(_SUITES)}; tests and system")
     parser.add_argument("--airflow", nargs="+", choices=_PYTHONS, default=list(_PYTHONS))
-    parser.add_argument("--python", nargs="+", choices=_PYTHONS[_NEWEST], default=_PYTHONS[_NEWEST])
+    parser.add_argument(
+        "--python", nargs="+", choices=_PYTHONS[_DEVELOPED_WITH], default=_PYTHONS[_DEVELOPED_WITH]
+    )
     arguments = parser.parse_args(given)
     # Not as choices: some Pythons then take no suite at all for one that is none of them.
     if unknown := set(arguments.suites) - set(_SUITES):

@@ -16,8 +16,9 @@ LOCK = _OF_ITS_OWN if _OF_ITS_OWN.exists() else _ROOT / "requirements" / "dev.tx
 
 
 def has(feature: str) -> bool:
-    """Return what the table of features says of this Airflow."""
+    """Return what the table of features says of this Airflow, or of its newest where it does not know this one."""
     table = re.findall(r"^\| (.*) \|$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     versions, *rows = [line.split(" | ") for line in table]
     (row,) = (row for row in rows if row[0].startswith(feature))
-    return row[[*versions].index(".".join(map(str, AIRFLOW)))] == "yes"
+    here = ".".join(map(str, AIRFLOW))
+    return row[versions.index(here) if here in versions else -1] == "yes"

@@ -25,7 +25,7 @@ def test_without_arguments_everything_is_run(ran):
     assert main([]) == 0
 
     assert {cell.suite for cell in ran} == {"tests", "system"}
-    assert {cell.airflow for cell in ran} == {"2.11", "3.0", "3.1", "3.2", "3.3"}
+    assert {cell.airflow for cell in ran} == {"2.11", "3.0", "3.1", "3.2", "3.3", "3.4"}
     assert {cell.python for cell in ran} == {"3.11", "3.12", "3.13"}
 
 
