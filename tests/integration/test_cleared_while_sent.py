@@ -1,0 +1,338 @@
+"""A kickoff whose answer came too late, or was not taken by Airflow: who finds its execution, and who is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+from tasks import ASKING, INPUTS, QUICK, SLOW, Task, TaskStateStore
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.service.errors import UncertainKickoff
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+EARLIER = "airflow_provider_crew.operators.earlier"
+
+
+def kickoff(**options: Any) -> CrewKickoffOperator:
+    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def run_deferred(**options: Any) -> CrewRunOperator:
+    return run(deferrable=True, **options)
+
+
+every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred])
+
+
+def id_of(returned: Any) -> str:
+    return returned["kickoff_id"] if isinstance(returned, dict) else returned
+
+
+def refusal() -> Exception:
+    """What the store of Airflow 3.3 says to the process of a task instance that has got another id by a Clear."""
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time.comms import ErrorResponse
+
+    return AirflowRuntimeError(
+        ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404, "detail": "not found"})
+    )
+
+
+def cleared_on_its_way(task: Task, service: Any) -> None:
+    """Run a try that is cleared while its kickoff is on its way, and whose process is killed after that."""
+    task.store.breaks_with = refusal()
+    task.store.breaks_at = lambda call: call == "set" and bool(service.kickoffs)
+    with suppress(CrewTaskFailed, TaskDeferred):
+        task.begin().execute(task.context)
+    task.store.breaks_at = lambda _: False
+    task.clear()
+
+
+class TestAnIdThatTheStoreRefuses:
+    @every_operator
+    @pytest.mark.parametrize("waits_for_a_person", [False, True])
+    def test_is_left_as_the_key_of_an_xcom_and_gone_on_with(
+        self, live_crew, store, operator, waits_for_a_person, task_log
+    ):
+        live_crew.scenario = ASKING if waits_for_a_person else SLOW
+        task = Task(lambda: operator(**({} if operator is kickoff else {"timeout": 0.1})), store=store)
+        cleared_on_its_way(task, live_crew)
+        (taken,) = live_crew.kickoffs
+        assert task.ti.xcoms[f"crew_execution:{taken.kickoff_id}"] == taken.kickoff_id
+        assert store.kickoff["kickoff_id"] is None
+        live_crew.at_look(1, lambda: live_crew.finish(taken.kickoff_id))
+
+        assert id_of(task.run()) == taken.kickoff_id
+        assert len(live_crew.kickoffs) == 1
+        assert store.kickoff["kickoff_id"] == taken.kickoff_id
+        assert "gone on with. Nothing is kicked off anew" in task_log.text
+
+    @pytest.mark.parametrize("odd", ["50%-off", "why?", "a#b", "x" * 500])
+    def test_is_not_left_where_a_key_cannot_hold_it_and_told_as_not_known(self, live_crew, store, odd):
+        live_crew.next_kickoff_id(odd)
+        task = Task(kickoff, store=store)
+        cleared_on_its_way(task, live_crew)
+
+        assert set(task.ti.xcoms) == {"kickoff_id"}
+        with pytest.raises(CrewTaskFailed, match="not known whether that started an execution"):
+            task.run()
+        assert len(live_crew.kickoffs) == 1
+
+    def test_may_be_refused_as_an_xcom_as_well(self, live_crew, store, task_log):
+        live_crew.next_kickoff_id("4711")
+        task = Task(kickoff, store=store, refused_xcoms=frozenset({"crew_execution:4711"}))
+        cleared_on_its_way(task, live_crew)
+
+        assert "Execution 4711: the next try cannot be told of it" in task_log.warnings
+        with pytest.raises(CrewTaskFailed, match="not known whether"):
+            task.run()
+        assert len(live_crew.kickoffs) == 1
+
+    def test_is_not_needed_where_the_task_remembers_one(self, live_crew, store):
+        live_crew.scenario = SLOW
+        task = Task(kickoff, store=store)
+        mine = task.run()
+        task.ti.xcoms["crew_execution:another"] = "another"
+
+        assert task.run() == mine
+
+
+class TestAnAnswerThatComesLate:
+    @every_operator
+    def test_is_taken_over_by_the_new_try(self, live_crew, store, operator, monkeypatch, task_log):
+        earlier = sent(store, live_crew)
+        task = Task(operator, store=store)
+        task.ti.try_number = 1
+        task.clear()
+        monkeypatch.setattr(f"{EARLIER}._LATE_ANSWER", 60.0)
+        # Whoever else is at work meanwhile: the old process pushes what it was told.
+        monkeypatch.setattr(f"{EARLIER}.time.sleep", lambda _: task.ti.xcom_push("kickoff_id", earlier))
+
+        assert id_of(task.run()) == earlier
+        assert len(live_crew.kickoffs) == 1
+        assert store.kickoff["kickoff_id"] == earlier
+        assert "If its process still gets the answer, it is taken over" in task_log.text
+
+    def test_is_not_waited_for_once_it_was_told_that_nothing_is_known(self, live_crew, store, monkeypatch):
+        sent(store, live_crew, told=True)
+        task = Task(kickoff, store=store)
+        monkeypatch.setattr(f"{EARLIER}._LATE_ANSWER", 60.0)
+        monkeypatch.setattr(f"{EARLIER}.time.sleep", None)
+
+        with pytest.raises(CrewTaskFailed, match="not known whether"):
+            task.run()
+
+    def test_is_waited_for_as_long_as_a_lost_process_may_live(self):
+        from airflow_provider_crew.operators import earlier
+
+        assert earlier._LATE_ANSWER == 15.0
+
+
+def sent(store: TaskStateStore, service: Any, *, told: bool = False) -> str:
+    """Leave what a try leaves that was sent, and whose answer is not remembered."""
+    store.set("crew_kickoff", {"max_tries": 0, "kicked_off_at": time.time(), "told": told})
+    return service.take(INPUTS, None, {})
+
+
+class TestATryThatNobodyAskedFor:
+    """Airflow before 3.3 resets the orphan of a scheduler that died, and runs it once more than retries allow."""
+
+    @every_operator
+    @pytest.mark.parametrize("forgets", [{}, {"reattach": False}], ids=["no store", "reattach=False"])
+    def test_kicks_nothing_off(self, live_crew, operator, forgets):
+        task = Task(lambda: operator(**forgets), store=TaskStateStore() if forgets else None)
+        task.ti.try_number = 1
+
+        with pytest.raises(
+            CrewTaskFailed, match="once more than its retries allow.*may have kicked off"
+        ) as caught:
+            task.run()
+
+        assert isinstance(caught.value.error, UncertainKickoff)
+        assert 'by its meta, {"dag_id": "research", "run_id": "manual__2026-01-01"' in str(caught.value)
+        assert live_crew.calls == []
+
+    @every_operator
+    def test_kicks_off_if_that_is_wanted(self, live_crew, operator, task_log):
+        task = Task(lambda: operator(on_uncertain_kickoff="retry"))
+        task.ti.try_number = 1
+
+        assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
+        assert "once more than its retries allow" in task_log.warnings
+
+    @every_operator
+    @pytest.mark.parametrize("asked_for", ["by retries", "by a Clear", "by a Clear after all retries"])
+    def test_is_told_from_one_that_is_asked_for(self, live_crew, operator, asked_for):
+        task = Task(operator, retries=0 if asked_for == "by a Clear" else 1)
+        task.ti.try_number = 2 if "all" in asked_for else 1
+        if "Clear" in asked_for:
+            task.clear()
+
+        assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
+
+    def test_kicks_off_where_the_store_would_know_of_another(self, live_crew, store):
+        task = Task(kickoff, store=store)
+        task.ti.try_number = 1
+
+        assert task.run() == live_crew.kickoffs[0].kickoff_id
+
+
+@pytest.fixture(params=[True, False], ids=["forgets at Clear", "keeps at Clear"])
+def forgets(request, monkeypatch) -> bool:
+    """Airflow from 3.4 on, and before."""
+    monkeypatch.setattr("airflow_provider_crew.operators.memory.FORGETS_AT_CLEAR", request.param)
+    return request.param
+
+
+class TestAnAirflowThatForgetsAtAClear:
+    @every_operator
+    @pytest.mark.parametrize("cleared", [True, False])
+    def test_kicks_off_with_a_warning_where_it_may_have_forgotten(
+        self, live_crew, store, operator, forgets, cleared, task_log
+    ):
+        told: list[str] = []
+        live_crew.at_kickoff = lambda: told.append(task_log.warnings)
+        task = Task(operator, store=store, retries=1)
+        task.ti.try_number = 1
+        if cleared:
+            task.clear()
+
+        task.run()
+
+        assert ("This task was cleared, and Airflow has forgotten" in told[0]) is (forgets and cleared)
+
+    def test_does_not_warn_at_the_first_try_of_a_task_in_a_run_that_was_cleared(
+        self, live_crew, store, forgets, task_log
+    ):
+        task = Task(kickoff, store=store)
+        task.clears = int(forgets)
+
+        task.run()
+
+        assert "Airflow has forgotten" not in task_log.text
+        assert len(live_crew.kickoffs) == 1
+
+    @every_operator
+    def test_is_reminded_by_a_try_that_is_ended_while_its_kickoff_is_on_its_way(
+        self, live_crew, store, operator, forgets
+    ):
+        before = signal.signal(signal.SIGTERM, lambda *_: None)
+        seen: list[Any] = []
+
+        def clear() -> None:
+            remembered = store.kickoff
+            store.delete("crew_kickoff")
+            os.kill(os.getpid(), signal.SIGTERM)
+            until = time.monotonic() + (10.0 if forgets else 0.3)
+            while store.kickoff is None and time.monotonic() < until:
+                time.sleep(0.01)
+            seen.extend([remembered, store.kickoff])
+
+        live_crew.at_kickoff = clear
+        try:
+            Task(operator, store=store).run()
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+        remembered, again = seen
+        assert remembered["kickoff_id"] is None
+        assert again == (remembered if forgets else None)
+
+    @pytest.mark.usefixtures("forgets")
+    def test_kicks_off_all_the_same_when_it_does_not_take_the_reminder(self, live_crew, store):
+        before = signal.signal(signal.SIGTERM, lambda *_: None)
+
+        def refuse() -> None:
+            store.breaks_at = lambda call: call == "set" and not live_crew.kickoffs
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+
+        live_crew.at_kickoff = refuse
+        try:
+            assert Task(kickoff, store=store).run() == live_crew.kickoffs[0].kickoff_id
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+class TestForgetAfter:
+    @every_operator
+    @pytest.mark.parametrize(
+        ("forget_after", "cleared", "kicks_off"),
+        [(3600, True, True), (3600, False, False), (10_800, True, False), (None, True, False), (0, True, True)],
+    )
+    def test_gives_up_what_is_old_and_not_known_by_a_clear_alone(
+        self, live_crew, store, operator, forget_after, cleared, kicks_off, task_log
+    ):
+        live_crew.scenario = ASKING
+        earlier = live_crew.take(INPUTS, None, {})
+        kept = {"max_tries": 1, "kicked_off_at": time.time() - 7200, "kickoff_id": earlier}
+        store.set("crew_kickoff", kept)
+        live_crew.scenario = QUICK.model_copy(update={"dialect": "deployed"})
+        if not kicks_off:
+            live_crew.at_look(1, lambda: live_crew.finish(earlier))
+        task = Task(lambda: operator(forget_after=forget_after), store=store, retries=1)
+        task.ti.try_number = 1
+        if cleared:
+            task.clear()
+
+        returned = id_of(task.run())
+
+        assert (returned != earlier) is kicks_off
+        assert len(live_crew.kickoffs) == 1 + kicks_off
+        assert (f"Execution {earlier} of an earlier try is not known to the service" in task_log.warnings) is (
+            kicks_off
+        )
+
+
+class TestAnEndOnceSeen:
+    """The kickoff operator learns of an end when it looks before it goes on with an execution."""
+
+    def test_stays_completed(self, live_crew, store):
+        task = Task(kickoff, store=store, retries=1)
+        kickoff_id = task.run()
+        assert store.kickoff["end"] is None
+
+        assert task.run() == kickoff_id
+        assert store.kickoff["end"] == "completed"
+        live_crew.forget(kickoff_id)
+        assert task.run() == kickoff_id, "by a retry"
+        task.clear()
+        assert task.run() == live_crew.kickoffs[1].kickoff_id, "not taken for one that may wait for a person"
+
+    @pytest.mark.parametrize("scenario", ["failed", "revoked"])
+    def test_stays_failed(self, live_crew, store, scenario):
+        live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed"})
+        task = Task(kickoff, store=store, retries=1)
+        kickoff_id = task.run()
+        failed = {"failed": {"state": "FAILED", "status": "ValueError: no"}, "revoked": {"state": "REVOKED"}}
+        live_crew.set_status(kickoff_id, failed[scenario])
+        live_crew.faults.answer(422, body={"detail": "not today"}, on="kickoff")
+
+        with pytest.raises(CrewTaskFailed, match="not today"):
+            task.run()
+
+        assert (store.kickoff["kickoff_id"], store.kickoff["end"]) == (kickoff_id, "failed")
+        live_crew.forget(kickoff_id)
+        assert task.run() == live_crew.kickoffs[1].kickoff_id
+
+    def test_called_unknown_by_an_earlier_version_is_none(self, live_crew, store):
+        live_crew.scenario = ASKING
+        task = Task(kickoff, store=store, retries=1)
+        kickoff_id = task.run()
+        store.set("crew_kickoff", store.kickoff | {"end": "unknown"})
+
+        task.clear()
+        assert task.run() == kickoff_id
+        assert len(live_crew.kickoffs) == 1
