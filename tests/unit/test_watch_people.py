@@ -34,10 +34,10 @@ FAILED = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")
 REJECTED = NotAuthenticated("The token is not accepted.")
 
 MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
-FOR_TEN_MINUTES = f"! the service does not know it. {MAY_WAIT} It is waited for for up to 10m 0s."
-TO_THE_END = f"! the service does not know it. {MAY_WAIT} It is waited for to the end of the time to wait."
+FOR_TEN_MINUTES = f"! the service does not know it. {MAY_WAIT} The wait goes on for up to 10m 0s."
+TO_THE_END = f"! the service does not know it. {MAY_WAIT} The wait goes on until the time to wait is over."
 KNOWN_AGAIN = "the service knows it again"
-ON_HOLD = "! the crew is paused: it waits for a person's answer, and is paid for. It is waited for."
+ON_HOLD = "! the crew is paused: it waits for a person's answer, and is paid for. The wait goes on."
 GOES_ON = "the crew goes on"
 
 # With dice of 0.5: what the poll interval says, within 5 s, and at least a minute and a little more.
