@@ -110,7 +110,12 @@ def masked_secret(connection: Connection) -> str:
     """Return the password of any connection, which Airflow hides from now on."""
     if not connection.password:
         raise InvalidSettings("It has no password, which is to be the secret.", conn_id=connection.conn_id)
-    secret = checked_token(connection.password or "")
+    mask_secret(connection.password)
+    try:
+        secret = checked_token(connection.password)
+    except InvalidSettings:
+        fault = "Its password, which is to be the secret, has characters that no bearer token has."
+        raise InvalidSettings(fault, conn_id=connection.conn_id) from None
     mask_secret(secret)
     return secret
 
