@@ -1,0 +1,326 @@
+"""What a kickoff carries besides its inputs, how it keeps the secret of webhooks, and which inputs are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+from tasks import ASKING, INPUTS, QUICK, SLOW, Task, WatchedService
+
+from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local import CrewInput
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.service.errors import (
+    InvalidInputs,
+    InvalidSettings,
+    Refused,
+    UncertainKickoff,
+)
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+SECRET = "webhook-secret/2718+281828"
+WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example/{{ ti.dag_id }}", "realtime": False}
+RENDERED = WEBHOOKS | {"url": "https://hooks.example/research"}
+CREW = QUICK.model_copy(update={"dialect": "deployed"})
+FLOW = CREW.model_copy(update={"kind": "flow"})
+
+
+def kickoff(**options: Any) -> CrewKickoffOperator:
+    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, "meta": {}, **options})
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, "meta": {}, **options})
+
+
+def run_deferred(**options: Any) -> CrewRunOperator:
+    return run(deferrable=True, **options)
+
+
+def decorated(**options: Any) -> Any:
+    return crew_task(lambda: INPUTS, task_id="crew", poll_interval=0.02, **options)().operator
+
+
+every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred, decorated])
+
+
+class RenderedTask(Task):
+    """A task whose templates are rendered as Airflow does it."""
+
+    def begin(self) -> Any:
+        self.operator = super().begin()
+        self.operator.render_template_fields(self.context)
+        return self.operator
+
+
+@pytest.fixture
+def hooks(monkeypatch) -> None:
+    """The connection whose password is the secret of the webhooks."""
+    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps({"conn_type": "http", "password": SECRET}))
+
+
+def sent(service: WatchedService) -> dict[str, Any]:
+    (request,) = service.requests.on("kickoff")
+    return request.json
+
+
+class TestOnTheWire:
+    @every_operator
+    def test_goes_what_was_asked_for(self, live_crew, operator):
+        options = {
+            "human_input_webhook_url": "https://hooks.example/{{ ti.task_id }}",
+            "webhooks": WEBHOOKS,
+            "restore_from_state_id": "{{ ti.run_id }}",
+        }
+
+        RenderedTask(lambda: operator(**options)).run()
+
+        body = sent(live_crew)
+        assert body["humanInputWebhookUrl"] == "https://hooks.example/crew"
+        assert body["webhooks"] == RENDERED
+        assert body["restoreFromStateId"] == "manual__2026-01-01"
+        assert live_crew.kickoffs[0].restored_from == "manual__2026-01-01"
+
+    @every_operator
+    @pytest.mark.usefixtures("hooks")
+    def test_goes_the_secret_of_the_webhooks(self, live_crew, operator):
+        RenderedTask(lambda: operator(webhooks=WEBHOOKS, webhook_conn_id="{{ 'hooks' }}")).run()
+
+        assert sent(live_crew)["webhooks"] == RENDERED | {
+            "authentication": {"strategy": "bearer", "token": SECRET}
+        }
+
+    def test_goes_nothing_that_was_not_asked_for(self, live_crew):
+        Task(kickoff).run()
+
+        assert sent(live_crew) == {"inputs": INPUTS}
+
+    @pytest.mark.usefixtures("hooks")
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_goes_what_a_hook_is_given(self, live_crew, is_async):
+        options = {"webhooks": RENDERED, "webhook_conn_id": "hooks", "restore_from_state_id": "4711"}
+        hook = CrewHook()
+
+        kicked_off = asyncio.run(hook.kickoff_async(INPUTS, **options)) if is_async else None
+        assert kicked_off or hook.kickoff(INPUTS, **options)
+
+        assert sent(live_crew)["webhooks"]["authentication"]["token"] == SECRET
+        assert sent(live_crew)["restoreFromStateId"] == "4711"
+
+    def test_goes_the_state_of_another_run_of_a_flow(self, live_crew):
+        live_crew.scenario = FLOW.model_copy(update={"output": "{topic} for {audience}"})
+        first = Task(run).run()
+
+        restored = Task(lambda: run(inputs={"topic": "ferries"}, restore_from_state_id=first["kickoff_id"])).run()
+
+        assert restored["output"] == "ferries for sailors"
+
+
+def forms(secret: str) -> list[str]:
+    return [secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode()]
+
+
+def assert_hidden(*told: Any) -> None:
+    for each in told:
+        text = each if isinstance(each, str) else json.dumps(each, default=repr)
+        assert not [form for form in forms(SECRET) if form in text]
+
+
+def shown(error: BaseException | None) -> str:
+    """Return what a report of an error shows: messages, facts and causes."""
+    parts = []
+    while error is not None:
+        parts += [repr(error), repr(vars(error)), shown(getattr(error, "cause", None) or None)]
+        parts.append(shown(inner) if isinstance(inner := getattr(error, "error", None), BaseException) else "")
+        error = error.__cause__ or error.__context__
+    return " ".join(parts)
+
+
+@pytest.mark.usefixtures("hooks")
+class TestTheSecret:
+    OPTIONS = {"webhooks": RENDERED, "webhook_conn_id": "hooks"}  # noqa: RUF012
+
+    @pytest.fixture(autouse=True)
+    def every_line(self, caplog) -> None:
+        caplog.set_level(logging.DEBUG)
+
+    @pytest.mark.parametrize("operator", [kickoff, run, run_deferred])
+    def test_is_nowhere_but_on_the_wire(self, live_crew, store, operator, task_log):
+        task = RenderedTask(lambda: operator(**self.OPTIONS), store=store)
+
+        result = task.run()
+
+        assert sent(live_crew)["webhooks"]["authentication"]["token"] == SECRET
+        fields = {name: getattr(task.operator, name) for name in task.operator.template_fields}
+        assert fields["webhooks"] == RENDERED
+        assert_hidden(result, fields, repr(vars(task.operator)), task.ti.xcoms, vars(store), task_log.text)
+
+    def test_is_in_no_trigger(self, live_crew, task_log):
+        live_crew.scenario = SLOW
+
+        waiting = Task(lambda: run_deferred(**self.OPTIONS)).deferred()
+
+        assert_hidden(waiting.trigger.serialize(), waiting.kwargs, task_log.text)
+
+    @pytest.mark.parametrize("operator", [kickoff, run])
+    @pytest.mark.parametrize("form", forms(SECRET), ids=["as it is", "in a URL", "in base64"])
+    @pytest.mark.parametrize("status", [422, 500, 200])
+    def test_is_in_no_error_although_the_service_repeats_it(
+        self, live_crew, store, operator, form, status, task_log
+    ):
+        body = {"detail": f"webhooks: {form} is no token", "error": form, "message": {"input": {"token": form}}}
+        live_crew.faults.answer(status, body=body, on="kickoff")
+        task = Task(lambda: operator(**self.OPTIONS), store=store)
+
+        with pytest.raises(CrewTaskFailed) as caught:
+            task.run()
+
+        assert isinstance(caught.value.error, Refused if status == 422 else UncertainKickoff)
+        assert "***" in str(caught.value)
+        assert_hidden(shown(caught.value), task_log.text, task.ti.xcoms, vars(store))
+
+    @every_operator
+    def test_is_not_taken_from_a_dag(self, live_crew, operator):
+        webhooks = RENDERED | {"authentication": {"strategy": "bearer", "token": SECRET}}
+
+        with pytest.raises(CrewTaskFailed, match="password of a connection.*webhook_conn_id") as caught:
+            Task(lambda: operator(webhooks=webhooks)).run()
+
+        assert isinstance(caught.value.error, InvalidInputs)
+        assert caught.value.error.path == "webhooks.authentication"
+        assert_hidden(shown(caught.value))
+        assert live_crew.calls == []
+
+    @every_operator
+    @pytest.mark.parametrize(
+        ("connection", "said"),
+        [
+            (None, "'nowhere' cannot be used. There is none of that name"),
+            ({}, "'nowhere' cannot be used. It has no password"),
+            ({"password": ""}, "'nowhere' cannot be used. It has no password"),
+            ({"password": "two words"}, "'nowhere' cannot be used. Its password, which is to be the secret, has"),
+        ],
+        ids=["none", "no password", "an empty password", "no token"],
+    )
+    def test_that_is_not_there_is_missed_before_anything_is_sent(
+        self, live_crew, store, monkeypatch, operator, connection, said
+    ):
+        if connection is not None:
+            monkeypatch.setenv("AIRFLOW_CONN_NOWHERE", json.dumps({"conn_type": "http", **connection}))
+
+        with pytest.raises(CrewTaskFailed, match=said) as caught:
+            Task(lambda: operator(webhooks=RENDERED, webhook_conn_id="nowhere"), store=store).run()
+
+        assert isinstance(caught.value.error, InvalidSettings)
+        assert live_crew.calls == []
+        assert store.kickoff is None
+
+    def test_of_no_webhooks_is_refused(self, live_crew):
+        with pytest.raises(CrewTaskFailed, match="holds the secret of webhooks, and there are none"):
+            Task(lambda: kickoff(webhook_conn_id="hooks")).run()
+
+        assert live_crew.calls == []
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"webhooks": {"events": ["a"]}}, "webhooks.url"),
+        ({"webhooks": {"url": "https://hooks.example", "events": "a"}}, "webhooks.events"),
+        ({"webhooks": {"url": "https://hooks.example", "events": [7]}}, "webhooks.events"),
+        ({"webhooks": ["https://hooks.example"]}, "webhooks"),
+        ({"human_input_webhook_url": 7}, "human_input_webhook_url"),
+        ({"restore_from_state_id": 7}, "restore_from_state_id"),
+    ],
+    ids=str,
+)
+def test_an_option_that_makes_no_sense_is_named_and_nothing_is_sent(live_crew, options, path):
+    with pytest.raises(CrewTaskFailed, match=f"^{path} .*Nothing was sent") as caught:
+        Task(lambda: kickoff(**options)).run()
+
+    assert isinstance(caught.value.error, InvalidInputs)
+    assert live_crew.calls == []
+
+
+class TestInputs:
+    """A deployed crew lists bare names, and refuses a kickoff without one of them; a flow takes any."""
+
+    @every_operator
+    @pytest.mark.parametrize("validate_inputs", [True, False])
+    def test_that_a_crew_misses_are_named_by_its_refusal(self, live_crew, store, operator, validate_inputs):
+        live_crew.scenario = CREW.model_copy(update={"inputs": (*CREW.inputs, CrewInput(name="voice"))})
+
+        with pytest.raises(CrewTaskFailed, match="Missing inputs: voice.*a retry would not help") as caught:
+            Task(lambda: operator(validate_inputs=validate_inputs), store=store, retries=1).run()
+
+        assert isinstance(caught.value, AirflowFailException)
+        assert caught.value.error.missing_inputs == ("voice",)
+        assert live_crew.calls == ["inputs", "kickoff"]
+        assert (live_crew.kickoffs, store.kickoff) == ((), None)
+
+    def test_that_a_flow_does_not_get_are_a_warning(self, live_crew, task_log):
+        live_crew.scenario = FLOW
+
+        assert Task(lambda: kickoff(inputs={"topic": "harbours"})).run()
+        assert "lists inputs that are not given: audience" in task_log.warnings
+        assert "id" not in task_log.warnings.split("not given: ")[1].split(".")[0].split(", ")
+
+    @pytest.mark.parametrize("scenario", [CREW, FLOW])
+    def test_that_look_mistyped_are_refused(self, live_crew, scenario):
+        live_crew.scenario = scenario
+
+        with pytest.raises(CrewTaskFailed, match="Is 'audiense' meant to be 'audience'.*Nothing was") as caught:
+            Task(lambda: kickoff(inputs={"topic": "harbours", "audiense": "sailors"})).run()
+
+        assert caught.value.error.missing == ("audience",)
+        assert live_crew.calls == ["inputs"]
+
+    @pytest.mark.parametrize("scenario", [CREW, FLOW])
+    @pytest.mark.parametrize("inputs", [{"topic": "harbours"}, INPUTS | {"zebra": 1}], ids=["missing", "unlisted"])
+    def test_that_are_not_those_listed_are_refused_if_that_is_wanted(self, live_crew, scenario, inputs):
+        live_crew.scenario = scenario
+
+        with pytest.raises(CrewTaskFailed, match="audience|zebra") as caught:
+            Task(lambda: kickoff(inputs=inputs, validate_inputs="strict")).run()
+
+        assert isinstance(caught.value.error, InvalidInputs)
+        assert live_crew.calls == ["inputs"]
+        assert Task(lambda: kickoff(inputs=INPUTS, validate_inputs="strict")).run()
+
+    def test_said_to_be_needed_are_refused_before_the_kickoff_and_optional_ones_not_missed(
+        self, live_crew, task_log
+    ):
+        inputs = (CrewInput(name="topic"), CrewInput(name="tone", required=False))
+        live_crew.scenario = QUICK.model_copy(update={"inputs": inputs, "inputs_shape": "objects"})
+
+        with pytest.raises(CrewTaskFailed, match="needs inputs that are not given: topic"):
+            Task(lambda: kickoff(inputs={})).run()
+
+        assert live_crew.calls == ["inputs"]
+        assert Task(lambda: kickoff(inputs={"topic": "harbours"}, validate_inputs="strict")).run()
+        assert "tone" not in task_log.text
+
+    def test_with_the_id_of_a_state_are_warned_about(self, live_crew, task_log):
+        live_crew.scenario = FLOW
+
+        assert Task(lambda: kickoff(inputs=INPUTS | {"id": "4711"})).run()
+        assert "use restore_from_state_id" in task_log.warnings
+
+
+def test_a_webhook_for_people_is_why_a_crew_is_waited_for(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.0)
+    live_crew.scenario = ASKING
+    live_crew.at_look(6, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
+
+    task = Task(lambda: decorated(human_input_webhook_url="https://hooks.example", max_outage=0.01))
+
+    assert task.run()["output"] == "Approved."
