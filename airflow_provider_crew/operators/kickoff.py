@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, get_args
@@ -27,7 +28,7 @@ from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed, sec
 from airflow_provider_crew.xcom import KICKOFF_ID, RETURN_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -254,15 +255,16 @@ class KickoffTask(CrewTask):
     def _plain_webhooks(self) -> Any:
         from airflow_provider_crew.service.payload import plain
 
-        if self.webhooks is None:
+        webhooks: Any = self.webhooks  # whatever a template makes of it
+        if webhooks is None:
             return None
-        if "authentication" in self.webhooks:
+        if isinstance(webhooks, Mapping) and "authentication" in webhooks:
             raise InvalidInputs(
                 "webhooks.authentication would be shown to everybody as a rendered template. Put the secret "
                 "into the password of a connection, and name that in webhook_conn_id. Nothing was sent.",
                 path="webhooks.authentication",
             )
-        return plain(self.webhooks, "webhooks")
+        return plain(webhooks, "webhooks")
 
     @staticmethod
     def _origin(context: Context) -> dict[str, Any]:
