@@ -10,7 +10,12 @@ with DAG(
     "crew_go_on_from_state",
     schedule=None,
     tags=["crew"],
-    params={"topic": "electric ferries", "audience": "harbour masters", "tone": "cheerful"},
+    params={
+        "topic": "electric ferries",
+        "audience": "harbour masters",
+        "tone": "cheerful",
+        "crew": "crew_default",
+    },
     doc_md="""
     ### A run of a flow that begins with the state of an earlier one
 
@@ -26,6 +31,7 @@ with DAG(
             "audience": "{{ params.audience }}",
             "tone": "{{ params.tone }}",
         },
+        crew_conn_id="{{ params.crew }}",
         deferrable=True,
         poll_interval=2,
     )
@@ -33,6 +39,7 @@ with DAG(
         task_id="revision",
         inputs={"topic": "{{ params.topic }}", "audience": "sailors"},
         restore_from_state_id="{{ ti.xcom_pull(task_ids='draft', key='kickoff_id') }}",
+        crew_conn_id="{{ params.crew }}",
         deferrable=True,
         poll_interval=2,
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from supported import AIRFLOW
 
@@ -32,6 +33,16 @@ def scenario(each: float = 0, **last: Any) -> Scenario:
     return Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}], "tasks": tasks})
 
 
+def live(story: Scenario, *, kind: str = "crew", human_input: float | bool = False) -> Scenario:
+    """Return the same as a deployment tells it; at its first task it may wait for a person."""
+    first, *others = story.model_dump(exclude_defaults=True)["tasks"]
+    inputs = [{"name": name} for name in ("topic", "audience", *(["tone"] if kind == "flow" else []))]
+    first |= {"seconds": 0, "human_input": human_input}
+    return Scenario.model_validate(
+        {"dialect": "deployed", "kind": kind, "inputs": inputs, "tasks": [first, *others]}
+    )
+
+
 SCENARIOS = {
     # Long enough at its second task for a triggerer on a busy machine to see it there.
     "default": scenario(3, seconds=8),
@@ -47,6 +58,10 @@ SCENARIOS = {
     "refusing": scenario(300),
     "vanishing": scenario(300),
     "answerless": scenario(300),
+    # As deployments speak: a flow that keeps its state, and two that wait for people.
+    "flow": live(scenario(0, output="{tone}: {topic} for {audience}"), kind="flow"),
+    "pausing": live(scenario(0, seconds=1), kind="flow", human_input=2),
+    "asking": live(scenario(300), human_input=True),
 }
 
 
@@ -120,6 +135,11 @@ class Run:
     def clear(self, task_id: str, *, keep_task_state: bool = False) -> None:
         """Clear a task as the page does, which from Airflow 3.4 on discards its state unless told to keep it."""
         self.airflow.api.clear(self.dag_id, self.run_id, task_id, keep_task_state=keep_task_state)
+
+    def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
+        """Delete what a task remembers of its kickoff, as somebody does in the tab Task State Store."""
+        path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
+        self.airflow.api.delete(f"{path}/state-store/crew_kickoff?map_index={map_index}")
 
     def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
         try:

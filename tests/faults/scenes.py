@@ -274,10 +274,8 @@ class Scene:
         self.crew.set_status(self.execution(number))
 
     def forget_kickoff(self, map_index: int = -1) -> None:
-        """Delete what the task remembers of its kickoff, as somebody does in the tab Task State Store."""
-        run_id = quote(self.run.run_id, safe="")
-        path = f"dags/{self.dag_id}/dagRuns/{run_id}/taskInstances/{self.task_id}/state-store/crew_kickoff"
-        self.airflow.api.delete(f"{path}?map_index={map_index}")
+        """Delete what the task remembers of its kickoff."""
+        self.run.forget_kickoff(self.task_id, map_index)
 
     def mark(self, state: str) -> None:
         """Mark the task as a success or a failure, as somebody does in Airflow's page."""

@@ -44,6 +44,7 @@ def judge(crew: LocalCrewService, runs: list[Run]) -> Verdict:
         origin: Any = (execution.meta or {}).get("airflow")
         started[origin["run_id"], origin["task_id"]].append(execution)
     verdict.counts["executions"] = len(crew.kickoffs)
+    verdict.counts["executions that waited for a person"] = sum(map(_asks, crew.kickoffs))
     for run in runs:
         for task_id, ends_in in RETURNED_BY.items():
             _judge_task(verdict, run, task_id, ends_in, started[run.run_id, task_id])
@@ -74,6 +75,10 @@ def _judge_task(verdict: Verdict, run: Run, task_id: str, ends_in: str, executio
             verdict.counts["only known to be possible"] += 1
         else:
             verdict.faults.append(f"{where}: {execution.kickoff_id} is named nowhere")
+
+
+def _asks(execution: Execution) -> bool:
+    return any(task.human_input for task in execution.scenario.tasks)
 
 
 def _had_failed(execution: Execution, at: float) -> bool:

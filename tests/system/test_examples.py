@@ -21,6 +21,7 @@ def runs(start, crews):
         "crew_with_fallback": start("crew_with_fallback", crew="crew_failing"),
         "crew_json_output": start("crew_json_output", crew="crew_json"),
         "crew_from_python": start("crew_from_python"),
+        "crew_go_on_from_state": start("crew_go_on_from_state", crew="crew_flow"),
         "crew_wait_for_execution": start("crew_wait_for_execution", kickoff_id=kick_off(crews["default"])),
     }
 
@@ -34,7 +35,16 @@ def test_one_task(runs):
 
     assert run.wait() == "success"
     result = run.xcom("report")
-    assert result.keys() == {"kickoff_id", "output", "output_json", "tasks", "execution_time"}
+    assert [*result] == [
+        "kickoff_id",
+        "output",
+        "output_json",
+        "tasks",
+        "tasks_complete",
+        "usage",
+        "execution_time",
+    ]
+    assert (result["tasks_complete"], result["usage"]) == (True, None)
     assert result["output"] == "Briefing: harbours"
     assert [task["agent"] for task in result["tasks"]] == ["Researcher", "Writer"]
     assert run.xcom("report", "kickoff_id") == result["kickoff_id"]
@@ -103,6 +113,20 @@ def test_json_output(runs):
 def test_from_python(runs):
     assert runs["crew_from_python"].wait() == "success"
     assert runs["crew_from_python"].xcom("finish")["output"] == "Briefing: electric ferries"
+
+
+def test_a_run_that_goes_on_from_the_state_of_another(runs, crews):
+    run = runs["crew_go_on_from_state"]
+
+    assert run.wait() == "success"
+    draft, revision = run.xcom("draft"), run.xcom("revision")
+    assert draft["output"] == "cheerful: electric ferries for harbour masters"
+    assert revision["output"] == "cheerful: electric ferries for sailors"
+    assert draft["kickoff_id"] != revision["kickoff_id"]
+    usage = run.xcom("revision", "usage")
+    assert (usage.pop("kickoff_id"), usage.pop("try_number")) == (revision["kickoff_id"], 1)
+    assert usage == revision["usage"] == crews["flow"].scenario.usage
+    assert [task["task_id"] for task in draft["tasks"]] == []
 
 
 def test_waiting_for_an_execution_without_a_task(runs, crews):

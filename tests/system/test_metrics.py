@@ -19,6 +19,8 @@ TASKS = (
     "timeout",
     "broken",
     "lost",
+    "unknown",
+    "paused",
     "not_taken",
     "uncertain",
 )
@@ -53,11 +55,20 @@ def test_a_result_is_counted_with_the_time_that_the_crew_took(told, mode):
     assert 28_000 <= milliseconds < 33_000
 
 
-@pytest.mark.parametrize("end", ["failed", "timeout", "broken", "lost"])
+@pytest.mark.parametrize("end", ["failed", "timeout", "broken", "lost", "unknown"])
 def test_every_other_end_is_counted_by_its_kind(told, end):
     counted = {name: count for name, count in told[end].counted.items() if name.startswith("execution.")}
 
     assert counted == {f"execution.{end}": 1}
+
+
+def test_a_pause_is_counted_once_and_the_tokens_as_the_service_tells_them(told, crews):
+    counted = told["paused"].counted
+
+    assert (counted["execution.paused"], counted["execution.completed"]) == (1, 1)
+    tokens = {name: count for name, count in counted.items() if name.startswith("tokens.")}
+    usage = crews["pausing"].scenario.usage
+    assert tokens == {f"tokens.{name}": usage[f"{name}_tokens"] for name in ("prompt", "completion", "total")}
 
 
 def test_a_failed_execution_has_a_duration_as_well(told):

@@ -15,6 +15,8 @@ remembers = pytest.mark.skipif(
     reason="before Airflow 3.3 a try knows nothing of another",
 )
 
+READS_UNKNOWN = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}
+
 
 class Started:
     """The executions that one run has started."""
@@ -70,18 +72,17 @@ def test_on_a_retry_the_result_of_a_completed_execution_is_returned(begin):
 
 
 @remembers
-def test_on_a_retry_an_execution_that_the_service_has_forgotten_is_kicked_off_anew(begin):
+def test_on_a_retry_an_execution_that_the_service_does_not_know_is_waited_for(begin):
     run, started, crew = begin("reattach")
     execution = started.wait_for(1)
-    # Not at the first retry: shortly after a kickoff, a service may not know the execution yet.
-    run.wait_for("report", "up_for_retry", tries=2)
-    crew.forget(execution)
+    crew.set_status(execution, READS_UNKNOWN)
+    run.wait_for("report", "deferred", tries=2)
+    crew.set_status(execution)
+    crew.finish(execution)
 
-    second = started.wait_for(2)
-    crew.finish(second)
     assert run.wait() == "success"
-    assert run.xcom("report")["kickoff_id"] == second
-    assert len(started.all()) == 2
+    assert run.xcom("report")["kickoff_id"] == execution
+    assert len(started.all()) == 1
 
 
 @remembers
@@ -124,17 +125,23 @@ def test_after_a_clear_a_failed_execution_is_kicked_off_anew(begin):
     assert run.xcom("report")["kickoff_id"] == second
 
 
-def test_after_a_clear_an_execution_that_the_service_has_forgotten_is_kicked_off_anew(begin):
-    run, started, crew = begin("reattach_cleared")
-    crew.forget(started.wait_for(1))
+@remembers
+def test_an_execution_that_the_service_does_not_know_is_given_up_only_by_hand(begin):
+    run, started, crew = begin("reattach_unknown")
+    execution = started.wait_for(1)
+    crew.set_status(execution, READS_UNKNOWN)
     assert run.wait() == "failed"
-    assert "The crew does not know the execution" in run.error("report")[1]
-    run.clear("report")
-    second = started.wait_for(2)
-    crew.finish(second)
+    assert "tab Task State Store, delete crew_kickoff, then clear the task." in run.error("report")[1]
 
+    run.clear("report", keep_task_state=True)
+    run.wait_for("report", "failed", tries=2)
+    assert len(started.all()) == 1
+
+    run.forget_kickoff("report")
+    run.clear("report", keep_task_state=True)
+    crew.finish(started.wait_for(2))
     eventually(lambda: run.task("report")["state"] == "success", 90)
-    assert run.xcom("report")["kickoff_id"] == second
+    assert len(started.all()) == 2
 
 
 @remembers

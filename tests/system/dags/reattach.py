@@ -21,6 +21,9 @@ with DAG("reattach", schedule=None, params={"crew": "slow", "retries": 0}):
 with DAG("reattach_cleared", schedule=None, params={"crew": "slow"}):
     CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, **COMMON)
 
+with DAG("reattach_unknown", schedule=None, params={"crew": "slow"}):
+    CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, max_outage=3, **COMMON)
+
 with DAG("reattach_uncertain", schedule=None, params={"crew": "uncertain"}):
     CrewRunOperator(task_id="report", deferrable=True, poll_interval=1, retries=1, **COMMON)
 
