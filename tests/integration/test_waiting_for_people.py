@@ -103,7 +103,7 @@ class TestRunOperator:
         assert "tab Task State Store, delete crew_kickoff, then clear the task" in str(caught.value)
         assert asking.kickoffs[0].kickoff_id in str(caught.value)
         task.clear()
-        asking.at_look(2, lambda: approve(asking))
+        asking.at_look(1, lambda: approve(asking))
         assert task.run()["output"] == "Approved."
         assert len(asking.kickoffs) == 1
 

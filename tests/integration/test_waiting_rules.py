@@ -233,6 +233,24 @@ def test_a_wait_that_cannot_go_on_is_retried_only_when_that_starts_nothing_anew(
 
 
 @both_ways
+@pytest.mark.parametrize(("status", "may_have_failed"), [(500, True), (503, False)])
+def test_a_service_that_answers_500_for_ever_may_tell_of_a_run_that_has_failed(
+    live_crew, store, deferrable, status, may_have_failed
+):
+    live_crew.faults.answer(status, on="status", for_seconds=60)
+    task = Task(lambda: run(deferrable=deferrable, max_outage=0.1), store=store, retries=1)
+
+    with pytest.raises(LostContact, match=f"answers {status}") as caught:
+        task.run()
+
+    said = "A run that has failed may answer like that for ever: look into the crew's dashboard"
+    assert (said in str(caught.value)) is may_have_failed
+    live_crew.faults.clear()
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1
+
+
+@both_ways
 @pytest.mark.parametrize("with_store", [False, True])
 def test_a_failed_crew_is_left_to_the_retries_of_the_task(live_crew, store, deferrable, with_store):
     live_crew.scenario = FAILING.model_copy(

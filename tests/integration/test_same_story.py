@@ -1,0 +1,196 @@
+"""The same story told in both dialects: the same result, the same error, and the same decision of the next try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tasks import INPUTS, QUICK, SLOW, Task, TaskStateStore, WatchedService, poked
+
+from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+JSON = '{"port": "Hamburg", "ships": [1, 2]}'
+
+
+@dataclass
+class Story:
+    """What the crew does, what befalls it, and how the tries of its task end."""
+
+    scenario: Scenario
+    ends: list[Any]
+    befalls: Callable[[WatchedService], Any] = lambda _: None
+    next_try: Callable[[Task], Any] = lambda _: None
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+def one_task(**options: Any) -> Scenario:
+    return Scenario(tasks=(ScenarioTask(name="writing_task", **options),), inputs=())
+
+
+def first(service: WatchedService) -> str:
+    return service.kickoffs[0].kickoff_id
+
+
+def finished(service: WatchedService) -> Any:
+    return service.at_look(3, lambda: service.finish(first(service)))
+
+
+def forgotten(service: WatchedService) -> None:
+    """As it may be: for ever, or while a person is asked."""
+    service.at_look(1, lambda: service.forget(first(service)))
+
+
+def revoked(service: WatchedService) -> None:
+    """Each of them, once it was looked at."""
+    service.after = lambda request: (
+        request.operation == "status" and service.revoke(service.kickoffs[-1].kickoff_id)
+    )
+
+
+def down(service: WatchedService) -> None:
+    service.faults.answer(503, on="status", for_seconds=600)
+
+
+def lost(service: WatchedService) -> None:
+    service.faults.answer(504, on="kickoff", after_taken=True)
+
+
+SOON = {"max_outage": 0.2}
+RESULT = ("Done.", None)
+STORIES = {
+    "completed at once": Story(one_task(output="Done."), [RESULT, RESULT]),
+    "completed later": Story(one_task(output="Done.", seconds=3600), [RESULT, RESULT], finished),
+    "completed, and cleared": Story(
+        one_task(output="Done."), [RESULT, ("Done.", None, "anew")], next_try=lambda task: task.clear()
+    ),
+    "completed with JSON": Story(one_task(output=JSON), [(JSON, {"port": "Hamburg", "ships": [1, 2]})] * 2),
+    "completed with a list": Story(one_task(output="[1]"), [("[1]", [1])] * 2),
+    "completed with nothing": Story(one_task(output=""), [("", None)] * 2),
+    "after the answer of a person": Story(one_task(output="Done.", human_input=0.3), [RESULT, RESULT]),
+    "failed": Story(one_task(error="ValueError: completed nothing"), ["ExecutionFailed", "ExecutionFailed anew"]),
+    "revoked": Story(SLOW, ["ExecutionFailed", "ExecutionFailed anew"], revoked),
+    "too slow": Story(SLOW, ["WaitedTooLong", "WaitedTooLong"], limits={"timeout": 0.2}),
+    "forgotten": Story(SLOW, ["ExecutionUnknown for good"] * 2, forgotten, limits=SOON),
+    "forgotten, and cleared": Story(
+        SLOW, ["ExecutionUnknown for good"] * 2, forgotten, lambda task: task.clear(), limits=SOON
+    ),
+    "down": Story(SLOW, ["LostContact", "LostContact"], down, limits=SOON),
+    "refused for an input": Story(
+        one_task().model_copy(update={"inputs": (CrewInput(name="port"),)}), ["Refused for good"] * 2
+    ),
+    "refused for the token": Story(
+        SLOW, ["NotAuthenticated for good"] * 2, lambda service: service.rotate_token("another-token-0815")
+    ),
+    "lost on its way": Story(SLOW, ["UncertainKickoff for good"] * 2, lost),
+    "lost on its way, told, and cleared": Story(
+        one_task(output="Done."),
+        ["UncertainKickoff for good", ("Done.", None, "anew")],
+        lost,
+        lambda task: task.clear(),
+    ),
+}
+
+
+def end_of(task: Task, service: WatchedService) -> Any:
+    """Return what a try leads to: a result, or an error that is retried or not; and whether it kicked off anew."""
+    before = len(service.kickoffs)
+    try:
+        result = poked(task)
+    except Exception as error:  # noqa: BLE001 - to compare them all
+        told = type(error.error if isinstance(error, CrewTaskFailed) else error).__name__
+        anew = " anew" if before and len(service.kickoffs) > before else ""
+        return f"{told}{' for good' * isinstance(error, CrewTaskFailed)}{anew}"
+    anew = ("anew",) if before and len(service.kickoffs) > before else ()
+    return (result["output"], result["output_json"], *anew) if isinstance(result, dict) else (result, *anew)
+
+
+@pytest.fixture(params=["documented", "deployed"])
+def told(request, live_crew, monkeypatch) -> Callable[[Scenario], WatchedService]:
+    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.05)
+
+    def tell(scenario: Scenario) -> WatchedService:
+        live_crew.scenario = scenario.model_copy(update={"dialect": request.param})
+        return live_crew
+
+    return tell
+
+
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_of_a_task_that_waits(told, store, story, deferrable):
+    tale = STORIES[story]
+    service = told(tale.scenario)
+    options = {"deferrable": deferrable, "poll_interval": 0.02, **tale.limits}
+    task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS, **options), store=store, retries=1)
+    tale.befalls(service)
+
+    ends = [end_of(task, service)]
+    tale.next_try(task)
+    ends.append(end_of(task, service))
+
+    assert ends == tale.ends
+
+
+@pytest.mark.parametrize(
+    ("story", "anew"),
+    [
+        ("completed at once", [False, False]),
+        ("failed", [True, True]),
+        ("too slow", [False, False]),
+        ("forgotten", [False, False]),
+    ],
+)
+def test_of_a_task_that_only_kicks_off(told, store: TaskStateStore, story, anew):
+    service = told(STORIES[story].scenario)
+    STORIES[story].befalls(service)
+    task = Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=store, retries=1)
+    ids = [task.run()]
+    if story == "forgotten":
+        service.forget(ids[0])
+    ids += [task.run(), task.run()]
+
+    assert [after != before for before, after in pairwise(ids)] == anew
+
+
+@pytest.mark.parametrize("mode", [{}, {"deferrable": True}, {"mode": "reschedule"}], ids=str)
+@pytest.mark.parametrize(
+    ("story", "end"),
+    [
+        ("completed later", RESULT),
+        ("completed with JSON", (JSON, {"port": "Hamburg", "ships": [1, 2]})),
+        ("failed", "ExecutionFailed for good"),
+        ("revoked", "ExecutionFailed for good"),
+        ("forgotten", "ExecutionUnknown for good"),
+        ("down", "LostContact"),
+    ],
+)
+def test_of_a_sensor(told, store, story, end, mode):
+    service = told(STORIES[story].scenario)
+    kickoff_id = service.take(INPUTS, None, {})
+    STORIES[story].befalls(service)
+    options = {"poke_interval": 0.02, **STORIES[story].limits, **mode}
+    task = Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, **options), store=store)
+
+    assert end_of(task, service) == end
+
+
+def test_of_what_the_tasks_put_out(told, store):
+    """Live deployments tell the last task alone; what was seen of the others before is kept."""
+    tasks = tuple(task.model_copy(update={"seconds": 0.0}) for task in QUICK.tasks)
+    service = told(QUICK.model_copy(update={"tasks": tasks}))
+
+    result = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS), store=store).run()
+
+    known = [task["task_id"] for task in result["tasks"]]
+    assert known == ["research_task", "writing_task", "review_task"][-len(known) :]
+    assert result["tasks_complete"] is (len(known) == 3)
+    assert result["output"].startswith("Briefing: harbours")
+    assert len(service.kickoffs) == 1

@@ -1,0 +1,173 @@
+"""What an execution has spent, where it can be queried: an XCom, and Airflow's statistics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import Stats
+from tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, poked
+
+from airflow_provider_crew.local import ScenarioTask
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import ExecutionFailed
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+DEPLOYED = {"dialect": "deployed"}
+USAGE = QUICK.usage
+TOKENS = {"crew.tokens.prompt": 3100, "crew.tokens.completion": 1100, "crew.tokens.total": 4200}
+TAKING_TIME = {"tasks": (ScenarioTask(name="writing_task", seconds=0.2, output="Done."),)}
+
+
+def run(_: Any, **options: Any) -> Task:
+    return Task(lambda: CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options}))
+
+
+def sensor(service: Any, **options: Any) -> Task:
+    kickoff_id = service.take(INPUTS, None, {})
+    return Task(
+        lambda: CrewExecutionSensor(
+            **{"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02, **options}
+        )
+    )
+
+
+in_every_way = pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        pytest.param(run, {"deferrable": False}, id="run"),
+        pytest.param(run, {"deferrable": True}, id="run, deferred"),
+        pytest.param(sensor, {}, id="poke"),
+        pytest.param(sensor, {"deferrable": True}, id="sensor, deferred"),
+        pytest.param(sensor, {"mode": "reschedule"}, id="reschedule"),
+    ],
+)
+
+
+@pytest.fixture
+def counted(mocker) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    mocker.patch.object(Stats, "incr", side_effect=lambda name, by=1, **_: counts.update({name: by}))
+    return counts
+
+
+def tokens(counts: Counter[str]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if name.startswith("crew.tokens.")}
+
+
+@in_every_way
+@pytest.mark.parametrize("scenario", [QUICK, SLOW.model_copy(update=TAKING_TIME)], ids=["at once", "later"])
+def test_is_told_of_an_execution_that_has_completed(live_crew, counted, kind, options, scenario):
+    live_crew.scenario = scenario.model_copy(update=DEPLOYED)
+    task = kind(live_crew, **options)
+
+    result = poked(task)
+
+    assert result["usage"] == USAGE
+    expected = {"kickoff_id": live_crew.kickoffs[0].kickoff_id, "try_number": 1, **USAGE}
+    assert task.ti.xcoms["usage"] == expected
+    assert tokens(counted) == TOKENS
+    assert counted["crew.execution.completed"] == 1
+
+
+@in_every_way
+@pytest.mark.parametrize("scenario", [FAILING], ids=["failed"])
+def test_is_told_of_one_that_has_failed(live_crew, counted, kind, options, scenario):
+    live_crew.scenario = scenario.model_copy(update=DEPLOYED)
+    task = kind(live_crew, **options)
+
+    with pytest.raises((ExecutionFailed, CrewTaskFailed), match="out of credit"):
+        poked(task)
+
+    assert task.ti.xcoms["usage"] == {
+        "kickoff_id": live_crew.kickoffs[0].kickoff_id,
+        "try_number": 1,
+        **USAGE,
+    }
+    assert tokens(counted) == TOKENS
+    assert counted["crew.execution.failed"] == 1
+
+
+@in_every_way
+def test_is_told_by_the_trigger_of_one_that_fails_later(live_crew, counted, kind, options):
+    failing = (ScenarioTask(name="writing_task", seconds=0.2, error="out of credit"),)
+    live_crew.scenario = FAILING.model_copy(update=DEPLOYED | {"tasks": failing})
+    task = kind(live_crew, **options)
+
+    with pytest.raises((ExecutionFailed, CrewTaskFailed), match="out of credit"):
+        poked(task)
+
+    assert task.ti.xcoms["usage"]["total_tokens"] == 4200
+    assert tokens(counted) == TOKENS
+
+
+def test_has_the_number_of_its_try(live_crew, store):
+    live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
+    task = run(live_crew)
+    task.store = store
+    for try_number in (1, 2):
+        with pytest.raises(ExecutionFailed):
+            task.run()
+        told = task.ti.xcoms["usage"]
+        assert (told["kickoff_id"], told["try_number"]) == (live_crew.kickoffs[-1].kickoff_id, try_number)
+
+
+@in_every_way
+@pytest.mark.parametrize("dialect", ["documented", "deployed"])
+def test_is_nothing_where_the_service_tells_nothing(live_crew, counted, kind, options, dialect):
+    live_crew.scenario = QUICK.model_copy(update={"dialect": dialect, "usage": {}})
+    task = kind(live_crew, **options)
+
+    assert poked(task)["usage"] is None
+    assert "usage" not in task.ti.xcoms
+    assert tokens(counted) == {}
+
+
+def test_that_cannot_be_left_costs_nothing_but_a_warning(live_crew, task_log):
+    live_crew.scenario = QUICK.model_copy(update=DEPLOYED)
+    task = run(live_crew)
+    task.ti.refused_xcoms = frozenset({"usage"})
+
+    assert task.run()["usage"] == USAGE
+    assert "its usage could not be pushed to XCom: the XCom backend is full" in task_log.warnings
+
+
+def test_of_odd_kinds_is_left_out(live_crew, counted):
+    live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
+    task = sensor(live_crew)
+    usage = {"total_tokens": 7, "prompt_tokens": True, "completion_tokens": "many", "cost": 0.25, "by": {"a": 1}}
+    live_crew.set_status(
+        live_crew.kickoffs[0].kickoff_id, {"state": "SUCCESS", "result": "Done.", "usage_metrics": usage}
+    )
+
+    assert task.run()["usage"] == {"total_tokens": 7, "cost": 0.25}
+    assert tokens(counted) == {"crew.tokens.total": 7}
+
+
+@in_every_way
+def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options, task_log):
+    live_crew.scenario = ASKING.model_copy(update={"kind": "flow"})
+    live_crew.at_look(4, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
+    task = kind(live_crew, **options)
+    task.store = store
+
+    assert poked(task)["output"] == "Approved."
+    assert counted["crew.execution.paused"] == 1
+    assert task_log.warnings.count("the crew is paused: it waits for a person's answer, and is paid for") == 1
+
+
+@in_every_way
+def test_an_execution_that_stays_unknown_is_counted(live_crew, store, counted, kind, options):
+    live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
+    task = kind(live_crew, max_outage=0.05, **options)
+    task.store = store
+    live_crew.at_look(1, lambda: live_crew.forget(live_crew.kickoffs[0].kickoff_id))
+
+    with pytest.raises(CrewTaskFailed, match="does not know it"):
+        poked(task)
+
+    assert counted["crew.execution.unknown"] == 1
