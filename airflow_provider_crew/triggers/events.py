@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.service.records import error_record, recorded_error
+from airflow_provider_crew.service.storable import storable_text
 from airflow_provider_crew.service.watch_state import Looks, is_time
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def read_event(event: Any) -> WatchEnd | None:
     if not (kickoff_id and isinstance(kickoff_id, str)) or (error and record is None):
         return None
     return WatchEnd(
-        kickoff_id=kickoff_id,
+        kickoff_id=storable_text(kickoff_id),
         deadline=deadline if is_time(deadline) else 0.0,
         result=result if result and {"output", "output_json"} <= result.keys() else None,
         error=None if record is None else recorded_error(record),

@@ -103,6 +103,12 @@ def test_a_result_that_cannot_be_read_is_left_to_the_service(result: Any) -> Non
     assert (end.kickoff_id, end.deadline, end.result, end.error) == (KICKOFF_ID, 0.0, None, None)
 
 
+def test_an_id_that_no_store_takes_is_told_without_what_is_odd() -> None:
+    event = failed_event("a\x00\ud800", NOW, LostContact("Lost."))
+
+    assert read_event(event).kickoff_id == "a\ufffd\ufffd"
+
+
 def test_the_usage_and_the_tasks_of_a_result_arrive() -> None:
     ended = completed(usage={"total_tokens": 312}, tasks=[{"task_id": "facts_task", "output": "Facts."}])
 
