@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,6 +12,7 @@ from bad_outcomes import outcome, presentable, storable
 from bad_values import (
     INPUTS,
     KICKOFFS,
+    SECRET,
     STATUSES,
     TOKEN,
     WORDS,
@@ -34,23 +36,32 @@ from airflow_provider_crew.service.errors import (
     RateLimited,
     Refused,
     UncertainKickoff,
+    UnreadableAnswer,
 )
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
-from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
+from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
+from airflow_provider_crew.service.payload import with_secret
 from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.service.watch import Watch, WatchMemory, WatchRules
+from airflow_provider_crew.service.watch import Watch
+from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.wire import CrewWire, advance
 from airflow_provider_crew.triggers.events import completed_event, failed_event, read_event
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
 NOT_TAKEN = (RateLimited, NotAuthenticated, NotAllowed, Refused)
-_OVER = {"completed": Completed, "success": Completed, "error": Failed, "failed": Failed, "failure": Failed}
-_UNKNOWN = {"not found", "not_found"}
+EXECUTIONS = Running | Paused | Completed | Failed
+_MEANINGS: dict[str, type] = {
+    **dict.fromkeys(("completed", "success"), Completed),
+    **dict.fromkeys(("error", "failed", "failure", "revoked"), Failed),
+    **dict.fromkeys(("not found", "not_found"), ExecutionNotFound),
+    "paused": Paused,
+}
+WEBHOOKS = with_secret({"events": ["task_completed"], "url": "https://hooks.example"}, SECRET)
 
 
 def received(status: int, told: dict[str, str], body: bytes) -> Answer:
-    return Answer.received(status, told, body, secret=TOKEN, now=NOW)
+    return Answer.received(status, told, body, secrets=(TOKEN, SECRET), now=NOW)
 
 
 def played(conversation: Any, *answers: Answer) -> Any:
@@ -83,8 +94,10 @@ def inputs_are_read(_: World, case: Any) -> None:
 
 def a_kickoff_is_not_lost(_: World, case: Any) -> None:
     status = case[0]
-    came = played(CrewWire(SETTINGS).kickoff({"inputs": {}}), received(*case))
+    came = played(CrewWire(SETTINGS).kickoff({"inputs": {}, "webhooks": WEBHOOKS}), received(*case))
 
+    if isinstance(came, Exception):
+        presentable(came, SECRET)
     said_no = 300 <= status < 500
     assert isinstance(came, NOT_TAKEN if said_no else (str, UncertainKickoff))
     assert isinstance(came, RateLimited) is (status == 429)
@@ -102,31 +115,34 @@ def an_id_is_kept(_: World, case: Any) -> None:
     assert unquote(path_segment(came), errors="surrogatepass") == str(kickoff_id)
 
 
-def _words(document: dict[str, Any]) -> set[str]:
-    said = (document.get("status"), document.get("state"))
-    return {word.strip().lower() for word in said if isinstance(word, str)}
+def _meaning(document: dict[str, Any]) -> type | None:
+    """Tell what a document says by the one word that counts: the state, and the status where there is none."""
+    said = [document.get("state"), document.get("status")]
+    words = [word.strip().lower() for word in said if isinstance(word, str) and word.strip()]
+    return _MEANINGS.get(words[0], Running) if words else None
+
+
+def _is_live(document: dict[str, Any]) -> bool:
+    state = document.get("state")
+    return isinstance(state, str) and bool(state.strip())
 
 
 def _agrees(came: Any, document: dict[str, Any]) -> None:
-    """Refuse an end that the document does not speak of, and an end that it speaks of and that is not read."""
-    words = _words(document)
-    ends = {_OVER[word] for word in words if word in _OVER}
-    if isinstance(came, Completed | Failed):
-        assert type(came) in ends
-    if isinstance(came, ExecutionNotFound):
-        assert words & _UNKNOWN
-    if words and all(word in _OVER for word in words) and len(ends) == 1:
-        assert not isinstance(came, Running | ExecutionNotFound)
+    """Refuse what the document does not say, and what it says and is not read."""
+    meaning = _meaning(document)
+    if isinstance(came, UnreadableAnswer):
+        # Without a word for a state, or, in the documented dialect alone, without a result.
+        assert meaning is None or (meaning is Completed and not _is_live(document))
         result = document.get("result")
-        if ends == {Completed} and result and isinstance(result, str):
-            assert isinstance(came, Completed)
+        assert not (meaning and result and isinstance(result, str))
+    else:
+        assert type(came) is meaning
 
 
 def a_look_is_understood(_: World, case: Any) -> None:
     document, told = case
     came = played(CrewWire(SETTINGS).status("4711"), received(200, told, as_bytes(document)))
 
-    assert isinstance(came, Running | Completed | Failed | CallError)
     _agrees(came, json.loads(as_bytes(document), parse_int=lambda digits: digits))
     _watched(came)
 
@@ -135,25 +151,39 @@ def any_look_is_survived(_: World, case: Any) -> None:
     answers = [received(*each) for each in case]
     came = played(CrewWire(SETTINGS).status("4711"), *answers)
 
-    assert isinstance(came, Running | Completed | Failed | CallError)
-    assert not isinstance(came, Completed | Failed | Running) or any(answer.is_success for answer in answers)
+    assert isinstance(came, EXECUTIONS | CallError)
+    assert not isinstance(came, EXECUTIONS) or any(answer.is_success for answer in answers)
     if isinstance(came, ExecutionNotFound):
         assert any(answer.status == 404 or answer.is_success for answer in answers)
     _watched(came)
 
 
+_RULES = [
+    WatchRules(deadline=NOW + 100, exists=exists, human_input=human_input, address=address)
+    for exists, human_input, address in product([False, True], [False, True], ["", "https://other.example"])
+]
+
+
 def _watched(came: Any) -> None:
-    """Show it to a watch, and carry what that makes of it to another process."""
-    rules = WatchRules(deadline=NOW + 100)
+    """Show it to watches, and carry what they make of it to another process."""
+    for rules in _RULES:
+        _watched_by(rules, came)
+
+
+def _watched_by(rules: WatchRules, came: Any) -> None:
     watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.5)
     for _ in range(2):
         step = watch.failed(came) if isinstance(came, CallError) else watch.saw(came)
         for line in step.lines:
             assert line.text.encode()
             assert "\x00" not in line.text
-        storable(_kept(watch))
-        watch = Watch("4711", rules, clock=lambda: NOW + 1, random=lambda: 0.5, memory=_carried(watch))
+        storable(watch.memory.carried())
+        carried = WatchMemory.recalled(_sent(watch.memory.carried()))
+        assert carried
+        assert carried.carried() == watch.memory.carried()
+        watch = Watch("4711", rules, clock=lambda: NOW + 1, random=lambda: 0.5, memory=carried)
         assert 0 <= step.look_again_in <= 330
+    assert watch.memory.seen is isinstance(came, EXECUTIONS)
     if step.completed:
         storable(step.completed.result())
         end = read_event(_sent(completed_event(step.completed, NOW)))
@@ -162,16 +192,14 @@ def _watched(came: Any) -> None:
         presentable(step.error)
         end = read_event(_sent(failed_event("4711", NOW, step.error)))
         assert type(end.error) is type(step.error)
+        assert getattr(end.error, "usage", None) == getattr(step.error, "usage", None)
         presentable(end.error)
     assert isinstance(came, Completed) is bool(step.completed)
-
-
-def _kept(watch: Watch) -> dict[str, Any]:
-    return {name: getattr(watch.memory, name) for name in WatchMemory.__slots__}
-
-
-def _carried(watch: Watch) -> WatchMemory | None:
-    return WatchMemory.recalled(_sent(_kept(watch)))
+    if isinstance(came, ExecutionNotFound) and (rules.exists or rules.human_input):
+        # Unknown is not gone: it is waited for, or it is said where it may be.
+        assert step.error is None or getattr(step.error, "elsewhere", "") == rules.address != ""
+    if isinstance(came, Running | Paused):
+        assert step.error is None
 
 
 def _sent(data: Any) -> Any:
@@ -187,7 +215,17 @@ _EVER_SO_DECORATED = [
     "message",
     "kickoff_id",
     "x",
+    "last_executed_task",
+    "usage_metrics",
+    "token_usage",
+    "events",
+    "status",
 ]
+decorations = st.dictionaries(
+    st.sampled_from(_EVER_SO_DECORATED) | any_text.filter(lambda name: name != "state"),
+    any_json | near_values,
+    max_size=4,
+)
 completed_documents = st.builds(
     lambda dialect, output, decoration: {**decoration, **dialect(output)},
     st.sampled_from(
@@ -196,10 +234,27 @@ completed_documents = st.builds(
             lambda output: {"status": "COMPLETED", "result": {"final_output": output}, "state": 7},
             lambda output: {"state": "SUCCESS", "result": output, "status": None},
             lambda output: {"state": "success", "result": None, "final_output": output, "status": "ok"},
+            lambda output: {"state": "SUCCESS", "result": output},
+            lambda _: {"state": " success\n", "result": None, "status": "Task is Running"},
+            lambda _: {"state": "Completed"},
         ]
     ),
     any_text,
-    st.dictionaries(st.sampled_from(_EVER_SO_DECORATED) | any_text, any_json | near_values, max_size=4),
+    decorations,
+)
+failed_documents = st.builds(
+    lambda dialect, reason, decoration: {**decoration, **dialect(reason)},
+    st.sampled_from(
+        [
+            lambda reason: {"status": "error", "error": reason},
+            lambda reason: {"status": " FAILED", "error": {"why": reason}, "state": []},
+            lambda reason: {"state": "FAILED", "status": reason, "result": None},
+            lambda reason: {"state": "revoked", "error": reason},
+            lambda _: {"state": "FAILURE"},
+        ]
+    ),
+    any_text | st.sampled_from(WORDS),
+    decorations,
 )
 
 
@@ -207,6 +262,14 @@ def a_result_is_not_lost(_: World, document: dict[str, Any]) -> None:
     came = played(CrewWire(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
 
     assert isinstance(came, Completed)
+    _watched(came)
+
+
+def a_failure_is_told(_: World, document: dict[str, Any]) -> None:
+    came = played(CrewWire(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
+
+    assert isinstance(came, Failed)
+    assert came.error.strip()
     _watched(came)
 
 
@@ -253,10 +316,12 @@ def bytes_are_survived(world: World, raw: bytes) -> None:
     for crew in world.crews:
         assert isinstance(outcome(lambda crew=crew: crew.inputs(repeat=False)), CrewInputs | CallError)
         looked = outcome(lambda crew=crew: crew.status("4711", repeat=False))
-        assert isinstance(looked, Running | Completed | Failed | CallError)
+        assert isinstance(looked, EXECUTIONS | CallError)
 
         world.service.asked.clear()
-        came = outcome(lambda crew=crew: crew.kickoff({"topic": "ferries"}))
+        came = outcome(lambda crew=crew: crew.kickoff({"topic": "ferries"}, webhooks=WEBHOOKS))
+        if isinstance(came, Exception):
+            presentable(came, SECRET)
         # One that has reached the service is not sent again, and not taken for one that has not.
         assert isinstance(came, (str, UncertainKickoff, *NOT_TAKEN))
         assert world.service.kickoffs == (3 if isinstance(came, RateLimited) else 1)
@@ -282,7 +347,10 @@ KINDS = (
         a_look_is_understood,
         weight=8,
         known=tuple(
-            ({key: word, "result": "x"}, {}) for key in ("status", "state") for word in [*WORDS, "", None]
+            ({**others, key: word, "result": "x"}, {})
+            for key in ("status", "state")
+            for others in ({}, {"status": "failed"}, {"state": "RUNNING"})
+            for word in [*WORDS, "", None]
         ),
     ),
     Kind(
@@ -292,5 +360,6 @@ KINDS = (
         weight=8,
     ),
     Kind("completed, decorated", completed_documents, a_result_is_not_lost, weight=6),
+    Kind("failed, decorated", failed_documents, a_failure_is_told, weight=6),
     Kind("bytes on the wire, both clients", wire_bytes, bytes_are_survived, weight=8),
 )

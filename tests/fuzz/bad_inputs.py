@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from difflib import SequenceMatcher
 from enum import Enum, IntEnum
 from fractions import Fraction
 from types import MappingProxyType, SimpleNamespace
@@ -18,14 +19,21 @@ from uuid import UUID
 from bad_kind import Kind, World
 from bad_outcomes import outcome, presentable
 from bad_tasks import Store, TaskInstance, ended
-from bad_values import INPUTS, any_json, any_text, as_bytes, changed
+from bad_values import INPUTS, SECRET, any_json, any_text, as_bytes, changed
 from hypothesis import strategies as st
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.models import read_inputs
-from airflow_provider_crew.service.payload import compare_inputs, json_bytes, kickoff_payload, plain
+from airflow_provider_crew.service.payload import (
+    compare_inputs,
+    json_bytes,
+    kickoff_payload,
+    plain,
+    secrets_of,
+    with_secret,
+)
 
 
 class Array:
@@ -223,8 +231,29 @@ any_data = st.recursive(
     max_leaves=4,
 )
 any_inputs = st.dictionaries(any_text, any_data, max_size=3) | any_data
+_NAMES_ON_THE_WIRE = {
+    "meta": "meta",
+    "task_webhook_url": "taskWebhookUrl",
+    "step_webhook_url": "stepWebhookUrl",
+    "crew_webhook_url": "crewWebhookUrl",
+    "human_input_webhook_url": "humanInputWebhookUrl",
+    "webhooks": "webhooks",
+    "restore_from_state_id": "restoreFromStateId",
+}
+_WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example", "realtime": False}
+near_webhooks = st.fixed_dictionaries(
+    {},
+    optional={
+        "events": st.just(["task_completed"]) | any_data,
+        "url": st.just("https://hooks.example") | any_data,
+        "realtime": any_data,
+        "authentication": any_data | st.just({"strategy": "bearer", "token": SECRET}),
+        "x": any_data,
+    },
+)
+any_webhooks = st.just(_WEBHOOKS) | near_webhooks | any_data
 any_options = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(["meta", "task_webhook_url", "step_webhook_url", "crew_webhook_url"], any_data)
+    {}, optional=dict.fromkeys(_NAMES_ON_THE_WIRE, any_data) | {"webhooks": any_webhooks}
 )
 
 
@@ -237,39 +266,81 @@ def what_is_written_is_json(_: World, case: Any) -> None:
         return
     written = json.loads(came)
     assert written["inputs"] == json.loads(json.dumps(plain(inputs, "inputs"), allow_nan=False))
-    assert written.keys() <= {"inputs", "meta", "taskWebhookUrl", "stepWebhookUrl", "crewWebhookUrl"}
+    assert written.keys() <= {"inputs", *(wire for name, wire in _NAMES_ON_THE_WIRE.items() if name in options)}
+    for name in written.keys() - {"inputs"}:
+        assert written[name]
+    if "webhooks" in written:
+        assert isinstance(written["webhooks"]["url"], str)
+        assert all(isinstance(event, str) for event in written["webhooks"]["events"])
+
+
+def a_secret_goes_along(_: World, case: Any) -> None:
+    webhooks = made(case)
+    came = outcome(lambda: kickoff_payload({}, webhooks=with_secret(webhooks, SECRET)))
+
+    if isinstance(came, InvalidInputs):
+        presentable(came, SECRET)
+        return
+    assert secrets_of(came) == (SECRET,)
+    written = outcome(lambda: json.loads(json_bytes(came)))
+    if isinstance(written, InvalidInputs):
+        presentable(written, SECRET)
+    else:
+        assert written["webhooks"]["authentication"] == {"strategy": "bearer", "token": SECRET}
+
+
+def _resemble(name: str, other: str) -> bool:
+    return SequenceMatcher(None, other, name).ratio() >= 0.6
 
 
 def names_are_compared(_: World, case: Any) -> None:
-    given, document = case
+    given, document, strict = case
     try:
         known = read_inputs(json.loads(as_bytes(document), parse_int=str))
     except (ValueError, RecursionError):
         return
-    came = outcome(lambda: compare_inputs(given, known))
+    came = outcome(lambda: compare_inputs(given, known, strict=strict))
 
-    missing = set(known.required) - given.keys()
-    assert isinstance(came, InvalidInputs) is bool(missing)
-    if not missing:
-        assert len(came) == len(given.keys() - set(known.names))
-        assert sum(map(len, came)) < 200_000
+    # A flow's own field, which nobody is to give.
+    given_names, listed = given.keys() - {"id"}, set(known.names) - {"id"}
+    unlisted, missing = given_names - listed, listed - given_names - set(known.optional)
+    needed = missing & set(known.required)
+    mistyped = any(_resemble(name, other) for name in unlisted for other in missing)
+    if isinstance(came, InvalidInputs):
+        assert needed or mistyped or (strict and (missing or unlisted))
+        assert set(came.missing) <= missing
+        assert "Nothing was started" in str(came)
+        return
+    assert not needed
+    assert not (strict and (missing or unlisted))
+    assert not mistyped or len(missing) > 200 or max(map(len, given_names | listed)) > 60
+    assert len(came) == len(unlisted) + bool(missing) + ("id" in given)
+    assert sum(map(len, came)) < 200_000
 
 
 _MANY = {"inputs": [{"name": f"{number:07}-input", "required": False} for number in range(9_999)]}
 _LONG = {"inputs": ["ab" * 20_000]}
-given_names = st.dictionaries(any_text | st.sampled_from(["topic", "audience"]), any_text, max_size=8)
-listed_names = changed(INPUTS) | st.builds(
-    lambda names: {"inputs": names}, st.lists(any_text | st.sampled_from(["topics", "audience"]), max_size=8)
+some_names = any_text | st.sampled_from(["topic", "topics", "audience", "tone", "id", "ids"])
+given_names = st.dictionaries(some_names, any_text, max_size=8)
+described_names = st.fixed_dictionaries(
+    {"name": some_names}, optional={"required": st.booleans() | any_json, "type": any_json}
+)
+listed_names = changed(INPUTS) | st.one_of(
+    *(
+        st.lists(each, max_size=8).map(lambda names: {"inputs": names})
+        for each in (some_names, described_names, some_names | described_names)
+    ),
+    st.dictionaries(some_names, any_json, max_size=8).map(lambda names: {"inputs": names}),
 )
 
 
 def a_task_kicks_off_at_most_once(world: World, case: Any) -> None:
-    inputs, meta, webhook = made(case)
+    inputs, meta, webhook, options = made(case)
     world.service.answer = b'HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{"kickoff_id": "4711"}'
     world.service.asked.clear()
     operator = CrewKickoffOperator(task_id="crew", inputs={}, validate_inputs=False)
     # As rendering leaves them: Airflow itself does not survive all of these in a DAG file.
-    vars(operator).update(inputs=inputs, meta=meta, crew_webhook_url=webhook)
+    vars(operator).update({"inputs": inputs, "meta": meta, "crew_webhook_url": webhook, **options})
     store = Store()
     came = ended(lambda: operator.execute({"ti": TaskInstance(), "task_state_store": store}))
 
@@ -296,40 +367,80 @@ def arguments_are_refused_in_words(_: World, case: Any) -> None:
     assert operator.poll_interval is None or 0 < operator.poll_interval <= 10 * 366 * 86_400
     assert 0 <= operator.timeout <= 10 * 366 * 86_400
     datetime.now(UTC) + timedelta(seconds=operator.timeout)
+    assert operator.max_outage is None or 0 < operator.max_outage <= 10 * 366 * 86_400
+    if kind is CrewRunOperator:
+        assert operator.forget_after is None or 0 <= operator.forget_after <= 10 * 366 * 86_400
+        assert operator.validate_inputs in (True, False, "strict")
 
 
-each_input = tuple(({"inputs": [value]}, {"meta": {"of": value}}) for value in each_object)
+each_input = tuple(
+    case
+    for value in each_object
+    for case in (
+        ({"inputs": [value]}, {"meta": {"of": value}}),
+        ({}, {"webhooks": value, "restore_from_state_id": None}),
+        ({}, {"webhooks": {**_WEBHOOKS, "events": value}, "restore_from_state_id": value}),
+    )
+)
+_TIMES = ["poll_interval", "timeout", "max_outage", "forget_after"]
 KINDS = (
     Kind(
         "inputs and meta", st.tuples(any_inputs, any_options), what_is_written_is_json, weight=6, known=each_input
     ),
     Kind(
         "names compared",
-        st.tuples(given_names, listed_names),
+        st.tuples(given_names, listed_names, st.booleans()),
         names_are_compared,
         weight=4,
-        known=(
-            ({f"{number:07}_input": 1 for number in range(300)}, _MANY),
-            ({"ba" * 20_000: 1}, _LONG),
+        known=tuple(
+            case
+            for strict in (False, True)
+            for case in (
+                ({f"{number:07}_input": 1 for number in range(300)}, _MANY, strict),
+                ({"ba" * 20_000: 1}, _LONG, strict),
+                ({"topics": 1}, {"inputs": ["topic", "audience", "id"]}, strict),
+                ({"topic": 1, "audience": 2}, {"inputs": ["topic", "audience", "id"]}, strict),
+                ({"topic": 1}, {"inputs": [{"name": "topic", "required": False}, "topic", "id"]}, strict),
+                ({}, {"inputs": [{"name": "id", "required": True}]}, strict),
+                ({"id": "4711", "ids": 2}, {"inputs": ["id"]}, strict),
+            )
         ),
     ),
     Kind(
         "inputs and meta of a task",
-        st.tuples(any_inputs, st.none() | any_data, st.none() | any_data),
+        st.tuples(
+            any_inputs,
+            st.none() | any_data,
+            st.none() | any_data,
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "webhooks": any_webhooks,
+                    "human_input_webhook_url": any_data,
+                    "restore_from_state_id": st.just("4711") | any_data,
+                },
+            ),
+        ),
         a_task_kicks_off_at_most_once,
         weight=1,
+        known=tuple(
+            ({}, None, None, {"webhooks": value, "restore_from_state_id": value}) for value in each_object
+        ),
     ),
+    Kind("secret of webhooks", any_webhooks, a_secret_goes_along, weight=2, known=each_object),
     Kind(
         "arguments of tasks",
         st.tuples(
             st.just(CrewRunOperator),
             st.fixed_dictionaries(
-                {}, optional=dict.fromkeys(["poll_interval", "timeout", "on_uncertain_kickoff"], _any_argument)
+                {}, optional=dict.fromkeys([*_TIMES, "on_uncertain_kickoff", "validate_inputs"], _any_argument)
             ),
         )
         | st.tuples(
             st.just(CrewExecutionSensor),
-            st.fixed_dictionaries({}, optional=dict.fromkeys(["poke_interval", "timeout"], _any_argument)),
+            st.fixed_dictionaries(
+                {}, optional=dict.fromkeys(["poke_interval", "timeout", "max_outage"], _any_argument)
+            ),
         ),
         arguments_are_refused_in_words,
         weight=1,

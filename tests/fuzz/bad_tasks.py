@@ -110,10 +110,10 @@ def airflow_without_delays() -> Iterator[None]:
         masker = import_module(mask_secret.__module__)._secrets_masker()
         stack.enter_context(patch.object(type(masker), "add_mask", lambda *_, **__: None))
         clock = Clock()
-        waits = SimpleNamespace(time=clock.time, sleep=clock.pause)
+        waits = SimpleNamespace(time=clock.time, monotonic=clock.time, sleep=clock.pause)
         for module in ("triggers.crew", "hooks.crew"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.asyncio", clock))
-        for module in ("triggers.crew", "hooks.crew", "waiting"):
+        for module in ("triggers.crew", "hooks.crew", "waiting", "operators.earlier"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.time", waits))
         for logging_class in (CrewHook, CrewTask, CrewExecutionTrigger):
             stack.enter_context(

@@ -9,6 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 TOKEN = "org-Token.0123456789"
+# Of webhooks; and a thing to keep from those to whom it is one.
+SECRET = "hook-Secret/0123+456789"
 # Stand for what JSON's own writer does not write.
 BIG, DEEP = "@big@", "@deep@"
 _WRITTEN = [
@@ -57,6 +59,16 @@ any_json = st.recursive(
 WORDS = [
     *("running", "completed", "error", "pending", "STARTED", "RUNNING", "SUCCESS", "FAILED", "FAILURE"),
     *("NOT FOUND", "not_found", "queued", " Completed\n", "complete", "\u017fuccess", "SUCCESS\x00"),
+    *(
+        "PAUSED",
+        "paused",
+        "REVOKED",
+        "failure",
+        "Success ",
+        "Task is Running",
+        "Task not found or Invalid kickoff id",
+    ),
+    *("ValueError: the crew was running, paused, not found and completed", "completed.", "Task has failed", "\n"),
 ]
 INPUTS = [
     {"inputs": ["topic", "audience"]},
@@ -75,12 +87,41 @@ STATUSES = [
     {"state": "RUNNING", "result": None, "last_step": {"n": 1}},
     {"state": "SUCCESS", "result": "Done.", "result_json": '{"a": 1}', "last_step": None},
     {"state": "FAILED", "result": "out of credit"},
+    {
+        "state": "RUNNING",
+        "status": "Task is Running",
+        "progress": {"unit": "task", "completed": 1, "total": 2, "current": "write", "current_agent": "Writer"},
+        "last_executed_task": {"name": "research", "description": "Look.", "output": "Facts.", "meta": None},
+    },
+    {"state": "STARTED", "status": None, "progress": {"unit": "step", "completed": 3, "total": None}},
+    {
+        "state": "PAUSED",
+        "status": "Task is Paused",
+        "last_executed_task": {"name": "research", "output": "Facts."},
+    },
+    {
+        "state": "SUCCESS",
+        "status": None,
+        "result": "Done.",
+        "usage_metrics": {"total_tokens": 312, "prompt_tokens": 200, "successful_requests": 2},
+        "last_executed_task": {"name": "write", "output": "Done."},
+        "progress": {"unit": "task", "completed": 2, "total": 2},
+    },
+    {"state": "SUCCESS", "status": "Task is Running", "result": None, "result_json": {"a": 1}},
+    {
+        "state": "FAILED",
+        "status": "ValueError: not found, although completed",
+        "result": None,
+        "usage_metrics": {},
+    },
     {"state": "NOT FOUND"},
 ]
 ERRORS = [
     {"error": "Not found", "message": "No execution 7."},
     {"error": "Invalid", "message": "Inputs", "details": {"missing_inputs": ["topic"]}},
     {"title": "Bad gateway", "detail": "No upstream", "status": 502},
+    {"detail": "Missing inputs: audience, topic"},
+    {"detail": [{"loc": ["body", "inputs", 0], "msg": "Field required", "input": TOKEN}]},
 ]
 KEYS = sorted({key for document in [*INPUTS, *KICKOFFS, *STATUSES, *ERRORS] for key in document})
 INNER_KEYS = [
@@ -94,9 +135,10 @@ INNER_KEYS = [
         "name",
         "missing_inputs",
     ),
-    *("task_id", "execution_time", "__classname__"),
+    *("task_id", "execution_time", "__classname__", "unit", "completed", "total", "current", "current_agent"),
+    *("total_tokens", "completion_tokens", "loc", "msg"),
 ]
-near_words = st.sampled_from([*WORDS, TOKEN, f"401 for Bearer {TOKEN}", BIG, DEEP]) | any_json
+near_words = st.sampled_from([*WORDS, TOKEN, SECRET, f"401 for Bearer {TOKEN} of {SECRET}", BIG, DEEP]) | any_json
 near_values = (
     near_words
     | st.dictionaries(st.sampled_from(INNER_KEYS), any_json, max_size=3)
@@ -157,7 +199,13 @@ statuses = st.sampled_from([200, 200, 200, 201, 204, 302, 401, 403, 404, 408, 42
 # What a header may hold, once whatever ends a header is taken out.
 any_header = any_text.map(lambda text: "".join(letter for letter in text if letter not in "\r\n\x00")[:2000])
 _HEADERS = {
-    "Content-Type": ["application/json", "text/html; charset=utf-16", "application/json; charset=\u00fc", TOKEN],
+    "Content-Type": [
+        "application/json",
+        "text/html; charset=utf-16",
+        "application/json; charset=\u00fc",
+        TOKEN,
+        SECRET,
+    ],
     "Retry-After": [
         "5",
         "1e3",
@@ -167,7 +215,7 @@ _HEADERS = {
         ", +9999999999",
         "Mon Oct 1:1:1:1",
     ],
-    "Location": ["/login", "https://[broken", f"https://{TOKEN}@x/{TOKEN}?{TOKEN}", "//x:99999/"],
+    "Location": ["/login", "https://[broken", f"https://{TOKEN}@x/{TOKEN}?{SECRET}", f"/{SECRET}", "//x:99999/"],
     "Content-Encoding": ["gzip", "br", "identity", "deflate, gzip"],
 }
 headers = st.fixed_dictionaries(
