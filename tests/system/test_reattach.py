@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from airflow_runs import eventually, task_processes
-from supported import has
+from supported import AIRFLOW, has
 
 pytestmark = pytest.mark.timeout(300)
 remembers = pytest.mark.skipif(
@@ -142,6 +142,21 @@ def test_an_execution_that_the_service_does_not_know_is_given_up_only_by_hand(be
     crew.finish(started.wait_for(2))
     eventually(lambda: run.task("report")["state"] == "success", 90)
     assert len(started.all()) == 2
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 4), reason="before Airflow 3.4 a Clear makes it forget nothing")
+def test_after_a_clear_that_makes_airflow_forget_the_crew_is_kicked_off_with_a_warning(begin):
+    run, started, crew = begin("reattach_cleared")
+    started.wait_for(1)
+    run.wait_for("report", "deferred")
+    run.clear("report")
+    second = started.wait_for(2)
+    crew.finish(second)
+
+    assert run.wait() == "success"
+    assert run.xcom("report")["kickoff_id"] == second
+    warnings = [event["event"] for event in run.events("report", 2) if event.get("level") == "warning"]
+    assert any("Airflow has forgotten" in warning for warning in warnings)
 
 
 @remembers
