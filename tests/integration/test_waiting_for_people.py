@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -90,6 +91,22 @@ class TestRunOperator:
         asking.at_look(4, lambda: approve(asking))
 
         assert task.run()["output"] == "Approved."
+        assert len(asking.kickoffs) == 1
+
+    def test_goes_on_waiting_in_another_triggerer(self, asking):
+        task = Task(lambda: run(deferrable=True))
+        waiting = task.deferred()
+
+        async def handed_over() -> dict[str, Any]:
+            loop = asyncio.get_running_loop()
+            asking.at_look(3, lambda: loop.call_soon_threadsafe(lost.cancel))
+            lost = asyncio.create_task(fired(revived(waiting.trigger)))
+            with suppress(asyncio.CancelledError):
+                await lost
+            asking.at_look(3, lambda: approve(asking))
+            return await fired(revived(waiting.trigger))
+
+        assert task.resume(waiting, asyncio.run(handed_over()))["output"] == "Approved."
         assert len(asking.kickoffs) == 1
 
     @both_ways
