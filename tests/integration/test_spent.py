@@ -149,9 +149,15 @@ def test_of_odd_kinds_is_left_out(live_crew, counted):
 
 
 @in_every_way
-def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options, task_log):
-    live_crew.scenario = ASKING.model_copy(update={"kind": "flow"})
-    live_crew.at_look(4, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])
+def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options, at_once, task_log):
+    def pause() -> None:
+        live_crew.set_status(live_crew.kickoffs[0].kickoff_id)
+        live_crew.at_look(3, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
+
+    running = () if at_once else ({"state": "RUNNING"},)
+    live_crew.scenario = ASKING.model_copy(update={"kind": "flow", "statuses": running})
+    live_crew.at_look(1, pause)
     task = kind(live_crew, **options)
     task.store = store
 
