@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, BaseOperator
 
 from airflow_provider_crew.compat import IS_AIRFLOW_2, TELLS_AGAIN
+from airflow_provider_crew.defaults import MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.metrics import TaskMetrics
@@ -47,8 +47,6 @@ _MARGIN = 60.0 if IS_AIRFLOW_2 else 2.0
 _LARGEST_MARGIN = 0.1
 # How long after the deadline Airflow resumes a task that no triggerer has resumed.
 _BACKSTOP = 60.0
-# Beyond it lie dates that neither Airflow nor its database can hold, which would be found out after the kickoff.
-_LONGEST_TIME = 10 * 365 * 86_400.0
 _RESUMED_WITHOUT_EVENT = "__fail__"
 
 
@@ -154,6 +152,9 @@ class WaitingTask(CrewTask):
     max_outage: float | None
     """Seconds for which the service may give no usable answer; None: for as long as it takes."""
 
+    def _was_told(self, end: WatchEnd, context: Context) -> None:
+        """Take note of what a trigger has seen."""
+
     def _looked(self, memory: WatchMemory) -> None:
         """Take note of what a look has brought that was not the end."""
 
@@ -209,10 +210,13 @@ class WaitingTask(CrewTask):
         with self.ending(kickoff_id, context):
             deadline = self.deadline(context)
             watch = self.new_watch(kickoff_id, deadline, origin)
+            exists = origin.exists or self.waits_for_people
+            # Whether there is such an execution is seen here: another triggerer would not know.
+            defers_at = time.time() + (0.0 if exists else NOT_FOUND_GRACE)
             with self.metrics(context).looks_of(watch):
                 while not (step := self.hook.look(watch)).completed:
                     self._looked(watch.memory)
-                    if self.deferrable:
+                    if self.deferrable and (watch.memory.seen or time.time() >= defers_at):
                         self._defer(watch, deadline, origin, context)
                     self.hook.pause(step, watch)
         return self.finish(step.completed.result(), context)
@@ -226,6 +230,7 @@ class WaitingTask(CrewTask):
             why = "what it told cannot be read"
             return self._look_after_all(self.execution_waited_for(context), why, context)
         self.metrics(context).looks(end.looks)
+        self._was_told(end, context)
         with self.ending(end.kickoff_id, context):
             if end.error:
                 raise end.error
@@ -252,18 +257,23 @@ class WaitingTask(CrewTask):
         return self._look_after_all(self.execution_waited_for(context), str(told.get("error")), context)
 
     def _read(self, end: WatchEnd, context: Context) -> dict[str, Any]:
-        """Read a result. It is there, so that want of time or a hiccup of the service must not fail the task."""
+        """Read what was too large for a trigger. Want of time or a hiccup of the service must not fail a task."""
+        from airflow_provider_crew.service.watch_words import result_out_of_reach
+
         now = time.time()
         late = now + (self.max_outage or self.timeout)
         # The service knew it a moment ago, as after a kickoff.
         known = Origin(kicked_off_at=now, exists=True)
-        watch = self.new_watch(end.kickoff_id, max(end.deadline, late), known)
+        rules = self._rules(max(end.deadline, late), known)
+        if end.completed:  # so that it waits for nobody
+            rules = replace(rules, human_input=False, max_outage=self.max_outage or MAX_OUTAGE)
+        watch = self.hook.new_watch(end.kickoff_id, rules)
         try:
             with self.metrics(context).looks_of(watch):
                 return self.hook.watch(watch).result()
         except ExecutionUnknown as error:
-            from airflow_provider_crew.service.watch_words import result_out_of_reach
-
+            if not end.completed:
+                raise
             raise result_out_of_reach(end.kickoff_id, error.lasted) from None
 
     @contextmanager
@@ -378,15 +388,3 @@ def _about(kickoff_id: str, error: CrewError) -> CrewError:
         "it again; do not kick off again.",
         kickoff_id=kickoff_id,
     )
-
-
-def seconds(given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
-    """Return a time in seconds, or refuse it before a DAG runs with it."""
-    try:
-        number = given.total_seconds() if isinstance(given, timedelta) else float(given)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not at_least <= number <= _LONGEST_TIME:
-        least = "above 0" if at_least else "from 0"
-        raise ValueError(f"{name} must be a number of seconds {least} and up to ten years, or a timedelta.")
-    return number

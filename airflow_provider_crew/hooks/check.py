@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from airflow_provider_crew.defaults import WAKING_UP
-from airflow_provider_crew.service.errors import NotAllowed, Refused, TransientError, UnreadableAnswer
+from airflow_provider_crew.service.errors import (
+    AnswerTooLarge,
+    NotAllowed,
+    Refused,
+    TransientError,
+    UnreadableAnswer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +45,7 @@ def _listed_inputs(client: CrewClient, warn: Callable[..., None], *, wanted: boo
     """Ask the crew, which may have to wake up for that; None when it does not tell."""
     try:
         return client.inputs(wake_up_within=WAKING_UP)
-    except (NotAllowed, Refused, UnreadableAnswer) as error:
+    except (NotAllowed, Refused, UnreadableAnswer, AnswerTooLarge) as error:
         if wanted:
             warn("The inputs are not checked, since the crew does not tell which it takes. %s", error)
     except TransientError as error:

@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import mask_secret
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, SecretStr, ValidationError, model_validator
 
 from airflow_provider_crew.service.errors import InvalidSettings
+from airflow_provider_crew.service.payload import with_secret
 from airflow_provider_crew.service.settings import (
     DEFAULT_REQUEST_TIMEOUT,
     USER_AGENT,
@@ -23,6 +24,8 @@ from airflow_provider_crew.service.text import one_line
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
+
+    from airflow_provider_crew.service.payload import KickoffOptions
 
 TokenType = Literal["organization", "user"]
 
@@ -106,8 +109,8 @@ def read_connection(
     )
 
 
-def masked_secret(connection: Connection) -> str:
-    """Return the password of any connection, which Airflow hides from now on."""
+def with_password(connection: Connection, options: KickoffOptions) -> KickoffOptions:
+    """Return the options of a kickoff whose ``webhooks`` hold a connection's password, hidden by Airflow."""
     if not connection.password:
         raise InvalidSettings("It has no password, which is to be the secret.", conn_id=connection.conn_id)
     mask_secret(connection.password)
@@ -117,7 +120,7 @@ def masked_secret(connection: Connection) -> str:
         fault = "Its password, which is to be the secret, has characters that no bearer token has."
         raise InvalidSettings(fault, conn_id=connection.conn_id) from None
     mask_secret(secret)
-    return secret
+    return {**options, "webhooks": with_secret(options.get("webhooks"), secret)}
 
 
 def not_defined(conn_id: str) -> InvalidSettings:

@@ -125,8 +125,7 @@ class CrewHook(BaseHook):
 
         :param webhook_conn_id: the connection whose password is sent along with what ``webhooks`` asks for
         """
-        if webhook_conn_id:
-            options["webhooks"] = self._with_secret(options.get("webhooks"), webhook_conn_id)
+        options = self.with_webhook_secret(webhook_conn_id, **options)
         return self._remember(self._client.kickoff(inputs, **options))
 
     def check(
@@ -145,19 +144,14 @@ class CrewHook(BaseHook):
         :param validate: compare the inputs with what the crew lists; what merely may be wrong is a warning, and
             refused if this is ``strict``
         """
-        if webhook_conn_id:
-            options["webhooks"] = self._with_secret(options.get("webhooks"), webhook_conn_id)
+        options = self.with_webhook_secret(webhook_conn_id, **options)
         check_kickoff(self._client, self.log.warning, inputs, validate, **options)
 
-    def _with_secret(self, webhooks: Mapping[str, Any] | None, conn_id: str) -> dict[str, Any]:
-        from airflow_provider_crew.hooks.connection import masked_secret, not_defined
-        from airflow_provider_crew.service.payload import with_secret
+    def with_webhook_secret(self, conn_id: str | None, **options: Unpack[KickoffOptions]) -> KickoffOptions:
+        """Return the options of a kickoff, with the secret of that connection in what ``webhooks`` asks for."""
+        from airflow_provider_crew.hooks.connection import with_password
 
-        try:
-            connection = self.get_connection(conn_id)
-        except AirflowNotFoundException:
-            raise not_defined(conn_id) from None
-        return with_secret(webhooks, masked_secret(connection))
+        return with_password(self._defined(conn_id), options) if conn_id else options
 
     def status(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing."""
@@ -244,12 +238,13 @@ class CrewHook(BaseHook):
         **options: Unpack[KickoffOptions],
     ) -> str:
         """Start an execution and return its kickoff id, like kickoff()."""
-        if webhook_conn_id:
-            from airflow_provider_crew.hooks.connection import masked_secret
-            from airflow_provider_crew.service.payload import with_secret
+        from asgiref.sync import sync_to_async
 
-            secret = masked_secret(await self._look_up_async(webhook_conn_id))
-            options["webhooks"] = with_secret(options.get("webhooks"), secret)
+        if webhook_conn_id:
+            from airflow_provider_crew.hooks.connection import with_password
+
+            connection = await self._look_up_async(webhook_conn_id)
+            options = await sync_to_async(with_password)(connection, options)
         async with await self.get_async_conn() as crew:
             return self._remember(await crew.kickoff(inputs, **options))
 
@@ -294,17 +289,21 @@ class CrewHook(BaseHook):
     @cached_property
     def connection(self) -> CrewConnection:
         """What the connection says, read once."""
+        return self._read(self._defined(self.crew_conn_id))
+
+    def _defined(self, conn_id: str) -> Connection:
+        """Return a connection, told from one that is not there, and from an Airflow that cannot be asked."""
         from airflow_provider_crew.hooks.connection import not_defined
 
         try:
-            return self._read(self.get_connection(self.crew_conn_id))
+            return self.get_connection(conn_id)
         except AirflowNotFoundException:
-            if denies_connection(self.crew_conn_id):
-                raise not_defined(self.crew_conn_id) from None
+            if denies_connection(conn_id):
+                raise not_defined(conn_id) from None
         except Exception as error:
             if not is_away(error):
                 raise
-        told = f"The connection {self.crew_conn_id!r} cannot be read: Airflow's API server did not answer."
+        told = f"The connection {conn_id!r} cannot be read: Airflow's API server did not answer."
         raise Unreachable(told, sent=False) from None
 
     @cached_property

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, conf
 
 from airflow_provider_crew.compat import CLEARING, IS_AIRFLOW_2
-from airflow_provider_crew.defaults import MAX_OUTAGE, TIMEOUT
+from airflow_provider_crew.defaults import MAX_OUTAGE, TIMEOUT, seconds
 from airflow_provider_crew.operators.kickoff import KickoffTask
-from airflow_provider_crew.operators.memory import KickoffMemory
+from airflow_provider_crew.operators.memory import HOW_TO_GIVE_UP, KickoffMemory
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
     ExecutionUnknown,
     InvalidKickoffId,
     WaitedTooLong,
 )
-from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, Origin, WaitingTask, seconds
+from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, Origin, WaitingTask
 from airflow_provider_crew.xcom import left_in_xcom
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 
 _SAME_AGAIN = f"{CLEARING[0].upper()}{CLEARING[1:]} goes on waiting for the same execution."
-_GIVE_UP_UNKNOWN = (
-    f" The task is not retried. {_SAME_AGAIN} To give it up and kick off anew: on the task's page, tab Task State "
-    "Store, delete crew_kickoff, then clear the task."
-)
+_GIVE_UP_UNKNOWN = f" The task is not retried. {_SAME_AGAIN} {HOW_TO_GIVE_UP}"
 
 
 class _TimeLimit:
@@ -171,7 +168,13 @@ class CrewRunOperator(KickoffTask, WaitingTask):
             self.log.warning("What this task remembers of its kickoff cannot be read: %s", error)
             self._memory = KickoffMemory(context, wanted=False)
         with self.sheltered(context, resumed=True):
+            self._remember_what_the_store_refused(context)
             return super().resume_execution(next_method, next_kwargs, context)
+
+    def _remember_what_the_store_refused(self, context: Context) -> None:
+        memory = self.memory(context)
+        if memory.last and memory.last.kickoff_id is None and (known := left_in_xcom(context["ti"])):
+            memory.found(known)
 
     def wait_on(self, context: Context) -> dict[str, Any]:
         """Wait for the execution that was kicked off."""

@@ -85,8 +85,10 @@ def decide(remembered: Kickoff | None, given: Circumstances, standing: Standing 
     end = remembered.end or standing
     if end is None:
         return Decision.ASK
-    if end in ("unknown", "unknown elsewhere"):
-        return _decide_of_unknown(given, elsewhere=end == "unknown elsewhere")
+    if end == "unknown elsewhere":
+        return Decision.FAIL_ELSEWHERE
+    if end == "unknown":  # not gone: it may be waiting for a person, for days
+        return Decision.KICK_OFF_AFTER_OBLIVION if given.cleared and given.is_old else Decision.REATTACH
     return Decision.KICK_OFF_AFTER_END if _is_done_with(end, given) else Decision.REATTACH
 
 
@@ -99,10 +101,3 @@ def _is_done_with(end: End | Standing, given: Circumstances) -> bool:
         case "completed":
             return given.cleared and not given.wants_result
     return False
-
-
-def _decide_of_unknown(given: Circumstances, *, elsewhere: bool) -> Decision:
-    """Unknown is not gone: it may be waiting for a person, for days."""
-    if given.cleared and given.is_old:
-        return Decision.KICK_OFF_AFTER_OBLIVION
-    return Decision.FAIL_ELSEWHERE if elsewhere else Decision.REATTACH

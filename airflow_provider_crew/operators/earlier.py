@@ -6,8 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.operators.decide import Circumstances, Decision, decide
+from airflow_provider_crew.operators.memory import HOW_TO_GIVE_UP
 from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff
-from airflow_provider_crew.xcom import KICKOFF_ID, left_in_xcom
+from airflow_provider_crew.xcom import KICKOFF_ID
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -28,13 +29,17 @@ _BEGUN_ANEW = (
     "CrewExecutionSensor to wait for it. Else look into the crew's dashboard."
 )
 _ONE_TRY_TOO_MANY = (
-    "Airflow runs this task once more than its retries allow, since it has lost the process of the try before, "
-    f"and nothing is known of that try. It may have kicked off. {IT_IS_NOT_KNOWN}"
+    "Airflow runs this task once more than its retries allow: it has lost the process of the try before, or the "
+    f"task was cleared while it ran. Nothing is known of that try, which may have kicked off. {IT_IS_NOT_KNOWN}"
 )
 _FORGOTTEN = (
-    "This task was cleared, and Airflow has forgotten what the task remembered, as it does unless Keep task "
-    "state is ticked. Should an execution of an earlier try still be running, it goes on and is paid for, too. "
-    "The crew is kicked off."
+    "This task may have been cleared, and Airflow may have forgotten what the task remembered, as it does unless "
+    "Keep task state is ticked. Should an execution of an earlier try still be running, it goes on and is paid "
+    "for, too. The crew is kicked off."
+)
+_NOT_KNOWN = (
+    "Execution %s: kicked off by an earlier try, and the service does not know it. A crew that waits for a "
+    f"person's answer reads like this: it may be alive, and it is paid for. {HOW_TO_GIVE_UP}"
 )
 _STANDINGS: dict[str, Standing] = {
     "running": "going on",
@@ -72,6 +77,8 @@ class EarlierKickoff:
             decision = decide(last, given, standing)
             if decision is Decision.FAIL_ELSEWHERE and unknown:
                 raise unknown
+            if decision is Decision.REATTACH and standing == "unknown":
+                self._task.log.warning(_NOT_KNOWN, last.kickoff_id)
         return self._carried_out(decision, last, given)
 
     def _circumstances(self) -> Circumstances:
@@ -139,8 +146,7 @@ class EarlierKickoff:
             "An earlier try sent a kickoff. If its process still gets the answer, it is taken over."
         )
         while time.monotonic() < until:
-            found: str | None = left_in_xcom(self._ti)
-            if found:
+            if found := self._memory.late_answer():
                 return found
             time.sleep(_PAUSE)
         return None

@@ -18,13 +18,19 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_crew.compat import CLEARING, IS_AIRFLOW_2
-from airflow_provider_crew.defaults import FORGET_AFTER
+from airflow_provider_crew.defaults import FORGET_AFTER, seconds
 from airflow_provider_crew.hooks.check import ValidateInputs
 from airflow_provider_crew.operators.earlier import IT_IS_NOT_KNOWN, EarlierKickoff
-from airflow_provider_crew.operators.memory import KickoffMemory
-from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, InvalidInputs, UncertainKickoff
+from airflow_provider_crew.operators.memory import HOW_TO_GIVE_UP, KickoffMemory
+from airflow_provider_crew.service.errors import (
+    CrewError,
+    ExecutionFailed,
+    ExecutionUnknown,
+    InvalidInputs,
+    UncertainKickoff,
+)
 from airflow_provider_crew.signals import interruptions_held_off
-from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed, seconds
+from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed
 from airflow_provider_crew.xcom import KICKOFF_ID, RETURN_VALUE
 
 if TYPE_CHECKING:
@@ -170,17 +176,20 @@ class KickoffTask(CrewTask):
         if isinstance(failure, PASSING):
             failure.args = (f"{failure} {_LEFT_TO_A_RETRY}",)
             raise failure
+        if isinstance(failure, ExecutionUnknown):
+            raise CrewTaskFailed(failure, f" {HOW_TO_GIVE_UP}")
         raise CrewTaskFailed(failure, memory.what_goes_on() or _LEFT_TO_PEOPLE)
 
     def _give_up_uncertain(self, error: UncertainKickoff, context: Context) -> NoReturn:
         self.metrics(context).kickoff("uncertain")
         if self.on_uncertain_kickoff == "retry":
             raise error
-        if self._memory:
-            self._memory.told()
+        is_told = not self._killed and (self._memory is None or self._memory.told())
+        then = (
+            "clearing it kicks off anew" if is_told else "clearing it says this once more, and then kicks off anew"
+        )
         raise CrewTaskFailed(
-            error,
-            f" There it can be found {self._mark(context)}. The task is not retried; clearing it kicks off anew.",
+            error, f" There it can be found {self._mark(context)}. The task is not retried; {then}."
         )
 
     def _mark(self, context: Context) -> str:
@@ -194,9 +203,8 @@ class KickoffTask(CrewTask):
         from airflow_provider_crew.service.payload import plain
 
         inputs = plain(self.kickoff_inputs(context), "inputs")
-        options = self._options(context)
-        conn_id = self.webhook_conn_id
-        self.hook.check(inputs, validate=self.validate_inputs, webhook_conn_id=conn_id, **options)
+        options = self.hook.with_webhook_secret(self.webhook_conn_id, **self._options(context))
+        self.hook.check(inputs, validate=self.validate_inputs, **options)
         self._warn_of_retries(context, memory)
         with interruptions_held_off(memory.keep_again) as held:
             self.hook.get_conn().pause = partial(self._pause, held, memory)
@@ -207,7 +215,7 @@ class KickoffTask(CrewTask):
                 self._mark(context),
             )
             try:
-                kickoff_id = self.hook.kickoff(inputs, webhook_conn_id=conn_id, **options)
+                kickoff_id = self.hook.kickoff(inputs, **options)
             except UncertainKickoff:
                 raise
             except CrewError:

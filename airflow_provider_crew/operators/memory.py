@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from airflow_provider_crew.api_server import is_away
 from airflow_provider_crew.compat import CLEARING, FORGETS_AT_CLEAR
 from airflow_provider_crew.operators.decide import End, Kickoff
+from airflow_provider_crew.xcom import left_in_xcom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KEY = "crew_kickoff"
+HOW_TO_GIVE_UP = (
+    f"To give it up and kick off anew: on the task's page, tab Task State Store, delete {_KEY}, then clear the "
+    "task."
+)
 # An XCom's key that names an execution, for a try that is not allowed to read the value any more.
 _LEFT_BEHIND = "crew_execution:"
 _LONGEST_KEY = 512
@@ -42,16 +47,19 @@ class KickoffMemory:
         self._ti: Any = context["ti"]
         self._max_tries: int = self._ti.max_tries
         clears: int = getattr(context.get("dag_run"), "clear_number", 0)
-        self._follows_a_clear = clears > 0 and self._ti.try_number > 1
+        retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
+        self._may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
         self.last: Kickoff | None = None
         self._before: Kickoff | None = None
         self._is_asking = False
+        self._was_refused = False
+        self._is_last_time = False
         self._recall()
 
     @property
     def lasts(self) -> bool:
         """Whether the next try will know what this one did."""
-        return self._store is not None
+        return self._store is not None and not self._was_refused
 
     @property
     def was_cleared(self) -> bool:
@@ -61,7 +69,7 @@ class KickoffMemory:
     @property
     def may_have_forgotten(self) -> bool:
         """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
-        return FORGETS_AT_CLEAR and self.lasts and self.last is None and self._follows_a_clear
+        return FORGETS_AT_CLEAR and self.lasts and self.last is None and self._may_follow_a_clear
 
     def what_goes_on(self) -> str:
         """Say which execution of an earlier try may be running, when this one could not go on with it."""
@@ -98,7 +106,7 @@ class KickoffMemory:
         if not FORGETS_AT_CLEAR or self._is_asking or self.last is None:
             return
         try:
-            self._keep(self.last)
+            self._keep(self.last, patiently=False)
         except Exception as error:  # noqa: BLE001 - it changes nothing about the kickoff
             log.warning("Airflow's store of task states does not take the kickoff that is on its way: %s", error)
 
@@ -119,32 +127,43 @@ class KickoffMemory:
         """Remember the execution. It runs, whether or not this succeeds."""
         if not self._note(kickoff_id=kickoff_id):
             self._leave_behind(kickoff_id)
-            self._store = None  # the next try may not know, so nothing may count on it
+            self._was_refused = True  # the next try may not know, so nothing may count on it
 
-    def told(self) -> None:
-        """Remember that people are told that nobody knows what became of it: a Clear is their answer."""
-        self._note(max_tries=self._max_tries, told=True)
+    def told(self) -> bool:
+        """
+        Remember that people are told that nobody knows what became of it: a Clear is their answer.
+
+        Not one that has come already, while the process was still there.
+        """
+        if self._is_cleared_meanwhile():
+            return False
+        return self._note(max_tries=self._max_tries, told=True)
 
     def adopted(self) -> None:
         """Take the last kickoff for that of this try, and return for the last time what a Clear asks for."""
-        if self.last and self.last.end == "completed" and self.was_cleared:
-            self._note(max_tries=self._max_tries, end="returned")
-        else:
-            self._note(max_tries=self._max_tries)
+        self._is_last_time = self.last is not None and self.last.end == "completed" and self.was_cleared
+        self._note(max_tries=self._max_tries)
 
     def ended(self, end: End, kickoff_id: str | None) -> None:
         """Remember how the execution ended, and which it was, lest the answer could not be remembered."""
         if self.last and self.last.end == "returned":
             return
-        self._note(kickoff_id=kickoff_id, end=end)
+        is_over = end == "completed" and self._is_last_time
+        self._note(kickoff_id=kickoff_id, end="returned" if is_over else end)
 
     def given(self) -> None:
         """Remember that Airflow has what the task returned."""
         self._note(given=True)
 
     def found(self, kickoff_id: str) -> None:
-        """Take note of the answer to a kickoff that another process was given."""
-        self._note(kickoff_id=kickoff_id)
+        """Take note of the answer to a kickoff that another process was given, as far as nobody has yet."""
+        if self.last and self.last.kickoff_id is None and not self._note(kickoff_id=kickoff_id):
+            self._leave_behind(kickoff_id)
+
+    def late_answer(self) -> str | None:
+        """Return the kickoff id that another process has left, or remembered, since this one has begun."""
+        kept = _readable(self._store.get(_KEY)) if self._store is not None else None
+        return left_in_xcom(self._ti) or (kept.kickoff_id if kept else None)
 
     def _running(self) -> str:
         if self.last is None or self.last.kickoff_id is None or self.last.end:
@@ -178,9 +197,18 @@ class KickoffMemory:
         if len(key) > _LONGEST_KEY or _NOT_IN_A_KEY & set(key):
             return
         try:
-            self._ti.xcom_push(key=key, value=kickoff_id)
+            self._ask(partial(self._ti.xcom_push, key=key, value=kickoff_id))
         except Exception as error:  # noqa: BLE001 - the log names the execution, too
             log.warning("Execution %s: the next try cannot be told of it: %s", kickoff_id, error)
+
+    def _is_cleared_meanwhile(self) -> bool:
+        ti = self._ti
+        which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id]}
+        try:
+            told = ti.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
+        except Exception:  # noqa: BLE001 - then it is not known, and as likely as ever
+            return False
+        return any("restarting" in states.values() for states in told.values())
 
     def _note(self, **changes: Any) -> bool:
         if self.last is None:
@@ -197,17 +225,17 @@ class KickoffMemory:
             return False
         return True
 
-    def _keep(self, kickoff: Kickoff) -> None:
+    def _keep(self, kickoff: Kickoff, *, patiently: bool = True) -> None:
         if self._store is None:
             return
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        self._ask(partial(self._store.set, _KEY, asdict(kickoff), retention=NEVER_EXPIRE))
+        self._ask(partial(self._store.set, _KEY, asdict(kickoff), retention=NEVER_EXPIRE), patiently=patiently)
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
+    def _ask(self, question: Callable[[], Any], *, patiently: bool = True) -> Any:
         self._is_asking = True
         try:
-            return _patiently(question)
+            return _patiently(question) if patiently else question()
         finally:
             self._is_asking = False
 

@@ -16,7 +16,8 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, SETTLING_TIME, TIMEOUT
+from airflow_provider_crew.compat import CLEARING
+from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, SETTLING_TIME, TIMEOUT, seconds
 from airflow_provider_crew.sensors.memory import WaitMemory
 from airflow_provider_crew.service.errors import (
     CrewError,
@@ -26,18 +27,19 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, Origin, WaitingTask, seconds
+from airflow_provider_crew.waiting import PASSING, CrewTaskFailed, CutShort, Origin, WaitingTask
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.service.watch_state import WatchMemory
+    from airflow_provider_crew.triggers.events import WatchEnd
 
 
 # No service counts as far, and Python does not write numbers of any width.
 _TOO_WIDE = 10**1000
-_WAIT_AGAIN = " Clear this task to wait again."
+_WAIT_AGAIN = f" {CLEARING[0].upper()}{CLEARING[1:]} waits again."
 _NEVER_SEEN = " If it may wait for a person: give this task human_input=True, and clear it."
 _UNKNOWN = (
     f"{_WAIT_AGAIN} With human_input=True it waits to the end of timeout. To give the execution up: in the tab "
@@ -112,6 +114,13 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         if self._memory:
             self._memory.keep_that_it_exists(memory)
 
+    def _was_told(self, end: WatchEnd, context: Context) -> None:
+        """Keep that the execution exists, for the next try."""
+        from airflow_provider_crew.service.watch_state import WatchMemory
+
+        if end.seen and not end.result:
+            WaitMemory(context, end.kickoff_id).keep_that_it_exists(WatchMemory(time.time(), seen=True))
+
     @property
     def waits_for_people(self) -> bool:
         """What was said."""
@@ -174,7 +183,9 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
             if step.completed:
                 return self.finish(step.completed.result(), context)
         memory.keep(watch.memory)
-        pause = timedelta(seconds=max(step.look_again_in, SETTLING_TIME))
+        # A poke that remembers none takes every unknown for the first.
+        is_at_leisure = not memory.lasts and watch.memory.unknown_since is not None
+        pause = timedelta(seconds=max(step.look_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 
 

@@ -100,20 +100,29 @@ def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
 
 
+class _Secret(str):
+    """A text that whoever shows its surroundings, such as the frames of a traceback, does not show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
 def with_secret(webhooks: Mapping[str, Any] | None, secret: str) -> dict[str, Any]:
     """Return webhooks by whose bearer token the receiver knows the service."""
     if not isinstance(webhooks, Mapping):
         raise InvalidInputs(
             "webhook_conn_id holds the secret of webhooks, and there are none. Nothing was sent.", path="webhooks"
         )
-    return {**webhooks, "authentication": {"strategy": "bearer", "token": secret}}
+    return {**webhooks, "authentication": {"strategy": "bearer", "token": _Secret(secret)}}
 
 
 def secrets_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a payload holds that nobody may read in an answer that repeats it."""
     match payload:
         case {"webhooks": {"authentication": {"token": str(token)}}}:
-            return (token,)
+            return (str(token),)
     return ()
 
 

@@ -194,6 +194,9 @@ class Watch:
         renew_token: bool = False,
     ) -> Step:
         left = self._rules.deadline - self._clock()
+        if left <= 0 and self.memory.unknown_since is not None:
+            lasted = self._clock() - self.memory.unknown_since
+            return Step(tuple(lines), error=execution_unknown(self.kickoff_id, self.memory, lasted))
         if left <= 0:
             return Step(tuple(lines), error=waited_too_long(self.kickoff_id, self.memory, self._clock()))
         chance = self._random()

@@ -155,10 +155,10 @@ class CrewExecutionTrigger(BaseTrigger):
         return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)
 
 
-def _looks_of(watch: Watch | None) -> dict[str, int]:
+def _looks_of(watch: Watch | None) -> dict[str, int | bool]:
     from airflow_provider_crew.triggers.events import looks_told
 
-    return looks_told(watch.looks) if watch else {}
+    return looks_told(watch.looks, seen=watch.memory.seen) if watch else {}
 
 
 def _import_what_watching_needs() -> None:

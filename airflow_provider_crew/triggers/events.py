@@ -30,24 +30,30 @@ LARGEST_ANSWER = 4 * _LARGEST_RESULT
 
 @dataclass(frozen=True, slots=True)
 class WatchEnd:
-    """How a watch ended: with a result, with an error, or with a result too large to be carried along."""
+    """
+    How a watch ended: with a result, with an error, or with an answer too large to be carried along.
+
+    ``completed``: the execution was seen to have completed. ``seen``: the service has known it.
+    """
 
     kickoff_id: str
     deadline: float
     result: dict[str, Any] | None = None
     error: CrewError | None = None
+    completed: bool = False
+    seen: bool = False
     looks: Looks = field(default_factory=Looks)
 
 
 def completed_event(completed: Completed, deadline: float) -> dict[str, Any]:
     """Tell that the execution has completed."""
     result = json.dumps(completed.result())
-    event = unread_event(completed.kickoff_id, deadline)
+    event = unread_event(completed.kickoff_id, deadline) | {"completed": True}
     return event | {"result": result} if len(result) <= _LARGEST_RESULT else event
 
 
 def unread_event(kickoff_id: str, deadline: float) -> dict[str, Any]:
-    """Tell that there is an answer that the task is to read itself."""
+    """Tell that there is an answer, of whatever kind, that the task is to read itself."""
     return {"kickoff_id": kickoff_id, "deadline": deadline, "result": ""}
 
 
@@ -56,9 +62,9 @@ def failed_event(kickoff_id: str, deadline: float, error: CrewError) -> dict[str
     return {"kickoff_id": kickoff_id, "deadline": deadline, "error": json.dumps(error_record(error))}
 
 
-def looks_told(looks: Looks) -> dict[str, int]:
-    """Tell, besides, how often the trigger has looked."""
-    return {"looks": looks.all, "failed_looks": looks.failed, "pauses": looks.paused}
+def looks_told(looks: Looks, *, seen: bool) -> dict[str, int | bool]:
+    """Tell, besides, how often the trigger has looked, and whether the service has known the execution."""
+    return {"looks": looks.all, "failed_looks": looks.failed, "pauses": looks.paused, "seen": seen}
 
 
 def read_event(event: Any) -> WatchEnd | None:
@@ -77,6 +83,8 @@ def read_event(event: Any) -> WatchEnd | None:
         deadline=deadline if is_time(deadline) else 0.0,
         result=result if result and {"output", "output_json"} <= result.keys() else None,
         error=None if record is None else recorded_error(record),
+        completed=told.get("completed") is True,
+        seen=told.get("seen") is True,
         looks=Looks(*(_count(told.get(name)) for name in ("looks", "failed_looks", "pauses"))),
     )
 
