@@ -31,6 +31,7 @@ def place() -> Iterator[World]:
         yield place
 
 
+@pytest.mark.timeout(300)  # so that a case in which both clients wait is told as such
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_bad_input(place: World, kind: Kind) -> None:
     tally = Tally()
