@@ -12,4 +12,5 @@ IS_AIRFLOW_2 = _RELEASE < (3,)
 TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
 # It forgets what a task remembers whenever the task is cleared, unless the person who does so keeps it.
 FORGETS_AT_CLEAR = _RELEASE >= (3, 4)
-CLEARING = "clearing it with 'Keep task state'" if FORGETS_AT_CLEAR else "clearing it"
+KEEPING = " with 'Keep task state'" if FORGETS_AT_CLEAR else ""
+CLEARING = f"clearing it{KEEPING}"

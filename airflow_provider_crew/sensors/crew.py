@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_crew.compat import CLEARING
+from airflow_provider_crew.compat import KEEPING
 from airflow_provider_crew.defaults import LONGEST_INTERVAL, MAX_OUTAGE, SETTLING_TIME, TIMEOUT, seconds
 from airflow_provider_crew.sensors.memory import WaitMemory
 from airflow_provider_crew.service.errors import (
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 # No service counts as far, and Python does not write numbers of any width.
 _TOO_WIDE = 10**1000
-_WAIT_AGAIN = f" {CLEARING[0].upper()}{CLEARING[1:]} waits again."
+_WAIT_AGAIN = " Clear this task to wait again."
 _NEVER_SEEN = " If it may wait for a person: give this task human_input=True, and clear it."
 _UNKNOWN = (
-    f"{_WAIT_AGAIN} With human_input=True it waits to the end of timeout. To give the execution up: in the tab "
-    "Task State Store of the task that kicked it off, delete crew_kickoff, and clear that task, which kicks off "
-    "anew."
+    f" Clear this task{KEEPING} to wait again. With human_input=True it waits to the end of timeout. To give the "
+    "execution up: in the tab Task State Store of the task that kicked it off, delete crew_kickoff, and clear "
+    "that task, which kicks off anew."
 )
 
 

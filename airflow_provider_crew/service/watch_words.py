@@ -123,8 +123,9 @@ def lost_contact(kickoff_id: str, memory: WatchMemory, error: TransientError, la
 def execution_unknown(kickoff_id: str, memory: WatchMemory, lasted: float) -> ExecutionUnknown:
     """Build the error for an execution that the service did not know for too long."""
     last = f" Last seen before: {memory.progress}." if memory.progress else ""
+    says = f"has said for {duration(lasted)}" if lasted >= 1 else "says"
     return ExecutionUnknown(
-        f"Execution {kickoff_id}: the service has said for {duration(lasted)} that it does not know it.{last} "
+        f"Execution {kickoff_id}: the service {says} that it does not know it.{last} "
         f"{UNKNOWN_MAY_MEAN} Look into the crew's dashboard, and answer what it asks. Do not kick off again "
         "before that.",
         kickoff_id=kickoff_id,

@@ -34,6 +34,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr("airflow_provider_crew.operators.earlier._LATE_ANSWER", 0.0)
     for module in ("triggers", "sensors"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.crew.SETTLING_TIME", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.sensors.crew.LONGEST_INTERVAL", 0.01)
     with WatchedService() as running:
         monkeypatch.setenv(CONNECTION, running.connection_uri)
         yield running

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import AirflowSensorTimeout, AirflowSkipException, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowSkipException, TaskDeferred
 from tasks import ASKING, CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, WatchedService, fired, poked, revived
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import ExecutionNotFound, ExecutionUnknown, WaitedTooLong
+from airflow_provider_crew.service.errors import ExecutionNotFound, ExecutionUnknown
 from airflow_provider_crew.triggers.events import read_event
 from airflow_provider_crew.waiting import CrewTaskFailed
 
@@ -157,8 +157,10 @@ class TestRunOperator:
     def test_waits_for_people_no_longer_than_its_time(self, store, deferrable):
         options = {"deferrable": deferrable, "human_input": True, "max_outage": 0.05, "timeout": 0.3}
 
-        with pytest.raises(WaitedTooLong, match="At the last look: the service does not know it"):
+        with pytest.raises(CrewTaskFailed, match="does not know it.*delete crew_kickoff") as caught:
             Task(lambda: run(**options), store=store).run()
+
+        assert isinstance(caught.value.error, ExecutionUnknown)
 
     @pytest.mark.usefixtures("asking")
     def test_believes_its_argument_more_than_its_webhook(self):
@@ -219,8 +221,10 @@ class TestSensor:
     def test_does_not_wait_for_people_longer_than_its_time(self, asking, mode):
         kickoff_id = asking.take(INPUTS, None, {})
 
-        with pytest.raises(AirflowSensorTimeout, match="still going"):
+        with pytest.raises(CrewTaskFailed, match="does not know it") as caught:
             poked(Task(lambda: sensor(kickoff_id, human_input=True, timeout=0.2, **mode)))
+
+        assert isinstance(caught.value.error, ExecutionUnknown)
 
     @in_every_mode
     def test_waits_once_it_has_seen_the_execution(self, asking, store, mode):

@@ -42,8 +42,7 @@ TABLE = """
     an execution   | unknown           | after a Clear| no  | .      | .     | REATTACH
     an execution   | unknown           | after a Clear| yes | .      | .     | KICK_OFF_AFTER_OBLIVION
     an execution   | unknown elsewhere | a retry      | .   | .      | .     | FAIL_ELSEWHERE
-    an execution   | unknown elsewhere | after a Clear| no  | .      | .     | FAIL_ELSEWHERE
-    an execution   | unknown elsewhere | after a Clear| yes | .      | .     | KICK_OFF_AFTER_OBLIVION
+    an execution   | unknown elsewhere | after a Clear| .   | .      | .     | FAIL_ELSEWHERE
 """
 SENT = Kickoff(max_tries=3, kicked_off_at=NOW)
 ANSWERED = Kickoff(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID)
@@ -159,14 +158,14 @@ def test_what_goes_on_or_may_go_on_is_never_paid_for_again() -> None:
 
 def test_unknown_is_given_up_only_when_it_is_old_and_the_task_was_cleared() -> None:
     for remembered, given, standing in ALL:
-        if how_it_stands(remembered, standing) in ("unknown", "unknown elsewhere"):
+        if how_it_stands(remembered, standing) == "unknown":
             assert paid_for(remembered, given, standing) is (given.cleared and given.is_old)
 
 
-def test_unknown_at_another_address_is_neither_waited_for_nor_asked_for_again() -> None:
+def test_unknown_at_another_address_fails_at_once() -> None:
     for remembered, given, standing in ALL:
         if how_it_stands(remembered, standing) == "unknown elsewhere":
-            assert decide(remembered, given, standing) not in (Decision.REATTACH, Decision.ASK)
+            assert decide(remembered, given, standing) is Decision.FAIL_ELSEWHERE
 
 
 def test_a_kickoff_without_an_answer_is_repeated_only_by_choice() -> None:

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, ServiceError
 from airflow_provider_crew.service.models import Completed, storable_json
 from airflow_provider_crew.service.watch_state import Looks
-from airflow_provider_crew.triggers.events import completed_event, failed_event, looks_told, read_event
+from airflow_provider_crew.triggers.events import (
+    completed_event,
+    failed_event,
+    looks_told,
+    read_event,
+    unread_event,
+)
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
@@ -45,7 +51,7 @@ def test_keys_with_a_meaning_to_airflow_are_hidden_in_a_text() -> None:
 
     event = completed_event(ended, NOW)
 
-    assert set(event) == {"kickoff_id", "deadline", "result"}
+    assert set(event) == {"kickoff_id", "deadline", "result", "completed"}
     assert read_event(stored(event)).result == ended.result()
 
 
@@ -126,9 +132,17 @@ def test_the_usage_of_a_failed_execution_arrives() -> None:
 
 
 def test_the_looks_of_a_trigger_arrive() -> None:
-    event = completed_event(completed(), NOW) | looks_told(Looks(all=12, failed=3, paused=2))
+    event = completed_event(completed(), NOW) | looks_told(Looks(all=12, failed=3, paused=2), seen=True)
 
-    assert read_event(stored(event)).looks == Looks(all=12, failed=3, paused=2)
+    end = read_event(stored(event))
+
+    assert (end.looks, end.seen) == (Looks(all=12, failed=3, paused=2), True)
+
+
+def test_only_an_end_that_was_seen_is_told_as_one() -> None:
+    assert read_event(stored(completed_event(completed(), NOW))).completed
+    assert read_event(stored(completed_event(completed(output="x" * 100_000), NOW))).completed
+    assert not read_event(stored(unread_event(KICKOFF_ID, NOW))).completed
 
 
 @pytest.mark.parametrize("told", [None, -1, "7", 2.5, float("inf"), 10**100])
