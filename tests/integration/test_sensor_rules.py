@@ -107,7 +107,7 @@ ENDS = {
     "failed": (AirflowFailException, AirflowSkipException, "out of credit"),
     "unknown": (AirflowFailException, AirflowSkipException, "does not know the execution"),
     "refused": (AirflowFailException, AirflowSkipException, "can no longer be watched"),
-    "token": (AirflowFailException, AirflowSkipException, "Clear this task to wait again"),
+    "token": (AirflowFailException, AirflowSkipException, "Clear.* waits? again"),
     "time": (AirflowSensorTimeout, AirflowSkipException, "still going"),
     "outage": (LostContact, LostContact, "no usable answer"),
 }
@@ -131,7 +131,7 @@ def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how
     assert kickoff_id in str(caught.value) or caught.value.__cause__ is not None
     assert TOKEN not in str(caught.value)
     if expected is not AirflowSkipException:
-        assert said in str(caught.value)
+        assert re.search(said, str(caught.value))
 
 
 def test_a_token_that_stays_refused_ends_a_rescheduled_sensor_also_without_a_memory(live_crew, monkeypatch):
@@ -172,7 +172,7 @@ def test_a_silent_sensor_sets_no_end_to_an_outage():
 def test_a_sensor_that_its_execution_timeout_cuts_short_may_be_retried(live_crew, mode):
     kickoff_id = kicked_off(live_crew, SLOW)
 
-    with pytest.raises(AirflowTaskTimeout, match="still going.*Clear this task to wait again"):
+    with pytest.raises(AirflowTaskTimeout, match="still going.*Clear.* waits? again"):
         waiting(kickoff_id, **mode, execution_timeout=timedelta(seconds=0.3), timeout=3600).run()
 
 
@@ -181,7 +181,7 @@ def test_a_sensor_whose_own_time_is_over_is_not_retried(live_crew, mode):
     kickoff_id = kicked_off(live_crew, SLOW)
     limits = {"execution_timeout": timedelta(hours=1), "timeout": 0.2}
 
-    with pytest.raises(AirflowSensorTimeout, match="still going.*Clear this task to wait again"):
+    with pytest.raises(AirflowSensorTimeout, match="still going.*Clear.* waits? again"):
         poked(waiting(kickoff_id, **mode, **limits))
 
 

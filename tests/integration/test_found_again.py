@@ -1,0 +1,100 @@
+"""What an old process has left is found by the next try, or by the one after it, and nothing is paid for twice."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
+from airflow_provider_crew.service.errors import UncertainKickoff
+from airflow_provider_crew.waiting import CrewTaskFailed
+
+pytest_plugins = ["task_fixtures"]
+
+EARLIER = "airflow_provider_crew.operators.earlier"
+
+
+def kickoff(**options: Any) -> CrewKickoffOperator:
+    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
+
+
+def sent(store: TaskStateStore, service: Any) -> str:
+    """Leave what a try leaves that was sent, and whose answer is not remembered."""
+    store.set("crew_kickoff", {"max_tries": 0, "kicked_off_at": time.time()})
+    service.scenario = SLOW
+    return service.take(INPUTS, None, {})
+
+
+def cleared(store: TaskStateStore) -> Task:
+    task = Task(kickoff, store=store)
+    task.ti.try_number = 1
+    task.clear()
+    return task
+
+
+def test_an_id_that_the_store_refuses_again_is_left_for_the_try_after(live_crew, store):
+    earlier = sent(store, live_crew)
+    task = cleared(store)
+    task.ti.xcoms[f"crew_execution:{earlier}"] = earlier
+    store.breaks_at = lambda call: call == "set"
+    assert task.run() == earlier
+    assert "kickoff_id" not in store.kickoff, "it still counts as sent"
+    store.breaks_at = lambda _: False
+    task.clear()
+
+    assert task.run() == earlier
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_an_answer_that_the_store_takes_late_is_taken_over(live_crew, store, monkeypatch):
+    earlier = sent(store, live_crew)
+    monkeypatch.setattr(f"{EARLIER}._LATE_ANSWER", 60.0)
+    monkeypatch.setattr(
+        f"{EARLIER}.time.sleep",
+        lambda _: store.set("crew_kickoff", store.kickoff | {"kickoff_id": earlier}),
+    )
+
+    assert cleared(store).run() == earlier
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("state", ["restarting", "running", None])
+def test_a_clear_that_has_come_already_is_no_answer_to_what_is_told_after_it(live_crew, store, monkeypatch, state):
+    live_crew.faults.answer(504, on="kickoff", after_taken=True)
+    task = Task(kickoff, store=store)
+    states = {task.ti.run_id: {"crew": state}}
+
+    with monkeypatch.context() as patched:
+        if state:  # else Airflow does not say
+            patched.setattr(type(task.ti), "get_task_states", lambda *_, **__: states, raising=False)
+        with pytest.raises(CrewTaskFailed, match="not known whether") as caught:
+            task.run()
+
+    assert isinstance(caught.value.error, UncertainKickoff)
+    assert store.kickoff["told"] is (state != "restarting")
+    assert ("says this once more, and then kicks off anew" in str(caught.value)) is (state == "restarting")
+    task.clear()
+    if state == "restarting":
+        with pytest.raises(CrewTaskFailed, match="not known whether"):
+            task.run()
+        task.clear()
+    assert task.run() == live_crew.kickoffs[1].kickoff_id
+
+
+def test_a_connection_that_goes_away_before_the_kickoff_leaves_nothing_uncertain(live_crew, store, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps({"conn_type": "http", "password": "webhook-secret-2718"}))
+
+    def forget(request: Any) -> None:
+        if request.operation == "inputs":
+            for name in (CONNECTION, "AIRFLOW_CONN_HOOKS"):
+                monkeypatch.delenv(name, raising=False)
+
+    live_crew.after = forget
+    webhooks = {"url": "https://hooks.example", "events": ["task_completed"]}
+
+    assert Task(lambda: kickoff(webhooks=webhooks, webhook_conn_id="hooks"), store=store).run()
+    assert len(live_crew.kickoffs) == 1
