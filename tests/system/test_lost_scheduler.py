@@ -1,0 +1,43 @@
+"""A scheduler dies with its workers, and the next one begins a task once more that has no retries."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from airflow_runs import eventually
+from supported import has
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(
+        has("A retry goes on with the execution"),
+        reason="from Airflow 3.3 on the next try knows, as other tests tell",
+    ),
+]
+
+# The next one takes over from a scheduler whose heartbeat is older than scheduler_health_check_threshold.
+UNTIL_IT_COUNTS_AS_DEAD = 35
+
+
+def test_a_try_that_nobody_asked_for_kicks_nothing_off(start, crews, airflow):
+    crew = crews["slow"]
+    run = start("lost_scheduler")
+
+    def started():
+        return [each for each in crew.kickoffs if each.meta["airflow"]["run_id"] == run.run_id]
+
+    eventually(started, 120)
+    eventually(lambda: any("task 1 of 2" in line for line in run.told("report")), 120)
+    scheduler = airflow.processes["scheduler"]
+    scheduler.kill()
+    time.sleep(UNTIL_IT_COUNTS_AS_DEAD)
+    scheduler.start()
+
+    assert run.wait(300) == "failed"
+    assert run.task("report")["try_number"] == 2
+    kind, message = run.error("report", 2)
+    assert kind == "CrewTaskFailed"
+    assert "Airflow runs this task once more than its retries allow" in message
+    assert f'"run_id": "{run.run_id}", "task_id": "report"' in message, "by which the first can be found"
+    assert len(started()) == 1
