@@ -50,6 +50,12 @@ from airflow_provider_crew.triggers.events import completed_event, failed_event,
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
 NOT_TAKEN = (RateLimited, NotAuthenticated, NotAllowed, Refused)
+REPEATING = [
+    json.dumps({"error": "Invalid", "message": f"{SECRET} is no secret, and {TOKEN} no token"}).encode(),
+    json.dumps({"detail": [{"loc": ["body", SECRET], "msg": SECRET}]}).encode(),
+    json.dumps({"kickoff_id": None, "webhooks": {"authentication": {"token": SECRET}}}).encode(),
+    SECRET.encode(),
+]
 EXECUTIONS = Running | Paused | Completed | Failed
 _MEANINGS: dict[str, type] = {
     **dict.fromkeys(("completed", "success"), Completed),
@@ -329,7 +335,13 @@ def bytes_are_survived(world: World, raw: bytes) -> None:
 
 KINDS = (
     Kind("answer to inputs", answers_with(INPUTS), inputs_are_read, weight=5),
-    Kind("answer to a kickoff", answers_with(KICKOFFS), a_kickoff_is_not_lost, weight=8),
+    Kind(
+        "answer to a kickoff",
+        answers_with(KICKOFFS),
+        a_kickoff_is_not_lost,
+        weight=8,
+        known=tuple((status, {}, body) for status in (200, 302, 422, 500) for body in REPEATING),
+    ),
     Kind(
         "kickoff id in an answer",
         st.tuples(
@@ -351,6 +363,10 @@ KINDS = (
             for key in ("status", "state")
             for others in ({}, {"status": "failed"}, {"state": "RUNNING"})
             for word in [*WORDS, "", None]
+        )
+        + tuple(
+            ({**document, "usage_metrics": {"total_tokens": 312, "cost": 0.5, "x": None}}, {})
+            for document in STATUSES
         ),
     ),
     Kind(
@@ -360,6 +376,26 @@ KINDS = (
         weight=8,
     ),
     Kind("completed, decorated", completed_documents, a_result_is_not_lost, weight=6),
-    Kind("failed, decorated", failed_documents, a_failure_is_told, weight=6),
-    Kind("bytes on the wire, both clients", wire_bytes, bytes_are_survived, weight=8),
+    Kind(
+        "failed, decorated",
+        failed_documents,
+        a_failure_is_told,
+        weight=6,
+        known=tuple(
+            {**dialect, "error": blank, "result": blank}
+            for dialect in ({"status": "failed"}, {"state": "FAILED", "status": " "}, {"state": "Revoked"})
+            for blank in ("", " ", "\n\t", None, [], 0, {"": " "})
+        ),
+    ),
+    Kind(
+        "bytes on the wire, both clients",
+        wire_bytes,
+        bytes_are_survived,
+        weight=8,
+        known=tuple(
+            b"HTTP/1.1 %d Told\r\nLocation: /%b\r\n%b" % (status, SECRET.encode(), _FRAMINGS[0](body))
+            for status in (200, 302, 422, 500)
+            for body in REPEATING
+        ),
+    ),
 )

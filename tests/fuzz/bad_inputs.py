@@ -380,7 +380,12 @@ each_input = tuple(
         ({"inputs": [value]}, {"meta": {"of": value}}),
         ({}, {"webhooks": value, "restore_from_state_id": None}),
         ({}, {"webhooks": {**_WEBHOOKS, "events": value}, "restore_from_state_id": value}),
+        ({}, {"webhooks": {**_WEBHOOKS, "url": value}}),
     )
+) + tuple(
+    ({}, {"webhooks": {**_WEBHOOKS, key: value}})
+    for key in ("url", "events")
+    for value in (7, True, [7], "", None)
 )
 _TIMES = ["poll_interval", "timeout", "max_outage", "forget_after"]
 KINDS = (

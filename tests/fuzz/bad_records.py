@@ -92,6 +92,7 @@ def a_record_is_an_error(_: World, record: Any) -> None:
 
     assert isinstance(error, CrewError)
     assert isinstance(str(error), str)
+    assert isinstance(getattr(error, "usage", None), dict | None)
     storable(json.loads(json.dumps(error_record(error)), parse_constant=lambda _: None))
 
 
@@ -149,6 +150,7 @@ def any_memory_can_be_gone_on_with(_: World, case: Any) -> None:
         assert 0 <= step.look_again_in < 400
         assert step.error or step.completed or step.look_again_in > 0
         storable(watch.memory.carried())
+        assert isinstance(watch.memory.seen, bool)
         assert WatchMemory.recalled(watch.memory.carried())
         if step.error:
             presentable(step.error)
@@ -294,7 +296,12 @@ def _may_pay(kept: Any, document: dict[str, Any]) -> bool:
 
 odd_records = tuple(
     {"kind": kind, "message": "x", "facts": {fact: odd}}
-    for kind, fact in [("Refused", "missing_inputs"), ("InvalidInputs", "missing"), ("LostContact", "cause")]
+    for kind, fact in [
+        ("Refused", "missing_inputs"),
+        ("InvalidInputs", "missing"),
+        ("LostContact", "cause"),
+        ("ExecutionFailed", "usage"),
+    ]
     for odd in (7, "x", [None], {}, None)
 )
 documents = st.sampled_from([COMPLETED, RUNNING, FAILED, UNKNOWN, PAUSED])
@@ -328,6 +335,12 @@ KINDS = (
         ),
         a_poke_remembers_or_begins_anew,
         weight=3,
+        known=tuple(
+            {"try": {"kickoff_id": kickoff_id, "try_number": number}, "seen": {**MEMORY, "seen": seen}}
+            for kickoff_id in ("4711", "another", None)
+            for number in (1, 2)
+            for seen in (True, False)
+        ),
     ),
     Kind(
         "arguments of a trigger",
@@ -376,6 +389,13 @@ KINDS = (
         st.tuples(kept_kickoffs, documents),
         a_task_with_any_memory_pays_once,
         weight=2,
-        known=tuple(({**KICKOFF, "kickoff_id": odd}, COMPLETED) for odd in ("a\x00\ud800", "", 7, ["x"])),
+        known=tuple(({**KICKOFF, "kickoff_id": odd}, COMPLETED) for odd in ("a\x00\ud800", "", 7, ["x"]))
+        + tuple(
+            ({**KICKOFF, "kickoff_id": kickoff_id, "max_tries": max_tries, "told": told, "end": end}, document)
+            for kickoff_id, end in ((None, None), ("4711", None), ("4711", "returned"), ("4711", "completed"))
+            for max_tries in (2, 3)
+            for told in (False, True, 1, "yes")
+            for document in (COMPLETED, FAILED, UNKNOWN)
+        ),
     ),
 )
