@@ -46,7 +46,7 @@ class KickoffMemory:
         self._store: Any = context.get("task_state_store") if wanted else None
         self._ti: Any = context["ti"]
         self._max_tries: int = self._ti.max_tries
-        clears: int = getattr(context.get("dag_run"), "clear_number", 0)
+        clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
         self._may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
         self.last: Kickoff | None = None

@@ -72,8 +72,8 @@ def test_answer_of_20_mb(scene):
             "has completed",
         )
         for way, xcom, advice in [
-            ("deferred", "the kickoff id only", "Clearing this task goes on waiting for the same execution."),
-            ("sync", "the kickoff id only", "Clearing this task goes on waiting for the same execution."),
+            ("deferred", "the kickoff id only", "Clearing it goes on waiting for the same execution."),
+            ("sync", "the kickoff id only", "Clearing it goes on waiting for the same execution."),
             ("sensor deferred", "nothing", "Clear this task to wait again."),
         ]
     },

@@ -60,7 +60,7 @@ def test_token_rotated(scene):
     "The token is revoked while the crew runs; when the task has failed, it gets another, and is cleared",
     Ends(
         "success",
-        (*GIVEN_UP, "Clearing this task goes on waiting for the same execution."),
+        (*GIVEN_UP, "Clearing it goes on waiting for the same execution."),
         "the result",
         "has completed",
         tries=2,
@@ -194,7 +194,7 @@ def test_connection_deleted_for_long(scene):
             "Execution {id} cannot be watched. The connection",
             MISSING,
             "It may go on and is paid for. Mend this, and wait for it again; do not kick off again.",
-            "Clearing this task goes on waiting for the same execution.",
+            "Clearing it goes on waiting for the same execution.",
         ),
         "the result",
         "has completed",
