@@ -149,11 +149,13 @@ class Watch:
         memory.silent_since = memory.rejected_since = None
         lasted = now - memory.unknown_since
         patience = math.inf if rules.human_input or rules.max_outage is None else rules.max_outage
+        if is_young and not memory.seen:  # not known yet, which is no outage
+            return self._look_again([], within=NOT_FOUND_GRACE / 6)
         if lasted >= patience:
             return Step(error=execution_unknown(self.kickoff_id, memory, lasted))
         how_long = "until the time to wait is over" if patience == math.inf else f"for up to {duration(patience)}"
         told = f"the service does not know it. {UNKNOWN_MAY_MEAN} The wait goes on {how_long}."
-        lines = [] if is_young and not memory.seen else self._in_trouble(told)
+        lines = self._in_trouble(told)
         if lasted < NOT_FOUND_GRACE:
             return self._look_again(lines, within=NOT_FOUND_GRACE / 6, at_most=patience - lasted)
         return self._look_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)

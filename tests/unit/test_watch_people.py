@@ -35,6 +35,7 @@ REJECTED = NotAuthenticated("The token is not accepted.")
 
 MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
 FOR_TEN_MINUTES = f"! the service does not know it. {MAY_WAIT} The wait goes on for up to 10m 0s."
+FOR_TEN_SECONDS = FOR_TEN_MINUTES.replace("10m 0s", "10s")
 TO_THE_END = f"! the service does not know it. {MAY_WAIT} The wait goes on until the time to wait is over."
 KNOWN_AGAIN = "the service knows it again"
 ON_HOLD = "! the crew is paused: it waits for a person's answer, and is paid for. The wait goes on."
@@ -72,6 +73,30 @@ JUST_KICKED_OFF = {"exists": True, "kicked_off_at": NOW}
                 (600, UNKNOWN, [], ExecutionUnknown),
             ],
             id="from the kickoff on, and given up after the longest outage",
+        ),
+        pytest.param(
+            {**JUST_KICKED_OFF, "max_outage": 0.0},
+            [(0, UNKNOWN, [], SOON), (29.9, UNKNOWN, [], SOON), (30, UNKNOWN, [], ExecutionUnknown)],
+            id="to need a moment is no outage: where none may last",
+        ),
+        pytest.param(
+            {**JUST_KICKED_OFF, "max_outage": 10.0},
+            [
+                (0, UNKNOWN, [], SOON),
+                (15, UNKNOWN, [], SOON),
+                (29, RESEARCH, ["task 1 of 3, research_task"], USUAL),
+            ],
+            id="to need a moment is no outage: where few seconds may",
+        ),
+        pytest.param(
+            {**JUST_KICKED_OFF, "max_outage": 10.0},
+            [
+                (0, RESEARCH, ["task 1 of 3, research_task"], USUAL),
+                (10, UNKNOWN, [FOR_TEN_SECONDS], SOON),
+                (19, UNKNOWN, [], 1.0),
+                (20, UNKNOWN, [], ExecutionUnknown),
+            ],
+            id="what was seen needs no moment",
         ),
         pytest.param(
             EXISTS,
