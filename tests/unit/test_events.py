@@ -145,6 +145,13 @@ def test_only_an_end_that_was_seen_is_told_as_one() -> None:
     assert not read_event(stored(unread_event(KICKOFF_ID, NOW))).completed
 
 
+@pytest.mark.parametrize("odd", [None, 1, "yes", {}, ["true"], False])
+def test_only_what_is_surely_told_was_seen(odd: Any) -> None:
+    end = read_event(unread_event(KICKOFF_ID, NOW) | {"completed": odd, "seen": odd})
+
+    assert (end.completed, end.seen) == (False, False)
+
+
 @pytest.mark.parametrize("told", [None, -1, "7", 2.5, float("inf"), 10**100])
 def test_looks_that_make_no_sense_count_as_none(told: Any) -> None:
     event = completed_event(completed(), NOW) | {"looks": told, "failed_looks": told, "pauses": told}

@@ -178,6 +178,16 @@ def test_a_secret_is_sent_with_the_webhooks_and_known_to_be_one() -> None:
     assert "authentication" not in webhooks
 
 
+def test_a_secret_is_not_shown_by_who_shows_what_holds_it() -> None:
+    webhooks = with_secret({"events": [], "url": "https://hooks.example"}, "webhook-secret")
+    payload = kickoff_payload({}, webhooks=webhooks)
+
+    assert "webhook-secret" not in f"{webhooks!r} {payload} {payload!s:.1000}"
+    assert "'token': '***'" in repr(payload)
+    (secret,) = secrets_of(payload)
+    assert type(secret) is str
+
+
 def test_the_secret_of_a_connection_outweighs_any_other_authentication() -> None:
     authentication = {"strategy": "basic", "token": "another-secret"}
 
