@@ -257,8 +257,13 @@ class KickoffTask(CrewTask):
             "crew_webhook_url": self.crew_webhook_url,
             "human_input_webhook_url": self.human_input_webhook_url,
             "webhooks": self._plain_webhooks(),
-            "restore_from_state_id": self.restore_from_state_id,
+            "restore_from_state_id": self._state_id(),
         }
+
+    def _state_id(self) -> str | None:
+        """Return the id as text: native rendering makes a number of one that looks like one."""
+        given: Any = self.restore_from_state_id
+        return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
 
     def _plain_webhooks(self) -> Any:
         from airflow_provider_crew.service.payload import plain

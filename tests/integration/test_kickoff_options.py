@@ -116,6 +116,11 @@ class TestOnTheWire:
         assert sent(live_crew)["webhooks"]["authentication"]["token"] == SECRET
         assert sent(live_crew)["restoreFromStateId"] == "4711"
 
+    def test_goes_an_id_that_native_rendering_has_made_a_number(self, live_crew):
+        Task(lambda: run(restore_from_state_id=4711)).run()
+
+        assert sent(live_crew)["restoreFromStateId"] == "4711"
+
     def test_goes_the_state_of_another_run_of_a_flow(self, live_crew):
         live_crew.scenario = FLOW.model_copy(update={"output": "{topic} for {audience}"})
         first = Task(run).run()
