@@ -244,7 +244,7 @@ class TestTheSecret:
         ({"webhooks": {"url": "https://hooks.example", "events": [7]}}, "webhooks.events"),
         ({"webhooks": ["https://hooks.example"]}, "webhooks"),
         ({"human_input_webhook_url": 7}, "human_input_webhook_url"),
-        ({"restore_from_state_id": 7}, "restore_from_state_id"),
+        ({"restore_from_state_id": [7]}, "restore_from_state_id"),
     ],
     ids=str,
 )
