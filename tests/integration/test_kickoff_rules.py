@@ -10,6 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 from tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore
 
+from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
@@ -370,7 +371,7 @@ def test_a_retry_after_waiting_too_long_goes_on_with_the_same_execution(live_cre
     live_crew.scenario = SLOW
     task = Task(lambda: operator(timeout=0.2), store=store, retries=1)
 
-    with pytest.raises(WaitedTooLong, match="clearing it, goes on waiting for the same execution"):
+    with pytest.raises(WaitedTooLong, match=f"{CLEARING}, goes on waiting for the same execution"):
         task.run()
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
 

@@ -10,6 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
 from tasks import INPUTS, QUICK, SLOW, Task
 
+from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
@@ -202,7 +203,7 @@ def test_what_came_of_a_wait_counts_more_than_a_memory_that_cannot_be_read(live_
 def test_a_result_that_no_try_has_returned_is_returned_after_a_clear(live_crew, store):
     live_crew.scenario = SLOW
     task = Task(lambda: run(timeout=0.1), store=store)
-    with pytest.raises(WaitedTooLong, match="clearing it, goes on waiting for the same execution"):
+    with pytest.raises(WaitedTooLong, match=f"{CLEARING}, goes on waiting for the same execution"):
         task.run()
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     task.clear()

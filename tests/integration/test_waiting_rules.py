@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout, BaseOperator
 from supported import AIRFLOW
 from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
 
+from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -205,10 +206,10 @@ def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypat
 @pytest.mark.parametrize(
     ("fault", "error", "retried_with_store", "advice"),
     [
-        ({"status": 503}, LostContact, True, "A retry of this task, or clearing it, goes on waiting"),
-        ({"status": 401}, WatchBroken, False, "Clearing it goes on waiting for the same execution"),
-        ({"status": 400}, WatchBroken, False, "Clearing it goes on waiting for the same execution"),
-        ({"status": 404}, ExecutionUnknown, False, "Clearing it goes on waiting for the same execution"),
+        ({"status": 503}, LostContact, True, f"A retry of this task, or {CLEARING}, goes on waiting"),
+        ({"status": 401}, WatchBroken, False, f"C{CLEARING[1:]} goes on waiting for the same execution"),
+        ({"status": 400}, WatchBroken, False, f"C{CLEARING[1:]} goes on waiting for the same execution"),
+        ({"status": 404}, ExecutionUnknown, False, f"C{CLEARING[1:]} goes on waiting for the same execution"),
     ],
     ids=["outage", "token", "refused", "unknown"],
 )

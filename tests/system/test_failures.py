@@ -7,6 +7,8 @@ from datetime import datetime
 import pytest
 from supported import has
 
+from airflow_provider_crew.compat import CLEARING
+
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -57,7 +59,7 @@ def test_an_execution_timeout_ends_the_wait_and_says_what_goes_on(run, mode):
     kind, message = run.error(task)
     execution = run.xcom(task, "kickoff_id")
     expected, then = (
-        ("AirflowTaskTimeout", "A retry of this task, or clearing it, goes on waiting for the same execution.")
+        ("AirflowTaskTimeout", f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.")
         if has("A retry goes on with the execution")
         else ("CrewTaskFailed", f'Wait for this one with CrewExecutionSensor(kickoff_id="{execution}").')
     )
