@@ -111,13 +111,17 @@ def retrying(call: str, *, only_if_not_taken: bool, wake_up_within: float = 0.0)
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Repeating:
+    """One call and its repetitions. What fails otherwise while a crew wakes up is a part of that."""
+
     call: str
     only_if_not_taken: bool
     wake_up_within: float
+    is_waking: bool = False
 
     def again(self, error: BaseException) -> bool:
+        self.is_waking = self.is_waking or self._wakes_up(error)
         if isinstance(error, Unreachable) and not error.trusted:
             return False  # a second later it is the same, and someone should know
         if self.only_if_not_taken:
@@ -125,23 +129,22 @@ class _Repeating:
         return isinstance(error, TransientError)
 
     def is_enough(self, state: tenacity.RetryCallState) -> bool:
-        if self._wakes_up(state):
+        if self.is_waking:
             return (state.seconds_since_start or 0.0) >= self.wake_up_within
         return state.attempt_number >= _ATTEMPTS
 
     def pause(self, state: tenacity.RetryCallState) -> float:
-        return max(_wait(state), _WAKING_PAUSE) if self._wakes_up(state) else _wait(state)
+        return max(_wait(state), _WAKING_PAUSE) if self.is_waking else _wait(state)
 
     def say(self, state: tenacity.RetryCallState) -> None:
         waking = ""
-        if self._wakes_up(state):
+        if self._wakes_up(_error_of(state)):
             minutes = f"{self.wake_up_within / 60:.0f} minutes"
             waking = f" It may be waking up after a quiet period, and is given {minutes} for that."
         seconds = state.next_action.sleep if state.next_action else 0.0
         log.warning("%s%s Trying %s again in %.1f s.", _error_of(state), waking, self.call, seconds)
 
-    def _wakes_up(self, state: tenacity.RetryCallState) -> bool:
-        error = _error_of(state)
+    def _wakes_up(self, error: BaseException | None) -> bool:
         return bool(self.wake_up_within) and isinstance(error, TransientError) and error.may_be_waking_up
 
 
