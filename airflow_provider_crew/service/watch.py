@@ -126,8 +126,9 @@ class Watch:
         memory = self.memory
         self._keep_last_task(execution)
         memory.silent_since = memory.rejected_since = memory.unknown_since = None
-        if memory.trouble != PAUSED:
+        if not memory.paused:
             self.looks.paused += 1
+        memory.paused = True
         return self._look_again(self._in_trouble(PAUSED), at_least=_WHILE_PEOPLE_DECIDE)
 
     def _keep_last_task(self, execution: Running | Paused) -> None:
@@ -223,6 +224,7 @@ class Watch:
     def _recovered(self) -> list[Line]:
         memory = self.memory
         was_unknown = memory.unknown_since is not None
+        memory.paused = False
         memory.silent_since = memory.rejected_since = memory.unknown_since = None
         if not memory.trouble:
             return []

@@ -97,6 +97,8 @@ class WatchMemory:
     started_at: float
     seen: bool = False
     """Whether the service has known the execution at any look."""
+    paused: bool = False
+    """Whether the crew waits for a person, as far as its service tells that."""
     progress: str = ""
     progress_since: float = 0.0
     said_at: float = 0.0
@@ -157,6 +159,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
@@ -173,6 +179,7 @@ _FITS = {
     "progress": _is_text,
     "trouble": _is_text,
     "strange_words": _are_texts,
-    "seen": lambda value: isinstance(value, bool),
+    "seen": _is_truth,
+    "paused": _is_truth,
     "tasks": _are_tasks,
 }

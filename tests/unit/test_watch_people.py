@@ -377,10 +377,10 @@ def test_the_deadline_tells_how_it_read_at_the_end(outcome: Any, kind: type[Exce
 
 def test_a_pause_is_counted_when_it_begins() -> None:
     story = Story(**EXISTS)
-    for at, outcome in enumerate([RESEARCH, PAUSED, PAUSED, WRITING, PAUSED, PAUSED]):
+    for at, outcome in enumerate([RESEARCH, PAUSED, PAUSED, WRITING, PAUSED, DOWN, UNKNOWN, PAUSED]):
         story.see(outcome, at=10 * at)
 
-    assert (story.watch.looks.all, story.watch.looks.failed, story.watch.looks.paused) == (6, 0, 2)
+    assert (story.watch.looks.all, story.watch.looks.failed, story.watch.looks.paused) == (8, 2, 2)
 
 
 def test_a_look_at_an_unknown_one_is_a_failed_one_and_no_pause() -> None:
