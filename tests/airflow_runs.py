@@ -106,6 +106,8 @@ class Run:
     airflow: AirflowStack
     dag_id: str
     run_id: str
+    keeps_task_state: bool = False
+    """Whether who clears a task ticks the box that Airflow has for that from 3.4 on."""
 
     def task(self, task_id: str, map_index: int = -1) -> dict[str, Any]:
         found = self.airflow.api.task_instances(self.dag_id, self.run_id)
@@ -132,9 +134,10 @@ class Run:
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         return self.airflow.api.xcom(self.dag_id, self.run_id, task_id, key, map_index)
 
-    def clear(self, task_id: str, *, keep_task_state: bool = False) -> None:
+    def clear(self, task_id: str, *, keep_task_state: bool | None = None) -> None:
         """Clear a task as the page does, which from Airflow 3.4 on discards its state unless told to keep it."""
-        self.airflow.api.clear(self.dag_id, self.run_id, task_id, keep_task_state=keep_task_state)
+        keep = self.keeps_task_state if keep_task_state is None else keep_task_state
+        self.airflow.api.clear(self.dag_id, self.run_id, task_id, keep_task_state=keep)
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
         """Delete what a task remembers of its kickoff, as somebody does in the tab Task State Store."""

@@ -82,6 +82,8 @@ class Scene:
         self.task_id = {"deferred": "report", "sync": "report", "kickoff": "kickoff"}.get(way, "result")
         self.mapped = 0
         """Over how many inputs the task is mapped, if it is."""
+        self.keeps_task_state = False
+        """Whether who clears a task keeps what it remembers, where that is asked."""
         self.incident: Incident | None = None
         self.after_request: Callable[[ReceivedRequest], None] = lambda _: None
         """Called when the crew has answered a request, before the next one can come."""
@@ -94,7 +96,8 @@ class Scene:
     def start(self) -> None:
         """Start a run of the DAG."""
         self.airflow.api.wait_for_dag(self.dag_id, timeout=240)
-        self._run = Run(self.airflow, self.dag_id, self.airflow.api.trigger(self.dag_id))
+        run_id = self.airflow.api.trigger(self.dag_id)
+        self._run = Run(self.airflow, self.dag_id, run_id, self.keeps_task_state)
 
     @property
     def run(self) -> Run:

@@ -34,6 +34,7 @@ class Stage:
         self._database = database
         self._dags = dags
         self._rows = list(rows)
+        self.keeps_task_state = False
         self._together = [row for row in self._rows if not row.harms_airflow]
         self._pool = ThreadPoolExecutor(_AT_A_TIME)
         self._under_way: dict[str, Future[None]] = {}
@@ -77,6 +78,7 @@ class Stage:
         with LocalCrewService(row.scenario, token=TOKEN, on_request=after_request) as crew:
             scene = Scene(self._airflow, self._database, crew, self._dags, row.dag_id, row.way)
             scene.incident, scene.mapped = incident, row.mapped
+            scene.keeps_task_state = self.keeps_task_state
             scene.connect()
             scene.write_dag(row.options)
             try:
