@@ -75,6 +75,8 @@ def test_on_a_retry_the_result_of_a_completed_execution_is_returned(begin):
 def test_on_a_retry_an_execution_that_the_service_does_not_know_is_waited_for(begin):
     run, started, crew = begin("reattach")
     execution = started.wait_for(1)
+    # Not before: a try that ends while the execution reads unknown is not retried.
+    eventually(lambda: run.task("report")["state"] == "up_for_retry" or run.task("report")["try_number"] == 2)
     crew.set_status(execution, READS_UNKNOWN)
     run.wait_for("report", "deferred", tries=2)
     crew.set_status(execution)
