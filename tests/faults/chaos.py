@@ -72,6 +72,8 @@ class Chaos:
         self._dice = random.Random(seed)  # noqa: S311 - for tests
         self.done: Counter[str] = Counter()
         self.runs: list[Run] = []
+        self.cleared: list[tuple[str, str, float]] = []
+        """Which task of which run was cleared, and when Airflow had done so."""
         self._harms: dict[str, tuple[int, Callable[[], bool | None]]] = {
             "task killed": (10, lambda: self._kill_task(with_supervisor=False)),
             "task and supervisor killed": (2, lambda: self._kill_task(with_supervisor=True)),
@@ -169,12 +171,12 @@ class Chaos:
         except (ApiError, OSError):  # Airflow is harmed, too
             return []
 
-    @staticmethod
-    def _cleared(run: Run, task: Mapping[str, Any]) -> bool:
+    def _cleared(self, run: Run, task: Mapping[str, Any]) -> bool:
         try:
             run.clear(task["task_id"])
         except (ApiError, OSError):
             return False
+        self.cleared.append((run.run_id, task["task_id"], time.time()))
         return True
 
     def _restart(self, name: str) -> None:

@@ -79,7 +79,7 @@ def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, d
 
         chaos.rage(enough)
         chaos.see_out(runs, LONGEST)
-        verdict = judge(crew, runs)
+        verdict = judge(crew, runs, chaos.cleared)
 
     say(f"Harm done:\n{table(chaos.done)}\nSeen:\n{table(verdict.counts)}")
     assert not verdict.faults, "\n".join(verdict.faults)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -34,11 +36,16 @@ class Verdict:
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
+    cleared: list[tuple[str, str, float]] = field(default_factory=list)
 
 
-def judge(crew: LocalCrewService, runs: list[Run]) -> Verdict:
-    """Look at every execution of these runs, from the crew's side and from Airflow's."""
-    verdict = Verdict()
+def judge(crew: LocalCrewService, runs: list[Run], cleared: list[tuple[str, str, float]]) -> Verdict:
+    """
+    Look at every execution of these runs, from the crew's side and from Airflow's.
+
+    ``cleared``: which task of which run was cleared, and when Airflow had done so.
+    """
+    verdict = Verdict(cleared=cleared)
     started: dict[tuple[str, str], list[Execution]] = defaultdict(list)
     for execution in crew.kickoffs:
         origin: Any = (execution.meta or {}).get("airflow")
@@ -60,7 +67,7 @@ def _judge_task(verdict: Verdict, run: Run, task_id: str, ends_in: str, executio
     uncertain = log.count(UNCERTAIN)
     verdict.counts["reports of an uncertain kickoff"] += uncertain
     for before, after in pairwise(executions):
-        chosen = (task_id == ANYWAY and uncertain) or _CHOSEN in log
+        chosen = (task_id == ANYWAY and uncertain) or _CHOSEN in log or _was_rerun(verdict, run, task_id, before)
         if not _had_failed(before, after.started_at) and not chosen:
             verdict.faults.append(f"{where}: started twice by accident, {before.kickoff_id}, {after.kickoff_id}")
     returned = _returned(run, ends_in) if last["state"] == "success" else None
@@ -84,6 +91,29 @@ def _asks(execution: Execution) -> bool:
 def _had_failed(execution: Execution, at: float) -> bool:
     then = execution.standing(at)
     return then.over and then.error is not None
+
+
+def _was_rerun(verdict: Verdict, run: Run, task_id: str, execution: Execution) -> bool:
+    """
+    Whether the task was cleared when Airflow had the result already.
+
+    A task that is seen running may have ended by the time that a busy Airflow clears it.
+    """
+    stored = _stored_at(run, task_id, execution.kickoff_id)
+    return any(
+        (run.run_id, task_id) == (run_id, cleared) and stored < at for run_id, cleared, at in verdict.cleared
+    )
+
+
+def _stored_at(run: Run, task_id: str, kickoff_id: str) -> float:
+    """Return when Airflow stored the result of an execution; for ever, if it has not."""
+    for number in range(1, max(run.task(task_id)["try_number"], 1) + 1):
+        events = run.events(task_id, number)
+        if any(kickoff_id in event["event"] for event in events):
+            for event in events:
+                if event["event"] == "Pushing xcom":
+                    return datetime.fromisoformat(event["timestamp"]).timestamp()
+    return math.inf
 
 
 def _is_the_result(returned: Any, run: Run, task_id: str, executions: list[Execution]) -> bool:
