@@ -147,6 +147,8 @@ class KickoffTask(CrewTask):
     def on_kill(self) -> None:
         """Keep a task that is ended before it has kicked off from doing so: Airflow 3 lets it run on a while."""
         self._killed = True
+        if self._memory:
+            self._memory.keep_again()
         super().on_kill()
 
     def waits_again(self) -> str:
@@ -351,7 +353,8 @@ class KickoffTask(CrewTask):
 def _given(context: Context) -> None:
     """Take note, as late as possible, that Airflow has what the task returned."""
     task = cast("KickoffTask", context["task"])
-    task.given(task.memory(context))
+    if (memory := task.memory(context)).outcome_counts:
+        task.given(memory)
 
 
 def _was_changed_from_outside(ti: Any) -> bool:

@@ -32,6 +32,8 @@ _LONGEST_KEY = 512
 _NOT_IN_A_KEY = frozenset("%?#")
 # Airflow ends a task whose heartbeats fail for about as long.
 _PATIENCE = 120.0
+# Those of a task that nobody has cleared, as long as its process is there.
+_OWN_STATES = frozenset({"running", "success", "failed", "up_for_retry"})
 _PAUSE = 2.0
 
 
@@ -98,7 +100,7 @@ class KickoffMemory:
 
     def keep_again(self) -> None:
         """
-        Remember it once more, when the process is told to end while its kickoff is on its way.
+        Remember it once more, when the process is told to end.
 
         From Airflow 3.4 on the Clear that ends it has made Airflow forget. A signal's handler calls this, perhaps
         in the middle of a question to Airflow, which cannot be asked another then.
@@ -108,7 +110,9 @@ class KickoffMemory:
         try:
             self._keep(self.last, patiently=False)
         except Exception as error:  # noqa: BLE001 - it changes nothing about the kickoff
-            log.warning("Airflow's store of task states does not take the kickoff that is on its way: %s", error)
+            log.warning(
+                "Airflow's store of task states does not take the kickoff of this task once more: %s", error
+            )
 
     def not_taken(self) -> None:
         """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
@@ -135,9 +139,7 @@ class KickoffMemory:
 
         Not one that has come already, while the process was still there.
         """
-        if self._is_cleared_meanwhile():
-            return False
-        return self._note(max_tries=self._max_tries, told=True)
+        return not self._is_cleared_meanwhile() and self._note(max_tries=self._max_tries, told=True)
 
     def adopted(self) -> None:
         """Take the last kickoff for that of this try, and return for the last time what a Clear asks for."""
@@ -201,6 +203,11 @@ class KickoffMemory:
         except Exception as error:  # noqa: BLE001 - the log names the execution, too
             log.warning("Execution %s: the next try cannot be told of it: %s", kickoff_id, error)
 
+    @property
+    def outcome_counts(self) -> bool:
+        """Whether Airflow takes what this try returns: from 3.4 on a cleared one may say so until it ends."""
+        return not (FORGETS_AT_CLEAR and self._is_cleared_meanwhile())
+
     def _is_cleared_meanwhile(self) -> bool:
         ti = self._ti
         which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id]}
@@ -208,7 +215,7 @@ class KickoffMemory:
             told = ti.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
         except Exception:  # noqa: BLE001 - then it is not known, and as likely as ever
             return False
-        return any("restarting" in states.values() for states in told.values())
+        return any(state not in _OWN_STATES for states in told.values() for state in states.values())
 
     def _note(self, **changes: Any) -> bool:
         if self.last is None:
