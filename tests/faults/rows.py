@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import pytest
@@ -60,6 +61,12 @@ class Ends:
         return self.tries if isinstance(self.tries, tuple) else (self.tries,)
 
 
+def paid_again(xcom: Xcom = "the result", *, tries: int = 2, says: tuple[str, ...] = ()) -> Ends:
+    """Return the end of a task whose Clear has made Airflow forget: it says so, and kicks off anew."""
+    told = (*says, "Airflow may have forgotten what the task remembered")
+    return Ends("success", told, xcom, "has completed", kickoffs=2, tries=tries)
+
+
 @dataclass(frozen=True)
 class Row:
     """One row, in one way of running a crew."""
@@ -75,6 +82,7 @@ class Row:
     mapped: int = 0
     why: str = ""
     scenario: Scenario = LONG
+    forgotten: Ends | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -103,6 +111,7 @@ def row(
     mapped: int = 0,
     why: str = "",
     scenario: Scenario = LONG,
+    forgotten: Mapping[Way, Ends] = MappingProxyType({}),
     **options: Any,
 ) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
     """
@@ -111,7 +120,8 @@ def row(
     ``options`` are what the task is given besides. ``core``: it is run before every change lands. ``alone``: it
     does harm to Airflow itself, so that no other row may be under way. ``harm``: so does this, once for all rows
     that name it, while they are in ``scene.harmed()``. ``mapped``: over how many inputs the task is mapped.
-    ``why``: what makes a better end impossible, with Airflow's own issue where it is Airflow.
+    ``why``: what makes a better end impossible, with Airflow's own issue where it is Airflow. ``forgotten``: what
+    comes of it where a Clear makes Airflow forget, if that is something else.
     """
 
     def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
@@ -128,6 +138,7 @@ def row(
                 mapped=mapped,
                 why=why,
                 scenario=scenario,
+                forgotten=forgotten.get(way),
                 options=options,
             )
             for way in ways

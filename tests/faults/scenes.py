@@ -17,6 +17,7 @@ from airflow_runs import DASHBOARD, Run, eventually
 from harm import Incident
 from held import HeldAnswer
 
+from airflow_provider_crew.compat import FORGETS_AT_CLEAR
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -92,6 +93,11 @@ class Scene:
 
     def __str__(self) -> str:
         return self.dag_id
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a Clear makes Airflow forget what the task remembers."""
+        return FORGETS_AT_CLEAR and not self.keeps_task_state
 
     def start(self) -> None:
         """Start a run of the DAG."""
@@ -326,9 +332,15 @@ class Scene:
         """Wait until the log of the task tells something."""
         eventually(lambda: said in in_one_line(self.log()), seconds, PAUSE)
 
-    def wait_until_over(self, seconds: float = 420) -> None:
-        """Wait until the run is over."""
-        eventually(lambda: self.airflow.api.run_state(self.dag_id, self.run.run_id) in _OVER, seconds, PAUSE)
+    def wait_until_over(self, seconds: float = 420, *, finishing: bool = False) -> None:
+        """Wait until the run is over; ``finishing``: let whatever was started complete."""
+
+        def over() -> bool:
+            for execution in self.crew.kickoffs if finishing else ():
+                self.crew.finish(execution.kickoff_id)
+            return self.airflow.api.run_state(self.dag_id, self.run.run_id) in _OVER
+
+        eventually(over, seconds, PAUSE)
 
 
 _READS_UNKNOWN = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}

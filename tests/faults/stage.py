@@ -79,12 +79,13 @@ class Stage:
             scene = Scene(self._airflow, self._database, crew, self._dags, row.dag_id, row.way)
             scene.incident, scene.mapped = incident, row.mapped
             scene.keeps_task_state = self.keeps_task_state
+            ends = row.forgotten if scene.forgets and row.forgotten else row.ends
             scene.connect()
             scene.write_dag(row.options)
             try:
                 row.play(scene)
-                scene.wait_until_over()
-                (check_each if row.mapped else check)(scene, row.ends)
+                scene.wait_until_over(finishing=ends is row.forgotten)
+                (check_each if row.mapped else check)(scene, ends)
             except BaseException as error:
                 error.add_note(f"{row.dag_id}\n{_told(scene)}")
                 raise

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psutil
 from airflow_runs import eventually
 from harm import whole
-from rows import RUN, Ends, row
+from rows import RUN, Ends, paid_again, row
 from scenes import PAUSE, Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
@@ -79,6 +79,7 @@ def test_api_server_away_while_deferred(scene):
     harm=api_server_killed,
     why=_FAILED_BY_SCHEDULER,
     retries=0,
+    forgotten={"deferred": paid_again()},
 )
 def test_trigger_fires_without_api_server(scene):
     scene.start()

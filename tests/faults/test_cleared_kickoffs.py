@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rows import RUN, Ends, row
+import pytest
+from rows import RUN, Ends, paid_again, row
+
+from airflow_provider_crew.compat import FORGETS_AT_CLEAR
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
@@ -31,6 +34,7 @@ def test_cleared_before_the_answer(scene):
 @row(
     "The task is cleared while it waits for the answer to a kickoff, fails, and is cleared again",
     Ends("success", (LOST_ANSWER, CHOSEN), "the result", "has completed", kickoffs=2, tries=3),
+    forgotten={"deferred": paid_again(tries=3, says=(LOST_ANSWER,))},
 )
 def test_cleared_before_the_answer_and_again(scene):
     scene.crew.faults.hang(on="kickoff", after_taken=True)
@@ -72,6 +76,8 @@ def test_cleared_just_before_the_answer(scene):
     why="Airflow 3.3 begins the next try beside the process of the one before.",
 )
 def test_cleared_twice_before_the_answer(scene):
+    if FORGETS_AT_CLEAR:
+        pytest.skip("Airflow 3.4 begins no try beside the process of the one before.")
     held = scene.hold("kickoff")
     scene.start()
     scene.execution()

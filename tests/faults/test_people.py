@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rows import LONG, RUN, SENSOR, Ends, row
+from rows import LONG, RUN, SENSOR, Ends, paid_again, row
 
+from airflow_provider_crew.compat import KEEPING
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
@@ -107,6 +108,7 @@ def test_person_and_a_killed_worker(scene):
     ways=(*RUN, "kickoff", *SENSOR),
     core=True,
     scenario=ASKS,
+    forgotten={"deferred": paid_again(), "kickoff": paid_again("the kickoff id")},
 )
 def test_person_and_a_clear(scene):
     if scene.way == "kickoff":
@@ -148,8 +150,11 @@ def test_person_and_a_new_triggerer(scene):
         for way, way_out in [
             ("deferred", WAY_OUT),
             ("sync", WAY_OUT),
-            ("sensor deferred", "Clear this task to wait again. With human_input=True it waits to the end"),
-            ("sensor poke", "Clear this task to wait again. With human_input=True it waits to the end"),
+            (
+                "sensor deferred",
+                f"Clear this task{KEEPING} to wait again. With human_input=True it waits to the end",
+            ),
+            ("sensor poke", f"Clear this task{KEEPING} to wait again. With human_input=True it waits to the end"),
         ]
     },
     ways=(*RUN, "sensor deferred", "sensor poke"),
@@ -168,6 +173,7 @@ def test_person_takes_too_long(scene):
     core=True,
     scenario=ASKS,
     max_outage=20,
+    forgotten={"deferred": paid_again(), "sync": paid_again()},
 )
 def test_person_takes_too_long_and_a_clear(scene):
     asked(scene)
@@ -263,6 +269,7 @@ def test_paused_flow(scene):
     ways=RUN,
     scenario=FLOW,
     retries=1,
+    forgotten={"deferred": paid_again()},
 )
 def test_paused_flow_and_a_new_try(scene):
     asked(scene)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rows import LONG, RUN, SENSOR, Ends, row
+from rows import LONG, RUN, SENSOR, Ends, paid_again, row
 
+from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local.answers import Completed, Result
 
 IMPATIENT = {"request_timeout": 3}
@@ -69,7 +70,7 @@ def test_waiting_down(scene):
             "did not reach the crew: connection refused.",
             "Last seen before: task 2 of 2, writing_task. The execution may go on and is paid for.",
             "Wait for it with its kickoff id when the service is back; do not kick off again.",
-            "A retry of this task, or clearing it, goes on waiting for the same execution.",
+            f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
             "Execution {id}: kicked off by an earlier try",
         ),
         "the result",
@@ -80,6 +81,7 @@ def test_waiting_down(scene):
     core=True,
     max_outage=8,
     retries=1,
+    forgotten={"deferred": paid_again(tries=3), "sync": paid_again(tries=3)},
 )
 def test_waiting_down_too_long(scene):
     waiting(scene)
@@ -296,7 +298,7 @@ def test_waiting_unknown_when_read(scene):
         "success",
         (
             "There was no usable answer about execution {id} for",
-            "A retry of this task, or clearing it, goes on waiting for the same execution.",
+            f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
         ),
         "the result",
         "has completed",
@@ -360,7 +362,7 @@ def test_waiting_unknown_word(scene):
             "goes on",
         )
         for way, xcom, advice in [
-            ("deferred", "the kickoff id only", "clearing it, goes on waiting for the same execution."),
+            ("deferred", "the kickoff id only", f"{CLEARING}, goes on waiting for the same execution."),
             ("sensor deferred", "nothing", "Clear this task to wait again."),
         ]
     },

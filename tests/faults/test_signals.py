@@ -7,10 +7,11 @@ import signal
 from rows import RUN, Ends, row
 from scenes import Code
 
+from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
 
 TO_END = "Execution {id}: the task is to end. The execution cannot be cancelled: it goes on and is paid for."
-RETRY_GOES_ON = "A retry of this task, or clearing it, goes on with it."
+RETRY_GOES_ON = f"A retry of this task, or {CLEARING}, goes on with it."
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 UNDER_WAY = "while its kickoff was under way. It is not known whether that started an execution"
 TOO_SOON = "before the crew was kicked off. This try has started nothing. A retry of this task, or clearing it,"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from airflow_runs import TOKEN
-from rows import LONG, RUN, Ends, row
+from rows import LONG, RUN, Ends, paid_again, row
 
+from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import LocalCrewService
 
 BACK = "Execution {id}: the service answers again"
@@ -66,6 +67,7 @@ def test_token_rotated(scene):
         tries=2,
     ),
     ways=RUN,
+    forgotten={"deferred": paid_again(says=GIVEN_UP), "sync": paid_again(says=GIVEN_UP)},
 )
 def test_token_revoked(scene):
     waiting(scene)
@@ -166,13 +168,14 @@ def test_connection_deleted_and_restored(scene):
             "There was no usable answer about execution {id} for",
             MISSING,
             "The execution may go on and is paid for.",
-            "A retry of this task, or clearing it, goes on waiting for the same execution.",
+            f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
         ),
         "the result",
         "has completed",
         tries=2,
     ),
     max_outage=8,
+    forgotten={"deferred": paid_again()},
 )
 def test_connection_deleted_for_long(scene):
     scene.crew.faults.hang(on="status", seconds=15)
@@ -202,6 +205,7 @@ def test_connection_deleted_for_long(scene):
     ),
     scenario=LARGE,
     retries=2,
+    forgotten={"deferred": paid_again()},
 )
 def test_connection_deleted_before_the_result_is_read(scene):
     waiting(scene)
@@ -220,7 +224,7 @@ def test_connection_deleted_before_the_result_is_read(scene):
             (
                 "There was no usable answer about execution {id} for",
                 "did not reach the crew: connection refused.",
-                "A retry of this task, or clearing it, goes on waiting for the same execution.",
+                f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
             ),
             "the result",
             "has completed",

@@ -12,6 +12,7 @@ from airflow_runs import eventually
 from rows import Ends, row
 from scenes import PAUSE, Code
 
+from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
@@ -113,7 +114,7 @@ def test_completes_without_a_triggerer(scene):
                 "Execution {id}: no triggerer has ended the wait in time.",
                 "Execution {id} was still going when the time to wait was over",
                 _GOES_ON,
-                "A retry of this task, or clearing it, goes on waiting for the same execution.",
+                f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
             ),
             "the kickoff id only",
             "goes on",
