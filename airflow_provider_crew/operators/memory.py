@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -53,7 +54,7 @@ class KickoffMemory:
         self._may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
         self.last: Kickoff | None = None
         self._before: Kickoff | None = None
-        self._is_asking = False
+        self._keeping = threading.Lock()
         self._was_refused = False
         self._is_last_time = False
         self._recall()
@@ -93,7 +94,7 @@ class KickoffMemory:
         self._before = self.last
         self.last = Kickoff(self._max_tries, time.time(), address=address)
         try:
-            self._keep(self.last)
+            self._keep()
         except Exception:
             self.last = self._before
             raise
@@ -103,25 +104,19 @@ class KickoffMemory:
         Remember it once more, when the process is told to end.
 
         From Airflow 3.4 on the Clear that ends it has made Airflow forget. A signal's handler calls this, perhaps
-        in the middle of a question to Airflow, which cannot be asked another then.
+        in the middle of a question to Airflow, which another thread can wait for.
         """
-        if not FORGETS_AT_CLEAR or self._is_asking or self.last is None:
-            return
-        try:
-            self._keep(self.last, patiently=False)
-        except Exception as error:  # noqa: BLE001 - it changes nothing about the kickoff
-            log.warning(
-                "Airflow's store of task states does not take the kickoff of this task once more: %s", error
-            )
+        if FORGETS_AT_CLEAR and self._store is not None:
+            threading.Thread(target=self._keep_last, daemon=True).start()
 
     def not_taken(self) -> None:
         """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
         self.last = self._before
         try:
             if self.last:
-                self._keep(self.last)
+                self._keep()
             elif self._store is not None:
-                self._ask(partial(self._store.delete, _KEY))
+                _patiently(partial(self._store.delete, _KEY))
         except Exception as error:  # noqa: BLE001 - why the crew did not take it is what has to be told
             log.warning(
                 "Airflow's store of task states does not forget the kickoff that started nothing: %s", error
@@ -173,7 +168,7 @@ class KickoffMemory:
         return f" Execution {self.last.kickoff_id} of an earlier try goes on, as far as is known."
 
     def _recall(self) -> None:
-        kept = self._ask(partial(self._store.get, _KEY)) if self._store is not None else None
+        kept = _patiently(partial(self._store.get, _KEY)) if self._store is not None else None
         if kept is None:
             return
         self.last = _readable(kept)
@@ -199,7 +194,7 @@ class KickoffMemory:
         if len(key) > _LONGEST_KEY or _NOT_IN_A_KEY & set(key):
             return
         try:
-            self._ask(partial(self._ti.xcom_push, key=key, value=kickoff_id))
+            _patiently(partial(self._ti.xcom_push, key=key, value=kickoff_id))
         except Exception as error:  # noqa: BLE001 - the log names the execution, too
             log.warning("Execution %s: the next try cannot be told of it: %s", kickoff_id, error)
 
@@ -222,7 +217,7 @@ class KickoffMemory:
             return True
         self.last = replace(self.last, **changes)
         try:
-            self._keep(self.last)
+            self._keep()
         except Exception as error:  # noqa: BLE001 - an execution that is paid for must not be lost to its bookkeeping
             log.warning(
                 "Airflow's store of task states does not take that %s: %s. A retry of this task will not know.",
@@ -232,19 +227,20 @@ class KickoffMemory:
             return False
         return True
 
-    def _keep(self, kickoff: Kickoff, *, patiently: bool = True) -> None:
+    def _keep_last(self) -> None:
+        try:
+            self._keep()
+        except Exception as error:  # noqa: BLE001 - it changes nothing about the kickoff
+            log.warning("Airflow's store of task states does not take the kickoff once more: %s", error)
+
+    def _keep(self) -> None:
         if self._store is None:
             return
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        self._ask(partial(self._store.set, _KEY, asdict(kickoff), retention=NEVER_EXPIRE), patiently=patiently)
-
-    def _ask(self, question: Callable[[], Any], *, patiently: bool = True) -> Any:
-        self._is_asking = True
-        try:
-            return _patiently(question) if patiently else question()
-        finally:
-            self._is_asking = False
+        with self._keeping:  # so that what is kept last is what is known last
+            if self.last:
+                _patiently(partial(self._store.set, _KEY, asdict(self.last), retention=NEVER_EXPIRE))
 
 
 def _patiently(ask: Callable[[], Any]) -> Any:
