@@ -67,7 +67,7 @@ def test_token_rotated(scene):
         tries=2,
     ),
     ways=RUN,
-    forgotten={"deferred": paid_again(says=GIVEN_UP), "sync": paid_again(says=GIVEN_UP)},
+    forgotten={"deferred": paid_again(), "sync": paid_again()},
 )
 def test_token_revoked(scene):
     waiting(scene)
