@@ -46,8 +46,8 @@ picture: $(READY)  ## Draw the README's picture from a run of the demo
 bench: $(BENCH_READY)  ## Measure side by side with other providers, into benchmarks/RESULTS.md
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)
 
-matrix: $(READY)  ## Run the tests on every supported Airflow and Python that is here; goes on where it was stopped
-	@$(BIN)/python -m dev.matrix $(ARGS)
+matrix: $(READY)  ## Run the tests on every supported Airflow and Python, with nox (ARGS=-l lists what there is)
+	@$(BIN)/nox $(ARGS)
 
 lint: $(READY)  ## Check style with ruff
 	$(BIN)/ruff check .
@@ -78,7 +78,7 @@ release: $(READY)  ## Build a release into dist/, check it, and say what is left
 	@$(BIN)/python -m dev.release
 
 clean:  ## Remove the virtual environment and everything made here
-	rm -rf $(VENV) $(BENCH) .airflow .matrix build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) .airflow .nox build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
 	$(PYTHON) -m venv $(VENV)
