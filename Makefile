@@ -19,7 +19,8 @@ ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-faults fault-table picture bench matrix lint types format lock release clean
+.PHONY: help demo airflow test test-all test-system test-faults test-fuzz nightly fault-table picture bench matrix \
+	lint types format lock release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,12 +31,24 @@ demo: $(READY)  ## Run a crew from a DAG, all on this machine, and print its res
 airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
 	@$(BIN)/python -m dev.explore
 
-test: $(READY)  ## Run every test, with branch coverage
-	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+# Coverage keeps its data where no second run beside this one finds them, since a run takes in all that it finds.
+test: $(READY)  ## Run the tests, with branch coverage: six minutes on two cores
+	@data=$$(mktemp -d) && trap 'rm -r "$$data"' EXIT && \
+	COVERAGE_FILE="$$data/coverage" $(BIN)/python -m pytest --cov --cov-report=term $(or $(ARGS),--numprocesses 2)
+
+test-all: test test-system test-faults test-fuzz  ## Run those, a real Airflow and everything that can go wrong
+
+test-system: $(READY)  ## Run the built wheels and a real Airflow, for ten minutes
+	$(BIN)/python -m pytest --no-cov tests/system
 
 test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)
-	$(if $(ARGS),,CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz -k much)
+
+test-fuzz: $(READY)  ## Try much bad input
+	CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz -k much
+
+nightly:  ## Run what takes too long for every change: all faults, and every Airflow
+	.ci/nightly
 
 fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
 	$(BIN)/python tests/faults/table.py
