@@ -86,9 +86,11 @@ lock: $(UV)  ## Pin all environments anew
 		pyproject.toml
 	$(foreach each,$(OLDER),$(call lock_older,$(firstword $(subst =, ,$(each))),$(lastword $(subst =, ,$(each)))))
 
-release: $(READY)  ## Build a release into dist/, check it, and say what is left to do
-	@rm -rf dist
-	@$(BIN)/python -m dev.release
+release: $(READY)  ## Check that this can be a release, and build it into dist/
+	$(BIN)/python -m dev.release
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environment and everything made here
 	rm -rf $(VENV) $(BENCH) .airflow .nox build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
