@@ -102,7 +102,7 @@ def _pytest(session: nox.Session, airflow: str, *suite: str) -> None:
     session.run_install("uv", "pip", "sync", "--quiet", "--require-hashes", _lock(airflow))
     session.install("--no-deps", "--no-build-isolation", "--editable", ".")
     unset = {name: None for name in os.environ if name.startswith(("AIRFLOW_", "_AIRFLOW"))}
-    session.run("pytest", "--no-cov", "-q", "-o", _WARNINGS, *suite, *session.posargs, env=unset)
+    session.run("python", "-m", "pytest", "--no-cov", "-q", "-o", _WARNINGS, *suite, *session.posargs, env=unset)
 
 
 def _lock(airflow: str) -> str:
