@@ -19,7 +19,8 @@ ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-faults fault-table picture bench matrix lint types format lock release clean
+.PHONY: help demo airflow test test-all test-system test-faults test-fuzz nightly fault-table picture bench matrix \
+	lint types format lock release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,12 +31,24 @@ demo: $(READY)  ## Run a crew from a DAG, all on this machine, and print its res
 airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
 	@$(BIN)/python -m dev.explore
 
-test: $(READY)  ## Run every test, with branch coverage
-	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+# Coverage keeps its data where no second run beside this one finds them, since a run takes in all that it finds.
+test: $(READY)  ## Run the tests, with branch coverage: six minutes on two cores
+	@data=$$(mktemp -d) && trap 'rm -r "$$data"' EXIT && \
+	COVERAGE_FILE="$$data/coverage" $(BIN)/python -m pytest --cov --cov-report=term $(or $(ARGS),--numprocesses 2)
+
+test-all: test test-system test-faults test-fuzz  ## Run those, a real Airflow and everything that can go wrong
+
+test-system: $(READY)  ## Run the built wheels and a real Airflow, for ten minutes
+	$(BIN)/python -m pytest --no-cov tests/system
 
 test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)
-	$(if $(ARGS),,CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz -k much)
+
+test-fuzz: $(READY)  ## Try much bad input
+	CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz -k much
+
+nightly:  ## Run what takes too long for every change: all faults, and every Airflow
+	.ci/nightly
 
 fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
 	$(BIN)/python tests/faults/table.py
@@ -46,8 +59,8 @@ picture: $(READY)  ## Draw the README's picture from a run of the demo
 bench: $(BENCH_READY)  ## Measure side by side with other providers, into benchmarks/RESULTS.md
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)
 
-matrix: $(READY)  ## Run the tests on every supported Airflow and Python that is here; goes on where it was stopped
-	@$(BIN)/python -m dev.matrix $(ARGS)
+matrix: $(READY)  ## Run the tests on every supported Airflow and Python, with nox (ARGS=-l lists what there is)
+	@$(BIN)/nox $(ARGS)
 
 lint: $(READY)  ## Check style with ruff
 	$(BIN)/ruff check .
@@ -73,12 +86,14 @@ lock: $(UV)  ## Pin all environments anew
 		pyproject.toml
 	$(foreach each,$(OLDER),$(call lock_older,$(firstword $(subst =, ,$(each))),$(lastword $(subst =, ,$(each)))))
 
-release: $(READY)  ## Build a release into dist/, check it, and say what is left to do
-	@rm -rf dist
-	@$(BIN)/python -m dev.release
+release: $(READY)  ## Check that this can be a release, and build it into dist/
+	$(BIN)/python -m dev.release
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environment and everything made here
-	rm -rf $(VENV) $(BENCH) .airflow .matrix build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) .airflow .nox build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
 	$(PYTHON) -m venv $(VENV)

@@ -1,20 +1,25 @@
-"""Build a release, check it, and describe it: ``make release``. What is said at the end is left to a person."""
+"""
+Look for what keeps this from being a release, before it is built: ``make release``.
+
+What is built is checked by twine. Nothing checks that the changelog speaks of this version, and an index shows a
+README whose links lead nowhere.
+"""
 
 from __future__ import annotations
 
-import filecmp
-import hashlib
 import re
-import subprocess
 import sys
-import tempfile
-import zipfile
+import tomllib
 from datetime import date
-from email.parser import Parser
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_crew import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ROOT = Path(__file__).parents[1]
-_DIST = _ROOT / "dist"
 _RELATIVE_LINK = re.compile(r"\]\((?!https?://|#)([^)]+)\)")
 _ENTRY = re.compile(r"^## (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
@@ -24,22 +29,14 @@ class NotReady(Exception):
 
 
 def main() -> int:
-    """Build it, unless something is in the way."""
+    """Tell what is new in this version, unless something is in the way."""
     try:
-        version = _version()
-        entry = changelog_entry((_ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
-        _require_committed()
-        built = _built()
+        entry = changelog_entry(_text("CHANGELOG.md"), __version__)
+        require_address(tomllib.loads(_text("pyproject.toml"))["project"], _text("README.md"))
     except NotReady as error:
         print(f"No release: {error}", file=sys.stderr)
         return 1
-    print(f"Version {version}\n\n{entry}\n")
-    for path in built:
-        print(f"{path.relative_to(_ROOT)}: {path.stat().st_size:,} bytes, sha256 {_digest(path)}")
-    print(
-        f"\nThe tests are not part of this: .ci/run and make matrix come first. Then:\n"
-        f"git tag -s v{version} -m 'Version {version}' && git push origin v{version}"
-    )
+    print(f"Version {__version__}\n\n{entry}")
     return 0
 
 
@@ -51,6 +48,16 @@ def changelog_entry(changelog: str, version: str) -> str:
     return newest[2].strip()
 
 
+def require_address(project: Mapping[str, Any], readme: str) -> None:
+    """Refuse a project that leaves open where it is, or a README with links that an index does not resolve."""
+    if not project.get("urls"):
+        raise NotReady("[project.urls] in pyproject.toml has to say where the project is to be found.")
+    if relative := _RELATIVE_LINK.findall(readme):
+        raise NotReady(
+            f"an index does not resolve {', '.join(relative)}: README.md has to link to the project's address."
+        )
+
+
 def _is_dated(heading: str, version: str) -> bool:
     named, _, released = heading.partition(" ")
     try:
@@ -59,65 +66,8 @@ def _is_dated(heading: str, version: str) -> bool:
         return False
 
 
-def _version() -> str:
-    from airflow_provider_crew import __version__
-
-    return __version__
-
-
-def _require_committed() -> None:
-    """Refuse what is not committed, and a version that has been released."""
-    changed = _run("git", "status", "--porcelain")
-    if changed:
-        raise NotReady(f"these files are not committed:\n{changed}")
-    tag = f"v{_version()}"
-    if _run("git", "tag", "--list", tag, "--no-contains", "HEAD"):
-        raise NotReady(f"{tag} is the tag of another commit: that version has been released.")
-
-
-def _built() -> list[Path]:
-    """Build the sdist and from it the wheel, which has to be the one that is built from here."""
-    with tempfile.TemporaryDirectory() as folder:
-        _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", _DIST, _ROOT)
-        _run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, _ROOT)
-        (again,) = Path(folder).glob("*.whl")
-        wheel = _DIST / again.name
-        if not filecmp.cmp(wheel, again, shallow=False):
-            raise NotReady("the sdist builds another wheel than this folder does.")
-    require_address(_metadata(wheel))
-    built = [wheel, *_DIST.glob(f"airflow_provider_crew-{_version()}.tar.gz")]
-    _run(sys.executable, "-m", "twine", "check", "--strict", *built)
-    return built
-
-
-def require_address(metadata: str) -> None:
-    """Refuse metadata that leave open where the project is, or with links that an index does not resolve."""
-    told = Parser().parsestr(metadata)
-    if "Project-URL" not in told:
-        raise NotReady("[project.urls] in pyproject.toml has to say where the project is to be found.")
-    if relative := _RELATIVE_LINK.findall(str(told.get_payload())):
-        raise NotReady(
-            f"an index does not resolve {', '.join(relative)}: README.md has to link to the project's address."
-        )
-
-
-def _metadata(wheel: Path) -> str:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return archive.read(name).decode()
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _run(*command: str | Path) -> str:
-    done = subprocess.run(  # noqa: S603 - the commands above
-        [str(part) for part in command], check=False, cwd=_ROOT, capture_output=True, text=True
-    )
-    if done.returncode:
-        raise NotReady(f"{' '.join(map(str, command))} fails:\n{done.stdout}{done.stderr}")
-    return done.stdout
+def _text(name: str) -> str:
+    return (_ROOT / name).read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":

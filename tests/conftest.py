@@ -11,6 +11,8 @@ from collections.abc import Generator
 import hypothesis
 import pytest
 
+pytest_plugins = ["airflow_provider_crew.local.pytest_plugin"]
+
 # How long an example takes, and how long one to think of, says more about the machine than about the code.
 hypothesis.settings.register_profile(
     "whatever-the-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -1,7 +1,10 @@
 """
 The pytest fixture ``crew_service``: a crew on your own machine for the tests of your DAGs.
 
-It is there as soon as this provider and its extra ``local`` are installed:
+Not everybody who runs pytest beside this provider wants it, so it is there for those who ask for it, in the
+``conftest.py`` beside pytest's settings or in a test file:
+
+    pytest_plugins = ["airflow_provider_crew.local.pytest_plugin"]
 
     def test_report(crew_service, monkeypatch):
         monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", crew_service.connection_uri)
@@ -38,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def crew_service(request: pytest.FixtureRequest) -> Iterator[LocalCrewService]:
     """Provide a crew service on a free port, with the scenario of the marker ``crew_scenario``."""
-    # Imported here: this module is loaded in every pytest session, and the service is not small.
+    # Imported here: this module is loaded in every session of whoever asks for it, and the service is not small.
     try:
         from airflow_provider_crew.local.scenario import Scenario
         from airflow_provider_crew.local.server import LocalCrewService

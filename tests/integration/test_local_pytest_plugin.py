@@ -10,6 +10,7 @@ from airflow_provider_crew.local import Scenario, ScenarioTask
 
 pytest_plugins = ["pytester"]
 
+ASKED_FOR = 'pytest_plugins = ["airflow_provider_crew.local.pytest_plugin"]'
 # The inner sessions have no settings, about which another plugin complains.
 SESSION = ("-p", "no:asyncio", "-p", "no:cacheprovider", "--strict-markers")
 
@@ -38,7 +39,17 @@ def test_a_marker_sets_the_scenario(crew_service):
     assert run(crew_service, {})["error"] == "out of credit"
 
 
+def test_nobody_gets_it_unasked(pytester):
+    pytester.makepyfile("def test_it(crew_service): ...")
+
+    result = pytester.runpytest_subprocess(*SESSION)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*fixture 'crew_service' not found"])
+
+
 def test_the_service_ends_with_the_test(pytester):
+    pytester.makeconftest(ASKED_FOR)
     pytester.makepyfile(
         """
         import pytest
@@ -61,6 +72,7 @@ def test_the_service_ends_with_the_test(pytester):
 
 
 def test_it_is_listed_for_those_who_look(pytester):
+    pytester.makeconftest(ASKED_FOR)
     markers = pytester.runpytest_inprocess(*SESSION, "--markers").stdout
     fixtures = pytester.runpytest_inprocess(*SESSION, "--fixtures").stdout
 
@@ -72,6 +84,7 @@ def test_without_the_extra_the_test_fails_with_what_to_install(pytester, monkeyp
     for name in ("app", "server"):
         monkeypatch.delitem(sys.modules, f"airflow_provider_crew.local.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
+    pytester.makeconftest(ASKED_FOR)
     pytester.makepyfile("def test_it(crew_service): ...")
 
     result = pytester.runpytest_inprocess(*SESSION)

@@ -95,7 +95,7 @@ def test_the_sdist_holds_what_is_needed_to_build_and_test(built):
         top = {name.split("/")[1] for name in archive.getnames() if "/" in name}
 
     needed = {"airflow_provider_crew", "benchmarks", "dev", "docs", "example_dags", "requirements", "tests"}
-    assert needed | {"pyproject.toml", "Makefile", "LICENSE", "README.md", "CONTRIBUTING.md"} <= top
+    assert needed | {"pyproject.toml", "Makefile", "noxfile.py", "LICENSE", "README.md", "CONTRIBUTING.md"} <= top
 
 
 FORM = """

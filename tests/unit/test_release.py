@@ -43,19 +43,19 @@ def test_a_version_without_a_dated_entry_at_the_top_is_no_release(entries):
         changelog_entry(TOP + entries, "1.1.0")
 
 
-HEAD = "Metadata-Version: 2.4\nName: airflow-provider-crew\n"
-ADDRESS = "Project-URL: Source, https://crew.example\n"
+ADDRESS = {"urls": {"Source": "https://crew.example"}}
 
 
-def test_a_release_says_where_the_project_is():
+@pytest.mark.parametrize("project", [{}, {"urls": {}}], ids=["none", "empty"])
+def test_a_release_says_where_the_project_is(project):
     with pytest.raises(NotReady, match=r"\[project\.urls\]"):
-        require_address(f"{HEAD}\nProject-URL: is only spoken of here\n")
+        require_address(project, "")
 
 
 def test_a_release_links_to_nothing_that_an_index_does_not_have():
     with pytest.raises(NotReady, match=r"docs/scale\.md, docs/demo\.svg"):
-        require_address(f"{HEAD}{ADDRESS}\n[Scale](docs/scale.md), ![a picture](docs/demo.svg)\n")
+        require_address(ADDRESS, "[Scale](docs/scale.md), ![a picture](docs/demo.svg)\n")
 
 
 def test_a_release_with_its_address_everywhere_is_none_to_refuse():
-    require_address(f"{HEAD}{ADDRESS}\n[Scale](https://crew.example/docs/scale.md), [below](#below)\n")
+    require_address(ADDRESS, "[Scale](https://crew.example/docs/scale.md), [below](#below)\n")

@@ -1,0 +1,111 @@
+"""
+The suites on every supported Airflow and Python, and on the newest pre-release of Airflow: ``nox``.
+
+Every session has an environment below ``.nox``, pinned to the lock of its Airflow and used again the next time.
+``nox -l`` lists them. ``-k`` chooses the suite, ``-t`` the Airflow and ``-p`` the Python, and what follows ``--``
+goes to pytest. ``-s`` counts for nothing beside ``-k`` or ``-t``.
+
+    nox -k smoke -t airflow-2.11 airflow-3.0 -p 3.11
+    nox -k tests -t airflow-3.1 -p 3.12 -- -k watch
+    nox -k faults -t airflow-3.4 -- --keep-task-state
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["tests", "system"]
+# A Python that is not here is no success, and none is fetched unless that is asked for.
+nox.options.error_on_missing_interpreters = True
+if "NOX_DOWNLOAD_PYTHON" not in os.environ:
+    nox.options.download_python = "never"
+
+_DEVELOPED_WITH = "3.3"
+# Which Pythons each Airflow supports, of those that this package does.
+_PYTHONS = {
+    "2.11": ("3.11", "3.12"),
+    "3.0": ("3.11", "3.12"),
+    "3.1": ("3.11", "3.12", "3.13"),
+    "3.2": ("3.11", "3.12", "3.13"),
+    _DEVELOPED_WITH: ("3.11", "3.12", "3.13"),
+    "3.4": ("3.11", "3.12", "3.13"),  # the newest pre-release
+}
+# Real processes for minutes: on the oldest Python, which all share.
+_OF_REAL_PROCESSES = "3.11"
+# Airflow and what it needs may warn of each other in old environments; this package may not cause any warning.
+_WARNINGS = "filterwarnings=default\nerror:::airflow_provider_crew"
+
+
+def _param(airflow: str, python: str) -> object:
+    return nox.param(python, airflow, id=f"airflow-{airflow}-python-{python}", tags=[f"airflow-{airflow}"])
+
+
+_everywhere = nox.parametrize(
+    "python, airflow", [_param(airflow, python) for airflow, pythons in _PYTHONS.items() for python in pythons]
+)
+_once_each = nox.parametrize("python, airflow", [_param(airflow, _OF_REAL_PROCESSES) for airflow in _PYTHONS])
+
+
+@nox.session
+@_everywhere
+def smoke(session: nox.Session, airflow: str) -> None:
+    """Check what is imported, the metadata, the form, and the three ways to run a crew, one of them deferred."""
+    _pytest(
+        session,
+        airflow,
+        "tests/unit/test_package.py",
+        "tests/unit/test_form.py",
+        "tests/integration/test_pages_dag.py::test_each_way_runs[README.md]",
+    )
+
+
+@nox.session
+@_everywhere
+def tests(session: nox.Session, airflow: str) -> None:
+    """Run unit and integration tests, but for the local crew's description: it needs a newer schemathesis."""
+    _pytest(
+        session,
+        airflow,
+        "tests/unit",
+        "tests/integration",
+        "--ignore=tests/integration/test_local_description.py",
+        "--numprocesses=2",
+    )
+
+
+@nox.session
+@_once_each
+def system(session: nox.Session, airflow: str) -> None:
+    """Run built wheels and a real Airflow."""
+    _pytest(session, airflow, "tests/system")
+
+
+@nox.session
+@_once_each
+def faults(session: nox.Session, airflow: str) -> None:
+    """
+    Play the core of the faults in a real Airflow on PostgreSQL.
+
+    The rows say what 3.3 and newer do: on an older Airflow, those about what a task remembers fail.
+    """
+    _pytest(session, airflow, "tests/faults", "-m", "core")
+
+
+def _pytest(session: nox.Session, airflow: str, *suite: str) -> None:
+    """Bring the environment to what the lock says, and run the tests in it without any setting of Airflow."""
+    session.run_install("uv", "pip", "sync", "--quiet", "--require-hashes", _lock(airflow))
+    session.install("--no-deps", "--no-build-isolation", "--editable", ".")
+    unset = {name: None for name in os.environ if name.startswith(("AIRFLOW_", "_AIRFLOW"))}
+    session.run("python", "-m", "pytest", "--no-cov", "-q", "-o", _WARNINGS, *suite, *session.posargs, env=unset)
+
+
+def _lock(airflow: str) -> str:
+    """Return the lock of an Airflow: of its own, but for the one that everything is developed with."""
+    name = "dev.txt" if airflow == _DEVELOPED_WITH else f"airflow-{airflow}.txt"
+    return str(Path("requirements", name))

@@ -1,0 +1,194 @@
+"""Who may know what, read from the source of the package: what is imported where, and which words stand where."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import airflow_provider_crew
+
+NAME = "airflow_provider_crew"
+PACKAGE = Path(airflow_provider_crew.__file__).parent
+LONGEST = 400
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+# By their whole names: there are many crew.py, and more __init__.py.
+MODULES = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    """Tell the module of each import, or what is taken from it: of ``from a import b``, ``a.b``."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "what is imported is named in full"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def anywhere(module: str) -> set[str]:
+    """Find what a module imports, also in its functions, and for its types alone."""
+    return set(imports(ast.walk(tree(module))))
+
+
+def when_loaded(module: str) -> set[str]:
+    """Find what is imported as soon as a module is."""
+    return set(imports(outside_functions(tree(module))))
+
+
+def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        is_for_types = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        if not is_for_types and not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+            yield from outside_functions(child)
+
+
+def ours(imported: set[str]) -> set[str]:
+    """Name the modules of this package among what is imported: ``a.b`` may be one, or something in ``a``."""
+    named = {name if name in MODULES else name.rpartition(".")[0] for name in imported}
+    return named & MODULES.keys()
+
+
+def is_in(part: str, name: str) -> bool:
+    return name == part or name.startswith(f"{part}.")
+
+
+def found_in(part: str) -> list[str]:
+    return [module for module in MODULES if is_in(f"{NAME}.{part}", module)]
+
+
+def test_every_module_is_looked_at():
+    assert len(MODULES) == len(list(PACKAGE.rglob("*.py"))) > 50
+    assert {NAME, f"{NAME}.operators.crew", f"{NAME}.sensors.crew", f"{NAME}.service"} <= MODULES.keys()
+
+
+def test_no_module_grows_too_long():
+    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
+
+    assert {module: length for module, length in lengths.items() if length > LONGEST} == {}
+
+
+@pytest.mark.parametrize("part", ["service", "local"])
+def test_nothing_in_there_imports_airflow(part):
+    assert found_in(part)
+    assert [
+        (module, name) for module in found_in(part) for name in anywhere(module) if is_in("airflow", name)
+    ] == []
+
+
+def test_the_local_service_uses_nothing_of_the_client_it_proves():
+    used = {(module, other) for module in found_in("local") for other in anywhere(module) if is_in(NAME, other)}
+
+    assert {(module, other) for module, other in used if not is_in(f"{NAME}.local", other)} == set()
+
+
+@pytest.mark.xfail(
+    strict=False, reason="watch.py and watch_state.py take their defaults from outside; to be mended"
+)
+def test_the_client_knows_nothing_of_those_who_use_it():
+    known = {(module, other) for module in found_in("service") for other in anywhere(module) if is_in(NAME, other)}
+
+    upward = {(module, other) for module, other in known if not is_in(f"{NAME}.service", other)}
+    assert {(module, other) for module, other in upward if other != f"{NAME}.__version__"} == set()
+
+
+@pytest.mark.xfail(
+    strict=False, reason="of hooks/ and operators/ two modules each import each other; to be mended"
+)
+def test_no_modules_import_each_other():
+    uses = {module: ours(anywhere(module)) for module in MODULES}
+
+    assert {module for module in MODULES if module in reached_from(uses[module], uses)} == set()
+
+
+def reached_from(begin: set[str], uses: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = set(begin)
+    while waiting:
+        module = waiting.pop()
+        reached.add(module)
+        waiting |= uses[module] - reached
+    return reached
+
+
+# What Airflow imports, in every process that parses a DAG.
+PARSED = {f"{NAME}.{part}.crew" for part in ("decorators", "hooks", "links", "operators", "sensors", "triggers")}
+HEAVY = {"aiohttp", "certifi", "fastapi", "pydantic", "requests", "tenacity", "urllib3", "uvicorn", "yarl"}
+
+
+def test_what_airflow_parses_imports_nothing_heavy_also_where_airflow_has_it_already():
+    # With a module, the package that it is in.
+    at_once = {module: ours(when_loaded(module)) | ours({module.rpartition(".")[0]}) for module in MODULES}
+    loaded = reached_from({*PARSED, f"{NAME}.get_provider_info"}, at_once)
+
+    assert len(loaded) > len(PARSED)
+    heavy = {(module, name) for module in loaded for name in when_loaded(module)}
+    assert {(module, name) for module, name in heavy if name.partition(".")[0] in HEAVY} == set()
+
+
+# What only the client says to the service, or reads from it.
+PATHS = ("/kickoff", "/inputs", "/status")
+HEADERS = ("Authorization", "Bearer ", "Retry-After", "User-Agent")
+KEYS = (
+    *("current_agent", "current_task", "last_executed_task", "total_tasks", "completed_tasks"),
+    *("final_output", "result_json", "token_usage", "usage_metrics"),
+)
+STATUS_WORDS = ("queued", "pending", "started", "running", "paused", "completed", "success", "error", "failed")
+STATUS_WORDS += ("failure", "revoked", "not found", "not_found")
+# What this package says itself of an execution, or of its own doing, in lower case.
+OWN_WORDS = {"started", "running", "paused", "completed", "error", "failed"}
+
+
+def texts(module: str) -> Iterator[str]:
+    """Find every text in the code of a module, but for its docstrings."""
+    alone = {id(node.value) for node in ast.walk(tree(module)) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.value
+
+
+def is_of_the_service(text: str) -> bool:
+    return (
+        text in KEYS
+        or (text.lower() in STATUS_WORDS and text not in OWN_WORDS)
+        or re.search(rf"^\S*({'|'.join(PATHS)})(/\S*)?$", text) is not None
+        or any(header in text for header in HEADERS)
+    )
+
+
+def test_these_are_words_of_the_client():
+    said = {text for module in found_in("service") for text in texts(module)}
+
+    assert {*KEYS, *STATUS_WORDS, *PATHS} <= said
+    assert all(any(header in text for text in said) for header in HEADERS)
+
+
+def test_nobody_but_the_client_knows_the_words_of_the_service():
+    others = MODULES.keys() - {*found_in("service"), *found_in("local")}
+
+    assert others
+    assert {(module, text) for module in others for text in texts(module) if is_of_the_service(text)} == set()
+
+
+def test_nobody_but_the_client_asks_for_the_services_own_word():
+    others = MODULES.keys() - {*found_in("service"), *found_in("local")}
+    nodes = {
+        module: [node for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)] for module in others
+    }
+
+    assert {module for module in others if any(node.attr == "word" for node in nodes[module])} == set()
