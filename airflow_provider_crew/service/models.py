@@ -172,7 +172,6 @@ class Failed(_Shape):
     status: Literal["error"]
     kickoff_id: str
     error: Text
-    last_task: OptionalTask = None
     usage: dict[str, int | float] | None = None
     execution_time: Seconds
 

@@ -210,7 +210,7 @@ def _refused(
     if unlisted:
         told += [f"The crew does not list inputs that are given: {some_names(unlisted)}."]
     questions = "".join(_question(name, meant) for name in islice(meant, _MAX_NAMES_TOLD))
-    return InvalidInputs(f"{' '.join(told)}{questions} Nothing was started.", missing=missing)
+    return InvalidInputs(f"{' '.join(told)}{questions} Nothing was started.", missing=tuple(missing))
 
 
 def some_names(names: Collection[str]) -> str:

@@ -66,7 +66,7 @@ def storable_json(value: Any, depth: int = 0) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {storable_text(str(key)): storable_json(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [storable_json(item, depth + 1) for item in value]
     return value
 

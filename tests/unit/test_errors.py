@@ -16,7 +16,7 @@ ONE_OF_EACH = [
     errors.CrewError("something"),
     errors.InvalidSettings("wrong token", field="password", conn_id="my_crew"),
     errors.InvalidKickoffId("wrong id", kickoff_id="a/b"),
-    errors.InvalidInputs("wrong inputs", path="inputs.day", missing=["day"]),
+    errors.InvalidInputs("wrong inputs", path="inputs.day", missing=("day",)),
     errors.CallError("a call", call="GET https://crew.example/x", http_status=418),
     errors.NotAuthenticated("401", call="GET https://crew.example/x", http_status=401),
     errors.NotAllowed("403", call="GET https://crew.example/x", http_status=403),
@@ -27,7 +27,7 @@ ONE_OF_EACH = [
         kickoff_id="7",
         address="https://crew.example",
     ),
-    errors.Refused("422", call="POST https://crew.example/x", http_status=422, missing_inputs=["day", "topic"]),
+    errors.Refused("422", call="POST https://crew.example/x", http_status=422, missing_inputs=("day", "topic")),
     errors.TransientError("later", call="GET https://crew.example/x", http_status=500, retry_after=1.0),
     RATE_LIMITED,
     errors.ServiceError("503", call="GET https://crew.example/x", http_status=503, retry_after=3.0),
@@ -89,7 +89,7 @@ def test_a_message_is_all_that_an_error_needs(error: errors.CrewError) -> None:
 
 def test_facts_are_attributes() -> None:
     refused, uncertain = (
-        errors.Refused("422", missing_inputs=["day"]),
+        errors.Refused("422", missing_inputs=("day",)),
         errors.UncertainKickoff("?", cause=RATE_LIMITED),
     )
 
@@ -115,14 +115,6 @@ def test_facts_are_attributes() -> None:
 )
 def test_which_errors_are_those_of_a_crew_that_wakes_up(error: errors.TransientError, may_be: object) -> None:
     assert error.may_be_waking_up is may_be
-
-
-def test_what_was_used_is_no_longer_that_of_the_caller() -> None:
-    usage = {"total_tokens": 312}
-    error = errors.ExecutionFailed("failed", usage=usage)
-    usage.clear()
-
-    assert error.usage == {"total_tokens": 312}
 
 
 def test_settings_from_a_connection_name_it() -> None:
