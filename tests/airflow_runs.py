@@ -15,6 +15,7 @@ from supported import AIRFLOW
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.settings import ServiceSettings
 from dev.rest import ApiError
 from dev.stack import AirflowStack
@@ -73,7 +74,7 @@ def connection(crew: LocalCrewService, **fields: Any) -> str:
 def kick_off(crew: LocalCrewService) -> str:
     """Start an execution as somebody outside Airflow would."""
     with CrewClient(ServiceSettings(address=crew.url, token=TOKEN)) as client:
-        return client.kickoff(INPUTS)
+        return client.kickoff(KickoffRequest.of(INPUTS))
 
 
 def eventually(look: Callable[[], Any], seconds: float = 60, pause: float = 0.3) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_crew.defaults import WAKING_UP
 from airflow_provider_crew.service.errors import (
@@ -14,30 +14,25 @@ from airflow_provider_crew.service.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from airflow_provider_crew.service.client import CrewClient
     from airflow_provider_crew.service.models import CrewInputs
-    from airflow_provider_crew.service.payload import KickoffOptions
+    from airflow_provider_crew.service.payload import KickoffRequest
 
 ValidateInputs = Literal[True, False, "strict"]
 
 
 def check_kickoff(
-    client: CrewClient,
-    warn: Callable[..., None],
-    inputs: Mapping[str, Any],
-    validate: ValidateInputs,
-    **options: Unpack[KickoffOptions],
+    client: CrewClient, warn: Callable[..., None], request: KickoffRequest, validate: ValidateInputs
 ) -> None:
     """Raise what would keep a kickoff from starting, and warn of what may be wrong."""
-    from airflow_provider_crew.service.payload import compare_inputs, json_bytes, kickoff_payload
+    from airflow_provider_crew.service.payload import compare_inputs
 
-    json_bytes(kickoff_payload(inputs, **options))
     known = _listed_inputs(client, warn, wanted=bool(validate))
     if known is None or not validate:
         return
-    for doubt in compare_inputs(inputs, known, strict=validate == "strict"):
+    for doubt in compare_inputs(request.inputs, known, strict=validate == "strict"):
         warn("%s", doubt)
 
 

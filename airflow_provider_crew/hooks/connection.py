@@ -12,7 +12,6 @@ from airflow.providers.common.compat.sdk import mask_secret
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, SecretStr, ValidationError, model_validator
 
 from airflow_provider_crew.service.errors import InvalidSettings
-from airflow_provider_crew.service.payload import with_secret
 from airflow_provider_crew.service.settings import (
     DEFAULT_REQUEST_TIMEOUT,
     USER_AGENT,
@@ -24,8 +23,6 @@ from airflow_provider_crew.service.text import one_line
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
-
-    from airflow_provider_crew.service.payload import KickoffOptions
 
 TokenType = Literal["organization", "user"]
 
@@ -109,8 +106,8 @@ def read_connection(
     )
 
 
-def with_password(connection: Connection, options: KickoffOptions) -> KickoffOptions:
-    """Return the options of a kickoff whose ``webhooks`` hold a connection's password, hidden by Airflow."""
+def webhook_secret(connection: Connection) -> str:
+    """Return a connection's password, hidden by Airflow, by which the receiver of webhooks knows the service."""
     if not connection.password:
         raise InvalidSettings("It has no password, which is to be the secret.", conn_id=connection.conn_id)
     mask_secret(connection.password)
@@ -120,7 +117,7 @@ def with_password(connection: Connection, options: KickoffOptions) -> KickoffOpt
         fault = "Its password, which is to be the secret, has characters that no bearer token has."
         raise InvalidSettings(fault, conn_id=connection.conn_id) from None
     mask_secret(secret)
-    return {**options, "webhooks": with_secret(options.get("webhooks"), secret)}
+    return secret
 
 
 def not_defined(conn_id: str) -> InvalidSettings:

@@ -26,7 +26,7 @@ from airflow_provider_crew.service.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from airflow.providers.common.compat.sdk import Connection
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.service.async_client import AsyncCrewClient
     from airflow_provider_crew.service.client import CrewClient
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
-    from airflow_provider_crew.service.payload import KickoffOptions
+    from airflow_provider_crew.service.payload import KickoffOptions, KickoffRequest
     from airflow_provider_crew.service.settings import ServiceSettings
     from airflow_provider_crew.service.watch import Watch
     from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
@@ -125,8 +125,30 @@ class CrewHook(BaseHook):
 
         :param webhook_conn_id: the connection whose password is sent along with what ``webhooks`` asks for
         """
-        options = self.with_webhook_secret(webhook_conn_id, **options)
-        return self._remember(self._client.kickoff(inputs, **options))
+        return self.send(self.kickoff_request(inputs, webhook_conn_id=webhook_conn_id, **options))
+
+    def kickoff_request(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        webhook_conn_id: str | None = None,
+        **options: Unpack[KickoffOptions],
+    ) -> KickoffRequest:
+        """Put a kickoff together. Nothing is sent."""
+        from airflow_provider_crew.hooks.connection import webhook_secret
+        from airflow_provider_crew.service.payload import KickoffRequest
+
+        secret = webhook_secret(self._defined(webhook_conn_id)) if webhook_conn_id else None
+        return KickoffRequest.of(inputs, webhook_secret=secret, **options)
+
+    def send(self, request: KickoffRequest, *, sleep: Callable[[float], None] = time.sleep) -> str:
+        """Start an execution; what was certainly not taken is sent again after a pause."""
+        import tenacity
+
+        from airflow_provider_crew.service.repeating import repeating
+
+        policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True), sleep=sleep)
+        return self._remember(policy(self._client.kickoff, request))
 
     def check(
         self,
@@ -144,14 +166,13 @@ class CrewHook(BaseHook):
         :param validate: compare the inputs with what the crew lists; what merely may be wrong is a warning, and
             refused if this is ``strict``
         """
-        options = self.with_webhook_secret(webhook_conn_id, **options)
-        check_kickoff(self._client, self.log.warning, inputs, validate, **options)
+        self.check_request(
+            self.kickoff_request(inputs, webhook_conn_id=webhook_conn_id, **options), validate=validate
+        )
 
-    def with_webhook_secret(self, conn_id: str | None, **options: Unpack[KickoffOptions]) -> KickoffOptions:
-        """Return the options of a kickoff, with the secret of that connection in what ``webhooks`` asks for."""
-        from airflow_provider_crew.hooks.connection import with_password
-
-        return with_password(self._defined(conn_id), options) if conn_id else options
+    def check_request(self, request: KickoffRequest, *, validate: ValidateInputs) -> None:
+        """Raise what would keep a kickoff from starting."""
+        check_kickoff(self._client, self.log.warning, request, validate)
 
     def status(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing."""
@@ -238,15 +259,20 @@ class CrewHook(BaseHook):
         **options: Unpack[KickoffOptions],
     ) -> str:
         """Start an execution and return its kickoff id, like kickoff()."""
+        import tenacity
         from asgiref.sync import sync_to_async
 
-        if webhook_conn_id:
-            from airflow_provider_crew.hooks.connection import with_password
+        from airflow_provider_crew.hooks.connection import webhook_secret
+        from airflow_provider_crew.service.payload import KickoffRequest
+        from airflow_provider_crew.service.repeating import repeating
 
-            connection = await self._look_up_async(webhook_conn_id)
-            options = await sync_to_async(with_password)(connection, options)
+        secret = None
+        if webhook_conn_id:
+            secret = await sync_to_async(webhook_secret)(await self._look_up_async(webhook_conn_id))
+        request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
+        policy = tenacity.AsyncRetrying(**repeating("POST /kickoff", only_if_not_taken=True))
         async with await self.get_async_conn() as crew:
-            return self._remember(await crew.kickoff(inputs, **options))
+            return self._remember(await policy(crew.kickoff, request))
 
     async def status_async(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing."""

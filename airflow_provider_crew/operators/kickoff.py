@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, get_args
@@ -26,7 +25,6 @@ from airflow_provider_crew.service.errors import (
     CrewError,
     ExecutionFailed,
     ExecutionUnknown,
-    InvalidInputs,
     UncertainKickoff,
 )
 from airflow_provider_crew.signals import interruptions_held_off
@@ -34,7 +32,7 @@ from airflow_provider_crew.waiting import PASSING, CrewTask, CrewTaskFailed
 from airflow_provider_crew.xcom import KICKOFF_ID, RETURN_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -202,14 +200,12 @@ class KickoffTask(CrewTask):
         return f"by its meta, {json.dumps(names)}"
 
     def _kick_off(self, context: Context, memory: KickoffMemory) -> str:
-        from airflow_provider_crew.service.payload import plain
-
-        inputs = plain(self.kickoff_inputs(context), "inputs")
-        options = self.hook.with_webhook_secret(self.webhook_conn_id, **self._options(context))
-        self.hook.check(inputs, validate=self.validate_inputs, **options)
+        request = self.hook.kickoff_request(
+            self.kickoff_inputs(context), webhook_conn_id=self.webhook_conn_id, **self._options(context)
+        )
+        self.hook.check_request(request, validate=self.validate_inputs)
         self._warn_of_retries(context, memory)
         with interruptions_held_off(memory.keep_again) as held:
-            self.hook.get_conn().pause = partial(self._pause, held, memory)
             self._send_off(memory)
             self.log.info(
                 "The crew is being kicked off. If this log says nothing further of that, it is not known whether "
@@ -217,7 +213,7 @@ class KickoffTask(CrewTask):
                 self._mark(context),
             )
             try:
-                kickoff_id = self.hook.kickoff(inputs, **options)
+                kickoff_id = self.hook.send(request, sleep=partial(self._pause, held, memory))
             except UncertainKickoff:
                 raise
             except CrewError:
@@ -250,36 +246,15 @@ class KickoffTask(CrewTask):
         self._send_off(memory)
 
     def _options(self, context: Context) -> KickoffOptions:
-        from airflow_provider_crew.service.payload import plain
-
         return {
-            "meta": self._origin(context) if self.meta is None else plain(self.meta, "meta"),
+            "meta": self._origin(context) if self.meta is None else self.meta,
             "task_webhook_url": self.task_webhook_url,
             "step_webhook_url": self.step_webhook_url,
             "crew_webhook_url": self.crew_webhook_url,
             "human_input_webhook_url": self.human_input_webhook_url,
-            "webhooks": self._plain_webhooks(),
-            "restore_from_state_id": self._state_id(),
+            "webhooks": self.webhooks,
+            "restore_from_state_id": self.restore_from_state_id,
         }
-
-    def _state_id(self) -> str | None:
-        """Return the id as text: native rendering makes a number of one that looks like one."""
-        given: Any = self.restore_from_state_id
-        return str(given) if isinstance(given, int) and not isinstance(given, bool) else given
-
-    def _plain_webhooks(self) -> Any:
-        from airflow_provider_crew.service.payload import plain
-
-        webhooks: Any = self.webhooks  # whatever a template makes of it
-        if webhooks is None:
-            return None
-        if isinstance(webhooks, Mapping) and "authentication" in webhooks:
-            raise InvalidInputs(
-                "webhooks.authentication would be shown to everybody as a rendered template. Put the secret "
-                "into the password of a connection, and name that in webhook_conn_id. Nothing was sent.",
-                path="webhooks.authentication",
-            )
-        return plain(webhooks, "webhooks")
 
     @staticmethod
     def _origin(context: Context) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import logging
 import select
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import aiohttp
 import tenacity
@@ -19,11 +19,10 @@ from airflow_provider_crew.service.network import (
     is_trusted,
     proxy_for,
     reason_for,
-    retrying,
     timed_out,
     tls_context,
 )
-from airflow_provider_crew.service.payload import kickoff_payload
+from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.wire import (
     INTERRUPTED_KICKOFF,
     MAX_ANSWER_BYTES,
@@ -34,12 +33,12 @@ from airflow_provider_crew.service.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
     from airflow_provider_crew.service.errors import CallError
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
-    from airflow_provider_crew.service.payload import KickoffOptions
+    from airflow_provider_crew.service.payload import KickoffRequest
     from airflow_provider_crew.service.settings import ServiceSettings
 
 T = TypeVar("T")
@@ -87,15 +86,13 @@ class AsyncCrewClient:
             return await self._converse(self._wire.inputs())
         return await self._repeated("GET /inputs", self._wire.inputs, wake_up_within=wake_up_within)
 
-    async def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
+    async def kickoff(self, request: KickoffRequest) -> str:
         """
-        Start an execution and return its kickoff id.
+        Send a kickoff once, and return its kickoff id.
 
-        It is sent again by itself only when the service certainly did not take it. Where that cannot be known,
-        UncertainKickoff is raised.
+        Where it cannot be known whether it started an execution, UncertainKickoff is raised.
         """
-        payload = kickoff_payload(inputs, **options)
-        return await self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
+        return await self._converse(self._wire.kickoff(request))
 
     def status(self, kickoff_id: str, *, repeat: bool = True) -> Awaitable[Running | Paused | Completed | Failed]:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
@@ -143,20 +140,12 @@ class AsyncCrewClient:
         )
 
     async def _repeated(
-        self,
-        call: str,
-        conversation: Callable[[], Conversation[T]],
-        *,
-        only_if_not_taken: bool = False,
-        wake_up_within: float = 0.0,
+        self, call: str, conversation: Callable[[], Conversation[T]], *, wake_up_within: float = 0.0
     ) -> T:
         async def converse() -> T:
             return await self._converse(conversation())
 
-        policy = tenacity.AsyncRetrying(
-            **retrying(call, only_if_not_taken=only_if_not_taken, wake_up_within=wake_up_within)
-        )
-        return await policy(converse)
+        return await tenacity.AsyncRetrying(**repeating(call, wake_up_within=wake_up_within))(converse)
 
     async def _converse(self, conversation: Conversation[T]) -> T:
         request = next(conversation)

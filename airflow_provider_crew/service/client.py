@@ -6,7 +6,7 @@ import http.client
 import logging
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import requests
 import tenacity
@@ -21,12 +21,11 @@ from airflow_provider_crew.service.network import (
     is_trusted,
     proxy_for,
     reason_for,
-    retrying,
     timed_out,
     tls_context,
     trusted_certificates,
 )
-from airflow_provider_crew.service.payload import kickoff_payload
+from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.wire import (
     INTERRUPTED_KICKOFF,
     MAX_ANSWER_BYTES,
@@ -37,12 +36,12 @@ from airflow_provider_crew.service.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import TracebackType
 
     from airflow_provider_crew.service.errors import CallError
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
-    from airflow_provider_crew.service.payload import KickoffOptions
+    from airflow_provider_crew.service.payload import KickoffRequest
     from airflow_provider_crew.service.settings import ServiceSettings
 
 T = TypeVar("T")
@@ -74,8 +73,6 @@ class CrewClient:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
-        self.pause: Callable[[float], None] = tenacity.nap.sleep
-        """How to wait before a kickoff that was certainly not taken is sent again."""
         self._wire = CrewWire(settings)
         self._auth = _BearerAuth(settings)
         tls_context(settings)  # certificates that cannot be used are refused here, and in words
@@ -91,15 +88,13 @@ class CrewClient:
             return self._converse(self._wire.inputs())
         return self._repeated("GET /inputs", self._wire.inputs, wake_up_within=wake_up_within)
 
-    def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
+    def kickoff(self, request: KickoffRequest) -> str:
         """
-        Start an execution and return its kickoff id.
+        Send a kickoff once, and return its kickoff id.
 
-        It is sent again by itself only when the service certainly did not take it. Where that cannot be known,
-        UncertainKickoff is raised.
+        Where it cannot be known whether it started an execution, UncertainKickoff is raised.
         """
-        payload = kickoff_payload(inputs, **options)
-        return self._repeated("POST /kickoff", lambda: self._wire.kickoff(payload), only_if_not_taken=True)
+        return self._converse(self._wire.kickoff(request))
 
     def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
@@ -135,17 +130,9 @@ class CrewClient:
         return session
 
     def _repeated(
-        self,
-        call: str,
-        conversation: Callable[[], Conversation[T]],
-        *,
-        only_if_not_taken: bool = False,
-        wake_up_within: float = 0.0,
+        self, call: str, conversation: Callable[[], Conversation[T]], *, wake_up_within: float = 0.0
     ) -> T:
-        sleep = self.pause if only_if_not_taken else tenacity.nap.sleep
-        policy = tenacity.Retrying(
-            **retrying(call, only_if_not_taken=only_if_not_taken, wake_up_within=wake_up_within), sleep=sleep
-        )
+        policy = tenacity.Retrying(**repeating(call, wake_up_within=wake_up_within))
         return policy(lambda: self._converse(conversation()))
 
     def _converse(self, conversation: Conversation[T]) -> T:

@@ -1,23 +1,20 @@
-"""What both clients share about the network: trust, proxies, time limits, repeating, and words for failures."""
+"""What both clients share about the network: trust, proxies, time limits, and words for failures."""
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
 import ssl
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import certifi
-import tenacity
 
-from airflow_provider_crew.service.errors import InvalidSettings, RateLimited, TransientError, Unreachable
+from airflow_provider_crew.service.errors import InvalidSettings
 from airflow_provider_crew.service.settings import checked_proxy, is_loopback
 
 if TYPE_CHECKING:
@@ -25,13 +22,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.service.settings import ServiceSettings
 
-log = logging.getLogger(__name__)
-
 CHUNK = 64 * 1024
 _CONNECT_TIMEOUT = 10.0
-_ATTEMPTS = 3
-_LONGEST_RETRY_AFTER = 30.0
-_WAKING_PAUSE = 5.0
 # What http.client says, and what aiohttp does.
 _TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")
 _OLD_TLS = "; it speaks only versions of TLS older than 1.2, which are not safe"
@@ -40,7 +32,6 @@ _TLS_FAILURES = {
     "tlsv1 alert protocol version": _OLD_TLS,
     "unsupported protocol": _OLD_TLS,
 }
-_JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
 
 
 def connect_timeout(settings: ServiceSettings) -> float:
@@ -92,71 +83,6 @@ def proxy_for(settings: ServiceSettings) -> str | None:
     proxies = getproxies()
     found = proxies.get(parts.scheme) or proxies.get("all")
     return checked_proxy(found, where=f"the environment ({parts.scheme}_proxy or all_proxy)") if found else None
-
-
-def retrying(call: str, *, only_if_not_taken: bool, wake_up_within: float = 0.0) -> dict[str, Any]:
-    """
-    Return how tenacity repeats a call, for its sync and its async form alike.
-
-    A read may be repeated after any passing failure. A kickoff only when it certainly was not taken. A crew that
-    may be waking up after a quiet period is given ``wake_up_within`` seconds.
-    """
-    policy = _Repeating(call, only_if_not_taken, wake_up_within)
-    return {
-        "stop": policy.is_enough,
-        "wait": policy.pause,
-        "retry": tenacity.retry_if_exception(policy.again),
-        "before_sleep": policy.say,
-        "reraise": True,
-    }
-
-
-@dataclass(slots=True)
-class _Repeating:
-    """One call and its repetitions. What fails otherwise while a crew wakes up is a part of that."""
-
-    call: str
-    only_if_not_taken: bool
-    wake_up_within: float
-    is_waking: bool = False
-
-    def again(self, error: BaseException) -> bool:
-        self.is_waking = self.is_waking or self._wakes_up(error)
-        if isinstance(error, Unreachable) and not error.trusted:
-            return False  # a second later it is the same, and someone should know
-        if self.only_if_not_taken:
-            return isinstance(error, RateLimited) or (isinstance(error, Unreachable) and not error.sent)
-        return isinstance(error, TransientError)
-
-    def is_enough(self, state: tenacity.RetryCallState) -> bool:
-        if self.is_waking:
-            return (state.seconds_since_start or 0.0) >= self.wake_up_within
-        return state.attempt_number >= _ATTEMPTS
-
-    def pause(self, state: tenacity.RetryCallState) -> float:
-        return max(_wait(state), _WAKING_PAUSE) if self.is_waking else _wait(state)
-
-    def say(self, state: tenacity.RetryCallState) -> None:
-        waking = ""
-        if self._wakes_up(_error_of(state)):
-            minutes = f"{self.wake_up_within / 60:.0f} minutes"
-            waking = f" It may be waking up after a quiet period, and is given {minutes} for that."
-        seconds = state.next_action.sleep if state.next_action else 0.0
-        log.warning("%s%s Trying %s again in %.1f s.", _error_of(state), waking, self.call, seconds)
-
-    def _wakes_up(self, error: BaseException | None) -> bool:
-        return bool(self.wake_up_within) and isinstance(error, TransientError) and error.may_be_waking_up
-
-
-def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome else None
-
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    error = _error_of(state)
-    asked_for = error.retry_after if isinstance(error, TransientError) else None
-    # The jitter comes on top, or all who were told the same time would come back together.
-    return _JITTER(state) + min(asked_for or 0.0, _LONGEST_RETRY_AFTER)
 
 
 def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettings) -> str:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack
 
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from airflow_provider_crew.service.models import CrewInputs
 
 _MAX_DEPTH = 64
-# Few objects can stand for more values than fit into memory, when they hold each other or are made on demand.
-_MAX_VALUES = 200_000
-# Comparing names takes time that grows with their number and with the square of their length.
+# Comparing names takes time that grows with the square of their number.
 _MAX_NAMES_COMPARED = 200
-_MAX_NAME_COMPARED = 60
 _MAX_NAMES_TOLD = 20
 _MAX_TOLD = 300
-# Python refuses to write longer ones.
-_MAX_INT_BITS = 14_000
 
 
 class KickoffOptions(TypedDict, total=False):
@@ -45,90 +41,97 @@ class KickoffOptions(TypedDict, total=False):
     crew_webhook_url: str | None
     human_input_webhook_url: str | None
     webhooks: Mapping[str, Any] | None
-    restore_from_state_id: str | None
+    restore_from_state_id: str | int | None
 
 
-_NAMES_ON_THE_WIRE = {
-    "meta": "meta",
-    "task_webhook_url": "taskWebhookUrl",
-    "step_webhook_url": "stepWebhookUrl",
-    "crew_webhook_url": "crewWebhookUrl",
-    "human_input_webhook_url": "humanInputWebhookUrl",
-    "webhooks": "webhooks",
-    "restore_from_state_id": "restoreFromStateId",
-}
-_KINDS: dict[str, tuple[type, str]] = {
-    "meta": (Mapping, "an object"),
-    "webhooks": (Mapping, "an object"),
-    "restore_from_state_id": (str, "a kickoff id"),
+class _Field(NamedTuple):
+    """What the service calls a part of a kickoff, and what it may be."""
+
+    on_the_wire: str
+    type: type
+    kind: str
+
+
+_FIELDS = {
+    "inputs": _Field("inputs", Mapping, "an object of names and values"),
+    "meta": _Field("meta", Mapping, "an object"),
+    "task_webhook_url": _Field("taskWebhookUrl", str, "an address"),
+    "step_webhook_url": _Field("stepWebhookUrl", str, "an address"),
+    "crew_webhook_url": _Field("crewWebhookUrl", str, "an address"),
+    "human_input_webhook_url": _Field("humanInputWebhookUrl", str, "an address"),
+    "webhooks": _Field("webhooks", Mapping, "an object"),
+    "restore_from_state_id": _Field("restoreFromStateId", str, "a kickoff id"),
 }
 # A field of every flow's state, which flows list among their inputs.
 _STATE_ID = "id"
 
 
-def kickoff_payload(inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> dict[str, Any]:
-    """Put a kickoff together; what was not given is not sent."""
-    if not isinstance(inputs, Mapping):
-        raise _not_json(
-            ("inputs",), f"is of type {type(inputs).__name__}, and must be an object of names and values"
+@dataclass(frozen=True, slots=True)
+class KickoffRequest:
+    """
+    One kickoff: what was checked is what is sent, however often that takes.
+
+    ``inputs`` are plain JSON data. ``secrets`` are what the body holds that nobody may read in an answer that
+    repeats it.
+    """
+
+    inputs: dict[str, Any]
+    body: bytes = field(repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Mapping[str, Any],
+        *,
+        webhook_secret: str | None = None,
+        **options: Unpack[KickoffOptions],
+    ) -> Self:
+        """
+        Put a kickoff together; what was not given is not sent. InvalidInputs names the path to what is no JSON.
+
+        :param webhook_secret: the bearer token by which the receiver of ``webhooks`` knows the service
+        """
+        if unknown := options.keys() - _FIELDS.keys():
+            raise TypeError(f"kickoff() got unexpected arguments: {', '.join(sorted(unknown))}")
+        given = {"inputs": _checked("inputs", inputs)}
+        given |= {name: _checked(name, value) for name, value in options.items() if value is not None}
+        if "webhooks" in given:
+            _check_webhooks(given["webhooks"])
+        payload = {_FIELDS[name].on_the_wire: value for name, value in given.items() if value or name == "inputs"}
+        secrets: tuple[str, ...] = ()
+        if webhook_secret is not None:
+            if "webhooks" not in payload:
+                raise InvalidInputs(
+                    "webhook_conn_id holds the secret of webhooks, and there are none. Nothing was sent.",
+                    path="webhooks",
+                )
+            payload["webhooks"]["authentication"] = {"strategy": "bearer", "token": webhook_secret}
+            secrets = (webhook_secret,)
+        return cls(given["inputs"], json.dumps(payload, allow_nan=False).encode(), secrets)
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name == "restore_from_state_id" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)  # native rendering of templates makes a number of an id that looks like one
+    wanted = _FIELDS[name]
+    if not isinstance(value, wanted.type):
+        raise _not_json((name,), f"is of type {type(value).__name__}, and must be {wanted.kind}")
+    return plain(value, name)
+
+
+def _check_webhooks(webhooks: dict[str, Any]) -> None:
+    if "authentication" in webhooks:
+        raise InvalidInputs(
+            "webhooks.authentication would be shown to everybody as a rendered template. Put the secret "
+            "into the password of a connection, and name that in webhook_conn_id. Nothing was sent.",
+            path="webhooks.authentication",
         )
-    if unknown := options.keys() - _NAMES_ON_THE_WIRE.keys():
-        raise TypeError(f"kickoff() got unexpected arguments: {', '.join(sorted(unknown))}")
-    for name, value in options.items():
-        if value is not None:
-            _check_option(name, value)
-    if (webhooks := options.get("webhooks")) is not None:
-        _check_webhooks(webhooks)
-    return {"inputs": inputs, **{_NAMES_ON_THE_WIRE[name]: value for name, value in options.items() if value}}
-
-
-def _check_option(name: str, value: Any) -> None:
-    wanted, kind = _KINDS.get(name, (str, "an address"))
-    if not isinstance(value, wanted):
-        raise _not_json((name,), f"is of type {type(value).__name__}, and must be {kind}")
-
-
-def _check_webhooks(webhooks: Mapping[str, Any]) -> None:
     url, events = webhooks.get("url"), webhooks.get("events")
     if not (isinstance(url, str) and url):
         raise _not_json(("webhooks", ".url"), "must be an address")
-    if not (_is_list(events) and all(isinstance(event, str) for event in events)):
+    if not (isinstance(events, list) and all(isinstance(event, str) for event in events)):
         raise _not_json(("webhooks", ".events"), "must be a list of names of events")
-
-
-def _is_list(value: Any) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
-
-
-class _Secret(str):
-    """A text that whoever shows its surroundings, such as the frames of a traceback, does not show."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "'***'"
-
-
-def with_secret(webhooks: Mapping[str, Any] | None, secret: str) -> dict[str, Any]:
-    """Return webhooks by whose bearer token the receiver knows the service."""
-    if not isinstance(webhooks, Mapping):
-        raise InvalidInputs(
-            "webhook_conn_id holds the secret of webhooks, and there are none. Nothing was sent.", path="webhooks"
-        )
-    return {**webhooks, "authentication": {"strategy": "bearer", "token": _Secret(secret)}}
-
-
-def secrets_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a payload holds that nobody may read in an answer that repeats it."""
-    match payload:
-        case {"webhooks": {"authentication": {"token": str(token)}}}:
-            return (str(token),)
-    return ()
-
-
-def json_bytes(payload: Mapping[str, Any]) -> bytes:
-    """Encode a payload; InvalidInputs names the path to what is no JSON."""
-    return json.dumps({key: plain(value, key) for key, value in payload.items()}, allow_nan=False).encode()
 
 
 def plain(value: Any, path: str) -> Any:
@@ -137,29 +140,21 @@ def plain(value: Any, path: str) -> Any:
 
     Any other sequence becomes a list: values that are fetched one by one are fetched once.
     """
-    return _plain(value, (path,), iter(range(_MAX_VALUES)))
+    return _plain(value, (path,))
 
 
-def _plain(value: Any, steps: tuple[str, ...], left: Iterator[int]) -> Any:
-    if next(left, None) is None:
-        raise _not_json(steps, f"is beyond the {_MAX_VALUES:,} values that a kickoff may hold")
+def _plain(value: Any, steps: tuple[str, ...]) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _not_json(steps, f"is {float(value)}, which JSON does not have")
     if value is None or isinstance(value, str | int | float):
-        return _plain_leaf(value, steps)
+        return value
     if len(steps) > _MAX_DEPTH + 1:
         raise _not_json(steps, f"is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
-        return {_key(key, steps): _plain(item, (*steps, f".{key}"), left) for key, item in value.items()}
-    if _is_list(value):
-        return [_plain(item, (*steps, f"[{index}]"), left) for index, item in enumerate(value)]
+        return {_key(key, steps): _plain(item, (*steps, f".{key}")) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [_plain(item, (*steps, f"[{index}]")) for index, item in enumerate(value)]
     raise _not_json(steps, f"is of type {type(value).__name__}, which JSON does not have")
-
-
-def _plain_leaf(value: str | float | None, steps: tuple[str, ...]) -> str | float | None:
-    if isinstance(value, int) and value.bit_length() > _MAX_INT_BITS:
-        raise _not_json(steps, "is an integer too long to be written")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _not_json(steps, f"is {float(value)}, which JSON does not have")
-    return value
 
 
 def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool = False) -> list[str]:
@@ -219,13 +214,11 @@ def some_names(names: Collection[str]) -> str:
     return ", ".join(first) + (f" and {len(names) - len(first)} more" if len(names) > len(first) else "")
 
 
-def _meant_by(names: Sequence[str], others: Collection[str]) -> dict[str, str]:
+def _meant_by(names: Collection[str], others: Collection[str]) -> dict[str, str]:
     """Return the nearest of the others to each of the names that are near to any."""
-    if len(others) > _MAX_NAMES_COMPARED:
+    if max(len(names), len(others)) > _MAX_NAMES_COMPARED:
         return {}
-    short = [other for other in others if len(other) <= _MAX_NAME_COMPARED]
-    compared = [name for name in names[:_MAX_NAMES_COMPARED] if len(name) <= _MAX_NAME_COMPARED]
-    nearest = {name: get_close_matches(name, short, n=1) for name in compared}
+    nearest = {name: get_close_matches(name, others, n=1) for name in names}
     return {name: found[0] for name, found in nearest.items() if found}
 
 

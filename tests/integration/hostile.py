@@ -11,11 +11,13 @@ from typing import Any
 
 import trustme
 
+from airflow_provider_crew.service.payload import KickoffRequest
+
 Said = bytes | Callable[[], Iterable[bytes]]
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "inputs": lambda crew: crew.inputs(repeat=False),
-    "kickoff": lambda crew: crew.kickoff({"topic": "harbours"}),
+    "kickoff": lambda crew: crew.kickoff(KickoffRequest.of({"topic": "harbours"})),
     "status": lambda crew: crew.status("some-id", repeat=False),
 }
 

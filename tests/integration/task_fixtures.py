@@ -27,8 +27,8 @@ def store() -> TaskStateStore:
 def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     """A crew, its connection, and an Airflow that lets operators be called and does not dawdle."""
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
-    monkeypatch.setattr("airflow_provider_crew.service.network._wait", lambda _: 0.0)
-    monkeypatch.setattr("airflow_provider_crew.service.network._WAKING_PAUSE", 0.05)
+    monkeypatch.setattr("airflow_provider_crew.service.repeating._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.repeating._WAKING_PAUSE", 0.05)
     monkeypatch.setattr("airflow_provider_crew.hooks.check.WAKING_UP", 0.3)
     monkeypatch.setattr("airflow_provider_crew.service.watch._WHILE_PEOPLE_DECIDE", 0.05)
     monkeypatch.setattr("airflow_provider_crew.operators.earlier._LATE_ANSWER", 0.0)

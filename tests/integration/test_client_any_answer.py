@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from async_crew import AsyncCrew
-from clients import INPUTS, TOKEN
+from clients import KICKOFF, TOKEN
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +46,7 @@ HEADERS = st.dictionaries(
 def every_call(crew: Any) -> None:
     kinds = {
         "inputs": (lambda: crew.inputs(repeat=False), CrewInputs),
-        "kickoff": (lambda: crew.kickoff(INPUTS), str),
+        "kickoff": (lambda: crew.kickoff(KICKOFF), str),
         "status": (lambda: crew.status("some-id", repeat=False), (Running, Completed, Failed)),
     }
     for call, kind in kinds.values():
@@ -59,13 +59,13 @@ def every_call(crew: Any) -> None:
 @pytest.fixture
 def patient_crew(connect, service, monkeypatch):
     # Repeating is proved elsewhere; here every look is one look.
-    monkeypatch.setattr("airflow_provider_crew.service.network._ATTEMPTS", 1)
+    monkeypatch.setattr("airflow_provider_crew.service.repeating._ATTEMPTS", 1)
     return connect(service.url, request_timeout=2)
 
 
 @pytest.fixture
 def both_crews(service, monkeypatch) -> Iterator[tuple[Any, Any]]:
-    monkeypatch.setattr("airflow_provider_crew.service.network._ATTEMPTS", 1)
+    monkeypatch.setattr("airflow_provider_crew.service.repeating._ATTEMPTS", 1)
     settings = ServiceSettings(address=service.url, token=TOKEN, request_timeout=5, status_path="status_first")
     crews = CrewClient(settings), AsyncCrew(settings)
     yield crews
@@ -122,7 +122,7 @@ def test_both_clients_make_the_same_of_it(both_crews, service, status, body, hea
     service.faults.answer(status, body=body, headers=headers, times=6)
     for call in (
         lambda crew: crew.inputs(repeat=False),
-        lambda crew: crew.kickoff(INPUTS),
+        lambda crew: crew.kickoff(KICKOFF),
         lambda crew: crew.status("some-id", repeat=False),
     ):
         sync, asynchronous = (outcome(lambda crew=crew, call=call: call(crew)) for crew in both_crews)

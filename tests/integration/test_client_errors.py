@@ -6,7 +6,7 @@ import time
 
 import pytest
 import tenacity
-from clients import INPUTS, TOKEN
+from clients import KICKOFF, TOKEN, kick_off
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.service import wire
@@ -23,6 +23,7 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
+from airflow_provider_crew.service.payload import KickoffRequest
 
 
 def look(crew):
@@ -88,14 +89,14 @@ def test_a_user_token_that_may_not_kick_off_starts_nothing(connect):
         crew = connect(service.url, token=service.user_token)
 
         with pytest.raises(NotAllowed, match="use the organization's token"):
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert not service.kickoffs
 
 
 def test_missing_inputs_are_named(crew, service):
     with pytest.raises(Refused, match="Missing inputs: .*: topic, audience") as caught:
-        crew.kickoff({})
+        crew.kickoff(KickoffRequest.of({}))
 
     assert caught.value.missing_inputs == ("topic", "audience")
     assert caught.value.http_status == 422
@@ -118,7 +119,7 @@ def test_a_redirected_kickoff_started_nothing(crew, service):
     service.faults.redirect(service.url + "/inputs", status=307, on="kickoff")
 
     with pytest.raises(Refused, match="redirects to"):
-        crew.kickoff(INPUTS)
+        crew.kickoff(KICKOFF)
 
     assert len(service.requests) == 1
     assert not service.kickoffs
@@ -199,7 +200,7 @@ def test_retry_after_is_read_in_both_forms(crew, service, as_date):
 def test_an_answer_over_the_limit_is_refused_and_not_held(crew, service, chunked, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.service.client.MAX_ANSWER_BYTES", 1_000_000)
     monkeypatch.setattr("airflow_provider_crew.service.async_client.MAX_ANSWER_BYTES", 1_000_000)
-    kickoff_id = crew.kickoff(INPUTS)
+    kickoff_id = crew.kickoff(KICKOFF)
     service.faults.huge(3_000_000, chunked=chunked, on="status")
 
     with pytest.raises(AnswerTooLarge, match="more than"):
@@ -210,7 +211,7 @@ def test_an_answer_over_the_limit_is_refused_and_not_held(crew, service, chunked
 
 
 def test_an_answer_under_the_limit_is_read(crew, service):
-    kickoff_id = crew.kickoff(INPUTS)
+    kickoff_id = crew.kickoff(KICKOFF)
     service.faults.huge(20_000_000, on="status")
 
     assert crew.status(kickoff_id).status == "completed"
@@ -229,7 +230,7 @@ class TestKickoffIsNotSentTwice:
         service.faults.answer(status, on="kickoff", after_taken=taken)
 
         with pytest.raises(UncertainKickoff, match="not known whether the kickoff started") as caught:
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert isinstance(caught.value.cause, ServiceError)
         assert len(service.requests.on("kickoff")) == 1
@@ -240,7 +241,7 @@ class TestKickoffIsNotSentTwice:
         service.faults.reset(on="kickoff", after_taken=taken)
 
         with pytest.raises(UncertainKickoff, match="dashboard") as caught:
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert isinstance(caught.value.cause, Unreachable)
         assert len(service.requests.on("kickoff")) == 1
@@ -250,7 +251,7 @@ class TestKickoffIsNotSentTwice:
         service.faults.hang(on="kickoff", after_taken=True)
 
         with pytest.raises(UncertainKickoff, match="not complete after 2 s"):
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert len(service.kickoffs) == 1
 
@@ -271,7 +272,7 @@ class TestKickoffIsNotSentTwice:
         spoil(service.faults)
 
         with pytest.raises(UncertainKickoff):
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert len(service.kickoffs) == 1
         assert len(service.requests.on("kickoff")) == 1
@@ -281,7 +282,7 @@ class TestKickoffIsNotSentTwice:
         service.faults.answer(status, on="kickoff")
 
         with pytest.raises((Refused, NotAuthenticated, NotAllowed)):
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert len(service.requests.on("kickoff")) == 1
 
@@ -290,18 +291,26 @@ class TestKickoffIsNotSentTwice:
             service.faults.clear()
             return 0.0
 
-        monkeypatch.setattr("airflow_provider_crew.service.network._JITTER", come_back)
+        monkeypatch.setattr("airflow_provider_crew.service.repeating._JITTER", come_back)
         service.faults.refuse()
 
-        crew.kickoff(INPUTS)
+        kick_off(crew)
 
         assert len(service.kickoffs) == 1
+
+    def test_a_client_sends_it_once(self, crew, service):
+        service.faults.answer(429, on="kickoff")
+
+        with pytest.raises(RateLimited):
+            crew.kickoff(KICKOFF)
+
+        assert len(service.requests.on("kickoff")) == 1
 
     def test_nobody_there_is_certain(self, crew, service):
         service.faults.refuse()
 
         with pytest.raises(Unreachable, match="connection refused. Nothing was sent") as caught:
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert caught.value.sent is False
 
@@ -309,7 +318,7 @@ class TestKickoffIsNotSentTwice:
         service.faults.answer(429, retry_after=1, on="kickoff")
         began = time.monotonic()
 
-        crew.kickoff(INPUTS)
+        kick_off(crew)
 
         assert time.monotonic() - began >= 1
         assert len(service.kickoffs) == 1
@@ -319,7 +328,7 @@ class TestKickoffIsNotSentTwice:
         service.faults.answer(429, on="kickoff", times=3)
 
         with pytest.raises(RateLimited):
-            crew.kickoff(INPUTS)
+            kick_off(crew)
 
         assert not service.kickoffs
         assert len(service.requests.on("kickoff")) == 3

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from clients import INPUTS, TOKEN
+from clients import KICKOFF, TOKEN
 from proxy import Proxy, running_proxy
 
 from airflow_provider_crew.service.errors import (
@@ -71,7 +71,7 @@ class TestDeadline:
             crew = connect(f"http://127.0.0.1:{full.getsockname()[1]}", request_timeout=1)
 
             with pytest.raises(Unreachable, match="no connection after 1 s. Nothing was sent") as caught:
-                crew.kickoff(INPUTS)
+                crew.kickoff(KICKOFF)
 
             assert caught.value.sent is False
             for sock in waiting:
@@ -116,7 +116,7 @@ class TestBrokenConnections:
             crew.status("some-id", repeat=False)
 
     def test_an_answer_cut_off_in_its_body(self, crew, service):
-        kickoff_id = crew.kickoff(INPUTS)
+        kickoff_id = crew.kickoff(KICKOFF)
         service.faults.truncate(incomplete=True, on="status")
 
         with pytest.raises(Unreachable, match="got no complete answer"):
@@ -134,7 +134,7 @@ class TestBrokenConnections:
         service.faults.refuse()
         service.faults.clear()
 
-        crew.kickoff(INPUTS)
+        crew.kickoff(KICKOFF)
 
         assert len(service.kickoffs) == 1
         assert len(service.requests.on("kickoff")) == 1
@@ -150,12 +150,12 @@ class TestCertificates:
 
     def test_a_kickoff_is_not_sent_to_somebody_unknown(self, connect, tls_service):
         with pytest.raises(Unreachable, match="Nothing was sent"):
-            connect(tls_service.url).kickoff(INPUTS)
+            connect(tls_service.url).kickoff(KICKOFF)
 
         assert not tls_service.requests
 
     def test_a_file_of_authorities_is_used(self, connect, tls_service, certificates):
-        assert connect(tls_service.url, verify=str(certificates[0])).kickoff(INPUTS)
+        assert connect(tls_service.url, verify=str(certificates[0])).kickoff(KICKOFF)
 
     @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
     def test_the_environment_may_name_it(self, connect, tls_service, certificates, monkeypatch, variable):
@@ -194,7 +194,7 @@ class TestProxy:
         crew = connect(service.url, proxy=f"http://user:proxy-password@{proxy.address}")
 
         crew.inputs()
-        crew.kickoff(INPUTS)
+        crew.kickoff(KICKOFF)
 
         assert proxy.asked == [f"GET {service.url}/inputs HTTP/1.1", f"POST {service.url}/kickoff HTTP/1.1"]
         assert proxy.credentials == ["user:proxy-password"] * 2
@@ -229,7 +229,7 @@ class TestProxy:
         monkeypatch.setenv("https_proxy", tls_proxy.address)  # without a scheme, as many write it
         crew = connect("https://crew.test", verify=str(certificates[0]))
 
-        crew.kickoff(INPUTS)
+        crew.kickoff(KICKOFF)
 
         assert [asked.rpartition(" ")[0] for asked in tls_proxy.asked] == ["CONNECT crew.test:443"]
         assert len(tls_service.kickoffs) == 1
@@ -240,7 +240,7 @@ class TestProxy:
         crew = connect("https://crew.test", proxy=f"http://user:proxy-password@{tls_proxy.address}")
 
         with pytest.raises(Unreachable, match=r"the proxy refuses to connect to it \(407\)") as caught:
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert caught.value.sent is False
         assert "proxy-password" not in str(caught.value)
@@ -251,7 +251,7 @@ class TestProxy:
         crew = connect(service.url, proxy=f"http://{proxy.address}")
 
         with pytest.raises(Refused, match="407"):
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert not service.kickoffs
 
@@ -261,7 +261,7 @@ class TestProxy:
         crew = connect(service.url, proxy=f"http://user:proxy-password@127.0.0.1:{port}")
 
         with pytest.raises(Unreachable, match="connection refused") as caught:
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert caught.value.sent is False
         assert "proxy-password" not in str(caught.value)
@@ -271,7 +271,7 @@ class TestProxy:
         crew = connect(service.url, proxy=f"http://{proxy.address}")
 
         with pytest.raises(UncertainKickoff):
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
         assert len(service.kickoffs) == 1
 
@@ -302,7 +302,7 @@ class TestOddAnswers:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
         service.faults.raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" + head + body, on="kickoff")
 
-        assert crew.kickoff(INPUTS) == "k-1"
+        assert crew.kickoff(KICKOFF) == "k-1"
 
     def test_a_read_on_a_kept_connection_was_sent(self, connect, service):
         crew = connect(service.url, request_timeout=0.5)
@@ -318,13 +318,13 @@ class TestOddAnswers:
         service.faults.answer(302, headers={"location": "http://[bad/"}, on="kickoff")
 
         with pytest.raises(Refused, match="redirects to no place that it names"):
-            crew.kickoff(INPUTS)
+            crew.kickoff(KICKOFF)
 
     def test_a_long_header_costs_no_kickoff(self, crew, service):
         header = {"content-security-policy": "x" * 20_000}
         service.faults.answer(200, body={"kickoff_id": "k-1"}, headers=header, on="kickoff")
 
-        assert crew.kickoff(INPUTS) == "k-1"
+        assert crew.kickoff(KICKOFF) == "k-1"
 
     def test_what_is_compressed_unasked_is_unreadable_in_both(self, crew, service):
         service.faults.answer(200, body=b"\x1f\x8b\x08", headers={"content-encoding": "gzip"}, on="status")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from clients import INPUTS, TOKEN
+from clients import KICKOFF, TOKEN
 from hostile import Hostile, answer, hostile_service
 from proxy import Proxy, running_proxy
 
@@ -50,7 +50,7 @@ class TestNetrc:
     @pytest.mark.usefixtures("netrc")
     def test_replaces_no_token(self, crew, service):
         crew.inputs()
-        crew.status(crew.kickoff(INPUTS))
+        crew.status(crew.kickoff(KICKOFF))
 
         assert [request.header("Authorization") for request in service.requests] == [f"Bearer {TOKEN}"] * 3
 
@@ -69,7 +69,7 @@ def test_a_tunnel_is_given_the_credentials_and_not_the_token(
     monkeypatch.setenv(variable, f"http://{CREDENTIALS}@{tls_proxy.address}")
     crew = connect("https://crew.test", verify=str(certificates[0]))
 
-    crew.kickoff(INPUTS)
+    crew.kickoff(KICKOFF)
     crew.inputs()
 
     assert set(tls_proxy.credentials) == {CREDENTIALS}
@@ -122,12 +122,12 @@ def test_a_proxy_that_refuses_is_told_without_its_password(
     connect, asked_for_credentials, caplog, address, call, monkeypatch
 ):
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("airflow_provider_crew.service.network._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.repeating._wait", lambda _: 0.0)
     proxy = asked_for_credentials.url.replace("http://", f"http://{CREDENTIALS}@")
     crew = connect(address, proxy=proxy, allow_http=True)
 
     with pytest.raises(CrewError, match="407") as caught:
-        {"inputs": crew.inputs, "kickoff": lambda: crew.kickoff(INPUTS)}[call]()
+        {"inputs": crew.inputs, "kickoff": lambda: crew.kickoff(KICKOFF)}[call]()
 
     assert PASSWORD not in str(caught.value) + repr(vars(caught.value)) + caplog.text
     if address.startswith("https"):

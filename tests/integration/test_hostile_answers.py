@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp.client_proto import ResponseHandler
-from clients import INPUTS, let_pass
+from clients import KICKOFF, let_pass
 from hostile import answer, completed
 from packaging.version import Version
 
@@ -123,7 +123,7 @@ def test_a_kickoff_that_is_answered_without_end_is_uncertain(connect, hostile, e
     hostile.says = [ENDLESS[endless]]
 
     with pytest.raises(UncertainKickoff):
-        connect(hostile.url, request_timeout=0.3).kickoff(INPUTS)
+        connect(hostile.url, request_timeout=0.3).kickoff(KICKOFF)
 
     assert len(hostile.requests) == 1
 

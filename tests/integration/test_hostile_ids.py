@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from clients import INPUTS
+from clients import KICKOFF
 from hostile import answer
 
 from airflow_provider_crew.service.errors import InvalidKickoffId, UncertainKickoff
@@ -63,7 +63,7 @@ def test_an_id_of_the_service_stays_in_its_place(connect, hostile, trick, path):
     hostile.says = [answer(json.dumps({"kickoff_id": trick}).encode()), answer(STATUS)]
     crew = connect(f"{hostile.url}/teams/7", status_path=path)
 
-    crew.status(crew.kickoff(INPUTS), repeat=False)
+    crew.status(crew.kickoff(KICKOFF), repeat=False)
 
     _, look = hostile.requests
     assert_asks_only_for_a_status(look)
@@ -104,7 +104,7 @@ def test_an_id_that_fits_into_no_path_is_none(connect, hostile, length):
     crew = connect(hostile.url)
 
     with pytest.raises(UncertainKickoff, match="its kickoff_id is longer than 1,000 characters") as issued:
-        crew.kickoff(INPUTS)
+        crew.kickoff(KICKOFF)
     with pytest.raises(InvalidKickoffId, match="is longer than 1,000 characters") as given:
         crew.status("k" * length)
 

@@ -10,6 +10,7 @@ import unicodedata
 from typing import Any
 
 import pytest
+from clients import KICKOFF
 from hostile import answer
 from tasks import CONNECTION, INPUTS, TOKEN, Log, Task, fired, revived
 
@@ -86,7 +87,7 @@ ANSWERS = {
 @pytest.fixture(autouse=True)
 def every_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("airflow_provider_crew.service.network._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.repeating._wait", lambda _: 0.0)
 
 
 def assert_log_is_harmless(log: Log) -> None:
@@ -102,7 +103,7 @@ def test_what_a_client_logs_and_raises(connect, hostile, task_log, told, text):
     hostile.says = [ANSWERS[told](text)]
     crew = connect(hostile.url, request_timeout=5)
 
-    for call in (crew.inputs, lambda: crew.kickoff(INPUTS), lambda: crew.status("k-1")):
+    for call in (crew.inputs, lambda: crew.kickoff(KICKOFF), lambda: crew.status("k-1")):
         try:
             call()
         except CrewError as error:

@@ -135,6 +135,7 @@ import asyncio
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.service.async_client import AsyncCrewClient
 from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.watch import Watch
 
@@ -145,7 +146,7 @@ async def look(settings, kickoff_id):
 with LocalCrewService(Scenario().without_waiting()) as service:
     settings = ServiceSettings(address=service.url, token=service.token)
     with CrewClient(settings) as crew:
-        kickoff_id = crew.kickoff({"topic": "harbours", "audience": "sailors"})
+        kickoff_id = crew.kickoff(KickoffRequest.of({"topic": "harbours", "audience": "sailors"}))
     print(asyncio.run(look(settings, kickoff_id)).status)
 """
     assert run(bin_ / "python", "-I", "-c", code).strip() == "completed"

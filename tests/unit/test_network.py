@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import socket
 import ssl
 from types import SimpleNamespace
@@ -12,28 +11,16 @@ import aiohttp
 import certifi
 import pytest
 import requests
-import tenacity
 import urllib3
 from crew_builders import TOKEN, settings
 
 from airflow_provider_crew.service.errors import (
-    AnswerTooLarge,
-    CallError,
     InvalidSettings,
-    NotAuthenticated,
-    RateLimited,
-    Refused,
-    ServiceError,
-    TransientError,
-    UncertainKickoff,
-    Unreachable,
-    UnreadableAnswer,
 )
 from airflow_provider_crew.service.network import (
     connect_timeout,
     proxy_for,
     reason_for,
-    retrying,
     trusted_certificates,
 )
 
@@ -133,204 +120,6 @@ def test_which_certificates_are_trusted(
 @pytest.mark.parametrize(("request_timeout", "seconds"), [(60.0, 10.0), (3.0, 3.0)])
 def test_connecting_takes_no_longer_than_the_exchange(request_timeout: float, seconds: float) -> None:
     assert connect_timeout(settings(request_timeout=request_timeout)) == seconds
-
-
-def attempts(error: Exception, *, only_if_not_taken: bool) -> list[float]:
-    """Return for how long the policy sleeps between the attempts of a call that always fails."""
-    slept: list[float] = []
-    policy = tenacity.Retrying(**retrying("GET /x", only_if_not_taken=only_if_not_taken), sleep=slept.append)
-
-    def fail() -> None:
-        raise error
-
-    with pytest.raises(type(error)) as caught:
-        policy(fail)
-
-    assert caught.value is error
-    return slept
-
-
-@pytest.mark.parametrize(
-    ("error", "repeated"),
-    [
-        pytest.param(RateLimited("429"), {"read", "kickoff"}, id="429"),
-        pytest.param(Unreachable("no connection", sent=False), {"read", "kickoff"}, id="never sent"),
-        pytest.param(Unreachable("reset", sent=True), {"read"}, id="sent"),
-        pytest.param(ServiceError("503"), {"read"}, id="5xx"),
-        pytest.param(UnreadableAnswer("HTML"), {"read"}, id="unreadable"),
-        pytest.param(AnswerTooLarge("too large"), set(), id="too large"),
-        pytest.param(NotAuthenticated("401"), set(), id="401"),
-        pytest.param(Refused("400"), set(), id="400"),
-        pytest.param(UncertainKickoff("502"), set(), id="uncertain"),
-        pytest.param(CallError("other"), set(), id="any other"),
-        pytest.param(KeyError("a defect"), set(), id="not of the service"),
-    ],
-)
-def test_what_is_sent_again(error: Exception, repeated: set[str]) -> None:
-    assert len(attempts(error, only_if_not_taken=False)) == (2 if "read" in repeated else 0)
-    assert len(attempts(error, only_if_not_taken=True)) == (2 if "kickoff" in repeated else 0)
-
-
-@pytest.mark.parametrize(
-    ("retry_after", "least", "most"),
-    [
-        pytest.param(None, 0.0, 1.0, id="not said"),
-        pytest.param(7.0, 7.0, 8.0, id="honoured"),
-        pytest.param(3600.0, 30.0, 31.0, id="capped"),
-        pytest.param(float("inf"), 30.0, 31.0, id="endless"),
-    ],
-)
-def test_waits_as_the_service_asks(retry_after: float | None, least: float, most: float) -> None:
-    for slept in attempts(RateLimited("429", retry_after=retry_after), only_if_not_taken=True):
-        assert least <= slept <= most
-
-
-def test_says_that_a_call_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
-    attempts(RateLimited("Too many.", retry_after=5.0), only_if_not_taken=False)
-
-    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert all(re.match(r"Too many\. Trying GET /x again in [56]\.\d s\.", text) for text in caplog.messages)
-
-
-class Repeated:
-    """A call that is repeated by the policy, on a clock that goes on only while it sleeps."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.slept: list[float] = []
-        monkeypatch.setattr(tenacity, "time", SimpleNamespace(monotonic=lambda: sum(self.slept)))
-
-    def attempt(self, *outcomes: Exception | str, kickoff: bool = False, within: float = 300.0) -> Any:
-        """Let each attempt have its outcome, the last one again and again; return what comes of it."""
-        waiting = list(outcomes)
-
-        def call() -> str:
-            outcome = waiting.pop(0) if len(waiting) > 1 else waiting[0]
-            if isinstance(outcome, Exception):
-                raise outcome
-            return outcome
-
-        policy = retrying("GET /x", only_if_not_taken=kickoff, wake_up_within=within)
-        try:
-            return tenacity.Retrying(**policy, sleep=self.slept.append)(call)
-        except TransientError as error:
-            return error
-
-
-@pytest.fixture
-def repeated(environment: pytest.MonkeyPatch) -> Repeated:
-    return Repeated(environment)
-
-
-WAKING = [
-    *(pytest.param(ServiceError("5xx", http_status=status), id=str(status)) for status in (502, 503, 504)),
-    pytest.param(Unreachable("no answer in time", sent=True, timed_out=True), id="no answer in time"),
-    pytest.param(Unreachable("no connection in time", sent=False, timed_out=True), id="no connection in time"),
-]
-AWAKE = [
-    *(pytest.param(ServiceError("5xx", http_status=status), id=str(status)) for status in (500, 501, 505, 599)),
-    pytest.param(Unreachable("refused", sent=False), id="refused"),
-    pytest.param(Unreachable("reset", sent=True), id="reset"),
-    pytest.param(RateLimited("429", http_status=429), id="429"),
-    pytest.param(UnreadableAnswer("HTML", http_status=200), id="unreadable"),
-]
-
-
-@pytest.mark.parametrize("error", WAKING)
-@pytest.mark.parametrize("within", [300.0, 60.0])
-def test_a_crew_that_may_be_waking_up_is_given_its_time_and_no_longer(
-    repeated: Repeated, error: TransientError, within: float
-) -> None:
-    assert repeated.attempt(error, within=within) is error
-
-    assert within <= sum(repeated.slept) < within + repeated.slept[-1] + 1e-6
-    assert all(5 <= pause <= 10 for pause in repeated.slept)
-
-
-@pytest.mark.parametrize("error", WAKING)
-def test_a_crew_that_has_woken_up_answers(repeated: Repeated, error: TransientError) -> None:
-    assert repeated.attempt(*[error] * 20, "awake") == "awake"
-
-    assert len(repeated.slept) == 20
-
-
-@pytest.mark.parametrize("error", AWAKE)
-def test_a_crew_that_is_awake_is_asked_three_times(repeated: Repeated, error: TransientError) -> None:
-    assert repeated.attempt(error) is error
-
-    assert len(repeated.slept) == 2
-
-
-@pytest.mark.parametrize("error", WAKING)
-def test_without_time_to_wake_up_a_crew_is_asked_three_times(repeated: Repeated, error: TransientError) -> None:
-    assert repeated.attempt(error, within=0.0) is error
-
-    assert len(repeated.slept) == 2
-    assert all(pause < 5 for pause in repeated.slept)
-
-
-@pytest.mark.parametrize("error", WAKING[:4])
-def test_a_kickoff_that_may_have_been_taken_wakes_nothing_up(repeated: Repeated, error: TransientError) -> None:
-    for within in (0.0, 300.0):
-        assert repeated.attempt(error, kickoff=True, within=within) is error
-
-    assert repeated.slept == []
-
-
-def test_a_certificate_that_is_not_accepted_is_no_crew_that_wakes_up(repeated: Repeated) -> None:
-    error = Unreachable("certificate", sent=False, trusted=False, timed_out=True)
-
-    assert repeated.attempt(error) is error
-    assert repeated.slept == []
-
-
-def test_a_gateway_is_not_asked_before_the_time_that_it_named(repeated: Repeated) -> None:
-    repeated.attempt(ServiceError("503", http_status=503, retry_after=20.0))
-
-    assert all(20 <= pause <= 30 for pause in repeated.slept)
-    assert sum(repeated.slept) >= 300
-
-
-@pytest.mark.parametrize(
-    ("error", "within", "attempt", "passed", "enough"),
-    [
-        (ServiceError("503", http_status=503), 300.0, 1, 0.0, False),
-        (ServiceError("503", http_status=503), 300.0, 50, 299.9, False),
-        (ServiceError("503", http_status=503), 300.0, 1, 300.0, True),
-        (ServiceError("503", http_status=503), 0.0, 2, 0.0, False),
-        (ServiceError("503", http_status=503), 0.0, 3, 0.0, True),
-        (ServiceError("500", http_status=500), 300.0, 2, 299.9, False),
-        (ServiceError("500", http_status=500), 300.0, 3, 0.0, True),
-    ],
-)
-def test_when_it_is_enough(error: Exception, within: float, attempt: int, passed: float, enough: Any) -> None:
-    policy = retrying("GET /x", only_if_not_taken=False, wake_up_within=within)
-    state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-    state.attempt_number = attempt
-    state.outcome = tenacity.Future.construct(attempt, error, has_exception=True)
-    state.start_time, state.outcome_timestamp = 1000.0, 1000.0 + passed
-
-    assert policy["retry"](state)
-    assert policy["stop"](state) is enough
-
-
-def test_what_fails_otherwise_while_a_crew_wakes_up_does_not_end_its_time(repeated: Repeated) -> None:
-    asleep, broken = ServiceError("503", http_status=503), ServiceError("500", http_status=500)
-
-    assert repeated.attempt(asleep, asleep, asleep, broken, broken, broken, broken, asleep, "awake") == "awake"
-    assert len(repeated.slept) == 8
-
-
-def test_says_that_a_crew_may_be_waking_up(repeated: Repeated, caplog: pytest.LogCaptureFixture) -> None:
-    repeated.attempt(ServiceError("Bad gateway.", http_status=502), ServiceError("Broken.", http_status=500), "x")
-
-    waking, awake = caplog.messages
-    assert re.fullmatch(
-        r"Bad gateway\. It may be waking up after a quiet period, and is given 5 minutes for that\. Trying GET /x "
-        r"again in 5\.0 s\.",
-        waking,
-    )
-    assert re.fullmatch(r"Broken\. Trying GET /x again in 5\.\d s\.", awake)
-    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
 
 
 def from_requests(cause: Exception) -> Exception:

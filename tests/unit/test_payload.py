@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -13,13 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.models import CrewInputs, read_inputs
-from airflow_provider_crew.service.payload import (
-    compare_inputs,
-    json_bytes,
-    kickoff_payload,
-    secrets_of,
-    with_secret,
-)
+from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -32,8 +27,12 @@ WEBHOOKS = {
     "events": ["task_completed"],
     "url": "https://hooks.example/events",
     "realtime": False,
-    "authentication": {"strategy": "bearer", "token": "webhook-secret"},
 }
+
+
+def sent(inputs: Any, **options: Any) -> Any:
+    """Return what goes over the wire."""
+    return json.loads(KickoffRequest.of(inputs, **options).body)
 
 
 def nested(levels: int) -> Any:
@@ -44,7 +43,7 @@ def nested(levels: int) -> Any:
 
 
 def test_sends_what_was_given_under_the_names_of_the_service() -> None:
-    payload = kickoff_payload(
+    payload = sent(
         {"topic": "AI"},
         meta={"run": "r1"},
         task_webhook_url="https://hooks.example/task",
@@ -55,7 +54,7 @@ def test_sends_what_was_given_under_the_names_of_the_service() -> None:
         restore_from_state_id="6f1d9c1e",
     )
 
-    assert json.loads(json_bytes(payload)) == {
+    assert payload == {
         "inputs": {"topic": "AI"},
         "meta": {"run": "r1"},
         "taskWebhookUrl": "https://hooks.example/task",
@@ -69,16 +68,14 @@ def test_sends_what_was_given_under_the_names_of_the_service() -> None:
 
 @pytest.mark.parametrize("nothing", [{}, None])
 def test_sends_nothing_for_what_was_not_given(nothing: Any) -> None:
-    assert kickoff_payload({}, meta=nothing, crew_webhook_url=None, step_webhook_url="") == {"inputs": {}}
-    assert kickoff_payload({}, webhooks=None, human_input_webhook_url=None, restore_from_state_id="") == {
-        "inputs": {}
-    }
+    assert sent({}, meta=nothing, crew_webhook_url=None, step_webhook_url="") == {"inputs": {}}
+    assert sent({}, webhooks=None, human_input_webhook_url=None, restore_from_state_id="") == {"inputs": {}}
 
 
 @pytest.mark.parametrize("inputs", [None, "topic=AI", ["topic"], 7])
 def test_inputs_are_names_and_values(inputs: Any) -> None:
     with pytest.raises(InvalidInputs, match=r"^inputs is of type \w+, and must be an object") as caught:
-        kickoff_payload(inputs)
+        KickoffRequest.of(inputs)
 
     assert caught.value.path == "inputs"
 
@@ -87,21 +84,19 @@ def test_an_option_that_does_not_exist_is_refused() -> None:
     options: dict[str, Any] = {"webhook": "https://hooks.example", "inputz": {}}
 
     with pytest.raises(TypeError, match="inputz, webhook"):
-        kickoff_payload({}, **options)
+        KickoffRequest.of({}, **options)
 
 
 @settings(deadline=None)
 @given(inputs=st.dictionaries(st.text(), plain_json, max_size=4))
 def test_json_arrives_as_it_was_given(inputs: dict[str, Any]) -> None:
-    assert json.loads(json_bytes({"inputs": inputs})) == {"inputs": inputs}
+    assert sent(inputs) == {"inputs": inputs}
 
 
 def test_what_is_like_json_is_sent_as_json() -> None:
     inputs = {"pair": (1, "ü"), "object": MappingProxyType({"half": "\ud800"}), "deep": nested(63)}
 
-    assert json.loads(json_bytes({"inputs": inputs})) == {
-        "inputs": {"pair": [1, "ü"], "object": {"half": "\ud800"}, "deep": nested(63)}
-    }
+    assert sent(inputs) == {"inputs": {"pair": [1, "ü"], "object": {"half": "\ud800"}, "deep": nested(63)}}
 
 
 @pytest.mark.parametrize(
@@ -115,13 +110,12 @@ def test_what_is_like_json_is_sent_as_json() -> None:
         pytest.param({"n": float("-inf")}, "inputs.n", id="infinity"),
         pytest.param({"n": {1: "one"}}, "inputs.n", id="key that is no text"),
         pytest.param({7: "seven"}, "inputs", id="name that is no text"),
-        pytest.param({"n": -(10**5000)}, "inputs.n", id="integer too long"),
         pytest.param({"deep": nested(65)}, "inputs.deep" + "[0]" * 64, id="too deep"),
     ],
 )
 def test_names_what_is_no_json(inputs: dict[Any, Any], path: str) -> None:
     with pytest.raises(InvalidInputs) as caught:
-        json_bytes({"inputs": inputs})
+        KickoffRequest.of(inputs)
 
     assert caught.value.path == path
     assert str(caught.value).startswith(f"{path} ")
@@ -133,12 +127,12 @@ def test_what_holds_itself_comes_to_an_end() -> None:
     inputs["itself"] = inputs
 
     with pytest.raises(InvalidInputs, match="nested more than 64 levels"):
-        json_bytes({"inputs": inputs})
+        KickoffRequest.of(inputs)
 
 
 def test_meta_is_checked_like_the_inputs() -> None:
     with pytest.raises(InvalidInputs, match=r"^meta\.when is of type datetime"):
-        json_bytes(kickoff_payload({}, meta={"when": datetime.now(UTC)}))
+        KickoffRequest.of({}, meta={"when": datetime.now(UTC)})
 
 
 @pytest.mark.parametrize(
@@ -154,7 +148,7 @@ def test_meta_is_checked_like_the_inputs() -> None:
 )
 def test_webhooks_say_which_events_go_where(changes: dict[str, Any], path: str) -> None:
     with pytest.raises(InvalidInputs, match=rf"^{path} must be .* Nothing was sent\.") as caught:
-        kickoff_payload({}, webhooks=WEBHOOKS | changes)
+        KickoffRequest.of({}, webhooks=WEBHOOKS | changes)
 
     assert caught.value.path == path
     assert "secret" not in str(caught.value)
@@ -162,72 +156,63 @@ def test_webhooks_say_which_events_go_where(changes: dict[str, Any], path: str) 
 
 def test_webhooks_of_nothing_are_refused() -> None:
     with pytest.raises(InvalidInputs, match=r"^webhooks\.url must be an address"):
-        kickoff_payload({}, webhooks={})
+        KickoffRequest.of({}, webhooks={})
 
 
 def test_a_secret_is_sent_with_the_webhooks_and_known_to_be_one() -> None:
-    webhooks = {"events": ["task_completed"], "url": "https://hooks.example/events", "realtime": True}
+    request = KickoffRequest.of({"topic": "AI"}, webhooks=WEBHOOKS, webhook_secret="webhook-secret")
 
-    payload = kickoff_payload({"topic": "AI"}, webhooks=with_secret(webhooks, "webhook-secret"))
-
-    assert json.loads(json_bytes(payload))["webhooks"] == {
-        **webhooks,
+    assert json.loads(request.body)["webhooks"] == {
+        **WEBHOOKS,
         "authentication": {"strategy": "bearer", "token": "webhook-secret"},
     }
-    assert secrets_of(payload) == ("webhook-secret",)
-    assert "authentication" not in webhooks
+    assert request.secrets == ("webhook-secret",)
+    assert "webhook-secret" not in repr(request)
+    assert "authentication" not in WEBHOOKS
+    assert KickoffRequest.of({}).secrets == ()
 
 
-def test_a_secret_is_not_shown_by_who_shows_what_holds_it() -> None:
-    webhooks = with_secret({"events": [], "url": "https://hooks.example"}, "webhook-secret")
-    payload = kickoff_payload({}, webhooks=webhooks)
+def test_a_secret_among_the_webhooks_is_refused() -> None:
+    webhooks = {**WEBHOOKS, "authentication": {"strategy": "bearer", "token": "webhook-secret"}}
 
-    assert "webhook-secret" not in f"{webhooks!r} {payload} {payload!s:.1000}"
-    assert "'token': '***'" in repr(payload)
-    (secret,) = secrets_of(payload)
-    assert type(secret) is str
+    with pytest.raises(InvalidInputs, match="password of a connection.*webhook_conn_id") as caught:
+        KickoffRequest.of({}, webhooks=webhooks)
 
-
-def test_the_secret_of_a_connection_outweighs_any_other_authentication() -> None:
-    authentication = {"strategy": "basic", "token": "another-secret"}
-
-    told = with_secret(MappingProxyType({**WEBHOOKS, "authentication": authentication}), "webhook-secret")
-
-    assert told["authentication"] == {"strategy": "bearer", "token": "webhook-secret"}
+    assert caught.value.path == "webhooks.authentication"
+    assert "webhook-secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("webhooks", [None, "https://hooks.example", ["task_completed"], 7])
-def test_a_secret_without_webhooks_is_refused(webhooks: Any) -> None:
+def test_a_secret_without_webhooks_is_refused() -> None:
     with pytest.raises(InvalidInputs, match=r"^webhook_conn_id holds the secret .* Nothing was sent\.$") as caught:
-        with_secret(webhooks, "webhook-secret")
+        KickoffRequest.of({}, webhook_secret="webhook-secret")
 
     assert caught.value.path == "webhooks"
     assert "webhook-secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        {},
-        {"inputs": {"authentication": {"token": "webhook-secret"}}},
-        {"webhooks": None},
-        {"webhooks": {}},
-        {"webhooks": {"authentication": None}},
-        {"webhooks": {"authentication": "webhook-secret"}},
-        {"webhooks": {"authentication": {}}},
-        {"webhooks": {"authentication": {"token": None}}},
-        {"webhooks": {"authentication": {"token": ["webhook-secret"]}}},
-    ],
-    ids=str,
-)
-def test_a_payload_without_a_token_holds_no_secret(payload: Any) -> None:
-    assert secrets_of(payload) == ()
+def test_the_inputs_are_fetched_once_and_are_plain() -> None:
+    class Once(Sequence[int]):
+        fetched = 0
+
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, index: Any) -> int:
+            if index:
+                raise IndexError
+            self.fetched += 1
+            return 7
+
+    lazy = Once()
+
+    assert KickoffRequest.of({"topics": lazy}).inputs == {"topics": [7]}
+    assert lazy.fetched == 1
 
 
-def test_a_secret_is_found_in_any_object() -> None:
-    authentication = MappingProxyType({"token": "webhook-secret"})
-
-    assert secrets_of({"webhooks": MappingProxyType({"authentication": authentication})}) == ("webhook-secret",)
+def test_an_id_that_rendering_has_made_a_number_is_a_text_again() -> None:
+    assert sent({}, restore_from_state_id=4711)["restoreFromStateId"] == "4711"
+    with pytest.raises(InvalidInputs, match="restore_from_state_id is of type bool, and must be a kickoff id"):
+        sent({}, restore_from_state_id=True)
 
 
 KNOWN = read_inputs(
@@ -393,35 +378,17 @@ def test_the_id_of_a_state_is_not_what_a_name_is_meant_to_be() -> None:
     assert compare_inputs({"id": 1}, read_inputs({"inputs": ["ids"]})) == [NOT_GIVEN.format("ids"), DEPRECATED]
 
 
-def shared(levels: int) -> Any:
-    """Few objects, and 2 ** levels values when they are written out."""
-    value: Any = [1]
-    for _ in range(levels):
-        value = [value, value]
-    return value
-
-
-@pytest.mark.parametrize(
-    "much", [range(10**12), shared(50), [[0] * 1000] * 1000], ids=["lazy", "shared", "repeated"]
-)
-def test_more_values_than_fit_into_memory_are_refused(much: Any) -> None:
-    with pytest.raises(InvalidInputs, match="beyond the 200,000 values that a kickoff may hold"):
-        json_bytes({"inputs": {"much": much}})
-
-
-@pytest.mark.parametrize(
-    "key", [10**5000, (), None, b"topic"], ids=["too long to be written", "()", "None", "bytes"]
-)
+@pytest.mark.parametrize("key", [7, (), None, b"topic"], ids=["7", "()", "None", "bytes"])
 def test_a_key_that_is_no_text_is_named_by_its_type(key: Any) -> None:
     with pytest.raises(
         InvalidInputs, match=rf"inputs has a key of type {type(key).__name__}, which is not a text"
     ):
-        json_bytes({"inputs": {key: 1}})
+        KickoffRequest.of({key: 1})
 
 
 def test_a_path_can_be_shown_whatever_is_in_it() -> None:
     with pytest.raises(InvalidInputs) as caught:
-        json_bytes({"inputs": {"a\x00\ud800\n": {"x" * 5000: object()}}})
+        KickoffRequest.of({"a\x00\ud800\n": {"x" * 5000: object()}})
 
     assert str(caught.value).startswith("inputs.a\ufffd\ufffd .xxx")
     assert len(str(caught.value)) < 500
@@ -449,25 +416,17 @@ def test_options_of_another_type_are_refused(option: str, fault: str, value: Any
     options: dict[str, Any] = {option: value}
 
     with pytest.raises(InvalidInputs, match=fault.replace("Array", type(value).__name__)):
-        kickoff_payload({}, **options)
+        KickoffRequest.of({}, **options)
 
 
-@pytest.mark.parametrize(
-    ("given", "listed"),
-    [
-        pytest.param([f"{number:07}_input" for number in range(0, 9999, 2)], 9999, id="many"),
-        pytest.param(["ab" * 20_000], 200, id="long"),
-    ],
-)
-def test_names_are_compared_in_no_time(given: list[str], listed: int) -> None:
-    names = [*(f"{number:07}-input" for number in range(listed)), "ba" * 20_000]
+def test_names_without_end_are_not_compared() -> None:
+    names = [f"{number:07}-input" for number in range(9999)]
+    given = dict.fromkeys((name.replace("-", "_") for name in names), 1)
     needed = read_inputs({"inputs": [{"name": name, "required": True} for name in names]})
-    bare = read_inputs({"inputs": names})
-    all_given = dict.fromkeys(given, 1)
     began = time.thread_time()
 
-    for failure in (refusal(all_given, needed), refusal(all_given, bare, strict=True)):
-        assert f"and {listed - 19} more" in str(failure)
-        assert len(str(failure)) < 20_000
-    assert f"and {listed - 19} more" in compare_inputs(all_given, bare)[-1]
-    assert time.thread_time() - began < 10
+    failure = refusal(given, needed)
+
+    assert "and 9979 more" in str(failure)
+    assert "meant to be" not in str(failure)
+    assert time.thread_time() - began < 1
