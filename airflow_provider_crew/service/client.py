@@ -6,6 +6,7 @@ import http.client
 import logging
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import requests
@@ -14,7 +15,7 @@ import urllib3
 from requests.auth import AuthBase
 
 from airflow_provider_crew.service.answer import Answer
-from airflow_provider_crew.service.deadline import DeadlineAdapter, Exchange, TooMuchReceived, exchange
+from airflow_provider_crew.service.deadline import DeadlineAdapter, Exchange
 from airflow_provider_crew.service.network import (
     CHUNK,
     connect_timeout,
@@ -145,32 +146,28 @@ class CrewClient:
                 return cast("T", end.value)
 
     def _exchange(self, request: Request) -> Answer | CallError:
-        # Twice the limit, since it comes with headers, and perhaps in chunks.
-        with exchange(self.settings.request_timeout, 2 * MAX_ANSWER_BYTES) as running:
-            try:
-                if not request.starts_work:
-                    return self._send(self._session, request, running)
-                # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
-                with closing(self._new_session()) as session:
-                    return self._send(session, request, running)
-            except TooMuchReceived:
-                return self._wire.too_large(request)
-            except _TRANSPORT_FAILURES as error:
-                # Returned, not raised from here: a traceback through the transport could show the token.
-                reason = reason_for(error, connected=running.connected, settings=self.settings)
-                return self._wire.unreachable(
-                    request,
-                    reason,
-                    sent=running.connected,
-                    trusted=is_trusted(error),
-                    timed_out=timed_out(error),
-                )
-            except BaseException:
-                if request.starts_work and running.connected:
-                    log.warning(INTERRUPTED_KICKOFF)
-                raise
+        running = Exchange(partial(self._send, request))
+        try:
+            return running.run(self.settings.request_timeout)
+        except _TRANSPORT_FAILURES as error:
+            # Returned, not raised from here: a traceback through the transport could show the token.
+            reason = reason_for(error, connected=running.sent, settings=self.settings)
+            return self._wire.unreachable(
+                request, reason, sent=running.sent, trusted=is_trusted(error), timed_out=timed_out(error)
+            )
+        except BaseException:
+            if request.starts_work and running.sent:
+                log.warning(INTERRUPTED_KICKOFF)
+            raise
 
-    def _send(self, session: requests.Session, request: Request, running: Exchange) -> Answer | CallError:
+    def _send(self, request: Request) -> Answer | CallError:
+        if not request.starts_work:
+            return self._send_by(self._session, request)
+        # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
+        with closing(self._new_session()) as session:
+            return self._send_by(session, request)
+
+    def _send_by(self, session: requests.Session, request: Request) -> Answer | CallError:
         url = self.settings.address + request.path
         prepared = session.prepare_request(
             requests.Request(request.method, url, data=request.body, auth=self._auth)
@@ -182,7 +179,7 @@ class CrewClient:
         response = session.get_adapter(url).send(
             prepared,
             stream=True,
-            timeout=(connect_timeout(self.settings), running.seconds_left()),
+            timeout=(connect_timeout(self.settings), self.settings.request_timeout),
             verify=trusted_certificates(self.settings) or False,
             proxies=session.proxies,
         )

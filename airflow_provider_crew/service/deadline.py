@@ -1,201 +1,124 @@
 """
-One deadline and one limit of size for a whole exchange, below requests.
+One deadline for a whole exchange with requests.
 
-requests and urllib3 limit the time between two bytes, so a peer that sends one byte now and then holds a worker
-for as long as it likes. Here every read and write of a connection gets the time that is left of the exchange.
-They also read some malformed answers to an end that never comes, so everything that is received is counted.
+requests and urllib3 limit the time between two bytes, so that a peer that sends one byte now and then holds a
+worker for as long as it likes. Here an exchange runs in a thread of its own, and who waits for it leaves when time
+is over.
 """
 
 from __future__ import annotations
 
-import http.client
-import io
-import time
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+import logging
+import socket
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-    from urllib3 import PoolManager
-
-
-class TooMuchReceived(Exception):
-    """A peer sends more than an exchange may bring."""
+T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Exchange:
-    """One request and its answer: by when it must be over, how much it may bring, and how far it came."""
+class Exchange(Generic[T]):
+    """One request and its answer. ``sent``: there was a connection, so that something may have left by it."""
 
-    deadline: float
-    bytes_left: int
-    connected: bool = False
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.sent = False
+        self._work = work
+        self._outcome: Future[T] = Future()
+        self._given_up = False
+        self._lock = threading.Lock()
+        self._connection: HTTPConnection | None = None
+        self._socket: Any = None
 
-    def seconds_left(self) -> float:
-        """Raise TimeoutError when none are."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the exchange took longer than its deadline")
-        return left
+    def run(self, seconds: float) -> T:
+        """Return or raise what the work does; TimeoutError when that takes too long."""
+        threading.Thread(target=copy_context().run, args=(self._run,), name="crew-exchange", daemon=True).start()
+        try:
+            return self._outcome.result(seconds)
+        except BaseException:
+            self._give_up()
+            raise
 
-    def received(self, size: int) -> None:
-        """Raise TooMuchReceived when it is."""
-        self.bytes_left -= size
-        if self.bytes_left < 0:
-            raise TooMuchReceived
+    def begins(self, connection: HTTPConnection) -> None:
+        """Take note of what is being connected, perhaps through a proxy."""
+        self._connection = connection
 
+    def goes_by(self, connection: HTTPConnection) -> None:
+        """Take note of the connection just before something leaves by it, unless nobody waits any more."""
+        with self._lock:
+            if self._given_up:
+                raise TimeoutError("nobody waits for this exchange any more")
+            self.sent, self._socket = True, connection.sock
 
-_current: ContextVar[Exchange] = ContextVar("crew_exchange")
+    def _run(self) -> None:
+        _current.set(self)
+        try:
+            self._outcome.set_result(self._work())
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+            self._outcome.set_exception(error)
 
-
-@contextmanager
-def exchange(seconds: float, most_bytes: int) -> Iterator[Exchange]:
-    """Bound everything that is sent and received inside by one deadline, and by one limit of size."""
-    running = Exchange(deadline=time.monotonic() + seconds, bytes_left=most_bytes)
-    token = _current.set(running)
-    try:
-        yield running
-    finally:
-        _current.reset(token)
-
-
-class _Reader(io.RawIOBase):
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._raw = sock.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        running = _current.get()
-        self._sock.settimeout(running.seconds_left())
-        size = self._raw.readinto(buffer)
-        running.received(size or 0)
-        return size
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+    def _give_up(self) -> None:
+        """Keep the thread from sending anything from now on, and end what it waits for."""
+        with self._lock:
+            self._given_up = True
+        sock: Any = self._socket or (self._connection and self._connection.sock)
+        with suppress(AttributeError, OSError):  # there is no connection, or no more
+            # TLS within TLS, to a proxy, keeps its socket there.
+            getattr(sock, "socket", sock).shutdown(socket.SHUT_RDWR)
 
 
-class _Socket:
-    """A connected socket whose reads and writes end at the deadline of the exchange under way."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-    def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self._sock))
-
-    def sendall(self, data: Any) -> None:
-        # A kept connection is not made anew, so it is here that something is known to be on its way.
-        _current.get().connected = True
-        self._sock.settimeout(_current.get().seconds_left())
-        self._sock.sendall(data)
+_current: ContextVar[Exchange[Any]] = ContextVar("crew_exchange")
+# What stands among the headers of an answer and is none would be logged there as it came.
+logging.getLogger("urllib3.connection").addFilter(lambda _: _current not in copy_context())
 
 
-class _TunnelSocket(_Socket):
-    """What is sent to the proxy to reach the crew is not sent to the crew."""
-
-    def sendall(self, data: Any) -> None:
-        self._sock.settimeout(_current.get().seconds_left())
-        self._sock.sendall(data)
-
-
-class _Response(http.client.HTTPResponse):
-    """Skips every interim answer; http.client skips only 100, and takes what follows for the next one."""
-
-    def begin(self) -> None:
-        super().begin()
-        # Whatever among the headers is none is left out, and urllib3 would log all of it.
-        self.msg.defects.clear()
-        self.msg.set_payload("")
-        if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
-            self.will_close = True  # whatever follows is no HTTP
-
-    def _read_status(self) -> tuple[str, int, str]:
-        while True:
-            version, status, reason = super()._read_status()  # type: ignore[misc]
-            if not HTTPStatus.CONTINUE < status < HTTPStatus.OK or status == HTTPStatus.SWITCHING_PROTOCOLS:
-                return version, status, reason
-            http.client.parse_headers(self.fp)
-
-
-def _connected(connection: HTTPConnection) -> None:
-    _current.get().connected = True
-    connection.sock = _Socket(connection.sock)
-
-
-class _Connection(HTTPConnection):
-    response_class = _Response
-
+class _Noted(HTTPConnection):
     def connect(self) -> None:
+        _current.get().begins(self)
         super().connect()
-        _connected(self)
-
-
-class _TLSConnection(HTTPSConnection):
-    response_class = _Response
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether a kept connection can be used: what it holds already would be taken for the next answer."""
-        # Within TLS to a proxy, urllib3's own socket does not tell.
-        tell = getattr(self.sock, "pending", lambda: 0)
-        return super().is_connected and not tell()
-
-    def connect(self) -> None:
-        super().connect()
-        _connected(self)
-        # Only a warning hangs on it. Whoever switched the check off need not be told at every look.
+        _current.get().goes_by(self)
+        # Only a warning hangs on it. Whoever switched the check off need not be told at every poll.
         self.is_verified = True
 
-    def _tunnel(self) -> None:
-        # The proxy's answer is bounded as well; TLS then needs the bare socket again.
-        bare = self.sock
-        self.sock = _TunnelSocket(bare)
-        try:
-            super()._tunnel()
-        finally:
-            if self.sock is not None:
-                self.sock = bare
+    def request(self, *args: Any, **options: Any) -> None:
+        if self.sock is not None:  # kept, and not connected anew
+            _current.get().goes_by(self)
+        super().request(*args, **options)
+
+
+class _NotedTLS(_Noted, HTTPSConnection):
+    pass
 
 
 class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
+    ConnectionCls = _Noted
 
 
 class _TLSPool(HTTPSConnectionPool):
-    ConnectionCls = _TLSConnection
+    ConnectionCls = _NotedTLS
+
+
+_POOLS = {"http": _Pool, "https": _TLSPool}
 
 
 class DeadlineAdapter(HTTPAdapter):
-    """A transport adapter that keeps to the deadline of the exchange it is used in."""
+    """A transport adapter whose connections tell the exchange that they are used in."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Make the pools build connections that know the deadline."""
+        """Make the pools build such connections."""
         super().init_poolmanager(*args, **kwargs)
-        _use_own_pools(self.poolmanager)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         """Do the same for connections through a proxy."""
         manager = super().proxy_manager_for(proxy, **kwargs)
-        _use_own_pools(manager)
+        manager.pool_classes_by_scheme = _POOLS
         return manager
-
-
-def _use_own_pools(manager: PoolManager) -> None:
-    manager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}

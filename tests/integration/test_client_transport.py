@@ -62,6 +62,29 @@ class TestDeadline:
 
         assert crew.inputs().names == ("topic", "audience")
 
+    def test_ends_a_handshake_that_stalls(self, connect):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            crew = connect(f"https://127.0.0.1:{silent.getsockname()[1]}", request_timeout=0.5)
+
+            with pytest.raises(Unreachable, match="no connection after 0.5 s. Nothing was sent") as caught:
+                crew.kickoff(KICKOFF)
+
+        assert caught.value.sent is False
+        assert caught.value.timed_out is True
+
+    @pytest.mark.parametrize("part", ["all", "body"])
+    def test_leaves_nothing_running(self, connect, service, part):
+        crew = connect(service.url, request_timeout=0.3)
+        service.faults.drip(pause=0.1, part=part, on="inputs")
+
+        with pytest.raises(Unreachable):
+            crew.inputs(repeat=False)
+
+        until = time.monotonic() + 5
+        while any(thread.name == "crew-exchange" for thread in threading.enumerate()):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
     def test_ends_connecting_to_where_nobody_accepts(self, connect):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
             waiting = [socket.socket() for _ in range(4)]
@@ -285,25 +308,6 @@ class TestProxy:
 
 
 class TestOddAnswers:
-    def test_interim_answers_are_skipped_and_nothing_is_mixed_up(self, connect, service):
-        crew = connect(service.url)
-        done = b'{"status": "completed", "result": {"output": "%b", "tasks": []}}'
-        for name in (b"first", b"second"):
-            body = done % name
-            head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
-            interim = b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-            service.faults.raw(interim + head + body, on="status")
-
-        assert crew.status("a").output == "first"
-        assert crew.status("b").output == "second"
-
-    def test_an_interim_answer_leaves_no_kickoff_uncertain(self, crew, service):
-        body = b'{"kickoff_id": "k-1"}'
-        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
-        service.faults.raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" + head + body, on="kickoff")
-
-        assert crew.kickoff(KICKOFF) == "k-1"
-
     def test_a_read_on_a_kept_connection_was_sent(self, connect, service):
         crew = connect(service.url, request_timeout=0.5)
         crew.inputs()

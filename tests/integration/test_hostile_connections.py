@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from clients import let_pass
-from hostile import CALLS, Hostile, answer, completed, hostile_service, tls_with
+from hostile import CALLS, Hostile, answer, completed, hostile_service
 
 from airflow_provider_crew.service.errors import (
     CrewError,
@@ -170,19 +170,6 @@ class TestAnAnswerIsThatToItsOwnRequest:
 
         assert [first, *self.outputs(crew)] == ["1", "2", "3", "3"]
 
-    def test_when_it_lies_in_the_same_record_of_tls(self, connect, authority, certificates):
-        first = answer(completed("1"))
-        with hostile_service(tls_with(authority.issue_cert("127.0.0.1"))) as keeping:
-            keeping.keeps = True
-            # Python reads 8 KB at once, and a record holds up to 16.
-            keeping.says = [first + b" " * (8192 - len(first)) + self.UNASKED, *self.answers(2, 3, 4)]
-            crew = connect(keeping.url, verify=str(certificates[0]))
-
-            assert "unasked" not in self.repeated_outputs(crew)
-
-    def repeated_outputs(self, crew: Any) -> list[str]:
-        return [crew.status("some-id").output for _ in range(3)]
-
     def answers(self, *names: int) -> list[bytes]:
         return [answer(completed(str(name))) for name in names]
 
@@ -200,8 +187,6 @@ class TestAnAnswerIsThatToItsOwnRequest:
     @pytest.mark.parametrize(
         "framing",
         [
-            b"Content-Length: 2\r\nContent-Length: 300",
-            b"Content-Length: 2, 300",
             b"Content-Length: 4\r\nTransfer-Encoding: chunked",
             b"Transfer-Encoding: xchunked\r\nContent-Length: 2",
             b"Transfer-Encoding: chunked, identity\r\nContent-Length: 2",

@@ -262,7 +262,7 @@ class TestObjects:
 
         hook = CrewHook()
         hook.inputs()
-        monkeypatch.setattr("airflow_provider_crew.service.deadline._Reader.readinto", interrupt)
+        monkeypatch.setattr("airflow_provider_crew.service.deadline.Future.result", interrupt)
 
         with pytest.raises(KeyboardInterrupt) as caught:
             hook.inputs()

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.service.deadline import Exchange
+
+
+def test_returns_and_raises_what_the_work_does() -> None:
+    def fail() -> None:
+        raise KeyError("a defect")
+
+    assert Exchange(lambda: 7).run(1) == 7
+    with pytest.raises(KeyError, match="a defect"):
+        Exchange(fail).run(1)
+
+
+def test_nothing_leaves_once_nobody_waits_any_more() -> None:
+    """A connection that is made too late must not take a kickoff along that was said not to have been sent."""
+    go_on, ended = threading.Event(), threading.Event()
+    told: list[Exception] = []
+
+    def work() -> None:
+        go_on.wait(10)
+        try:
+            exchange.goes_by(SimpleNamespace(sock=None))  # type: ignore[arg-type]
+        except TimeoutError as error:
+            told.append(error)
+        ended.set()
+
+    exchange: Exchange[Any] = Exchange(work)
+    with pytest.raises(TimeoutError):
+        exchange.run(0.01)
+    assert exchange.sent is False
+
+    go_on.set()
+    assert ended.wait(10)
+    assert told
+    assert exchange.sent is False
+
+
+def test_a_signal_ends_the_wait_at_once_and_the_connection_with_it() -> None:
+    ours, theirs = socket.socketpair()
+
+    def interrupt(*_: object) -> None:
+        raise InterruptedError("execution_timeout")
+
+    def work() -> bytes:
+        exchange.goes_by(SimpleNamespace(sock=ours))  # type: ignore[arg-type]
+        return ours.recv(1)
+
+    exchange = Exchange(work)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    began = time.monotonic()
+    try:
+        with pytest.raises(InterruptedError, match="execution_timeout"):
+            exchange.run(30)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert time.monotonic() - began < 10
+    assert exchange.sent is True
+    assert theirs.recv(1) == b""
+    ours.close()
+    theirs.close()
