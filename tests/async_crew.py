@@ -33,9 +33,6 @@ class AsyncCrew:
     def status(self, kickoff_id: str, **options: Any) -> Any:
         return self._runner.run(self._client.status(kickoff_id, **options))
 
-    def idle(self, seconds: float) -> None:
-        self._runner.run(asyncio.sleep(seconds))
-
     def close(self) -> None:
         self._runner.run(self._client.close())
         self._runner.close()

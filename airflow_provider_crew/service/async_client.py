@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
 import time
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 import aiohttp
 import tenacity
@@ -34,7 +33,7 @@ from airflow_provider_crew.service.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import TracebackType
+    from types import SimpleNamespace, TracebackType
 
     from airflow_provider_crew.service.errors import CallError
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
@@ -48,9 +47,9 @@ log = logging.getLogger(__name__)
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 # As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
-# Looks under way, and so connections that are kept.
+# Polls under way, and so connections that are kept; aiohttp has as many at the most.
 _MOST_AT_ONCE = 100
-# aiohttp's own 15 seconds would mean a new connection for every look at a usual interval.
+# aiohttp's own 15 seconds would mean a new connection for every poll at a usual interval.
 _KEEP_ALIVE = 120.0
 
 
@@ -117,12 +116,12 @@ class AsyncCrewClient:
 
     def _new_session(self, *, keep_alive: bool = True) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=_Connector(
+            connector=aiohttp.TCPConnector(
                 ssl=self._tls,
                 force_close=not keep_alive,
                 keepalive_timeout=_KEEP_ALIVE if keep_alive else None,
-                limit=_MOST_AT_ONCE,
             ),
+            trace_configs=[_telling_of_connections()],
             headers={
                 "User-Agent": self.settings.user_agent,
                 # No compression, and none undone: a small answer could become one that does not fit into memory.
@@ -158,27 +157,22 @@ class AsyncCrewClient:
 
     async def _exchange(self, request: Request) -> Answer | CallError:
         progress = _Progress()
-        _current.set(progress)
         try:
             # Outside the time limit: waiting here says nothing about the service.
             async with self._places:
                 if not request.starts_work:
-                    return await self._send(self._session, request)
+                    return await self._send(self._session, request, progress)
                 # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
                 async with self._new_session(keep_alive=False) as session:
-                    return await self._send(session, request)
+                    return await self._send(session, request, progress)
         except _TRANSPORT_FAILURES as error:
             # Returned, not raised from here: a traceback through the transport could show the token.
-            reason = reason_for(error, connected=progress.connected, settings=self.settings)
+            reason = reason_for(error, connected=progress.sent, settings=self.settings)
             return self._wire.unreachable(
-                request,
-                reason,
-                sent=progress.connected,
-                trusted=is_trusted(error),
-                timed_out=timed_out(error),
+                request, reason, sent=progress.sent, trusted=is_trusted(error), timed_out=timed_out(error)
             )
         except BaseException:
-            if request.starts_work and progress.connected:
+            if request.starts_work and progress.sent:
                 log.warning(INTERRUPTED_KICKOFF)
             raise
 
@@ -187,7 +181,9 @@ class AsyncCrewClient:
         authorization = {"Authorization": f"Bearer {self.settings.token}"}
         return authorization if request.body is None else authorization | {"Content-Type": "application/json"}
 
-    async def _send(self, session: aiohttp.ClientSession, request: Request) -> Answer | CallError:
+    async def _send(
+        self, session: aiohttp.ClientSession, request: Request, progress: _Progress
+    ) -> Answer | CallError:
         async with session.request(
             request.method,
             self._address.with_path(self._root + request.path, encoded=True),
@@ -195,6 +191,7 @@ class AsyncCrewClient:
             headers=self._headers(request),
             allow_redirects=False,
             proxy=self._proxy,
+            trace_request_ctx=progress,
         ) as response:
             # What stands in the way of the crew may say so at any length.
             limit = (self._largest if response.ok else None) or MAX_ANSWER_BYTES
@@ -224,67 +221,20 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
     return bytes(body)
 
 
-class _Connector(aiohttp.TCPConnector):
-    """
-    Drops a kept connection on which something comes unasked.
-
-    aiohttp by itself stores that, however much it is, and takes it for the answer to the next request.
-    """
-
-    async def connect(self, *args: Any, **options: Any) -> aiohttp.connector.Connection:
-        """Return a new connection, or a kept one on which nothing has come."""
-        while True:
-            connection = await super().connect(*args, **options)
-            if self.force_close or _can_be_used(connection):
-                _current.get().connected = True
-                return connection
-            connection.close()
-
-
-class _Silence(asyncio.Protocol):
-    """Takes the place of aiohttp's own protocol while a connection is kept."""
-
-    def __init__(self, transport: asyncio.Transport, displaced: aiohttp.client_proto.ResponseHandler) -> None:
-        self._transport = transport
-        self._displaced = displaced
-        self._unread = select.poll()
-        self._unread.register(transport.get_extra_info("socket"), select.POLLIN)
-
-    def begins(self) -> None:
-        if self._displaced.transport is not None:
-            self._transport.set_protocol(self)
-
-    def ends(self) -> bool:
-        """Return whether it was kept. What has come may not have been looked at yet."""
-        if self._displaced.should_close or self._unread.poll(0):
-            return False
-        self._transport.set_protocol(self._displaced)
-        return True
-
-    def data_received(self, _data: bytes) -> None:
-        self._transport.abort()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._displaced.connection_lost(error)
-
-
-def _can_be_used(connection: aiohttp.connector.Connection) -> bool:
-    transport, protocol = connection.transport, connection.protocol
-    if transport is None or protocol is None:
-        return True
-    silence = transport.get_protocol()
-    if not isinstance(silence, _Silence):
-        silence = _Silence(transport, protocol)
-    elif not silence.ends():
-        return False
-    connection.add_callback(silence.begins)
-    return True
-
-
+@dataclass(slots=True)
 class _Progress:
-    """Whether an exchange had a connection, and so whether anything can have been sent."""
+    """Whether an exchange has had a connection, so that something may have left by it."""
 
-    connected = False
+    sent: bool = False
 
 
-_current: ContextVar[_Progress] = ContextVar("crew_progress")
+async def _connected(_: object, trace: SimpleNamespace, __: object) -> None:
+    trace.trace_request_ctx.sent = True
+
+
+def _telling_of_connections() -> aiohttp.TraceConfig:
+    """Return what tells an exchange of its connection just before something leaves by it."""
+    telling = aiohttp.TraceConfig()
+    telling.on_connection_create_end.append(_connected)
+    telling.on_connection_reuseconn.append(_connected)
+    return telling

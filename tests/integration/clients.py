@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import tenacity
@@ -21,14 +20,6 @@ KICKOFF = KickoffRequest.of(INPUTS)
 def kick_off(crew: CrewClient | AsyncCrew) -> str:
     """Kick off as the hook does: what was certainly not taken is sent again."""
     return tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))(crew.kickoff, KICKOFF)
-
-
-def let_pass(crew: CrewClient | AsyncCrew, seconds: float) -> None:
-    """Let time pass where the connections of a client live."""
-    if isinstance(crew, AsyncCrew):
-        crew.idle(seconds)
-    else:
-        time.sleep(seconds)
 
 
 class Connect:

@@ -8,7 +8,6 @@ import gc
 import gzip
 import json
 import re
-import threading
 import time
 import tracemalloc
 import zlib
@@ -19,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from aiohttp.client_proto import ResponseHandler
-from clients import KICKOFF, let_pass
-from hostile import answer, completed
+from clients import KICKOFF
+from hostile import answer
 from packaging.version import Version
 
 from airflow_provider_crew.service.errors import (
@@ -226,39 +225,6 @@ def test_a_crew_that_lists_inputs_without_end_is_not_listened_to(crew_at, listed
 
     with pytest.raises(UnreadableAnswer, match="it lists more than 10,000 inputs"):
         crew.inputs(repeat=False)
-
-
-class TestBetweenTwoLooks:
-    """What comes on a kept connection while nobody asks."""
-
-    @staticmethod
-    def kept(pieces: bytes, begun: threading.Event) -> Callable[[], Iterable[bytes]]:
-        def said() -> Iterator[bytes]:
-            yield answer(completed("done"))
-            time.sleep(0.1)
-            begun.set()
-            while True:
-                yield pieces
-
-        return said
-
-    @pytest.mark.parametrize(
-        "pieces",
-        [answer() * 2000, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2000, OK + b"\r\n" + FILLING, FILLING],
-        ids=["answers", "interim answers", "a body", "no HTTP"],
-    )
-    def test_is_not_stored_and_holds_up_nothing(self, connect, hostile, python_memory, pieces):
-        crew, begun = connect(hostile.url), threading.Event()
-        hostile.says = [self.kept(pieces, begun), answer(completed("done"))]
-        crew.status("first", repeat=False)
-        assert begun.wait(60)
-
-        began = time.thread_time()
-        let_pass(crew, 0.5)
-
-        assert crew.status("second", repeat=False).output == "done"
-        assert time.thread_time() - began < 1
-        assert python_memory() < 3_000_000
 
 
 @pytest.mark.parametrize("endless", ["interim answers", "small chunks", "chunks"])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clients import let_pass
 from hostile import CALLS, Hostile, answer, completed, hostile_service
 
 from airflow_provider_crew.service.errors import (
@@ -144,45 +142,8 @@ class TestAnAnswerIsThatToItsOwnRequest:
 
         assert self.outputs(connect(keeping.url)) == ["1", "2", "3"]
 
-    def test_when_it_begins_along_with_the_end_of_the_one_before(self, connect, keeping):
-        whole = answer(completed("1"))
-
-        def said() -> Iterable[bytes]:
-            yield whole[:-5]
-            time.sleep(0.05)
-            yield whole[-5:] + self.UNASKED
-
-        keeping.says = [said, answer(completed("2")), answer(completed("3"))]
-
-        assert self.outputs(connect(keeping.url)) == ["1", "2", "3"]
-
-    @pytest.mark.parametrize("pieces", [1, 2])
-    @pytest.mark.parametrize("looked_at", [True, False])
-    def test_when_it_comes_later(self, connect, keeping, pieces, looked_at):
-        came = threading.Event()
-        keeping.says = [self.late(pieces, came), answer(completed("2")), answer(completed("3"))]
-        crew = connect(keeping.url)
-
-        first = crew.status("some-id", repeat=False).output
-        assert came.wait(60)
-        if looked_at:  # otherwise the event loop stands still until the next request
-            let_pass(crew, 0.1)
-
-        assert [first, *self.outputs(crew)] == ["1", "2", "3", "3"]
-
     def answers(self, *names: int) -> list[bytes]:
         return [answer(completed(str(name))) for name in names]
-
-    def late(self, pieces: int, came: threading.Event) -> Callable[[], Iterable[bytes]]:
-        def said() -> Iterator[bytes]:
-            yield answer(completed("1"))
-            time.sleep(0.05)
-            half = len(self.UNASKED) // pieces
-            yield self.UNASKED[:half]
-            yield self.UNASKED[half:]
-            came.set()
-
-        return said
 
     @pytest.mark.parametrize(
         "framing",
