@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import string
-from base64 import b64encode
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +12,12 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Self
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
 from airflow_provider_crew.service.models import ErrorBody
-from airflow_provider_crew.service.storable import TooManyValues, parse_json
+from airflow_provider_crew.service.storable import parse_json
 from airflow_provider_crew.service.text import one_line
 
 _EXCERPT = 200
@@ -33,9 +31,7 @@ _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
 # A shorter secret would be found inside ordinary words.
 _SHORTEST_SECRET = 8
 _MASK = b"***"
-# What JSON makes letters and digits of; no encoder writes them so.
-_ESCAPED_LETTER = re.compile(rb"\\{1,4}u00(3\d|[46][1-9a-f]|[57][\da])", re.IGNORECASE)
-_MOST_ESCAPED_LETTERS = 10_000
+_ESCAPE = re.compile("%..")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +49,16 @@ class Answer:
         cls, status: int, headers: Mapping[str, str], body: bytes, *, secrets: tuple[str, ...], now: float
     ) -> Self:
         """Take what a transport delivers, without the token and other secrets, should the service repeat them."""
+
+        def header(name: str) -> str:
+            return _without(secrets, headers.get(name, "").encode(errors="replace")).decode()
+
         return cls(
             status=status,
-            content_type=one_line(_header(headers, "Content-Type", secrets), _HEADER),
-            location=_header(headers, "Location", secrets),
+            content_type=one_line(header("Content-Type"), _HEADER),
+            location=header("Location"),
             retry_after=seconds_to_wait(headers.get("Retry-After", ""), now),
-            body=_without(secrets, _in_utf8(body)),
+            body=_without(secrets, body),
         )
 
     @property
@@ -128,9 +128,8 @@ class Answer:
 
     def _parse(self) -> Any:
         try:
-            return parse_json(_decoded(self.body.removeprefix(BOM_UTF8), "utf-8"))
-        except TooManyValues as error:
-            fault = str(error)
+            # One wrong byte in a text must not cost the whole result.
+            return parse_json(self.body.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
         except ValueError:
             fault = "it is not JSON"
         except RecursionError:
@@ -179,91 +178,25 @@ def _names_in(detail: Any) -> list[str]:
     return [name for name in map(str.strip, names) if name]
 
 
-def _header(headers: Mapping[str, str], name: str, secrets: tuple[str, ...]) -> str:
-    value = headers.get(name, "")
-    return _shown_header(value, secrets) if value else ""
-
-
-@lru_cache(maxsize=32)
-def _shown_header(value: str, secrets: tuple[str, ...]) -> str:
-    """Return a header without secrets; most answers of a service bring the same."""
-    return _without(secrets, value.encode(errors="replace")).decode()
-
-
 def _without(secrets: tuple[str, ...], told: bytes) -> bytes:
-    """Leave secrets out; the longest first, in case that one holds another."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        told = _without_one(secret, told)
+    """Leave secrets out of what the service says. One that means to can disguise them in yet another way."""
+    for form in _forms_of(secrets):
+        told = told.replace(form, _MASK)
     return told
 
 
-def _without_one(secret: str, told: bytes) -> bytes:
-    """Leave a secret out of what the service says. One that means to can disguise it in yet another way."""
-    if len(secret) < _SHORTEST_SECRET:
-        return told
-    for encoded in _in_base64(secret):
-        told = told.replace(encoded, _MASK)
-    repeats = _repeats_of(secret)
-    told = repeats.sub(_MASK, told)
-    unescaped, letters = _ESCAPED_LETTER.subn(_unescaped, told, count=_MOST_ESCAPED_LETTERS)
-    if letters == _MOST_ESCAPED_LETTERS:
-        return _MASK
-    return repeats.sub(_MASK, unescaped) if letters and repeats.search(unescaped) else told
-
-
-def _unescaped(letter: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(letter[1].decode())
-
-
-@lru_cache
-def _in_base64(secret: str) -> frozenset[bytes]:
-    """Return what is in base64 wherever the secret is in the text: it depends on what stands before and behind."""
-    forms, content = set(), secret.encode("utf-8", "surrogatepass")
-    for before in range(3):
-        encoded = b64encode(bytes(before) + content).rstrip(b"=")
-        whole = encoded[(0, 2, 3)[before] : None if (before + len(content)) % 3 == 0 else -1]
-        forms |= {whole, whole.translate(bytes.maketrans(b"+/", b"-_"))}
-    return frozenset(forms)
-
-
-@lru_cache
-def _repeats_of(secret: str) -> re.Pattern[bytes]:
-    """
-    Return what finds the secret; prepared once, since every look needs it.
-
-    It begins with a letter or a digit, if the secret has one: that is found many times faster.
-    """
-    core = secret.lstrip(string.punctuation)
-    return re.compile(
-        "".join(map(_forms_of, core if len(core) >= _SHORTEST_SECRET else secret)).encode("utf-8", "surrogatepass")
-    )
-
-
-def _forms_of(character: str) -> str:
-    """Return a pattern for a character of a secret, as it stands or escaped as in JSON and in URLs."""
-    if character.isascii() and character.isalnum():
-        return character
-    units, octets = character.encode("utf-16-be", "surrogatepass"), character.encode("utf-8", "surrogatepass")
-    # Bounded, or a text full of backslashes takes for ever.
-    escaped = "".join(rf"\\{{1,8}}u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-    in_url = "".join(f"%{octet:02x}" for octet in octets)
-    return rf"(?:\\{{0,8}}{re.escape(character)}|(?i:{escaped}|{in_url}))"
-
-
-def _in_utf8(body: bytes) -> bytes:
-    """Bring JSON in UTF-16 or UTF-32, which is rare but read, into the one form that is searched."""
-    if body[:1] == b"{" and body[1:2] != b"\0":
-        return body
-    encoding = json.detect_encoding(body)
-    return body if encoding.startswith("utf-8") else _decoded(body, encoding).encode("utf-8", "surrogatepass")
-
-
-def _decoded(body: bytes, encoding: str) -> str:
-    """Decode what can be: one wrong byte in a text must not cost the whole result."""
-    try:
-        return body.decode(encoding, "surrogatepass")
-    except UnicodeDecodeError:
-        return body.decode(encoding, "replace")
+@lru_cache(maxsize=16)
+def _forms_of(secrets: tuple[str, ...]) -> list[bytes]:
+    """Return secrets as they stand, in JSON and in URLs; the longest first, in case that one holds another."""
+    forms: set[str] = set()
+    for secret in secrets:
+        if len(secret) < _SHORTEST_SECRET:
+            continue
+        in_json = json.dumps(secret)[1:-1]
+        forms |= {secret, in_json, in_json.replace("/", r"\/")}
+        for in_url in (quote(secret), quote(secret, safe="")):
+            forms |= {in_url, _ESCAPE.sub(lambda escape: escape[0].lower(), in_url)}
+    return [form.encode() for form in sorted(forms, key=len, reverse=True)]
 
 
 def seconds_to_wait(retry_after: str, now: float) -> float | None:

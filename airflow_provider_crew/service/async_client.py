@@ -198,7 +198,7 @@ class AsyncCrewClient:
             body = await _read(response, limit)
             if body is None:
                 return self._wire.too_large(request, response.status, limit=limit)
-            return request.answered_as_before(response.status, body) or Answer.received(
+            return Answer.received(
                 response.status,
                 response.headers,
                 body,

@@ -187,7 +187,7 @@ class CrewClient:
             body = _read(response)
             if body is None:
                 return self._wire.too_large(request, response.status_code)
-            return request.answered_as_before(response.status_code, body) or Answer.received(
+            return Answer.received(
                 response.status_code,
                 response.headers,
                 body,

@@ -7,13 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_crew.service.errors import InvalidKickoffId
-from airflow_provider_crew.service.models import storable_text
+from airflow_provider_crew.service.storable import storable_text
 
 _STEPS = frozenset({".", ".."})
 _LONGEST = 1_000
 # Everything else might mean something where a person puts it: in Python, in a template, in a shell.
 _PLAIN = re.compile(r"[\w.~:@+=,-]+")
-_ESCAPED = re.compile(r"(?:[^%]|%[0-9A-Fa-f]{2})+")
+_ESCAPES_NOTHING = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def issued_kickoff_id(value: Any) -> str:
@@ -26,7 +26,9 @@ def issued_kickoff_id(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         raise ValueError("it holds no kickoff_id")
     text = str(value)
-    kept = text if _PLAIN.fullmatch(text) and text not in _STEPS else _escape(text)
+    kept = text
+    if text in _STEPS or not _PLAIN.fullmatch(text):
+        kept = quote(text, safe="", errors="surrogatepass").replace(".", "%2E")
     if len(kept) > _LONGEST:
         raise ValueError(f"its kickoff_id is longer than {_LONGEST:,} characters")
     return kept
@@ -55,19 +57,13 @@ def _fault_of(kickoff_id: str) -> str:
         return f"is longer than {_LONGEST:,} characters"
     if kickoff_id in _STEPS:
         return "is a step in a path"
-    if _PLAIN.fullmatch(kickoff_id):  # as nearly all are, and every look asks
-        return ""
     if any(character.isspace() or not character.isprintable() for character in kickoff_id):
         return "has white space or a control character in it"
     if "/" in kickoff_id or "\\" in kickoff_id:
         return "has a slash in it"
-    return "" if _ESCAPED.fullmatch(kickoff_id) else "has a percent sign that escapes nothing"
+    return "has a percent sign that escapes nothing" if _ESCAPES_NOTHING.search(kickoff_id) else ""
 
 
 def path_segment(kickoff_id: str) -> str:
     """Encode a checked id for a path; escapes that it holds stay as they are."""
     return quote(kickoff_id, safe="%")
-
-
-def _escape(text: str) -> str:
-    return quote(text, safe="", errors="surrogatepass").replace(".", "%2E")

@@ -23,24 +23,7 @@ from pydantic import (
 )
 
 from airflow_provider_crew.service.reading import fields_of, is_known_word, state_of
-from airflow_provider_crew.service.storable import MAX_INT, storable_json, storable_text, text_of
-
-__all__ = [
-    "Completed",
-    "CrewInput",
-    "CrewInputs",
-    "ErrorBody",
-    "Execution",
-    "Failed",
-    "Paused",
-    "Progress",
-    "Running",
-    "TaskResult",
-    "read_execution",
-    "read_inputs",
-    "storable_json",
-    "storable_text",
-]
+from airflow_provider_crew.service.storable import MAX_INT, storable_text, text_of
 
 _MAX_TASKS = 10_000
 _MAX_INPUTS = 10_000

@@ -71,7 +71,6 @@ class Watch:
         self._rules = rules
         self._clock = clock
         self._random = random
-        self._seen: Running | None = None
 
     def spread(self) -> Step:
         """
@@ -94,14 +93,10 @@ class Watch:
                 return Step(tuple(self._recovered()), error=execution_failed(execution))
             case Paused():
                 return self._paused(execution)
+        self._keep_last_task(execution)
         lines = self._recovered()
-        if execution is not self._seen:
-            self._seen = execution
-            self._keep_last_task(execution)
-            lines += self._warn_of_strange_word(execution)
-            lines += self._report_progress(describe_progress(execution))
-        else:
-            lines += self._report_progress(self.memory.progress)
+        lines += self._warn_of_strange_word(execution)
+        lines += self._report_progress(describe_progress(execution))
         return self._look_again(lines)
 
     def failed(self, error: CallError) -> Step:

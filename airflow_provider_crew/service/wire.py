@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -34,8 +34,6 @@ from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_
 from airflow_provider_crew.service.models import (
     CrewInputs,
     Execution,
-    Paused,
-    Running,
     read_execution,
     read_inputs,
 )
@@ -62,9 +60,6 @@ _HOW_TO_TRUST = (
 # A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
 _STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
-# Beyond that, in number or in bytes, an answer is read again although it is the same as before.
-_MOST_SEEN = 20_000
-_LONGEST_SEEN = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +67,18 @@ class Request:
     """
     What to send. ``path`` is percent-encoded for good: no library may decode or normalise it.
 
-    ``last`` is what it was answered with before. When the same comes again, that is the outcome once more.
     ``secrets`` are what the body holds that nobody may read in an answer that repeats it.
     """
 
     method: str
     path: str
     body: bytes | None = field(default=None, repr=False)
-    last: Answer | None = field(default=None, compare=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def starts_work(self) -> bool:
         """Whether sending it twice would do the work twice."""
         return self.method == "POST"
-
-    def answered_as_before(self, status: int, body: bytes) -> Answer | None:
-        """Return the last answer if this is the same."""
-        last = self.last
-        return last if last is not None and body == last.body and status == last.status else None
 
 
 Conversation = Generator[Request, Answer, T]
@@ -101,16 +89,8 @@ def advance(conversation: Conversation[T], outcome: Answer | CallError) -> Reque
     return conversation.throw(outcome) if isinstance(outcome, CallError) else conversation.send(outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What an execution that goes on was asked with, what it answered, and what was made of that."""
-
-    request: Request
-    execution: Running | Paused
-
-
 class CrewWire:
-    """The operations of one crew, and what was learnt about its paths and its running executions."""
+    """The operations of one crew, and what was learnt about its paths."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self._address = settings.address
@@ -119,7 +99,6 @@ class CrewWire:
             if settings.status_path == "auto"
             else (_STATUS_PATHS[settings.status_path],)
         )
-        self._seen: dict[str, _Seen] = {}
 
     def inputs(self) -> Conversation[CrewInputs]:
         """Ask which inputs the crew takes."""
@@ -153,20 +132,14 @@ class CrewWire:
             ) from None
 
     def status(self, kickoff_id: str) -> Conversation[Execution]:
-        """
-        Ask how an execution is doing, on whichever of the two paths the crew has.
-
-        Most looks at a running execution bring what the look before has brought, and return the same object.
-        """
-        seen = self._seen.get(checked_kickoff_id(kickoff_id))
+        """Ask how an execution is doing, on whichever of the two paths the crew has."""
+        segment = path_segment(checked_kickoff_id(kickoff_id))
         untried = list(self._status_paths)
         unknown: ExecutionNotFound | None = None
         while True:
             path = untried.pop(0)
-            request = seen.request if seen else Request("GET", path.format(path_segment(kickoff_id)))
+            request = Request("GET", path.format(segment))
             answer = yield request
-            if seen and answer is request.last:
-                return seen.execution
             if answer.status == HTTPStatus.NOT_FOUND:
                 if answer.has_error_body:  # which some crews have for a path that they do not know, too
                     unknown = unknown or self._not_found(request, answer, kickoff_id)
@@ -176,16 +149,7 @@ class CrewWire:
                     raise unknown
             execution = self._read_status(request, answer, kickoff_id)
             self._status_paths = (path,)
-            self._remember(request, answer, execution)
             return execution
-
-    def _remember(self, request: Request, answer: Answer, execution: Execution) -> None:
-        if not isinstance(execution, Running | Paused) or len(answer.body) > _LONGEST_SEEN:
-            self._seen.pop(execution.kickoff_id, None)
-            return
-        if len(self._seen) >= _MOST_SEEN:
-            self._seen.clear()
-        self._seen[execution.kickoff_id] = _Seen(replace(request, last=answer), execution)
 
     def _read_status(self, request: Request, answer: Answer, kickoff_id: str) -> Execution:
         if answer.status == HTTPStatus.NOT_FOUND:

@@ -6,7 +6,7 @@ import pytest
 from clients import INPUTS, KICKOFF, TOKEN
 
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.service.errors import InvalidKickoffId, ServiceError
+from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.payload import KickoffRequest
 
 
@@ -235,38 +235,3 @@ def test_text_that_no_database_stores_is_replaced(crew, service):
     service.faults.answer(200, body=body, on="status")
 
     assert crew.status(kickoff_id).output == "nul \ufffd lone \ufffd latin \ufffd"
-
-
-def test_what_is_answered_as_before_is_not_read_again_and_anything_else_is(crew, service):
-    running = {"status": "running", "current_task": "writing_task"}
-    for _ in range(3):
-        service.faults.answer(200, body=running, on="status")
-    service.faults.answer(200, body=running | {"current_task": "editing_task"}, on="status")
-    service.faults.answer(500, body=running, on="status")
-    service.faults.answer(200, body=running, on="status")
-    service.faults.answer(200, body={"status": "completed", "result": {"output": "Done."}}, on="status")
-
-    looks = [crew.status("k-1", repeat=False) for _ in range(4)]
-    with pytest.raises(ServiceError):
-        crew.status("k-1", repeat=False)
-    last = [crew.status("k-1", repeat=False) for _ in range(2)]
-
-    assert looks[0] is looks[1] is looks[2]
-    assert [look.current_task for look in looks[2:]] == ["writing_task", "editing_task"]
-    assert (last[0], last[1].output) == (looks[0], "Done.")
-
-
-def test_what_is_answered_as_before_is_told_apart_by_execution(crew, service):
-    for word in ("running", "pending"):
-        service.faults.answer(200, body={"status": word}, on="status")
-    for _ in range(2):
-        service.faults.answer(200, body={"status": "running"}, on="status")
-
-    looks = [crew.status(kickoff_id, repeat=False) for kickoff_id in ("k-1", "k-2", "k-2", "k-1")]
-
-    assert [(look.kickoff_id, look.word) for look in looks] == [
-        ("k-1", "running"),
-        ("k-2", "pending"),
-        ("k-2", "running"),
-        ("k-1", "running"),
-    ]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, ServiceError
-from airflow_provider_crew.service.models import Completed, storable_json
+from airflow_provider_crew.service.models import Completed
+from airflow_provider_crew.service.storable import storable_json
 from airflow_provider_crew.service.watch_state import Looks
 from airflow_provider_crew.triggers.events import (
     completed_event,

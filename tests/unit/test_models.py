@@ -18,8 +18,8 @@ from airflow_provider_crew.service.models import (
     TaskResult,
     read_execution,
     read_inputs,
-    storable_json,
 )
+from airflow_provider_crew.service.storable import storable_json
 
 MANY_DIGITS = "9" * 5000
 EVERY_KEY = [

@@ -312,42 +312,6 @@ def test_tries_the_variant_only_where_the_documented_path_does_not_exist(
     assert again.paths == [STATUS_FIRST, ID_FIRST], "a failure taught something about the path"
 
 
-@pytest.mark.parametrize(
-    ("name", "limit", "kept"),
-    [("_MOST_SEEN", 1, {"b"}), ("_MOST_SEEN", 2, {"a", "b"}), ("_LONGEST_SEEN", 9, set())],
-)
-def test_what_is_kept_of_running_executions_is_bounded(
-    wire: CrewWire, monkeypatch: pytest.MonkeyPatch, name: str, limit: int, kept: set[str]
-) -> None:
-    monkeypatch.setattr(f"airflow_provider_crew.service.wire.{name}", limit)
-    for kickoff_id in ("a", "b"):
-        Script(answer(body={"status": "running"})).play(wire.status(kickoff_id))
-
-    asked = [next(wire.status(kickoff_id)) for kickoff_id in ("a", "b")]
-
-    assert {request.path.rpartition("/")[2] for request in asked if request.last} == kept
-
-
-@pytest.mark.parametrize("state", ["RUNNING", "PAUSED"])
-def test_an_answer_that_repeats_is_not_read_again(wire: CrewWire, state: str) -> None:
-    before = Script(answer(body=live_answer(state))).play(wire.status(KICKOFF_ID))
-
-    conversation = wire.status(KICKOFF_ID)
-    last = next(conversation).last
-    assert last is not None
-    with pytest.raises(StopIteration) as end:
-        conversation.send(last)
-
-    assert end.value.value is before
-
-
-def test_nothing_is_kept_of_an_execution_that_has_ended(wire: CrewWire) -> None:
-    for body in ({"status": "running"}, {"status": "completed", "result": {"output": ""}}):
-        Script(answer(body=body)).play(wire.status("a"))
-
-    assert next(wire.status("a")).last is None
-
-
 @pytest.mark.parametrize(("choice", "path"), [("status_first", STATUS_FIRST), ("id_first", ID_FIRST)])
 def test_asks_only_on_the_path_that_was_chosen(choice: str, path: str) -> None:
     script = Script(answer(404))
