@@ -5,17 +5,29 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
+from airflow_provider_crew.service.limits import (
+    LONGEST_INTERVAL,
+    MAX_OUTAGE,
+    NOT_FOUND_GRACE,
+    SHORTEST_INTERVAL,
+    WAKING_UP,
+)
+
+__all__ = [
+    "FORGET_AFTER",
+    "LONGEST_INTERVAL",
+    "MAX_OUTAGE",
+    "NOT_FOUND_GRACE",
+    "SETTLING_TIME",
+    "SHORTEST_INTERVAL",
+    "TIMEOUT",
+    "WAKING_UP",
+    "seconds",
+]
+
 TIMEOUT = 24 * 60 * 60.0
-MAX_OUTAGE = 600.0
 # How long a person may take to answer a crew, before a Clear may give the execution up.
 FORGET_AFTER = 7 * 24 * 60 * 60.0
-# A service may need a moment until it knows an execution that it has just started.
-NOT_FOUND_GRACE = 30.0
-# A deployment that has been quiet for a while needs a moment, too, until it answers at all.
-WAKING_UP = 300.0
-# Between two looks, growing with the age of the execution: its end is noticed soon, for its run time.
-SHORTEST_INTERVAL = 5.0
-LONGEST_INTERVAL = 60.0
 # A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by
 # Airflow's scheduler: it has not yet taken note that the process before has ended.
 SETTLING_TIME = 10.0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.service.errors import CrewError
     from airflow_provider_crew.service.watch import Watch
-    from airflow_provider_crew.service.watch_state import Looks
+    from airflow_provider_crew.service.watch_state import Polls
 
 KickoffEnd = Literal["started", "not_taken", "uncertain"]
 
@@ -61,7 +61,7 @@ class TaskMetrics:
         end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), _ANY_OTHER_END)
         self._ended(end, error.execution_time if isinstance(error, ExecutionFailed) else None)
 
-    def looks(self, looks: Looks) -> None:
+    def looks(self, looks: Polls) -> None:
         """Tell how often an execution was looked at."""
         self._count("polls", looks.all)
         self._count("failed_polls", looks.failed)
@@ -79,7 +79,7 @@ class TaskMetrics:
         try:
             yield
         finally:
-            self.looks(watch.looks)
+            self.looks(watch.polls)
 
     def _ended(self, end: str, execution_time: float | None) -> None:
         self._count(f"execution.{end}")

@@ -124,7 +124,7 @@ def _lateness(*, wanted: bool) -> Iterator[list[float]]:
         if watch.kickoff_id in due:
             lateness.append(now - due[watch.kickoff_id])
         step = saw(watch, execution)
-        due[watch.kickoff_id] = now + step.look_again_in
+        due[watch.kickoff_id] = now + step.poll_again_in
         return step
 
     with patch.object(Watch, "saw", timed):

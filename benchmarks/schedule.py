@@ -70,6 +70,6 @@ def _looks(interval: float | None, chance: random.Random) -> Iterator[float]:
     running = Running(status="running", kickoff_id="simulated", word="running")
     step = watch.spread()
     while not step.error:
-        now += step.look_again_in
+        now += step.poll_again_in
         yield now - _KICKED_OFF_AT
         step = watch.saw(running)

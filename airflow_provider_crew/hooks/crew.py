@@ -218,7 +218,7 @@ class CrewHook(BaseHook):
 
     def pause(self, step: Step, watch: Watch) -> None:
         """Do what a step says is to be done before the next look."""
-        time.sleep(step.look_again_in)
+        time.sleep(step.poll_again_in)
         if step.renew_token:
             self.renew(watch)
 
@@ -308,7 +308,7 @@ class CrewHook(BaseHook):
                 step = watch.failed(error)
             if completed := self._told(step).completed:
                 return completed
-            await asyncio.sleep(step.look_again_in)
+            await asyncio.sleep(step.poll_again_in)
             if step.renew_token and await crew.renew():
                 watch.token_renewed()
 

@@ -185,7 +185,7 @@ class CrewExecutionSensor(WaitingTask, BaseSensorOperator):
         memory.keep(watch.memory)
         # A poke that remembers none takes every unknown for the first.
         is_at_leisure = not memory.lasts and watch.memory.unknown_since is not None
-        pause = timedelta(seconds=max(step.look_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
+        pause = timedelta(seconds=max(step.poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 
 

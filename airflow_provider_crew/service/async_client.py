@@ -94,8 +94,8 @@ class AsyncCrewClient:
         return await self._converse(self._wire.kickoff(request))
 
     def status(self, kickoff_id: str, *, repeat: bool = True) -> Awaitable[Running | Paused | Completed | Failed]:
-        """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
-        # No coroutine around the coroutine: each is resumed at every step of every look.
+        """Ask how an execution is doing; without ``repeat`` just once, for a caller that polls again itself."""
+        # No coroutine around the coroutine: each is resumed at every step of every poll.
         if not repeat:
             return self._converse(self._wire.status(kickoff_id))
         return self._repeated("GET status", lambda: self._wire.status(kickoff_id))

@@ -98,7 +98,7 @@ class CrewClient:
         return self._converse(self._wire.kickoff(request))
 
     def status(self, kickoff_id: str, *, repeat: bool = True) -> Running | Paused | Completed | Failed:
-        """Ask how an execution is doing; without ``repeat`` just once, for a caller that looks again itself."""
+        """Ask how an execution is doing; without ``repeat`` just once, for a caller that polls again itself."""
         if not repeat:
             return self._converse(self._wire.status(kickoff_id))
         return self._repeated("GET status", lambda: self._wire.status(kickoff_id))

@@ -1,7 +1,7 @@
 """
-What each look at an execution means, and when to look again.
+What each poll of an execution means, and when to poll again.
 
-Whoever waits (hook, operator, sensor, trigger) feeds in what a look brought and does what the step says, so all
+Whoever waits (hook, operator, sensor, trigger) feeds in what a poll brought and does what the step says, so all
 of them decide alike and in the same words. No I/O happens here; the clock and the random source are passed in.
 Times are wall-clock, because a deadline has to survive the restart of the process that watches.
 """
@@ -12,7 +12,6 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.defaults import LONGEST_INTERVAL, NOT_FOUND_GRACE, SHORTEST_INTERVAL
 from airflow_provider_crew.service.errors import (
     CallError,
     ExecutionNotFound,
@@ -20,9 +19,10 @@ from airflow_provider_crew.service.errors import (
     NotAuthenticated,
     TransientError,
 )
+from airflow_provider_crew.service.limits import LONGEST_INTERVAL, NOT_FOUND_GRACE, SHORTEST_INTERVAL
 from airflow_provider_crew.service.models import Completed, Failed, Paused, Running
 from airflow_provider_crew.service.text import one_line
-from airflow_provider_crew.service.watch_state import Line, Looks, Step, WatchMemory, WatchRules
+from airflow_provider_crew.service.watch_state import Line, Polls, Step, WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import (
     PAUSED,
     UNKNOWN_MAY_MEAN,
@@ -65,30 +65,30 @@ class Watch:
     ) -> None:
         self.kickoff_id = kickoff_id
         self.memory = memory or WatchMemory(started_at=clock(), said_at=clock())
-        self.looks = Looks()
+        self.polls = Polls()
         self.is_in_doubt = False
-        """Whether the execution may not exist, or is not known yet: only looking again soon can tell."""
+        """Whether the execution may not exist, or is not known yet: only polling again soon can tell."""
         self._rules = rules
         self._clock = clock
         self._random = random
 
     def spread(self) -> Step:
         """
-        Put off the first look, so that many watches that begin in one instant do not look in one instant.
+        Put off the first poll, so that many watches that begin in one instant do not poll in one instant.
 
-        Not for long: after a restart of the triggerer nobody may have looked for a while.
+        Not for long: after a restart of the triggerer nobody may have polled for a while.
         """
         left = max(self._rules.deadline - self._clock(), 0.0)
-        return Step(look_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
+        return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
     def saw(self, execution: Running | Paused | Completed | Failed) -> Step:
         """Decide after an answer."""
-        self.looks.all += 1
+        self.polls.all += 1
         self.memory.seen, self.is_in_doubt = True, False
         match execution:
             case Completed():
                 end = self._line(ended_well(execution))
-                return Step((*self._recovered(), end), completed=execution.including(self.memory.task_results()))
+                return Step((*self._recovered(), end), completed=execution.including(self.memory.tasks))
             case Failed():
                 return Step(tuple(self._recovered()), error=execution_failed(execution))
             case Paused():
@@ -97,12 +97,12 @@ class Watch:
         lines = self._recovered()
         lines += self._warn_of_strange_word(execution)
         lines += self._report_progress(describe_progress(execution))
-        return self._look_again(lines)
+        return self._poll_again(lines)
 
     def failed(self, error: CallError) -> Step:
-        """Decide after a look that brought no answer."""
-        self.looks.all += 1
-        self.looks.failed += 1
+        """Decide after a poll that brought no answer."""
+        self.polls.all += 1
+        self.polls.failed += 1
         now = self._clock()
         match error:
             case NotAuthenticated() | NotAllowed():
@@ -122,13 +122,13 @@ class Watch:
         self._keep_last_task(execution)
         memory.silent_since = memory.rejected_since = memory.unknown_since = None
         if not memory.paused:
-            self.looks.paused += 1
+            self.polls.paused += 1
         memory.paused = True
-        return self._look_again(self._in_trouble(PAUSED), at_least=_WHILE_PEOPLE_DECIDE)
+        return self._poll_again(self._in_trouble(PAUSED), at_least=_WHILE_PEOPLE_DECIDE)
 
     def _keep_last_task(self, execution: Running | Paused) -> None:
-        if execution.last_task and (told := execution.last_task.model_dump()) not in self.memory.tasks:
-            self.memory.tasks.append(told)
+        if execution.last_task and execution.last_task not in self.memory.tasks:
+            self.memory.tasks.append(execution.last_task)
 
     def _unknown(self, error: ExecutionNotFound, now: float) -> Step:
         """Unknown is not gone: a crew that waits for a person reads like this, for as long as it waits."""
@@ -139,22 +139,22 @@ class Watch:
         is_young = since is not None and now - since < NOT_FOUND_GRACE
         if not (rules.exists or rules.human_input or memory.seen):
             self.is_in_doubt = True
-            return self._look_again([], within=NOT_FOUND_GRACE / 6) if is_young else Step(error=error)
+            return self._poll_again([], within=NOT_FOUND_GRACE / 6) if is_young else Step(error=error)
         if memory.unknown_since is None:
             memory.unknown_since = now
         memory.silent_since = memory.rejected_since = None
         lasted = now - memory.unknown_since
         patience = math.inf if rules.human_input or rules.max_outage is None else rules.max_outage
         if is_young and not memory.seen:  # not known yet, which is no outage
-            return self._look_again([], within=NOT_FOUND_GRACE / 6)
+            return self._poll_again([], within=NOT_FOUND_GRACE / 6)
         if lasted >= patience:
             return Step(error=execution_unknown(self.kickoff_id, memory, lasted))
         how_long = "until the time to wait is over" if patience == math.inf else f"for up to {duration(patience)}"
         told = f"the service does not know it. {UNKNOWN_MAY_MEAN} The wait goes on {how_long}."
         lines = self._in_trouble(told)
         if lasted < NOT_FOUND_GRACE:
-            return self._look_again(lines, within=NOT_FOUND_GRACE / 6, at_most=patience - lasted)
-        return self._look_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)
+            return self._poll_again(lines, within=NOT_FOUND_GRACE / 6, at_most=patience - lasted)
+        return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)
 
     def _rejected(self, error: CallError, now: float) -> Step:
         if self.memory.rejected_since is None:
@@ -163,10 +163,10 @@ class Watch:
         if left <= 0:
             return Step(error=watch_broken(self.kickoff_id, error))
         lines = self._in_trouble(
-            f"{error} The execution goes on. The connection is read anew before the next look, in case the token "
+            f"{error} The execution goes on. The connection is read anew before the next poll, in case the token "
             f"was rotated; giving up after {duration(self._rules.token_patience)}."
         )
-        return self._look_again(lines, at_most=left, renew_token=True)
+        return self._poll_again(lines, at_most=left, renew_token=True)
 
     def _silence(self, error: TransientError, now: float) -> Step:
         self.memory.rejected_since = None
@@ -180,9 +180,9 @@ class Watch:
         how_long = "until it answers again" if patience == math.inf else f"for up to {duration(patience)}"
         lines = self._in_trouble(f"{error} The execution goes on, as far as is known. Looking on {how_long}.")
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
-        return self._look_again(lines, at_least=asked_for, at_most=left)
+        return self._poll_again(lines, at_least=asked_for, at_most=left)
 
-    def _look_again(
+    def _poll_again(
         self,
         lines: list[Line],
         *,
@@ -200,7 +200,7 @@ class Watch:
         chance = self._random()
         # Looking again before the time that the service named would only be turned away again.
         spread = max(min(self._spread_interval(chance), within), at_least * (1 + _JITTER * chance))
-        return Step(tuple(lines), look_again_in=min(spread, at_most, left), renew_token=renew_token)
+        return Step(tuple(lines), poll_again_in=min(spread, at_most, left), renew_token=renew_token)
 
     def _interval(self) -> float:
         if self._rules.poll_interval is not None:
@@ -209,7 +209,7 @@ class Watch:
         return min(max((self._clock() - began) * _SHARE_OF_AGE, SHORTEST_INTERVAL), LONGEST_INTERVAL)
 
     def _spread_interval(self, chance: float) -> float:
-        """Keep watches that happen to look in one instant from doing so for ever."""
+        """Keep watches that happen to poll in one instant from doing so for ever."""
         interval = self._interval()
         if self._rules.poll_interval is None:
             # What was promised is the longest, and the shortest is short enough.
@@ -218,7 +218,8 @@ class Watch:
 
     def _recovered(self) -> list[Line]:
         memory = self.memory
-        was_unknown = memory.unknown_since is not None
+        # How long that has lasted is not handed over; what was said of it is.
+        was_unknown = memory.unknown_since is not None or UNKNOWN_MAY_MEAN in memory.trouble
         memory.paused = False
         memory.silent_since = memory.rejected_since = memory.unknown_since = None
         if not memory.trouble:

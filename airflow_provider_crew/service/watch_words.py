@@ -81,7 +81,7 @@ def waited_too_long(kickoff_id: str, memory: WatchMemory, now: float) -> WaitedT
     """Build the error for a deadline that has passed."""
     waited = now - memory.started_at
     last = memory.progress or "nothing yet"
-    trouble = f" At the last look: {memory.trouble}" if memory.trouble else ""
+    trouble = f" At the last poll: {memory.trouble}" if memory.trouble else ""
     return WaitedTooLong(
         f"Execution {kickoff_id} was still going when the time to wait was over, after {duration(waited)} of "
         f"watching. Last seen: {last}.{trouble} It cannot be cancelled: it goes on and is paid for. Wait for it "

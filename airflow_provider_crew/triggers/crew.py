@@ -107,7 +107,7 @@ class CrewExecutionTrigger(BaseTrigger):
             from airflow_provider_crew.triggers.events import LARGEST_ANSWER, completed_event
 
             watch = self._new_watch(hook)
-            await asyncio.sleep(watch.spread().look_again_in)
+            await asyncio.sleep(watch.spread().poll_again_in)
             async with SharedCrew(hook, largest=LARGEST_ANSWER) as crew:
                 event = completed_event(await hook.watch_async(watch, crew), self.deadline)
         except CrewError as error:
@@ -158,7 +158,7 @@ class CrewExecutionTrigger(BaseTrigger):
 def _looks_of(watch: Watch | None) -> dict[str, int | bool]:
     from airflow_provider_crew.triggers.events import looks_told
 
-    return looks_told(watch.looks, seen=watch.memory.seen) if watch else {}
+    return looks_told(watch.polls, seen=watch.memory.seen) if watch else {}
 
 
 def _import_what_watching_needs() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.service.records import error_record, recorded_error
 from airflow_provider_crew.service.storable import storable_text
-from airflow_provider_crew.service.watch_state import Looks, is_time
+from airflow_provider_crew.service.watch_state import Polls, is_time
 
 if TYPE_CHECKING:
     from airflow_provider_crew.service.errors import CrewError
@@ -42,7 +42,7 @@ class WatchEnd:
     error: CrewError | None = None
     completed: bool = False
     seen: bool = False
-    looks: Looks = field(default_factory=Looks)
+    looks: Polls = field(default_factory=Polls)
 
 
 def completed_event(completed: Completed, deadline: float) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def failed_event(kickoff_id: str, deadline: float, error: CrewError) -> dict[str
     return {"kickoff_id": kickoff_id, "deadline": deadline, "error": json.dumps(error_record(error))}
 
 
-def looks_told(looks: Looks, *, seen: bool) -> dict[str, int | bool]:
+def looks_told(looks: Polls, *, seen: bool) -> dict[str, int | bool]:
     """Tell, besides, how often the trigger has looked, and whether the service has known the execution."""
     return {"looks": looks.all, "failed_looks": looks.failed, "pauses": looks.paused, "seen": seen}
 
@@ -85,7 +85,7 @@ def read_event(event: Any) -> WatchEnd | None:
         error=None if record is None else recorded_error(record),
         completed=told.get("completed") is True,
         seen=told.get("seen") is True,
-        looks=Looks(*(_count(told.get(name)) for name in ("looks", "failed_looks", "pauses"))),
+        looks=Polls(*(_count(told.get(name)) for name in ("looks", "failed_looks", "pauses"))),
     )
 
 

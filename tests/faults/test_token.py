@@ -17,7 +17,7 @@ FOR_THE_USER = LONG.model_copy(update={"user_token_may_kickoff": False})
 LARGE = LONG.model_copy(update={"output": "x" * 100_000})
 REJECTED = (
     "answers 401.",
-    "The execution goes on. The connection is read anew before the next look, in case the token was rotated;",
+    "The execution goes on. The connection is read anew before the next poll, in case the token was rotated;",
 )
 GIVEN_UP = (
     *REJECTED,

@@ -189,7 +189,7 @@ def _watched_by(rules: WatchRules, came: Any) -> None:
         assert carried
         assert carried.carried() == watch.memory.carried()
         watch = Watch("4711", rules, clock=lambda: NOW + 1, random=lambda: 0.5, memory=carried)
-        assert 0 <= step.look_again_in <= 330
+        assert 0 <= step.poll_again_in <= 330
     assert watch.memory.seen is isinstance(came, EXECUTIONS)
     if step.completed:
         storable(step.completed.result())

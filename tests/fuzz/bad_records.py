@@ -118,8 +118,8 @@ def any_memory_can_be_gone_on_with(_: World, case: Any) -> None:
             memory = WatchMemory.recalled(kept)
             watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.1, memory=memory)
         step = watch.failed(look) if isinstance(look, errors.CallError) else watch.saw(look)
-        assert 0 <= step.look_again_in < 400
-        assert step.error or step.completed or step.look_again_in > 0
+        assert 0 <= step.poll_again_in < 400
+        assert step.error or step.completed or step.poll_again_in > 0
         storable(watch.memory.carried())
         assert isinstance(watch.memory.seen, bool)
         assert WatchMemory.recalled(watch.memory.carried())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, ServiceError
 from airflow_provider_crew.service.models import Completed
 from airflow_provider_crew.service.storable import storable_json
-from airflow_provider_crew.service.watch_state import Looks
+from airflow_provider_crew.service.watch_state import Polls
 from airflow_provider_crew.triggers.events import (
     completed_event,
     failed_event,
@@ -133,11 +133,11 @@ def test_the_usage_of_a_failed_execution_arrives() -> None:
 
 
 def test_the_looks_of_a_trigger_arrive() -> None:
-    event = completed_event(completed(), NOW) | looks_told(Looks(all=12, failed=3, paused=2), seen=True)
+    event = completed_event(completed(), NOW) | looks_told(Polls(all=12, failed=3, paused=2), seen=True)
 
     end = read_event(stored(event))
 
-    assert (end.looks, end.seen) == (Looks(all=12, failed=3, paused=2), True)
+    assert (end.looks, end.seen) == (Polls(all=12, failed=3, paused=2), True)
 
 
 def test_only_an_end_that_was_seen_is_told_as_one() -> None:
@@ -157,10 +157,10 @@ def test_only_what_is_surely_told_was_seen(odd: Any) -> None:
 def test_looks_that_make_no_sense_count_as_none(told: Any) -> None:
     event = completed_event(completed(), NOW) | {"looks": told, "failed_looks": told, "pauses": told}
 
-    assert read_event(event).looks == Looks(0, 0, 0)
+    assert read_event(event).looks == Polls(0, 0, 0)
 
 
 def test_a_trigger_of_an_earlier_version_tells_of_no_pauses() -> None:
     event = completed_event(completed(), NOW) | {"looks": 12, "failed_looks": 3}
 
-    assert read_event(stored(event)).looks == Looks(all=12, failed=3, paused=0)
+    assert read_event(stored(event)).looks == Polls(all=12, failed=3, paused=0)

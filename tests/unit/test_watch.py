@@ -100,9 +100,9 @@ def test_what_is_said_of_a_watch(story: list[tuple[float, Any, list[str]]]) -> N
 
 @pytest.mark.parametrize(("dice", "seconds"), [(0.0, 9.0), (0.5, 10.0), (1.0, 11.0)])
 def test_looks_again_after_the_poll_interval_give_or_take_a_tenth(dice: float, seconds: float) -> None:
-    assert Story(dice=dice).see(RESEARCH).look_again_in == pytest.approx(seconds)
-    assert Story(dice=dice).see(DOWN).look_again_in == pytest.approx(seconds)
-    assert Story(dice=dice, poll_interval=60).see(RESEARCH).look_again_in == pytest.approx(6 * seconds)
+    assert Story(dice=dice).see(RESEARCH).poll_again_in == pytest.approx(seconds)
+    assert Story(dice=dice).see(DOWN).poll_again_in == pytest.approx(seconds)
+    assert Story(dice=dice, poll_interval=60).see(RESEARCH).poll_again_in == pytest.approx(6 * seconds)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_looks_again_after_the_poll_interval_give_or_take_a_tenth(dice: float, s
     ],
 )
 def test_the_first_look_is_put_off_at_random_but_not_for_long(rules: dict[str, Any], longest: float) -> None:
-    put_off = [Story(dice=dice, **rules).watch.spread().look_again_in for dice in (0.0, 1.0)]
+    put_off = [Story(dice=dice, **rules).watch.spread().poll_again_in for dice in (0.0, 1.0)]
 
     assert put_off == pytest.approx([0.0, longest])
 
@@ -138,13 +138,13 @@ def test_without_an_interval_looks_the_less_often_the_older_the_execution_is(
         Story(dice=dice, poll_interval=None),
         Story(dice=dice, poll_interval=None, kicked_off_at=NOW),
     ):
-        assert shortest <= told.see(RESEARCH, at=age).look_again_in <= longest
+        assert shortest <= told.see(RESEARCH, at=age).poll_again_in <= longest
 
 
 def test_the_age_is_that_of_the_execution_where_its_kickoff_is_known() -> None:
     told = Story(poll_interval=None, kicked_off_at=NOW - 2000)
 
-    assert told.see(RESEARCH).look_again_in == pytest.approx(60 - 0.1 * 55)
+    assert told.see(RESEARCH).poll_again_in == pytest.approx(60 - 0.1 * 55)
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
@@ -155,7 +155,7 @@ def test_without_an_interval_the_end_is_noticed_within_a_twentieth_of_the_run_ti
     told = Story(dice=dice, poll_interval=None, kicked_off_at=NOW)
 
     while told.time < run_time:
-        told.time += told.see(RESEARCH).look_again_in
+        told.time += told.see(RESEARCH).poll_again_in
 
     assert told.time - run_time <= max(5.0, run_time / 20) + 1e-6
 
@@ -176,7 +176,7 @@ def test_never_looks_before_the_time_that_the_service_named(
 ) -> None:
     step = Story(dice=dice).see(kind("slow down", retry_after=retry_after))
 
-    assert least <= step.look_again_in <= least * 1.25
+    assert least <= step.poll_again_in <= least * 1.25
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_never_looks_before_the_time_that_the_service_named(
 def test_the_last_look_is_at_the_deadline(outcome: Any) -> None:
     story = Story(timeout=100.0, kicked_off_at=NOW + 90)
 
-    assert story.see(outcome, at=97).look_again_in == pytest.approx(3.0)
+    assert story.see(outcome, at=97).poll_again_in == pytest.approx(3.0)
     assert isinstance(story.see(outcome, at=100).error, WaitedTooLong)
 
 
@@ -224,7 +224,7 @@ def test_waiting_too_long_tells_the_trouble_at_the_end() -> None:
     story.see(DOWN, at=20)
     error = story.see(DOWN, at=30).error
 
-    assert "At the last look: The crew did not answer. The execution goes on, as far as is known." in str(error)
+    assert "At the last poll: The crew did not answer. The execution goes on, as far as is known." in str(error)
     assert "Last seen: nothing yet" in str(Story(timeout=0).see(DOWN).error)
 
 
@@ -269,7 +269,7 @@ def test_a_token_that_is_not_accepted_is_given_two_minutes(error: CallError, dic
 
     assert first.renew_token
     (line,) = said(first)
-    assert line.startswith(f"! {error} The execution goes on. The connection is read anew before the next look")
+    assert line.startswith(f"! {error} The execution goes on. The connection is read anew before the next poll")
     assert line.endswith("giving up after 2m 0s.")
     assert said(story.see(error, at=70)) == []
     assert story.see_until_the_end(lambda: error).error.cause is error
@@ -327,7 +327,7 @@ def test_an_execution_that_is_not_known_is_given_half_a_minute_after_the_kickoff
 
     assert step.error is (UNKNOWN if over else None)
     assert step.lines == ()
-    assert over or step.look_again_in == pytest.approx(5)
+    assert over or step.poll_again_in == pytest.approx(5)
 
 
 @pytest.mark.parametrize(

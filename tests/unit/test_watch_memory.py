@@ -10,6 +10,7 @@ import pytest
 from crew_builders import KICKOFF_ID, NOW
 from hypothesis import given
 from hypothesis import strategies as st
+from watch_stories import RESEARCH, Story, said
 
 from airflow_provider_crew.service.errors import (
     CallError,
@@ -103,7 +104,7 @@ class Life:
 
 def comparable(step: Step) -> Any:
     error = step.error and (type(step.error), str(step.error), getattr(step.error, "lasted", None))
-    return step.lines, step.completed, error, step.look_again_in, step.renew_token
+    return step.lines, step.completed, error, step.poll_again_in, step.renew_token
 
 
 @given(
@@ -276,10 +277,8 @@ def test_as_many_of_the_newest_tasks_are_carried_as_fit_into_16_kb(sizes: list[i
     ],
     ids=str,
 )
-def test_odd_tasks_and_an_odd_seen_of_another_version_are_left_out(odd: dict[str, Any]) -> None:
-    recalled = WatchMemory.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd})
-
-    assert recalled == WatchMemory(started_at=NOW, progress="task 1 of 3")
+def test_a_memory_with_odd_tasks_or_an_odd_seen_is_none(odd: dict[str, Any]) -> None:
+    assert WatchMemory.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd}) is None
 
 
 def test_a_memory_of_another_version_without_tasks_and_seen_is_gone_on_with() -> None:
@@ -287,8 +286,8 @@ def test_a_memory_of_another_version_without_tasks_and_seen_is_gone_on_with() ->
 
     recalled = WatchMemory.recalled(kept)
 
-    assert recalled == WatchMemory(started_at=NOW, progress="task 1 of 3", tasks=kept["tasks"])
-    assert recalled.task_results() == [TaskResult(task_id="a", execution_time=None)]
+    tasks = [TaskResult(task_id="a", execution_time=None)]
+    assert recalled == WatchMemory(started_at=NOW, progress="task 1 of 3", tasks=tasks)
     assert WatchMemory.recalled({"started_at": NOW}) == WatchMemory(started_at=NOW)
 
 
@@ -299,7 +298,7 @@ def test_the_first_look_is_put_off_by_up_to_one_interval(dice: float, seconds: f
 
     step = watch.spread()
 
-    assert step.look_again_in == pytest.approx(seconds)
+    assert step.poll_again_in == pytest.approx(seconds)
     assert (step.lines, step.completed, step.error, step.renew_token) == ((), None, None, False)
 
 
@@ -307,7 +306,7 @@ def test_the_first_look_is_put_off_by_up_to_one_interval(dice: float, seconds: f
 def test_the_first_look_is_not_put_off_beyond_the_deadline(left: float, seconds: float) -> None:
     rules = WatchRules(deadline=NOW + left, poll_interval=10.0)
 
-    assert Watch(KICKOFF_ID, rules, clock=lambda: NOW, random=lambda: 0.9).spread().look_again_in == seconds
+    assert Watch(KICKOFF_ID, rules, clock=lambda: NOW, random=lambda: 0.9).spread().poll_again_in == seconds
 
 
 @pytest.mark.parametrize(
@@ -317,11 +316,62 @@ def test_a_memory_without_a_beginning_is_none(kept: Any) -> None:
     assert WatchMemory.recalled(kept) is None
 
 
-def test_what_makes_no_sense_in_a_memory_is_left_out() -> None:
-    odd = {"progress": 7, "said_at": "x", "strange_words": ["queued", None], "silent_since": [], "trouble": {}}
-    kept = {"started_at": NOW, "rejected_since": NOW - 1, **odd}
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"progress": 7},
+        {"said_at": "x"},
+        {"strange_words": ["queued", None]},
+        {"silent_since": []},
+        {"trouble": {}},
+    ],
+    ids=str,
+)
+def test_a_memory_that_makes_no_sense_is_none(odd: dict[str, Any]) -> None:
+    assert WatchMemory.recalled({"started_at": NOW, **odd}) is None
 
-    assert WatchMemory.recalled(kept) == WatchMemory(started_at=NOW, rejected_since=NOW - 1)
+
+def test_a_memory_is_plain_data() -> None:
+    memory = WatchMemory(started_at=NOW, seen=True, strange_words=["queued"], tasks=[done("Facts.")])
+
+    assert WatchMemory.recalled(json.loads(json.dumps(memory.carried()))) == memory
+
+
+def test_rules_are_plain_data_on_their_way_to_another_process() -> None:
+    rules = WatchRules(
+        deadline=NOW, poll_interval=2, max_outage=math.inf, exists=True, address="https://x.example"
+    )
+
+    record = rules.record()
+
+    assert WatchRules.of(json.loads(json.dumps(record))) == rules
+    assert rules.max_outage is None
+    assert WatchRules.of(record | {"from": "a newer version"}) == rules
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (None, "What this watch is to go by cannot be read."),
+        ({}, "The time to wait must be a number of seconds."),
+        ({"deadline": NOW, "poll_interval": 0}, "The poll interval must be a number of seconds above 0."),
+        ({"deadline": NOW, "exists": "yes"}, "What this watch is to go by cannot be read."),
+    ],
+    ids=str,
+)
+def test_rules_that_make_no_sense_are_refused(record: Any, said: str) -> None:
+    with pytest.raises(InvalidSettings, match=said) as caught:
+        WatchRules.of(record)
+
+    assert caught.value.__context__ is None
+
+
+def test_an_execution_that_was_unknown_before_a_hand_over_is_known_again() -> None:
+    story = Story(exists=True)
+    story.see(ExecutionNotFound("404"))
+    after = Story(exists=True, memory=WatchMemory.recalled(story.watch.memory.handed_over()))
+
+    assert said(after.see(RESEARCH))[0] == "the service knows it again"
 
 
 @pytest.mark.parametrize("patience", [None, math.inf])

@@ -298,7 +298,7 @@ def test_what_comes_of_an_execution_that_may_wait_for_a_person(
         step = told.see(outcome, at=at)
         assert said(step) == lines, f"after {at} s"
         if isinstance(then, float):
-            assert (step.error, step.look_again_in) == (None, pytest.approx(then)), f"after {at} s"
+            assert (step.error, step.poll_again_in) == (None, pytest.approx(then)), f"after {at} s"
         elif isinstance(then, type):
             assert type(step.error) is then, f"after {at} s"
         else:
@@ -312,11 +312,11 @@ def test_whatever_the_interval_an_unknown_one_is_soon_looked_at_again_and_then_o
 ) -> None:
     story = Story(dice=dice, poll_interval=poll_interval, **EXISTS)
 
-    assert [story.see(UNKNOWN, at=at).look_again_in <= 5 for at in (0, 15, 29)] == [True, True, True]
+    assert [story.see(UNKNOWN, at=at).poll_again_in <= 5 for at in (0, 15, 29)] == [True, True, True]
     least, most = 60.0, max(66.0, 1.1 * (poll_interval or 0.0))
-    assert all(least <= story.see(UNKNOWN, at=at).look_again_in <= most for at in (30, 100, 300))
+    assert all(least <= story.see(UNKNOWN, at=at).poll_again_in <= most for at in (30, 100, 300))
     paused = Story(dice=dice, poll_interval=poll_interval, **EXISTS)
-    assert all(least <= paused.see(PAUSED, at=at).look_again_in <= most for at in (0, 30, 3600))
+    assert all(least <= paused.see(PAUSED, at=at).poll_again_in <= most for at in (0, 30, 3600))
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
@@ -360,7 +360,7 @@ def test_an_execution_that_is_asked_for_elsewhere_is_told_with_both_addresses() 
     ("outcome", "kind", "words"),
     [
         (UNKNOWN, ExecutionUnknown, "has said for 1m 0s that it does not know it. Last seen before: task 2"),
-        (PAUSED, WaitedTooLong, "Last seen: task 2 of 3, writing_task. At the last look: the crew is paused"),
+        (PAUSED, WaitedTooLong, "Last seen: task 2 of 3, writing_task. At the last poll: the crew is paused"),
     ],
     ids=["unknown", "paused"],
 )
@@ -380,7 +380,7 @@ def test_a_pause_is_counted_when_it_begins() -> None:
     for at, outcome in enumerate([RESEARCH, PAUSED, PAUSED, WRITING, PAUSED, DOWN, UNKNOWN, PAUSED]):
         story.see(outcome, at=10 * at)
 
-    assert (story.watch.looks.all, story.watch.looks.failed, story.watch.looks.paused) == (8, 2, 2)
+    assert (story.watch.polls.all, story.watch.polls.failed, story.watch.polls.paused) == (8, 2, 2)
 
 
 def test_a_look_at_an_unknown_one_is_a_failed_one_and_no_pause() -> None:
@@ -388,7 +388,7 @@ def test_a_look_at_an_unknown_one_is_a_failed_one_and_no_pause() -> None:
     for at in (0, 5):
         story.see(UNKNOWN, at=at)
 
-    assert (story.watch.looks.all, story.watch.looks.failed, story.watch.looks.paused) == (2, 2, 0)
+    assert (story.watch.polls.all, story.watch.polls.failed, story.watch.polls.paused) == (2, 2, 0)
 
 
 def test_in_doubt_is_only_an_execution_that_may_not_exist() -> None:

@@ -70,8 +70,8 @@ class Story:
             step = self.see(look())
             if step.error or step.completed:
                 return step
-            assert step.look_again_in > 0
-            self.time += step.look_again_in
+            assert step.poll_again_in > 0
+            self.time += step.poll_again_in
 
 
 def said(step: Step) -> list[str]:
