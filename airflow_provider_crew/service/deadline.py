@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from requests.adapters import HTTPAdapter
@@ -32,7 +33,6 @@ class Exchange(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self.sent = False
         self._work = work
-        self._outcome: Future[T] = Future()
         self._given_up = False
         self._lock = threading.Lock()
         self._connection: HTTPConnection | None = None
@@ -40,12 +40,16 @@ class Exchange(Generic[T]):
 
     def run(self, seconds: float) -> T:
         """Return or raise what the work does; TimeoutError when that takes too long."""
-        threading.Thread(target=copy_context().run, args=(self._run,), name="crew-exchange", daemon=True).start()
+        outcome: Future[T] = Future()
+        in_context = partial(copy_context().run, self._run, outcome)
+        threading.Thread(target=in_context, name="crew-exchange", daemon=True).start()
         try:
-            return self._outcome.result(seconds)
+            return outcome.result(seconds)
         except BaseException:
             self._give_up()
             raise
+        finally:
+            del outcome  # with an error in it, it would keep this frame, and this frame it
 
     def begins(self, connection: HTTPConnection) -> None:
         """Take note of what is being connected, perhaps through a proxy."""
@@ -58,12 +62,13 @@ class Exchange(Generic[T]):
                 raise TimeoutError("nobody waits for this exchange any more")
             self.sent, self._socket = True, connection.sock
 
-    def _run(self) -> None:
+    def _run(self, outcome: Future[T]) -> None:
         _current.set(self)
         try:
-            self._outcome.set_result(self._work())
+            outcome.set_result(self._work())
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits
-            self._outcome.set_exception(error)
+            # Without its traceback, whose frames hold the token.
+            outcome.set_exception(error.with_traceback(None))
 
     def _give_up(self) -> None:
         """Keep the thread from sending anything from now on, and end what it waits for."""
