@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.check import ValidateInputs
     from airflow_provider_crew.hooks.connection import CrewConnection, TokenType
-    from airflow_provider_crew.hooks.shared import SharedCrew
     from airflow_provider_crew.service.async_client import AsyncCrewClient
     from airflow_provider_crew.service.client import CrewClient
     from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
     from airflow_provider_crew.service.payload import KickoffOptions, KickoffRequest
     from airflow_provider_crew.service.settings import ServiceSettings
+    from airflow_provider_crew.service.shared import SharedCrew
     from airflow_provider_crew.service.watch import Watch
     from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
 
@@ -291,12 +291,18 @@ class CrewHook(BaseHook):
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
         rules = self._rules(kickoff_id, poll_interval, timeout, max_outage, human_input=human_input)
         watch = self.new_watch(kickoff_id, rules)
-        from airflow_provider_crew.hooks.shared import SharedCrew
-
         with self._telling_of_interruption(kickoff_id):
-            async with SharedCrew(self) as crew:
+            async with self.shared() as crew:
                 await crew.connect()
                 return await self.watch_async(watch, crew)
+
+    def shared(self, *, largest: int | None = None) -> SharedCrew:
+        """Return the crew, shared with all that wait for it on this event loop."""
+        from airflow_provider_crew.service.shared import SharedCrew
+
+        # As text: what a trigger was stored with may be anything.
+        token = f" ({self.token_type!r} token)" if self.token_type else ""
+        return SharedCrew(f"{self.crew_conn_id!r}{token}", self.settings_async, largest=largest)
 
     async def watch_async(self, watch: Watch, crew: SharedCrew) -> Completed:
         """Look until the execution has completed, like watch()."""

@@ -65,7 +65,7 @@ class AsyncCrewClient:
 
     def __init__(self, settings: ServiceSettings, *, largest: int | None = None) -> None:
         self.settings = settings
-        self._largest = largest
+        self.largest = largest
         self._wire = CrewWire(settings)
         # Encoded: yarl would undo escapes that an odd kickoff id needs.
         self._address = URL(settings.address, encoded=True)
@@ -194,7 +194,7 @@ class AsyncCrewClient:
             trace_request_ctx=progress,
         ) as response:
             # What stands in the way of the crew may say so at any length.
-            limit = (self._largest if response.ok else None) or MAX_ANSWER_BYTES
+            limit = (self.largest if response.ok else None) or MAX_ANSWER_BYTES
             body = await _read(response, limit)
             if body is None:
                 return self._wire.too_large(request, response.status, limit=limit)

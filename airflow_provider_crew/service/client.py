@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 import requests
 import tenacity
 import urllib3
-from requests.auth import AuthBase
 
 from airflow_provider_crew.service.answer import Answer
 from airflow_provider_crew.service.deadline import DeadlineAdapter, Exchange
@@ -58,26 +57,17 @@ _TRANSPORT_FAILURES = (
 )
 
 
-class _BearerAuth(AuthBase):
-    """Set last of all, so that no other source of credentials (a .netrc) can replace it."""
-
-    def __init__(self, settings: ServiceSettings) -> None:
-        self._token_of = settings
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token_of.token}"
-        return request
-
-
 class CrewClient:
     """Talks to one crew. Use it as a context manager, or close it."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self._wire = CrewWire(settings)
-        self._auth = _BearerAuth(settings)
         tls_context(settings)  # certificates that cannot be used are refused here, and in words
-        self._session = self._new_session()
+        # What the environment says is read in one place for both clients.
+        proxy = proxy_for(settings)
+        self._proxies = {"http": proxy, "https": proxy} if proxy else {}
+        self._adapter = DeadlineAdapter()
 
     def inputs(self, *, repeat: bool = True, wake_up_within: float = 0.0) -> CrewInputs:
         """
@@ -105,7 +95,7 @@ class CrewClient:
 
     def close(self) -> None:
         """Close the kept connections."""
-        self._session.close()
+        self._adapter.close()
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -116,19 +106,6 @@ class CrewClient:
     ) -> None:
         """Close the client."""
         self.close()
-
-    def _new_session(self) -> requests.Session:
-        session = requests.Session()
-        session.trust_env = False  # what the environment says is read in one place for both clients
-        session.headers["User-Agent"] = self.settings.user_agent
-        # No compression, and none undone: a small answer could become one that does not fit into memory.
-        session.headers["Accept-Encoding"] = "identity"
-        session.headers["Accept"] = "application/json"
-        if proxy := proxy_for(self.settings):
-            session.proxies = {"http": proxy, "https": proxy}
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, DeadlineAdapter())
-        return session
 
     def _repeated(
         self, call: str, conversation: Callable[[], Conversation[T]], *, wake_up_within: float = 0.0
@@ -160,28 +137,34 @@ class CrewClient:
                 log.warning(INTERRUPTED_KICKOFF)
             raise
 
+    def _headers(self, request: Request) -> dict[str, str]:
+        headers = {
+            "Accept": "application/json",
+            # No compression, and none undone: a small answer could become one that does not fit into memory.
+            "Accept-Encoding": "identity",
+            "Authorization": f"Bearer {self.settings.token}",
+            "User-Agent": self.settings.user_agent,
+        }
+        return headers if request.body is None else headers | {"Content-Type": "application/json"}
+
     def _send(self, request: Request) -> Answer | CallError:
         if not request.starts_work:
-            return self._send_by(self._session, request)
+            return self._send_by(self._adapter, request)
         # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
-        with closing(self._new_session()) as session:
-            return self._send_by(session, request)
+        with closing(DeadlineAdapter()) as fresh:
+            return self._send_by(fresh, request)
 
-    def _send_by(self, session: requests.Session, request: Request) -> Answer | CallError:
+    def _send_by(self, adapter: DeadlineAdapter, request: Request) -> Answer | CallError:
+        # No session, which would follow redirects, keep cookies and read a .netrc.
         url = self.settings.address + request.path
-        prepared = session.prepare_request(
-            requests.Request(request.method, url, data=request.body, auth=self._auth)
-        )
+        prepared = requests.Request(request.method, url, self._headers(request), data=request.body).prepare()
         prepared.url = url  # preparing has undone escapes that an odd kickoff id needs
-        if request.body is not None:
-            prepared.headers["Content-Type"] = "application/json"
-        # Not session.send: it reads a redirect's body whole, and its target, even when told not to follow.
-        response = session.get_adapter(url).send(
+        response = adapter.send(
             prepared,
             stream=True,
             timeout=(connect_timeout(self.settings), self.settings.request_timeout),
             verify=trusted_certificates(self.settings) or False,
-            proxies=session.proxies,
+            proxies=self._proxies,
         )
         with response:
             body = _read(response)

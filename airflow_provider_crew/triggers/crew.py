@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NEEDED_TO_WATCH = (
     "airflow_provider_crew.hooks.connection",
-    "airflow_provider_crew.hooks.shared",
+    "airflow_provider_crew.service.shared",
     "airflow_provider_crew.service.watch",
     "airflow_provider_crew.triggers.events",
 )
@@ -103,12 +103,11 @@ class CrewExecutionTrigger(BaseTrigger):
         watch: Watch | None = None
         try:
             await asyncio.to_thread(_import_what_watching_needs)
-            from airflow_provider_crew.hooks.shared import SharedCrew
             from airflow_provider_crew.triggers.events import LARGEST_ANSWER, completed_event
 
             watch = self._new_watch(hook)
             await asyncio.sleep(watch.spread().poll_again_in)
-            async with SharedCrew(hook, largest=LARGEST_ANSWER) as crew:
+            async with hook.shared(largest=LARGEST_ANSWER) as crew:
                 event = completed_event(await hook.watch_async(watch, crew), self.deadline)
         except CrewError as error:
             event = self._end_by(error)

@@ -255,7 +255,7 @@ def test_a_token_rotated_while_waiting_is_picked_up(hook, slow_service, reaction
 
 
 def test_a_connection_that_vanishes_does_not_end_the_wait(hook, service, reactions, monkeypatch, log):
-    monkeypatch.setattr("airflow_provider_crew.hooks.shared._FRESH_AFTER_REJECTION", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.shared._FRESH_AFTER_REJECTION", 0.0)
     kickoff_id = hook.kickoff(INPUTS)
     service.faults.answer(401, on="status", times=2)
     reactions.append(lambda request: request.status == 401 and monkeypatch.delenv(CONNECTION, raising=False))

@@ -148,7 +148,7 @@ async def test_what_was_opened_is_closed_with_the_last(live_crew):
 
 async def test_a_rotated_token_is_picked_up_by_all_with_one_look_up(live_crew, look_ups, monkeypatch):
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr("airflow_provider_crew.hooks.shared.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("airflow_provider_crew.service.shared.time", SimpleNamespace(monotonic=lambda: clock.now))
     kickoff_ids = kicked_off(live_crew, 30)
     watches = watch(*kickoff_ids)
     await seen(looked(live_crew, kickoff_ids))
@@ -196,7 +196,7 @@ async def test_one_failed_look_up_is_told_to_all_who_wait_for_it(live_crew, look
 async def test_a_connection_that_is_pointed_elsewhere_leaves_running_watches_where_they_are(
     live_crew, monkeypatch
 ):
-    monkeypatch.setattr("airflow_provider_crew.hooks.shared._FRESH", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.shared._FRESH", 0.0)
     (here,) = kicked_off(live_crew, 1)
     watches = watch(here)
     await seen(looked(live_crew, [here]))
