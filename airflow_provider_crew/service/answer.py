@@ -24,9 +24,7 @@ _EXCERPT = 200
 _MESSAGE = 500
 _HEADER = 200
 _NAME = 100
-_MOST_NAMES = 100
 _MOST_OBJECTIONS = 5
-_MOST_STEPS = 10
 _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
 # A shorter secret would be found inside ordinary words.
 _SHORTEST_SECRET = 8
@@ -87,7 +85,7 @@ class Answer:
         details = body.get("details")
         missing = details.get("missing_inputs") if isinstance(details, Mapping) else None
         names = missing if isinstance(missing, list) else _names_in(body.get("detail"))
-        return tuple(one_line(name, _NAME) for name in names[:_MOST_NAMES] if isinstance(name, str))
+        return tuple(one_line(name, _NAME) for name in names if isinstance(name, str))
 
     @property
     def redirect_target(self) -> str:
@@ -150,9 +148,7 @@ def _objection(entry: Any) -> str:
     """Say where and what; not which value, which may be a secret."""
     objection = entry if isinstance(entry, Mapping) else {"msg": entry}
     loc, message = objection.get("loc"), objection.get("msg")
-    steps = (
-        [str(step) for step in loc[:_MOST_STEPS] if isinstance(step, str | int)] if isinstance(loc, list) else []
-    )
+    steps = [str(step) for step in loc if isinstance(step, str | int)] if isinstance(loc, list) else []
     return ": ".join(filter(None, (".".join(steps), message if isinstance(message, str) else "")))
 
 
@@ -174,7 +170,7 @@ def _begins_with(text: str, words: str) -> bool:
 def _names_in(detail: Any) -> list[str]:
     """Return what a deployed crew lists in a sentence: ``Missing inputs: audience, topic``."""
     found = _MISSING_INPUTS.match(detail) if isinstance(detail, str) else None
-    names = detail[found.end() :].split(",", _MOST_NAMES) if found else []
+    names = detail[found.end() :].split(",") if found else []
     return [name for name in map(str.strip, names) if name]
 
 

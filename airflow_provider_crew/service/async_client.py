@@ -209,12 +209,8 @@ class AsyncCrewClient:
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
     """Return the body as it came, None when it is over the limit."""
-    content = response.content
-    if content.is_eof():  # a short one has come together with its headers
-        whole = content.read_nowait()
-        return whole if len(whole) <= limit else None
     body = bytearray()
-    while chunk := await content.readany():
+    while chunk := await response.content.readany():
         body += chunk
         if len(body) > limit:
             return None

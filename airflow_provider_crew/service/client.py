@@ -64,10 +64,7 @@ class CrewClient:
         self.settings = settings
         self._wire = CrewWire(settings)
         tls_context(settings)  # certificates that cannot be used are refused here, and in words
-        # What the environment says is read in one place for both clients.
-        proxy = proxy_for(settings)
-        self._proxies = {"http": proxy, "https": proxy} if proxy else {}
-        self._adapter = DeadlineAdapter()
+        self._adapter = DeadlineAdapter(proxy_for(settings))
 
     def inputs(self, *, repeat: bool = True, wake_up_within: float = 0.0) -> CrewInputs:
         """
@@ -151,7 +148,7 @@ class CrewClient:
         if not request.starts_work:
             return self._send_by(self._adapter, request)
         # A kept connection that the peer has closed ends in a reset, which looks like a lost answer.
-        with closing(DeadlineAdapter()) as fresh:
+        with closing(DeadlineAdapter(proxy_for(self.settings))) as fresh:
             return self._send_by(fresh, request)
 
     def _send_by(self, adapter: DeadlineAdapter, request: Request) -> Answer | CallError:
@@ -164,7 +161,7 @@ class CrewClient:
             stream=True,
             timeout=(connect_timeout(self.settings), self.settings.request_timeout),
             verify=trusted_certificates(self.settings) or False,
-            proxies=self._proxies,
+            proxies=adapter.proxies,
         )
         with response:
             body = _read(response)

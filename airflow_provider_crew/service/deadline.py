@@ -115,7 +115,15 @@ _POOLS = {"http": _Pool, "https": _TLSPool}
 
 
 class DeadlineAdapter(HTTPAdapter):
-    """A transport adapter whose connections tell the exchange that they are used in."""
+    """
+    A transport adapter whose connections tell the exchange that they are used in.
+
+    :param proxy: to go through, which may hold a password
+    """
+
+    def __init__(self, proxy: str | None) -> None:
+        super().__init__()
+        self.proxies = {"http": proxy, "https": proxy} if proxy else {}
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         """Make the pools build such connections."""

@@ -7,6 +7,8 @@ MAX_OUTAGE = 600.0
 NOT_FOUND_GRACE = 30.0
 # A deployment that has been quiet for a while needs a moment, too, until it answers at all.
 WAKING_UP = 300.0
+# For how long a rejected token may still be replaced in the connection.
+TOKEN_PATIENCE = 120.0
 # Between two polls, growing with the age of the execution: its end is noticed soon, for its run time.
 SHORTEST_INTERVAL = 5.0
 LONGEST_INTERVAL = 60.0

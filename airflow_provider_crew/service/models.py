@@ -25,9 +25,6 @@ from pydantic import (
 from airflow_provider_crew.service.reading import fields_of, is_known_word, state_of
 from airflow_provider_crew.service.storable import MAX_INT, storable_text, text_of
 
-_MAX_TASKS = 10_000
-_MAX_INPUTS = 10_000
-
 
 def _storable(value: Any) -> Any:
     return storable_text(value) if isinstance(value, str) else value
@@ -46,7 +43,7 @@ def _if_it_fits(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 def _each_that_fits(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     entries = value if isinstance(value, list) else []
-    return handler([entry for entry in entries[:_MAX_TASKS] if isinstance(entry, Mapping)])
+    return handler([entry for entry in entries if isinstance(entry, Mapping)])
 
 
 Text = Annotated[str, BeforeValidator(text_of)]
@@ -221,8 +218,6 @@ def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
     else:
         raise ValueError("it lists no inputs")  # noqa: TRY004 - the caller reads every misfit as one kind
-    if len(entries) > _MAX_INPUTS:
-        raise ValueError(f"it lists more than {_MAX_INPUTS:,} inputs")
     return CrewInputs.model_validate({"inputs": entries})
 
 

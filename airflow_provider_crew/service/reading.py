@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from airflow_provider_crew.service.storable import (
@@ -19,8 +18,6 @@ from airflow_provider_crew.service.storable import (
     storable_text,
     text_of,
 )
-
-_MAX_USAGE = 100
 
 _MEANINGS: dict[str, Literal["running", "paused", "completed", "error", "not found"]] = {
     "queued": "running",
@@ -109,8 +106,7 @@ def _usage(body: Mapping[str, Any]) -> dict[str, int | float] | None:
     for key in ("usage_metrics", "token_usage", "usage"):
         told = body.get(key)
         counts = told.items() if isinstance(told, Mapping) else ()
-        numbers = ((storable_text(name), count) for name, count in counts if is_storable_number(count))
-        if usage := dict(islice(numbers, _MAX_USAGE)):
+        if usage := {storable_text(name): count for name, count in counts if is_storable_number(count)}:
             return usage
     return None
 

@@ -19,7 +19,12 @@ from airflow_provider_crew.service.errors import (
     NotAuthenticated,
     TransientError,
 )
-from airflow_provider_crew.service.limits import LONGEST_INTERVAL, NOT_FOUND_GRACE, SHORTEST_INTERVAL
+from airflow_provider_crew.service.limits import (
+    LONGEST_INTERVAL,
+    NOT_FOUND_GRACE,
+    SHORTEST_INTERVAL,
+    TOKEN_PATIENCE,
+)
 from airflow_provider_crew.service.models import Completed, Failed, Paused, Running
 from airflow_provider_crew.service.text import one_line
 from airflow_provider_crew.service.watch_state import Line, Polls, Step, WatchMemory, WatchRules
@@ -159,12 +164,12 @@ class Watch:
     def _rejected(self, error: CallError, now: float) -> Step:
         if self.memory.rejected_since is None:
             self.memory.rejected_since = now
-        left = self.memory.rejected_since + self._rules.token_patience - now
+        left = self.memory.rejected_since + TOKEN_PATIENCE - now
         if left <= 0:
             return Step(error=watch_broken(self.kickoff_id, error))
         lines = self._in_trouble(
             f"{error} The execution goes on. The connection is read anew before the next poll, in case the token "
-            f"was rotated; giving up after {duration(self._rules.token_patience)}."
+            f"was rotated; giving up after {duration(TOKEN_PATIENCE)}."
         )
         return self._poll_again(lines, at_most=left, renew_token=True)
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.service.errors import CrewError
     from airflow_provider_crew.service.models import Completed
 
-_TOKEN_PATIENCE = 120.0
 # In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
 _LAST_TIME = 2.0**33
 # A trigger's row and a task's state are no place for what a crew puts out; the newest tasks are worth carrying.
@@ -83,7 +82,6 @@ class WatchRules:
     deadline: Time
     poll_interval: Interval | None = None
     max_outage: Patience = MAX_OUTAGE
-    token_patience: Time = _TOKEN_PATIENCE
     kicked_off_at: Time | None = None
     exists: StrictBool = False
     address: str = ""

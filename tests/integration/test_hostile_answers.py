@@ -6,7 +6,6 @@ import asyncio
 import bz2
 import gc
 import gzip
-import json
 import re
 import time
 import tracemalloc
@@ -181,7 +180,6 @@ def test_json_takes_no_more_time_and_memory_than_its_text(crew_at, memory, heavy
     else:
         execution = crew.status("some-id", repeat=False)
         assert getattr(execution, "output_json", None) is None
-        assert len(getattr(execution, "tasks", ())) <= 10_000
 
     assert time.thread_time() - began < 3
     assert memory() < 20 * len(body) + 30_000_000
@@ -190,15 +188,6 @@ def test_json_takes_no_more_time_and_memory_than_its_text(crew_at, memory, heavy
 @pytest.fixture
 def crew_at(connect, hostile):
     return hostile, connect(hostile.url, request_timeout=20)
-
-
-@pytest.mark.parametrize("listed", [["a"] * 20_000, [{"name": "a"}] * 20_000, {str(n): "" for n in range(20_000)}])
-def test_a_crew_that_lists_inputs_without_end_is_not_listened_to(crew_at, listed):
-    hostile, crew = crew_at
-    hostile.says = [answer(json.dumps({"inputs": listed}).encode())]
-
-    with pytest.raises(UnreadableAnswer, match="it lists more than 10,000 inputs"):
-        crew.inputs(repeat=False)
 
 
 @pytest.mark.parametrize("endless", ["interim answers", "small chunks", "chunks"])

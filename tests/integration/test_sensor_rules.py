@@ -19,7 +19,6 @@ from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, poked
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact
-from airflow_provider_crew.service.watch_state import WatchRules
 
 pytest_plugins = ["task_fixtures"]
 
@@ -117,7 +116,7 @@ ENDS = {
 @pytest.mark.parametrize("wish", [{}, {"soft_fail": True}, {"never_fail": True}], ids=["plain", "soft", "never"])
 @pytest.mark.parametrize("how", ENDS)
 def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how):
-    monkeypatch.setitem(WatchRules.__init__.__kwdefaults__, "token_patience", 0.15)
+    monkeypatch.setattr("airflow_provider_crew.service.watch.TOKEN_PATIENCE", 0.15)
     monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.1)
     kickoff_id = broken(live_crew, how)
     timeout = 0.2 if how == "time" else 3600
@@ -135,7 +134,7 @@ def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how
 
 
 def test_a_token_that_stays_refused_ends_a_rescheduled_sensor_also_without_a_memory(live_crew, monkeypatch):
-    monkeypatch.setitem(WatchRules.__init__.__kwdefaults__, "token_patience", 0.15)
+    monkeypatch.setattr("airflow_provider_crew.service.watch.TOKEN_PATIENCE", 0.15)
     kickoff_id = broken(live_crew, "token")
 
     with pytest.raises(AirflowFailException, match="can no longer be watched"):

@@ -25,7 +25,6 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.service.watch_state import WatchRules
 from airflow_provider_crew.waiting import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
@@ -216,7 +215,7 @@ def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypat
 def test_a_wait_that_cannot_go_on_is_retried_only_when_that_starts_nothing_anew(
     live_crew, store, monkeypatch, deferrable, with_store, fault, error, retried_with_store, advice
 ):
-    monkeypatch.setitem(WatchRules.__init__.__kwdefaults__, "token_patience", 0.2)
+    monkeypatch.setattr("airflow_provider_crew.service.watch.TOKEN_PATIENCE", 0.2)
     monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.1)
     live_crew.faults.answer(**fault, on="status", times=10_000)
     retried = with_store and retried_with_store

@@ -284,9 +284,6 @@ def test_reads_the_last_task(last: Any, read_to: Any) -> None:
             id="only numbers that can be stored",
         ),
         pytest.param({"usage": {"cost\x00": 0.25, "n": 2}}, {"cost\ufffd": 0.25, "n": 2}, id="names"),
-        pytest.param(
-            {"usage": {f"n{n}": n for n in range(101)}}, {f"n{n}": n for n in range(100)}, id="not more than 100"
-        ),
     ],
 )
 def test_reads_what_was_used(fields: dict[str, Any], usage: dict[str, float] | None) -> None:
