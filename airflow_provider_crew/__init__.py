@@ -1,3 +1,30 @@
 """Run deployed AI crews from Apache Airflow."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.decorators.crew import crew_task
+    from airflow_provider_crew.hooks.crew import CrewHook
+    from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+    from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+__all__ = ["CrewExecutionSensor", "CrewHook", "CrewKickoffOperator", "CrewRunOperator", "crew_task"]
 __version__ = "0.1.0"
+
+_ROOMS = {
+    "CrewExecutionSensor": "sensors",
+    "CrewHook": "hooks",
+    "CrewKickoffOperator": "operators",
+    "CrewRunOperator": "operators",
+    "crew_task": "decorators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, and nothing else: each DAG that is parsed pays for it."""
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ROOMS[name]}.crew"), name)

@@ -1,16 +1,152 @@
-"""What differs between versions of Airflow, each with its reason."""
+"""Every branch on Airflow's version and every private name of Airflow, each with its reason."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from airflow import __version__ as airflow_version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
+
+    from airflow.providers.common.compat.sdk import Context
 
 _RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 
 # It enforces execution_timeout while a task is deferred, and then needs time to resume it.
 IS_AIRFLOW_2 = _RELEASE < (3,)
-# There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
-TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
 # It forgets what a task remembers whenever the task is cleared, unless the person who does so keeps it.
 FORGETS_AT_CLEAR = _RELEASE >= (3, 4)
+# There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
+_TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
+
 KEEPING = " with 'Keep task state'" if FORGETS_AT_CLEAR else ""
 CLEARING = f"clearing it{KEEPING}"
+
+# A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by
+# Airflow's scheduler: it has not yet taken note that the process before has ended.
+SETTLING_TIME = 10.0
+
+# What Airflow calls when a trigger has ended without an event.
+RESUMED_WITHOUT_EVENT = "__fail__"
+# Those of a task that nobody has cleared, as long as its process is there.
+_STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
+_TRIGGER_TIMED_OUT = frozenset({"Trigger timeout", "Trigger/execution timeout"})
+
+
+def is_event_of_an_earlier_try(try_number: int, ti: Any, event: Any) -> bool:
+    """Whether Airflow tells a retry how its earlier try failed, instead of running it."""
+    return _TELLS_AGAIN and try_number != ti.try_number and bool(event) and "error" in event
+
+
+def trigger_timed_out(told: Mapping[str, Any]) -> bool:
+    """Whether Airflow has resumed a task because no event came in time."""
+    return told.get("error") in _TRIGGER_TIMED_OUT
+
+
+def api_server_is_away(error: Exception) -> bool:
+    """
+    Whether Airflow's API server did not answer, or failed. What it refuses, it refuses again.
+
+    Everything that a task of Airflow 3 asks of Airflow goes there. While it is away Airflow repeats a request for
+    about ten seconds, and then fails it.
+    """
+    if IS_AIRFLOW_2:
+        return False
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+
+    if not isinstance(error, AirflowRuntimeError) or error.error.error != ErrorType.API_SERVER_ERROR:
+        return False
+    status = (error.error.detail or {}).get("status_code")
+    return status is None or status >= 500  # noqa: PLR2004 - the server's own failures
+
+
+def denies_connection(conn_id: str) -> bool:
+    """Whether there is no such connection; Airflow 3 says that there is none also when it could not ask."""
+    try:
+        from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+    except ImportError:  # Airflow 2, or not in a task
+        return True
+    try:
+        answer = SUPERVISOR_COMMS.send(GetConnection(conn_id=conn_id))
+    except Exception as error:  # noqa: BLE001 - whatever else it is, Airflow's own answer stands
+        return not api_server_is_away(error)
+    return isinstance(answer, ErrorResponse)
+
+
+def xcom_keys_left_behind(ti: Any) -> Sequence[str]:
+    """
+    Return the keys of the XComs that Airflow 3 has deleted at the beginning of this try.
+
+    A process that Airflow 3.3 has cleared away may write no more to the store, but it may push XComs.
+    """
+    told: Any = getattr(ti, "_ti_context_from_server", None)
+    return (told and told.xcom_keys_to_clear) or ()
+
+
+def was_rescheduled(ti: Any) -> bool:
+    """Whether this very try has run before: Airflow 3.1 and 3.2 begin one anew whose DAG cannot be loaded."""
+    told: Any = getattr(ti, "_ti_context_from_server", None)
+    return bool(told and told.task_reschedule_count)
+
+
+def was_changed_from_outside(ti: Any) -> bool:
+    """Whether somebody has marked or cleared the task. On Airflow 2 that ends it with an exception."""
+    return hasattr(ti, "current_state") and ti.current_state() != "running"
+
+
+def is_cleared_meanwhile(ti: Any) -> bool:
+    """Whether somebody has cleared the task while this process runs. When Airflow does not say, it is not."""
+    which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id]}
+    try:
+        told = ti.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
+    except Exception:  # noqa: BLE001 - then it is not known, and as likely as ever
+        return False
+    return any(state not in _STATES_OF_ITS_OWN for states in told.values() for state in states.values())
+
+
+def never_expires() -> dict[str, Any]:
+    """Return how to keep an entry of the store for as long as its run: Airflow deletes others after a while."""
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    return {"retention": NEVER_EXPIRE}
+
+
+def first_poke(context: Context) -> float:
+    """Return when the first poke of this try began, which Airflow 2 has another place for."""
+    ti: Any = context["ti"]
+    if hasattr(ti, "get_first_reschedule_date"):
+        first = ti.get_first_reschedule_date(context)
+    else:
+        from airflow.sensors.base import _orig_start_date
+
+        names = ("dag_id", "task_id", "run_id", "map_index", "try_number")
+        first = _orig_start_date(**{name: getattr(ti, name) for name in names})
+    began: float = (first or ti.start_date).timestamp()
+    return began
+
+
+def call_when_delivered(operator: Any, note: Callable[[Context], None]) -> None:
+    """
+    Have something called as late as possible: when Airflow 3 has what the task returned.
+
+    Nothing before that tells: Airflow stores the result after all that a task does by itself, and may fail to.
+    Airflow 2 has no store in which to note it.
+    """
+    if not IS_AIRFLOW_2:
+        operator.on_success_callback = [*operator.on_success_callback, note]
+
+
+def take_time_limit(operator: Any) -> timedelta | None:
+    """
+    Return the operator's execution_timeout, for the task to keep it by itself where Airflow would not let it.
+
+    Airflow 2 fails a task that resumes too late before the task could say anything; a retry would start, and pay
+    for, another execution.
+    """
+    limit: timedelta | None = operator.execution_timeout
+    if IS_AIRFLOW_2:
+        operator.execution_timeout = None
+    return limit

@@ -63,12 +63,12 @@ async def _first_event(trigger: BaseTrigger) -> object:
 
 @asynccontextmanager
 async def _ours(_: Stub) -> AsyncIterator[Watch]:
+    from airflow_provider_crew.service.watch_state import WatchRules
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
     async def watch(number: int, interval: float) -> object:
-        trigger = CrewExecutionTrigger(
-            _kickoff_id(number), "crew_default", interval, deadline=time.time() + _A_DAY
-        )
+        rules = WatchRules(deadline=time.time() + _A_DAY, poll_interval=interval)
+        trigger = CrewExecutionTrigger(_kickoff_id(number), "crew_default", rules=rules.record())
         return await _first_event(trigger)
 
     yield watch

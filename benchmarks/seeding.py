@@ -45,12 +45,12 @@ def main(kind: str, count: int) -> None:
 
 
 def _ours(_: int) -> BaseTrigger:
+    from airflow_provider_crew.service.watch_state import WatchRules
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
     now = time.time()
-    return CrewExecutionTrigger(
-        str(uuid.uuid4()), "crew_default", POLL_INTERVAL, deadline=now + _WEEK, kicked_off_at=now, deferred_at=now
-    )
+    rules = WatchRules(deadline=now + _WEEK, poll_interval=POLL_INTERVAL, kicked_off_at=now)
+    return CrewExecutionTrigger(str(uuid.uuid4()), "crew_default", rules=rules.record(), deferred_at=now)
 
 
 def _dbt_cloud(number: int) -> BaseTrigger:

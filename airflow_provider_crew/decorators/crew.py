@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from airflow.providers.common.compat.sdk import (
     SET_DURING_EXECUTION,
@@ -18,8 +18,14 @@ from airflow_provider_crew.operators.crew import CrewRunOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Unpack
 
-    from airflow.providers.common.compat.sdk import Context, TaskDecorator
+    from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from airflow_provider_crew.operators.arguments import RunArguments
+
+    Inputs = Callable[..., Mapping[str, Any]]
+    CrewTaskFunction = Callable[..., XComArg]
 
 
 class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
@@ -49,26 +55,36 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
         self._show(plain(self.python_callable(*self.op_args, **arguments), "inputs"))
         return self.inputs
 
-    def carried(self) -> dict[str, Any]:
+    def carried(self) -> Mapping[str, Any]:
         """Take the inputs along: the page would show none when the task resumes."""
         return {"inputs": json.dumps(self.inputs)} if self.overwrite_rtif_after_execution else {}
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any], inputs: str = "") -> dict[str, Any]:
-        """Resume with what the trigger has seen."""
-        if inputs:
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume, and show the inputs once more."""
+        told = dict(next_kwargs or {})
+        if inputs := told.pop("inputs", None):
             self._show(json.loads(inputs))
-        return super().execute_complete(context, event)
+        return super().resume_execution(next_method, told, context)
 
     def _show(self, inputs: Any) -> None:
         self.inputs = inputs
         self.overwrite_rtif_after_execution = True
 
 
-def crew_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
+@overload
+def crew_task(python_callable: Inputs) -> CrewTaskFunction: ...
+
+
+@overload
+def crew_task(**kwargs: Unpack[RunArguments]) -> Callable[[Inputs], CrewTaskFunction]: ...
+
+
+def crew_task(python_callable: Inputs | None = None, **kwargs: Any) -> Any:
     """
     Run a crew with the inputs that the decorated function returns.
 
-    Takes the arguments of CrewRunOperator, but for ``inputs``.
+    Takes the arguments of CrewRunOperator, but for ``inputs``. A DAG may write ``@task.crew``; who has types
+    checked imports this one.
     """
     # Airflow would unroll the result because of an annotation that speaks of the inputs.
     options = {"multiple_outputs": False, **kwargs}

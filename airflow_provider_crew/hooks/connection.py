@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from airflow.providers.common.compat.sdk import mask_secret
+from airflow import __version__ as airflow_version
+from airflow.providers.common.compat.connection import get_async_connection
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
+from asgiref.sync import sync_to_async
 from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, SecretStr, ValidationError, model_validator
 
-from airflow_provider_crew.service.errors import InvalidSettings
+from airflow_provider_crew import __version__
+from airflow_provider_crew.compat import api_server_is_away, denies_connection
+from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
 from airflow_provider_crew.service.settings import (
     DEFAULT_REQUEST_TIMEOUT,
-    USER_AGENT,
     ServiceSettings,
     StatusPath,
     checked_token,
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
 TokenType = Literal["organization", "user"]
+
+_USER_AGENT = f"airflow-provider-crew/{__version__} Airflow/{airflow_version} Python/{platform.python_version()}"
 
 _TOKEN_FIELDS: dict[TokenType, str] = {"organization": "password", "user": "user_bearer_token"}
 
@@ -66,25 +73,46 @@ class _Extra(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrewConnection:
-    """
-    A connection that has been read: how to talk to the crew, and where people look at it.
-
-    ``secrets`` are all that it holds, used or not, to have them masked.
-    """
+    """A connection that has been read: how to talk to the crew, and where people look at it."""
 
     settings: ServiceSettings
     token_type: TokenType
     dashboard_url: str | None
-    secrets: tuple[str, ...] = field(repr=False)
 
 
-def read_connection(
-    connection: Connection, *, token_type: str | None = None, user_agent: str = USER_AGENT
-) -> CrewConnection:
-    """Read a connection; InvalidSettings names the field that is wrong and how to mend it."""
+def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
+    """Look a connection up and read it."""
+    return read_connection(_find(conn_id), token_type=token_type)
+
+
+async def load_connection_async(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
+    """Look a connection up and read it, without blocking the event loop."""
+    connection = await _find_async(conn_id)
+    # Reading tells Airflow what to mask, which on the event loop of a triggerer of Airflow 3.0 cannot be done.
+    return await sync_to_async(read_connection)(connection, token_type=token_type)
+
+
+def load_secret(conn_id: str) -> str:
+    """Return a connection's password, the secret of webhooks, and have Airflow mask it."""
+    return _secret_of(_find(conn_id))
+
+
+async def load_secret_async(conn_id: str) -> str:
+    """Return a connection's password, like load_secret()."""
+    return await sync_to_async(_secret_of)(await _find_async(conn_id))
+
+
+def read_connection(connection: Connection, *, token_type: str | None = None) -> CrewConnection:
+    """
+    Read a connection, and have Airflow mask its secrets, used or not.
+
+    InvalidSettings names the field that is wrong and how to mend it.
+    """
     try:
         _refuse_other_types(connection)
         extra = _read_extra(connection.extra)
+        for secret in _secrets_of(connection, extra):
+            mask_secret(secret)
         kind, token = _choose_token(connection, extra, token_type)
         settings = ServiceSettings(
             address=_address(connection),
@@ -94,20 +122,36 @@ def read_connection(
             proxy=extra.proxy.get_secret_value() if extra.proxy else None,
             status_path=extra.status_path,
             allow_http=extra.allow_http,
-            user_agent=user_agent,
+            user_agent=_USER_AGENT,
         )
     except InvalidSettings as error:
         raise InvalidSettings(error.fault, field=error.field, conn_id=connection.conn_id) from None
-    return CrewConnection(
-        settings=settings,
-        token_type=kind,
-        dashboard_url=str(extra.dashboard_url) if extra.dashboard_url else None,
-        secrets=_secrets_of(connection, extra),
-    )
+    dashboard_url = str(extra.dashboard_url) if extra.dashboard_url else None
+    return CrewConnection(settings=settings, token_type=kind, dashboard_url=dashboard_url)
 
 
-def webhook_secret(connection: Connection) -> str:
-    """Return a connection's password, hidden by Airflow, by which the receiver of webhooks knows the service."""
+def _find(conn_id: str) -> Connection:
+    """Return a connection, told from one that is not there, and from an Airflow that cannot be asked."""
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        if denies_connection(conn_id):
+            raise _not_defined(conn_id) from None
+    except Exception as error:
+        if not api_server_is_away(error):
+            raise
+    told = f"The connection {conn_id!r} cannot be read: Airflow's API server did not answer."
+    raise Unreachable(told, sent=False) from None
+
+
+async def _find_async(conn_id: str) -> Connection:
+    try:
+        return await get_async_connection(conn_id)
+    except AirflowNotFoundException:
+        raise _not_defined(conn_id) from None
+
+
+def _secret_of(connection: Connection) -> str:
     if not connection.password:
         raise InvalidSettings("It has no password, which is to be the secret.", conn_id=connection.conn_id)
     mask_secret(connection.password)
@@ -120,7 +164,7 @@ def webhook_secret(connection: Connection) -> str:
     return secret
 
 
-def not_defined(conn_id: str) -> InvalidSettings:
+def _not_defined(conn_id: str) -> InvalidSettings:
     """Build the error for a connection that Airflow does not have."""
     variable = one_line(f"AIRFLOW_CONN_{conn_id}".upper(), 100)
     return InvalidSettings(

@@ -7,8 +7,8 @@ the message. Facts are keyword arguments with defaults, which keeps every error 
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import InitVar, dataclass, fields
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,11 @@ class CrewError(Exception):
     """Anything that goes wrong between this package and a crew."""
 
     message: InitVar[str]
+
+    def advising(self, advice: str) -> Self:
+        """Return the same error with something more to say."""
+        facts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return type(self)(f"{self.args[0]}{advice}", **facts)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+TIMEOUT = 24 * 60 * 60.0
 MAX_OUTAGE = 600.0
 # A service may need a moment until it knows an execution that it has just started.
 NOT_FOUND_GRACE = 30.0

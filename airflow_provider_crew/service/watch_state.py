@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, StrictBool, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
@@ -159,8 +159,3 @@ class WatchMemory:
 
 _RULES = TypeAdapter(WatchRules)
 _MEMORY = TypeAdapter(WatchMemory)
-
-
-def is_time(value: Any) -> TypeGuard[float]:
-    """Whether a value, perhaps from another process, is a number of seconds that can be reckoned with."""
-    return isinstance(value, int | float) and abs(value) <= _LAST_TIME

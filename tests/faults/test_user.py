@@ -257,14 +257,7 @@ def test_result_not_stored(scene):
 
 @row(
     "Airflow fails to store the result that the task returned, which is cleared twice before that is mended",
-    Ends(
-        "success",
-        ("kicked off by an earlier try", "is over. The crew is kicked off anew."),
-        "the result",
-        "has completed",
-        kickoffs=2,
-        tries=3,
-    ),
+    Ends("success", (REATTACHED, KICK_OFF_ANEW), "the result", "has completed", tries=3),
     map_index_template="{{ no_such_name.at_all }}",
     retries=0,
 )
@@ -277,7 +270,6 @@ def test_result_never_stored(scene):
     scene.wait_for("failed", tries=2)
     scene.rewrite_dag({"retries": 0})
     scene.clear("failed")
-    scene.finish(2)
 
 
 @row(

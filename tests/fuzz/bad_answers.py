@@ -199,7 +199,7 @@ def _watched_by(rules: WatchRules, came: Any) -> None:
         assert end.result in (None, step.completed.result())
     if step.error:
         presentable(step.error)
-        end = read_event(_sent(failed_event("4711", NOW, step.error)))
+        end = read_event(_sent(failed_event("4711", step.error)))
         assert type(end.error) is type(step.error)
         assert getattr(end.error, "usage", None) == getattr(step.error, "usage", None)
         presentable(end.error)

@@ -10,15 +10,12 @@ from bad_answers import SETTINGS
 from bad_inputs import any_object, each_object, made
 from bad_kind import Kind, World
 from bad_outcomes import outcome
-from bad_tasks import ended
 from bad_values import any_json, any_text
 from hypothesis import strategies as st
 
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.service.wire import CrewWire
-from airflow_provider_crew.waiting import CrewTaskFailed
 
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
 _ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"status": "running"}'
@@ -65,27 +62,12 @@ def an_id_arrives_as_it_is(world: World, given: str) -> None:
         assert len(world.service.asked) == 1
 
 
-def a_sensor_takes_an_id_or_says_no(_: World, given: Any) -> None:
-    sensor = CrewExecutionSensor(task_id="crew", kickoff_id="4711")
-    vars(sensor)["kickoff_id"] = made(given)
-    came = ended(lambda: sensor.execution_waited_for({}))
-
-    assert isinstance(came, str | CrewTaskFailed)
-
-
 KINDS = (
-    Kind(
-        "kickoff id of a sensor",
-        path_texts | any_object | any_json,
-        a_sensor_takes_an_id_or_says_no,
-        weight=1,
-        known=each_object,
-    ),
     Kind(
         "kickoff id from a person",
         path_texts | any_object,
         a_given_id_stays_in_its_place,
-        weight=5,
+        weight=6,
         known=each_object,
     ),
     Kind("kickoff id from the service", path_texts | any_json, an_issued_id_leads_back, weight=4),

@@ -23,9 +23,9 @@ from airflow.providers.common.compat.sdk import (
 from bad_outcomes import presentable
 
 from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.waiting import CrewTask
 
 try:
     from airflow.sdk.bases.operator import ExecutorSafeguard
@@ -111,9 +111,9 @@ def airflow_without_delays() -> Iterator[None]:
         stack.enter_context(patch.object(type(masker), "add_mask", lambda *_, **__: None))
         clock = Clock()
         waits = SimpleNamespace(time=clock.time, monotonic=clock.time, sleep=clock.pause)
-        for module in ("triggers.crew", "hooks.crew"):
+        for module in ("triggers.crew", "hooks.polling"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.asyncio", clock))
-        for module in ("triggers.crew", "hooks.crew", "waiting", "operators.earlier"):
+        for module in ("triggers.crew", "hooks.polling", "tasks.wait", "tasks.earlier"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.time", waits))
         for logging_class in (CrewHook, CrewTask, CrewExecutionTrigger):
             stack.enter_context(

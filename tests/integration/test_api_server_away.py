@@ -11,9 +11,9 @@ from supported import AIRFLOW
 from tasks import CONNECTION, INPUTS, SLOW, Task
 
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.operators import memory
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
+from airflow_provider_crew.tasks import memory
 
 pytest_plugins = ["task_fixtures"]
 
@@ -49,7 +49,7 @@ def test_the_store_is_asked_again_while_the_api_server_is_away(live_crew, store,
     run(store, deferrable=False).run()
 
     assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert store.kickoff["end"] == "returned"
+    assert (store.kickoff["end"], store.kickoff["delivered"]) == ("completed", True)
 
 
 def test_what_the_api_server_refuses_is_not_asked_again(live_crew, store):
@@ -88,7 +88,7 @@ def test_an_execution_that_could_not_be_remembered_is_when_it_ends(live_crew, st
     event = {"kickoff_id": taken.kickoff_id, "deadline": 0.0, "result": '{"output": "Done.", "output_json": null}'}
     task.resume(waiting, event)
 
-    assert (store.kickoff["kickoff_id"], store.kickoff["end"]) == (taken.kickoff_id, "returned")
+    assert (store.kickoff["kickoff_id"], store.kickoff["delivered"]) == (taken.kickoff_id, True)
 
 
 def test_a_link_that_cannot_be_left_fails_nothing(live_crew, store, monkeypatch, task_log):
@@ -97,7 +97,7 @@ def test_a_link_that_cannot_be_left_fails_nothing(live_crew, store, monkeypatch,
     task.ti.refused_xcoms = frozenset({"crew_dashboard"})
 
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "The link to the crew's page could not be left: the XCom backend is full" in task_log.text
+    assert "The link to the crew's page could not be pushed to XCom: the XCom backend is full" in task_log.text
 
 
 @pytest.mark.parametrize(

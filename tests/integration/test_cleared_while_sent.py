@@ -14,11 +14,11 @@ from tasks import ASKING, INPUTS, QUICK, SLOW, Task, TaskStateStore
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import UncertainKickoff
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 
-EARLIER = "airflow_provider_crew.operators.earlier"
+EARLIER = "airflow_provider_crew.tasks.earlier"
 
 
 def kickoff(**options: Any) -> CrewKickoffOperator:
@@ -135,14 +135,14 @@ class TestAnAnswerThatComesLate:
             task.run()
 
     def test_is_waited_for_as_long_as_a_lost_process_may_live(self):
-        from airflow_provider_crew.operators import earlier
+        from airflow_provider_crew.tasks import earlier
 
         assert earlier._LATE_ANSWER == 15.0
 
 
 def sent(store: TaskStateStore, service: Any, *, told: bool = False) -> str:
     """Leave what a try leaves that was sent, and whose answer is not remembered."""
-    store.set("crew_kickoff", {"max_tries": 0, "kicked_off_at": time.time(), "told": told})
+    store.set("crew_kickoff", {"max_tries": 0, "kicked_off_at": time.time(), "reported": told})
     return service.take(INPUTS, None, {})
 
 
@@ -192,7 +192,7 @@ class TestATryThatNobodyAskedFor:
 @pytest.fixture(params=[True, False], ids=["forgets at Clear", "keeps at Clear"])
 def forgets(request, monkeypatch) -> bool:
     """Airflow from 3.4 on, and before."""
-    monkeypatch.setattr("airflow_provider_crew.operators.memory.FORGETS_AT_CLEAR", request.param)
+    monkeypatch.setattr("airflow_provider_crew.tasks.memory.FORGETS_AT_CLEAR", request.param)
     return request.param
 
 
@@ -326,13 +326,3 @@ class TestAnEndOnceSeen:
         assert (store.kickoff["kickoff_id"], store.kickoff["end"]) == (kickoff_id, "failed")
         live_crew.forget(kickoff_id)
         assert task.run() == live_crew.kickoffs[1].kickoff_id
-
-    def test_called_unknown_by_an_earlier_version_is_none(self, live_crew, store):
-        live_crew.scenario = ASKING
-        task = Task(kickoff, store=store, retries=1)
-        kickoff_id = task.run()
-        store.set("crew_kickoff", store.kickoff | {"end": "unknown"})
-
-        task.clear()
-        assert task.run() == kickoff_id
-        assert len(live_crew.kickoffs) == 1

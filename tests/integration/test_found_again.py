@@ -11,11 +11,11 @@ from tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.service.errors import UncertainKickoff
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 
-EARLIER = "airflow_provider_crew.operators.earlier"
+EARLIER = "airflow_provider_crew.tasks.earlier"
 
 
 def kickoff(**options: Any) -> CrewKickoffOperator:
@@ -75,7 +75,7 @@ def test_a_clear_that_has_come_already_is_no_answer_to_what_is_told_after_it(liv
             task.run()
 
     assert isinstance(caught.value.error, UncertainKickoff)
-    assert store.kickoff["told"] is (state != "restarting")
+    assert store.kickoff["reported"] is (state != "restarting")
     assert ("says this once more, and then kicks off anew" in str(caught.value)) is (state == "restarting")
     task.clear()
     if state == "restarting":

@@ -163,9 +163,10 @@ async def test_what_is_to_be_masked_is_told_where_an_event_loop_may_be_waited_fo
     async def tell(secret: str) -> None:
         told.append(secret)
 
-    monkeypatch.setattr("airflow_provider_crew.hooks.crew.mask_secret", async_to_sync(tell))
+    monkeypatch.setattr("airflow_provider_crew.hooks.connection.mask_secret", async_to_sync(tell))
 
-    assert (await CrewHook().settings_async()).token == TOKEN
+    async with await CrewHook().get_async_conn() as crew:
+        assert crew.settings.token == TOKEN
     assert TOKEN in told
 
 
@@ -216,8 +217,8 @@ def pauses(monkeypatch):
         noted.append(seconds)
         await asyncio.sleep(seconds)
 
-    monkeypatch.setattr("airflow_provider_crew.hooks.crew.time", SimpleNamespace(time=time.time, sleep=sleep))
-    monkeypatch.setattr("airflow_provider_crew.hooks.crew.asyncio", SimpleNamespace(sleep=sleep_async))
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling.time", SimpleNamespace(time=time.time, sleep=sleep))
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling.asyncio", SimpleNamespace(sleep=sleep_async))
     return noted
 
 

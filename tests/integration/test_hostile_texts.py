@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from clients import KICKOFF
 from hostile import answer
-from tasks import CONNECTION, INPUTS, TOKEN, Log, Task, fired, revived
+from tasks import CONNECTION, FAILING, INPUTS, TOKEN, Log, Task, fired, revived
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.service.errors import CrewError, ExecutionFailed
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
 
@@ -135,9 +135,8 @@ def test_what_a_wait_logs_and_raises(connected, task_log, told):
 @pytest.mark.parametrize("told", LOOKS)
 async def test_what_a_trigger_logs_and_fires(connected, task_log, told):
     connected.says = [ANSWERS[told](LONG)]
-    trigger = CrewExecutionTrigger(
-        "k-1", "crew_default", 0.01, deadline=time.time() + 0.05, max_outage=0.03, deferred_at=1.0
-    )
+    rules = {"poll_interval": 0.01, "deadline": time.time() + 0.05, "max_outage": 0.03}
+    trigger = CrewExecutionTrigger("k-1", "crew_default", rules=rules, deferred_at=1.0)
 
     event = await fired(trigger)
 
@@ -208,13 +207,12 @@ def test_the_result_remains_as_the_crew_gave_it(live_crew, deferrable):
 def test_a_kickoff_id_is_nothing_where_a_person_pastes_it(live_crew, task_log):
     live_crew.next_kickoff_id('x"); import os; os.system("{{ var.value.secret }} `id` $(id)')
     task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS))
-    live_crew.faults.answer(401, on="status", times=99)
+    live_crew.scenario = FAILING
     operator = task.begin()
-    operator.hook.connection  # noqa: B018 - read before the kickoff
-
-    kickoff_id = operator.hook.kickoff(INPUTS)
-    operator.execution = kickoff_id
+    with pytest.raises(ExecutionFailed):
+        operator.execute(task.context)
     operator.on_kill()
+    kickoff_id = task.ti.xcoms["kickoff_id"]
 
     assert re.fullmatch(r"[\w.~%-]+", kickoff_id)
     assert f'CrewExecutionSensor(kickoff_id="{kickoff_id}")' in task_log.text

@@ -13,7 +13,7 @@ from tasks import INPUTS, Task
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 

@@ -22,7 +22,7 @@ from airflow_provider_crew.service.errors import (
     Refused,
     UncertainKickoff,
 )
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 

@@ -20,7 +20,7 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     WaitedTooLong,
 )
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 
@@ -47,9 +47,9 @@ every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred
 def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
     """Leave in the store what a first try (max_tries 1) leaves that died at some point; return its kickoff id."""
     is_old = state.startswith("old")
-    kept = {"max_tries": 1, "kicked_off_at": time.time() - (8 * 86_400 if is_old else 3600), "given": True}
-    if state in ("sent", "told"):
-        store.set("crew_kickoff", kept | {"told": state == "told"})
+    kept = {"max_tries": 1, "kicked_off_at": time.time() - (8 * 86_400 if is_old else 3600)}
+    if state in ("sent", "reported"):
+        store.set("crew_kickoff", kept | {"reported": state == "reported"})
         return None
     scenarios = {"running": SLOW, "old": SLOW, "failed": FAILING, "unknown": ASKING, "old unknown": ASKING}
     service.scenario = scenario = scenarios.get(state, QUICK)
@@ -57,10 +57,8 @@ def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
     if state == "not known yet":
         service.forget(kickoff_id)
         kept["kicked_off_at"] = time.time()
-    if state == "returned":
-        kept["end"] = "returned"
-    if state == "not given":
-        kept["given"] = False
+    if state == "delivered":
+        kept["delivered"] = True
     store.set("crew_kickoff", {**kept, "kickoff_id": kickoff_id})
     service.scenario = QUICK.model_copy(update={"dialect": scenario.dialect})
     return kickoff_id
@@ -73,9 +71,9 @@ def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
         pytest.param("running", False, False, id="running, retried"),
         pytest.param("running", True, False, id="running, cleared"),
         pytest.param("completed", False, False, id="completed, retried"),
-        pytest.param("completed", True, None, id="completed, cleared"),
-        pytest.param("not given", True, False, id="completed and given to nobody, cleared"),
-        pytest.param("returned", True, True, id="completed and returned, cleared"),
+        pytest.param("completed", True, False, id="completed and not delivered, cleared"),
+        pytest.param("delivered", False, False, id="completed and delivered, retried"),
+        pytest.param("delivered", True, True, id="completed and delivered, cleared"),
         pytest.param("failed", False, True, id="failed, retried"),
         pytest.param("failed", True, True, id="failed, cleared"),
         pytest.param("unknown", False, False, id="unknown to the service, retried"),
@@ -83,15 +81,12 @@ def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
         pytest.param("old unknown", False, False, id="unknown to the service for long, retried"),
         pytest.param("old unknown", True, True, id="unknown to the service for long, cleared"),
         pytest.param("old", True, False, id="running for long, cleared"),
-        pytest.param("told", True, True, id="sent without an answer, told, cleared"),
+        pytest.param("reported", True, True, id="sent without an answer, told, cleared"),
     ],
 )
 def test_the_next_try_kicks_off_anew_only_when_nothing_is_left_to_go_on_with(
     live_crew, store, operator, state, cleared, kicks_off_anew, task_log
 ):
-    if kicks_off_anew is None:
-        # A result that no try has returned yet was paid for, and is wanted. Airflow has the kickoff id.
-        kicks_off_anew = operator is kickoff
     earlier = left_behind(store, live_crew, state)
     before = len(live_crew.kickoffs)
     task = Task(operator, store=store, retries=1)
@@ -218,10 +213,11 @@ def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_cr
 
     (at_that_moment,) = seen
     assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
-    nothing_yet = {"kickoff_id": None, "end": None, "told": False, "given": False}
+    nothing_yet = {"kickoff_id": None, "end": None, "reported": False, "delivered": False}
     assert at_that_moment == {"max_tries": 1, "address": live_crew.url, **nothing_yet}
     assert store.kickoff["kickoff_id"] == returned
-    assert store.kickoff["end"] == (None if operator is kickoff else "returned")
+    assert store.kickoff["end"] == (None if operator is kickoff else "completed")
+    assert store.kickoff["delivered"] is True
     assert store.retentions == {"crew_kickoff": context.NEVER_EXPIRE}
 
 
@@ -338,23 +334,21 @@ def test_a_failed_crew_is_kicked_off_anew_by_a_retry(live_crew, store, operator)
 
 @every_operator
 @pytest.mark.parametrize(
-    ("end", "cleared", "kicks_off_anew"),
+    ("end", "delivered", "cleared", "kicks_off_anew"),
     [
-        ("completed", False, False),
-        ("completed", True, None),
-        ("returned", False, False),
-        ("returned", True, True),
-        ("failed", False, True),
-        ("failed", True, True),
+        ("completed", False, False, False),
+        ("completed", False, True, False),
+        ("completed", True, False, False),
+        ("completed", True, True, True),
+        ("failed", False, False, True),
+        ("failed", False, True, True),
     ],
 )
 def test_an_end_that_is_remembered_is_not_asked_for_again(
-    live_crew, store, operator, end, cleared, kicks_off_anew
+    live_crew, store, operator, end, delivered, cleared, kicks_off_anew
 ):
-    if kicks_off_anew is None:
-        kicks_off_anew = operator is kickoff
     earlier = left_behind(store, live_crew, "completed")
-    store.set("crew_kickoff", store.kickoff | {"end": end})
+    store.set("crew_kickoff", store.kickoff | {"end": end, "delivered": delivered})
     task = Task(operator, store=store, retries=1)
     task.ti.try_number = 1
     if cleared:
@@ -400,10 +394,10 @@ def test_a_lost_answer_is_told_after_a_clear_and_only_the_next_clear_kicks_off(l
     for _ in ("after the Clear", "as a retry, by which nobody has chosen anything"):
         with pytest.raises(CrewTaskFailed, match="crew may be running.*clearing it kicks off anew"):
             task.run()
-        assert store.kickoff["told"] is True
+        assert store.kickoff["reported"] is True
     assert live_crew.kickoffs == ()
 
     task.clear()
 
     assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
-    assert store.kickoff["told"] is False
+    assert store.kickoff["reported"] is False

@@ -18,7 +18,7 @@ from airflow_provider_crew.service.errors import (
     ServiceError,
     Unreachable,
 )
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 
@@ -287,7 +287,8 @@ def test_a_connection_that_cannot_be_used_is_named_and_not_retried(monkeypatch, 
         kickoff(crew_conn_id="research").run()
 
     assert isinstance(caught.value.error, InvalidSettings)
-    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import UncertainKickoff, WaitedTooLong
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 
@@ -88,7 +88,7 @@ def test_a_task_that_is_killed_in_the_pause_before_the_next_attempt_kicks_nothin
     begun = task.begin()
     before = signal.signal(signal.SIGTERM, lambda *_: begun.on_kill())
     monkeypatch.setattr(
-        "airflow_provider_crew.operators.kickoff.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
+        "airflow_provider_crew.tasks.kickoff.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
     )
     try:
         with pytest.raises(
@@ -108,7 +108,7 @@ def test_a_time_out_before_the_kickoff_says_that_nothing_was_started(
     live_crew, store, alarm, monkeypatch, operator
 ):
     live_crew.faults.answer(429, on="kickoff")
-    monkeypatch.setattr("airflow_provider_crew.operators.kickoff.time.sleep", lambda _: alarm())
+    monkeypatch.setattr("airflow_provider_crew.tasks.kickoff.time.sleep", lambda _: alarm())
 
     with pytest.raises(
         AirflowTaskTimeout, match=r"before the crew was kicked off\. This try has started nothing\. A retry"
@@ -154,7 +154,7 @@ def test_nothing_is_remembered_as_sent_while_a_kickoff_waits_to_be_sent_again(
     remembered: list[Any] = []
     live_crew.faults.answer(429, on="kickoff")
     monkeypatch.setattr(
-        "airflow_provider_crew.operators.kickoff.time.sleep", lambda _: remembered.append(store.kickoff)
+        "airflow_provider_crew.tasks.kickoff.time.sleep", lambda _: remembered.append(store.kickoff)
     )
 
     Task(operator, store=store).run()
@@ -236,7 +236,7 @@ def test_a_gateway_without_its_crew_is_no_reason_to_kick_off_anew(live_crew, sto
 
 def test_a_refused_kickoff_does_not_make_an_earlier_one_forgotten(live_crew, store):
     known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed"}
-    kept = known | {"told": False, "address": "", "given": False}
+    kept = known | {"reported": False, "address": "", "delivered": False}
     store.set("crew_kickoff", kept)
     live_crew.faults.answer(422, on="kickoff")
 
@@ -302,9 +302,7 @@ def test_a_sensor_whose_connection_is_gone_names_the_execution(monkeypatch):
         {},
         "text",
         {"kickoff_id": "4711"},
-        {"max_tries": "2", "kicked_off_at": 0.0, "kickoff_id": "4711"},
         {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": ["4711"]},
-        {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": "a/b", "end": "failed"},
         {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": "4711", "end": "lost"},
     ],
     ids=str,

@@ -13,7 +13,7 @@ from tasks import INPUTS, SLOW, Task, fired, revived
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 
@@ -28,7 +28,7 @@ def test_a_large_result_is_read_by_the_resumed_task(live_crew):
     task = Task(lambda: run(deferrable=True))
     waiting, event = large_event(task, live_crew)
 
-    assert event["result"] == ""
+    assert "result" not in event
     assert len(json.dumps(event)) < 200
     assert task.resume(waiting, event)["output"] == "x" * 70_000
 
@@ -87,7 +87,7 @@ def test_a_resumed_task_whose_connection_is_not_known_any_more_starts_nothing_an
 
 def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatch):
     """As it does on Airflow 3.0."""
-    monkeypatch.setattr("airflow_provider_crew.waiting.TELLS_AGAIN", True)
+    monkeypatch.setattr("airflow_provider_crew.compat._TELLS_AGAIN", True)
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), retries=1)
     waiting = task.deferred()

@@ -13,7 +13,7 @@ from tasks import INPUTS, QUICK, SLOW, Task, TaskStateStore, WatchedService, pok
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 

@@ -36,7 +36,7 @@ class LookUps:
 
 @pytest.fixture
 def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
-    from airflow.providers.common.compat import connection
+    from airflow_provider_crew.hooks import connection
 
     seen, ask = LookUps(), connection.get_async_connection
 
@@ -74,8 +74,8 @@ def kicked_off(service: Any, times: int, scenario: Any = SLOW) -> list[str]:
 
 
 def watch(*kickoff_ids: str, **options: Any) -> list[asyncio.Task[dict[str, Any]]]:
-    given = {"poll_interval": 0.05, "deadline": time.time() + 60} | options
-    triggers = [CrewExecutionTrigger(kickoff_id, "crew_default", **given) for kickoff_id in kickoff_ids]
+    rules = {"poll_interval": 0.05, "deadline": time.time() + 60} | options
+    triggers = [CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules) for kickoff_id in kickoff_ids]
     return [asyncio.create_task(fired(trigger)) for trigger in triggers]
 
 
@@ -237,7 +237,9 @@ class Watcher:
         threads[name] = threading.current_thread().name
 
 async def run():
-    trigger = CrewExecutionTrigger(sys.argv[1], "crew_default", 0.05, deadline=time.time() + 60)
+    trigger = CrewExecutionTrigger(
+        sys.argv[1], "crew_default", rules={"poll_interval": 0.05, "deadline": time.time() + 60}
+    )
     return [event async for event in trigger.run()]
 
 sys.meta_path.insert(0, Watcher)

@@ -13,7 +13,7 @@ from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 

@@ -7,7 +7,7 @@ from airflow.providers.common.compat.sdk import Stats
 from tasks import INPUTS, QUICK, Task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 

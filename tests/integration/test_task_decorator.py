@@ -8,7 +8,7 @@ import pytest
 from tasks import SLOW, Task
 
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 

@@ -141,7 +141,7 @@ def test_in_nothing_that_a_task_leaves(hostile, monkeypatch, task_log, how, defe
     assert_nowhere(task_log.text)
     for operator in operators:
         assert_nowhere({name: getattr(operator, name) for name in operator.template_fields})
-        assert_nowhere(repr(operator) + repr(vars(operator)) + repr(vars(operator.hook)))
+        assert_nowhere(repr(operator) + repr(vars(operator)) + repr(vars(operator._running)))
         assert_nowhere(repr(operator.get_openlineage_facets_on_complete(None)))
 
 
@@ -178,9 +178,8 @@ async def test_in_nothing_that_a_trigger_stores_or_fires(hostile, monkeypatch, t
     hostile.keeps = True
     for name in ("completed", "nested", "failed", "running", "word", "error", "text"):
         hostile.says = [answer(BODIES[name].format(TOKEN).encode(), status=b"200 " + TOKEN.encode())]
-        trigger = CrewExecutionTrigger(
-            "some-id", "crew_default", 0.01, deadline=time.time() + 0.05, max_outage=0.03, deferred_at=1.0
-        )
+        rules = {"poll_interval": 0.01, "deadline": time.time() + 0.05, "max_outage": 0.03}
+        trigger = CrewExecutionTrigger("some-id", "crew_default", rules=rules, deferred_at=1.0)
         assert_nowhere(await fired(trigger))
         assert_nowhere(repr(trigger) + repr(vars(trigger)))
         assert_nowhere(trigger.serialize())

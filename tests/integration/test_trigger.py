@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived
 
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
+from airflow_provider_crew.service.watch_state import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
 
@@ -23,8 +25,13 @@ def kicked_off(service: Any, scenario: Any = QUICK) -> str:
     return service.take(INPUTS, None, {})
 
 
+RULES = {each.name for each in fields(WatchRules)}
+
+
 def trigger(kickoff_id: str, **options: Any) -> CrewExecutionTrigger:
-    return CrewExecutionTrigger(kickoff_id, "crew_default", 0.02, **{"deadline": time.time() + 60, **options})
+    given = {"deadline": time.time() + 60, "poll_interval": 0.02, **options}
+    rules = WatchRules(**{name: given.pop(name) for name in RULES & given.keys()}).record()
+    return CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules, **given)
 
 
 @pytest.fixture
@@ -150,10 +157,9 @@ async def test_a_connection_that_cannot_be_read_at_all_is_said_with_its_name(liv
 
 
 async def test_first_looks_are_spread_over_one_interval(live_crew, pauses, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.hooks.crew.random.random", lambda: 0.5)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling.random.random", lambda: 0.5)
     kickoff_id = kicked_off(live_crew)
-    watching = trigger(kickoff_id)
-    watching.poll_interval = 0.6
+    watching = trigger(kickoff_id, poll_interval=0.6)
 
     await fired(watching)
 

@@ -16,8 +16,8 @@ from airflow_provider_crew.local import LocalCrewService, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionNotFound, ExecutionUnknown
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.triggers.events import read_event
-from airflow_provider_crew.waiting import CrewTaskFailed
 
 pytest_plugins = ["task_fixtures"]
 
@@ -59,7 +59,7 @@ def approve(service: WatchedService) -> None:
 def killed(task: Task) -> None:
     """Let a try end without a word while it waits."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("airflow_provider_crew.hooks.crew.time.sleep", kill)
+        patched.setattr("airflow_provider_crew.hooks.polling.time.sleep", kill)
         with pytest.raises(Killed):
             task.begin().execute(task.context)
 

@@ -25,7 +25,8 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.waiting import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.tasks.wait import Patience
 
 pytest_plugins = ["task_fixtures"]
 
@@ -171,17 +172,23 @@ def test_waiting_too_long_is_a_time_out_of_the_task_where_a_retry_may_go_on_wait
 
 @pytest.mark.usefixtures("live_crew")
 def test_our_own_end_of_waiting_comes_before_that_of_airflow():
-    task = Task(run)
-    task.begin()
-    began = task.ti.start_date.timestamp()
+    began = time.time()
+
+    def deadline(time_limit: timedelta | None) -> float:
+        return Patience(
+            deferrable=True,
+            poll_interval=None,
+            timeout=24 * 3600,
+            max_outage=None,
+            human_input=False,
+            time_limit=time_limit,
+        ).deadline(began)
 
     # Airflow 2 needs time to resume a deferred task.
     before = 60 if AIRFLOW < (3, 0) else 2
-    assert run(execution_timeout=timedelta(minutes=10)).deadline(task.context) == pytest.approx(
-        began + 600 - before
-    )
-    assert run(execution_timeout=timedelta(seconds=5)).deadline(task.context) == pytest.approx(began + 4.5)
-    assert began <= run().deadline(task.context) - 24 * 3600 <= time.time()
+    assert deadline(timedelta(minutes=10)) == pytest.approx(began + 600 - before)
+    assert deadline(timedelta(seconds=5)) == pytest.approx(began + 4.5)
+    assert began <= deadline(None) - 24 * 3600 <= time.time()
 
 
 def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypatch):
@@ -189,7 +196,7 @@ def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypat
         raise AirflowTaskTimeout("Timeout, PID: 7")
 
     live_crew.scenario = SLOW
-    monkeypatch.setattr("airflow_provider_crew.hooks.crew.time.sleep", sleep)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling.time.sleep", sleep)
 
     with pytest.raises(
         CrewTaskFailed, match="still going when execution_timeout was over.*goes on and is"
@@ -361,28 +368,16 @@ def test_a_task_that_is_resumed_lets_the_link_be_that_was_left_before(live_crew,
     task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
 
     assert task.ti.xcoms[DASHBOARD_KEY] == "https://app.example/7"
-    assert [len(operator.operator_extra_links) for operator in made] == [1, 0]
+    links = [CrewDashboardLink().get_link(operator, ti_key=None) for operator in made]
+    assert links == ["https://app.example/7", "https://app.example/7"]
 
 
 @pytest.mark.usefixtures("live_crew")
-@pytest.mark.parametrize(
-    "links", [(CrewDashboardLink(), OTHER), property(lambda _: (OTHER,))], ids=["named", "found out"]
-)
-def test_links_of_an_operator_that_was_derived_stay(links):
-    derived = type("Derived", (CrewRunOperator,), {"operator_extra_links": links})
-    operator = derived(task_id="crew", inputs=INPUTS, poll_interval=0.02)
-    Task(lambda: operator).run()
-
-    assert list(operator.operator_extra_links) == [OTHER]
-
-
-@pytest.mark.usefixtures("live_crew")
-def test_without_a_page_there_is_no_link_and_nothing_is_asked_for():
+def test_without_a_page_there_is_no_link():
     operator = run()
     task = Task(lambda: operator)
     task.run()
 
     assert DASHBOARD_KEY not in task.ti.xcoms
-    assert not operator.operator_extra_links, "Airflow would leave an empty one"
     assert CrewDashboardLink().get_link(operator, ti_key=None) == ""
     assert CrewDashboardLink().name == "Crew dashboard"

@@ -8,10 +8,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from tasks import CONNECTION, INPUTS, Task
 
-from airflow_provider_crew.hooks import check
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import ServiceError, Unreachable
+from airflow_provider_crew.tasks import check
 
 pytest_plugins = ["task_fixtures"]
 

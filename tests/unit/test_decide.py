@@ -9,50 +9,50 @@ from typing import Any, NamedTuple, get_args
 import pytest
 from crew_builders import KICKOFF_ID, NOW
 
-from airflow_provider_crew.operators.decide import Circumstances, Decision, End, Kickoff, Standing, decide
+from airflow_provider_crew.tasks.decide import Circumstances, Decision, End, KickoffRecord, Standing, decide
 
-# A dot: whichever. "old": kicked off longer ago than forget_after. "wanted": nobody was given yet what the task
-# returns. "twice": on_uncertain_kickoff="retry", to run the crew twice rather than fail.
+# A dot: whichever. "old": kicked off longer ago than forget_after. "delivered": Airflow has what the task returned
+# to it. "twice": on_uncertain_kickoff="retry", to run the crew twice rather than fail.
 TABLE = """
-    remembered     | the service says  | the try is   | old | wanted | twice | decision
-    ---------------|-------------------|--------------|-----|--------|-------|------------------------
-    nothing        | .                 | .            | .   | .      | .     | KICK_OFF
+    remembered         | the service says  | the try is   | old | delivered | twice | decision
+    -------------------|-------------------|--------------|-----|-----------|-------|------------------------
+    nothing            | .                 | .            | .   | .         | .     | KICK_OFF
 
-    sent           | .                 | .            | .   | .      | no    | FAIL_UNCERTAIN
-    sent           | .                 | .            | .   | .      | yes   | KICK_OFF_BY_CHOICE
-    sent, and told | .                 | a retry      | .   | .      | no    | FAIL_UNCERTAIN
-    sent, and told | .                 | after a Clear| .   | .      | no    | KICK_OFF_BY_CHOICE
-    sent, and told | .                 | .            | .   | .      | yes   | KICK_OFF_BY_CHOICE
+    sent               | .                 | .            | .   | .         | no    | FAIL_UNCERTAIN
+    sent               | .                 | .            | .   | .         | yes   | KICK_OFF_BY_CHOICE
+    sent, and reported | .                 | a retry      | .   | .         | no    | FAIL_UNCERTAIN
+    sent, and reported | .                 | after a Clear| .   | .         | no    | KICK_OFF_BY_CHOICE
+    sent, and reported | .                 | .            | .   | .         | yes   | KICK_OFF_BY_CHOICE
 
-    failed         | .                 | .            | .   | .      | .     | KICK_OFF_AFTER_END
-    completed      | .                 | a retry      | .   | .      | .     | REATTACH
-    completed      | .                 | after a Clear| .   | yes    | .     | REATTACH
-    completed      | .                 | after a Clear| .   | no     | .     | KICK_OFF_AFTER_END
-    returned       | .                 | a retry      | .   | .      | .     | REATTACH
-    returned       | .                 | after a Clear| .   | .      | .     | KICK_OFF_AFTER_END
+    failed             | .                 | .            | .   | .         | .     | KICK_OFF_AFTER_END
+    completed          | .                 | a retry      | .   | .         | .     | REATTACH
+    completed          | .                 | after a Clear| .   | no        | .     | REATTACH
+    completed          | .                 | after a Clear| .   | yes       | .     | KICK_OFF_AFTER_END
 
-    an execution   | nothing yet       | .            | .   | .      | .     | ASK
-    an execution   | going on          | .            | .   | .      | .     | REATTACH
-    an execution   | not told          | .            | .   | .      | .     | REATTACH
-    an execution   | failed            | .            | .   | .      | .     | KICK_OFF_AFTER_END
-    an execution   | completed         | a retry      | .   | .      | .     | REATTACH
-    an execution   | completed         | after a Clear| .   | yes    | .     | REATTACH
-    an execution   | completed         | after a Clear| .   | no     | .     | KICK_OFF_AFTER_END
-    an execution   | unknown           | a retry      | .   | .      | .     | REATTACH
-    an execution   | unknown           | after a Clear| no  | .      | .     | REATTACH
-    an execution   | unknown           | after a Clear| yes | .      | .     | KICK_OFF_AFTER_OBLIVION
-    an execution   | unknown elsewhere | a retry      | .   | .      | .     | FAIL_ELSEWHERE
-    an execution   | unknown elsewhere | after a Clear| .   | .      | .     | FAIL_ELSEWHERE
+    an execution       | nothing yet       | .            | .   | .         | .     | ASK
+    an execution       | going on          | .            | .   | .         | .     | REATTACH
+    an execution       | not told          | .            | .   | .         | .     | REATTACH
+    an execution       | failed            | .            | .   | .         | .     | KICK_OFF_AFTER_END
+    an execution       | completed         | a retry      | .   | .         | .     | REATTACH
+    an execution       | completed         | after a Clear| .   | no        | .     | REATTACH
+    an execution       | completed         | after a Clear| .   | yes       | .     | KICK_OFF_AFTER_END
+    an execution       | unknown           | a retry      | .   | .         | .     | REATTACH
+    an execution       | unknown           | after a Clear| no  | .         | .     | REATTACH
+    an execution       | unknown           | after a Clear| yes | .         | .     | KICK_OFF_AFTER_OBLIVION
+    an execution       | unknown elsewhere | a retry      | .   | .         | .     | FAIL_ELSEWHERE
+    an execution       | unknown elsewhere | after a Clear| .   | .         | .     | FAIL_ELSEWHERE
 """
-SENT = Kickoff(max_tries=3, kicked_off_at=NOW)
-ANSWERED = Kickoff(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID)
+SENT = KickoffRecord(max_tries=3, kicked_off_at=NOW)
+ANSWERED = KickoffRecord(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID)
 NOTHING_YET = "nothing yet"
-REMEMBERED: dict[str, Kickoff | None] = {
+REMEMBERED: dict[str, KickoffRecord | None] = {
     "nothing": None,
     "sent": SENT,
-    "sent, and told": Kickoff(max_tries=3, kicked_off_at=NOW, told=True),
+    "sent, and reported": KickoffRecord(max_tries=3, kicked_off_at=NOW, reported=True),
     "an execution": ANSWERED,
-    **{end: Kickoff(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID, end=end) for end in get_args(End)},
+    **{
+        end: KickoffRecord(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID, end=end) for end in get_args(End)
+    },
 }
 
 
@@ -63,18 +63,18 @@ class Case(NamedTuple):
     says: str
     cleared: str
     old: str
-    wanted: str
+    delivered: str
     twice: str
 
     def decision(self) -> Decision:
         given = Circumstances(
             cleared=self.cleared == "after a Clear",
             is_old=self.old == "yes",
-            wants_result=self.wanted == "yes",
             chooses_twice=self.twice == "yes",
         )
         standing: Any = None if self.says == NOTHING_YET else self.says
-        return decide(REMEMBERED[self.remembered], given, standing)
+        record = REMEMBERED[self.remembered]
+        return decide(record and replace(record, delivered=self.delivered == "yes"), given, standing)
 
 
 ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()[2:] if line.strip()]
@@ -116,26 +116,28 @@ KICKS_OFF = {decision for decision in Decision if decision.name.startswith("KICK
 KICKOFFS = [
     None,
     *(
-        Kickoff(max_tries=3, kicked_off_at=NOW, kickoff_id=kickoff_id, end=end, told=told)
-        for kickoff_id, end, told in product([None, KICKOFF_ID], [None, *get_args(End)], [False, True])
+        KickoffRecord(3, NOW, kickoff_id, end, reported=reported, delivered=delivered)
+        for kickoff_id, end, reported, delivered in product(
+            [None, KICKOFF_ID], [None, *get_args(End)], [False, True], [False, True]
+        )
     ),
 ]
 CIRCUMSTANCES = [
-    Circumstances(cleared=cleared, wants_result=wants_result, chooses_twice=chooses_twice, is_old=is_old)
-    for cleared, wants_result, chooses_twice, is_old in product([False, True], repeat=4)
+    Circumstances(cleared=cleared, chooses_twice=chooses_twice, is_old=is_old)
+    for cleared, chooses_twice, is_old in product([False, True], repeat=3)
 ]
 ALL = list(product(KICKOFFS, CIRCUMSTANCES, [None, *get_args(Standing)]))
 
 
-def paid_for(remembered: Kickoff | None, given: Circumstances, standing: Any) -> bool:
+def paid_for(remembered: KickoffRecord | None, given: Circumstances, standing: Any) -> bool:
     return decide(remembered, given, standing) in KICKS_OFF
 
 
-def is_unanswered(remembered: Kickoff | None) -> bool:
+def is_unanswered(remembered: KickoffRecord | None) -> bool:
     return remembered is not None and remembered.kickoff_id is None
 
 
-def how_it_stands(remembered: Kickoff | None, standing: Any) -> Any:
+def how_it_stands(remembered: KickoffRecord | None, standing: Any) -> Any:
     """Return how the execution stands, as remembered or as told, None when there is none."""
     if remembered is None or remembered.kickoff_id is None:
         return None
@@ -171,20 +173,23 @@ def test_unknown_at_another_address_fails_at_once() -> None:
 def test_a_kickoff_without_an_answer_is_repeated_only_by_choice() -> None:
     for remembered, given, standing in ALL:
         if remembered and is_unanswered(remembered):
-            chosen = given.chooses_twice or (remembered.told and given.cleared)
+            chosen = given.chooses_twice or (remembered.reported and given.cleared)
             decision = Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
             assert decide(remembered, given, standing) is decision
 
 
 def test_a_result_that_nobody_was_given_is_not_paid_for_twice() -> None:
     for remembered, given, standing in ALL:
-        if how_it_stands(remembered, standing) == "completed" and given.wants_result:
+        stands = how_it_stands(remembered, standing)
+        if remembered and stands == "completed" and not remembered.delivered:
             assert decide(remembered, given, standing) is Decision.REATTACH
 
 
 def test_a_clear_after_the_end_always_kicks_off() -> None:
     for remembered, given, standing in ALL:
-        if how_it_stands(remembered, standing) in ("returned", "failed") and given.cleared:
+        stands = how_it_stands(remembered, standing)
+        is_done = stands == "failed" or (stands == "completed" and remembered and remembered.delivered)
+        if is_done and given.cleared:
             assert decide(remembered, given, standing) is Decision.KICK_OFF_AFTER_END
 
 

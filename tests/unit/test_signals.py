@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_crew.signals import interruptions_held_off
+from airflow_provider_crew.tasks.signals import interruptions_held_off
 
 HELD_OFF = [signal.SIGTERM, signal.SIGALRM, signal.SIGINT]
 
@@ -202,7 +202,7 @@ def test_in_another_thread_the_handlers_are_left_alone(heard: list[int]) -> None
 def test_a_signal_without_a_handler_ends_the_process_after_the_block() -> None:
     program = """if True:
         import os, signal
-        from airflow_provider_crew.signals import interruptions_held_off
+        from airflow_provider_crew.tasks.signals import interruptions_held_off
         with interruptions_held_off():
             os.kill(os.getpid(), signal.SIGTERM)
             print("remembered", flush=True)

@@ -1,28 +1,28 @@
-"""What an earlier try has left: find the execution that this try goes on with, or that there is none."""
+"""What an earlier try has left: the execution that this try goes on with, or none."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_provider_crew.operators.decide import Circumstances, Decision, decide
-from airflow_provider_crew.operators.memory import HOW_TO_GIVE_UP
+from airflow_provider_crew.compat import was_rescheduled, xcom_keys_left_behind
 from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff
-from airflow_provider_crew.xcom import KICKOFF_ID
+from airflow_provider_crew.service.watch_words import unknown_elsewhere
+from airflow_provider_crew.tasks.decide import Circumstances, Decision, decide
+from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP
+from airflow_provider_crew.tasks.xcom import KICKOFF_ID
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_crew.operators.decide import Kickoff, Standing
-    from airflow_provider_crew.operators.kickoff import KickoffTask
-    from airflow_provider_crew.operators.memory import KickoffMemory
     from airflow_provider_crew.service.errors import CrewError
+    from airflow_provider_crew.tasks.decide import KickoffRecord, Standing
+    from airflow_provider_crew.tasks.memory import KickoffMemory
+    from airflow_provider_crew.tasks.running import RunningTask
 
 IT_IS_NOT_KNOWN = (
     "It is not known whether that started an execution: the crew may be running, and paid for, without anybody "
     "watching it. Look into the crew's dashboard before starting it again."
 )
-LOST_ANSWER = f"An earlier try sent a kickoff and ended before it knew the answer. {IT_IS_NOT_KNOWN}"
+_LOST_ANSWER = f"An earlier try sent a kickoff and ended before it knew the answer. {IT_IS_NOT_KNOWN}"
 _BEGUN_ANEW = (
     "This try has kicked off before. Airflow could not load its DAG when it was to resume, and has begun it anew, "
     "without the kickoff id. That execution goes on and is paid for: the log of this try may name its id, for a "
@@ -37,7 +37,7 @@ _FORGOTTEN = (
     "Keep task state is ticked. Should an execution of an earlier try still be running, it goes on and is paid "
     "for, too. The crew is kicked off."
 )
-_NOT_KNOWN = (
+_UNKNOWN = (
     "Execution %s: kicked off by an earlier try, and the service does not know it. A crew that waits for a "
     f"person's answer reads like this: it may be alive, and it is paid for. {HOW_TO_GIVE_UP}"
 )
@@ -53,12 +53,20 @@ _PAUSE = 1.0
 
 
 class EarlierKickoff:
-    """The kickoff of an earlier try, and what this one does about it."""
+    """
+    The kickoff of an earlier try, and what this one does about it.
 
-    def __init__(self, task: KickoffTask, context: Context, memory: KickoffMemory) -> None:
+    ``chooses_twice``: the author of the DAG would rather run the crew twice than fail. ``forget_after``: for how
+    many seconds an execution that the service does not know may be waiting for a person; None: for ever.
+    """
+
+    def __init__(
+        self, task: RunningTask, memory: KickoffMemory, *, chooses_twice: bool, forget_after: float | None
+    ) -> None:
         self._task = task
-        self._ti: Any = context["ti"]
         self._memory = memory
+        self._chooses_twice = chooses_twice
+        self._forget_after = forget_after
 
     def execution(self) -> str | None:
         """Return the kickoff id of the execution that this try goes on with; None when it has to kick off."""
@@ -66,50 +74,46 @@ class EarlierKickoff:
             self._refuse_a_try_that_nobody_asked_for()
         if self._memory.may_have_forgotten:
             self._task.log.warning(_FORGOTTEN)
-        last, given = self._memory.last, self._circumstances()
-        decision = decide(last, given)
-        if decision is Decision.FAIL_UNCERTAIN and last and not last.told and (late := self._late_answer()):
-            self._memory.found(late)
-            last = self._memory.last
-            decision = decide(last, given)
+        given = self._circumstances(self._memory.last)
+        decision = decide(self._memory.last, given)
+        if decision is Decision.FAIL_UNCERTAIN and self._take_over_late_answer():
+            decision = decide(self._memory.last, given)
+        last = self._memory.last
         if decision is Decision.ASK and last and last.kickoff_id:
-            standing, unknown = self._standing(last, last.kickoff_id)
+            standing, elsewhere = self._standing(last, last.kickoff_id)
             decision = decide(last, given, standing)
-            if decision is Decision.FAIL_ELSEWHERE and unknown:
-                raise unknown
+            if elsewhere:
+                raise elsewhere
             if decision is Decision.REATTACH and standing == "unknown":
-                self._task.log.warning(_NOT_KNOWN, last.kickoff_id)
-        return self._carried_out(decision, last, given)
+                self._task.log.warning(_UNKNOWN, last.kickoff_id)
+        return self._carry_out(decision, last, given)
 
-    def _circumstances(self) -> Circumstances:
-        last, task = self._memory.last, self._task
-        forget_after = task.forget_after
+    def _circumstances(self, last: KickoffRecord | None) -> Circumstances:
+        oldest = None if self._forget_after is None else time.time() - self._forget_after
         return Circumstances(
             cleared=self._memory.was_cleared,
-            wants_result=task.waits or not (last and last.given),
-            chooses_twice=task.on_uncertain_kickoff == "retry",
-            is_old=bool(last and forget_after is not None and time.time() - last.kicked_off_at > forget_after),
+            chooses_twice=self._chooses_twice,
+            is_old=bool(last and oldest is not None and last.kicked_off_at < oldest),
         )
 
-    def _carried_out(self, decision: Decision, last: Kickoff | None, given: Circumstances) -> str | None:
+    def _carry_out(self, decision: Decision, last: KickoffRecord | None, given: Circumstances) -> str | None:
         log, kickoff_id = self._task.log, last.kickoff_id if last else None
         match decision:
             case Decision.FAIL_UNCERTAIN:
-                raise UncertainKickoff(LOST_ANSWER)
-            case Decision.REATTACH if last and last.kickoff_id:
-                self._memory.adopted()
-                self._task.execution = last.kickoff_id
+                raise UncertainKickoff(_LOST_ANSWER)
+            case Decision.REATTACH:
+                self._memory.adopt()
                 log.info(
                     "Execution %s: kicked off by an earlier try, with the inputs of that try, and gone on with. "
                     "Nothing is kicked off anew. To force that, clear the task again when it has ended, or set "
                     "reattach=False.",
                     kickoff_id,
                 )
-                return last.kickoff_id
+                return kickoff_id
             case Decision.KICK_OFF_BY_CHOICE:
-                cleared = given.cleared and bool(last and last.told)
+                cleared = given.cleared and bool(last and last.reported)
                 why = "because the task was cleared" if cleared else "as on_uncertain_kickoff='retry' says"
-                log.warning("%s It is kicked off anew, %s.", LOST_ANSWER, why)
+                log.warning("%s It is kicked off anew, %s.", _LOST_ANSWER, why)
             case Decision.KICK_OFF_AFTER_OBLIVION:
                 log.warning(
                     "Execution %s of an earlier try is not known to the service, and was kicked off longer ago "
@@ -121,10 +125,8 @@ class EarlierKickoff:
                 log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", kickoff_id)
         return None
 
-    def _standing(self, last: Kickoff, kickoff_id: str) -> tuple[Standing, CrewError | None]:
+    def _standing(self, last: KickoffRecord, kickoff_id: str) -> tuple[Standing, CrewError | None]:
         """Ask the service how the execution stands, and remember an end."""
-        from airflow_provider_crew.service.watch_words import unknown_elsewhere
-
         try:
             execution = self._task.hook.status(kickoff_id)
         except ExecutionNotFound as error:
@@ -136,40 +138,34 @@ class EarlierKickoff:
             return "not told", None
         standing = _STANDINGS[execution.status]
         if standing in ("completed", "failed"):
-            self._memory.ended(standing, kickoff_id)
+            self._memory.note_end(standing)
         return standing, None
 
-    def _late_answer(self) -> str | None:
+    def _take_over_late_answer(self) -> bool:
         """Wait for the process that sent the kickoff, which may still be there, and may be told the answer."""
-        until = time.monotonic() + _LATE_ANSWER
+        if self._memory.last and self._memory.last.reported:
+            return False
         self._task.log.info(
             "An earlier try sent a kickoff. If its process still gets the answer, it is taken over."
         )
+        until = time.monotonic() + _LATE_ANSWER
         while time.monotonic() < until:
             if found := self._memory.late_answer():
-                return found
+                self._memory.take_over(found)
+                return True
             time.sleep(_PAUSE)
-        return None
+        return False
 
     def _refuse_a_try_that_nobody_asked_for(self) -> None:
         """Refuse one that Airflow begins by itself, where no try knows of another."""
-        if _was_begun_anew(self._ti):
+        ti = self._task.ti
+        # It had left a kickoff id, which Airflow has deleted just now.
+        if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
             raise UncertainKickoff(_BEGUN_ANEW)
-        if self._ti.try_number <= self._ti.max_tries + 1:
+        if ti.try_number <= ti.max_tries + 1:
             return
-        if self._task.on_uncertain_kickoff == "fail":
+        if not self._chooses_twice:
             raise UncertainKickoff(_ONE_TRY_TOO_MANY)
         self._task.log.warning(
             "%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", _ONE_TRY_TOO_MANY
         )
-
-
-def _was_begun_anew(ti: Any) -> bool:
-    """
-    Whether this very try has kicked off before.
-
-    Airflow 3.1 and 3.2 begin one anew that cannot be loaded when it is to resume: it was rescheduled then, and had
-    left a kickoff id, which Airflow has deleted just now.
-    """
-    told: Any = getattr(ti, "_ti_context_from_server", None)
-    return bool(told and told.task_reschedule_count and KICKOFF_ID in (told.xcom_keys_to_clear or ()))

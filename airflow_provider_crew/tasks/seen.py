@@ -1,4 +1,4 @@
-"""What a sensor remembers from poke to poke and from try to try, where Airflow lets it (from 3.3)."""
+"""What a sensor remembers between two pokes and between tries, where Airflow lets it (from 3.3)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_crew.compat import first_poke
+from airflow_provider_crew.service.watch_state import WatchMemory
+
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_crew.service.watch_state import WatchMemory
 
 log = logging.getLogger(__name__)
 
 _KEY = "crew_watch"
 
 
-class WaitMemory:
+class SeenBefore:
     """
     Keeps what the watch of one try has seen, and for all tries that the service has known the execution.
 
@@ -37,24 +38,22 @@ class WaitMemory:
         return self._store is not None
 
     @property
-    def has_seen(self) -> bool:
+    def exists(self) -> bool:
         """Whether the service has known the execution, in this try or in one before."""
         return bool(self._kept.get("seen", {}).get("seen"))
 
     @cached_property
     def begun_at(self) -> float:
         """When the first poke of this try began."""
-        return _first_poke(self._context)
+        return first_poke(self._context)
 
     @property
     def grace_from(self) -> float:
         """When the execution may have been kicked off at the earliest: a poke that remembers none begins anew."""
         return self.begun_at if self.lasts else time.time()
 
-    def recalled(self) -> WatchMemory | None:
+    def recall(self) -> WatchMemory | None:
         """Return what the poke before has kept, or at least when the first began."""
-        from airflow_provider_crew.service.watch_state import WatchMemory
-
         if not self.lasts:
             return WatchMemory(started_at=self.begun_at, said_at=time.time())
         return WatchMemory.recalled(self._kept["seen"]) if self._kept.get("try") == self._try else None
@@ -62,7 +61,7 @@ class WaitMemory:
     def keep(self, memory: WatchMemory) -> None:
         """Keep it for the next process, which most of the time is to know what this one was told already."""
         # A new try begins a new watch, and what an earlier one has seen still exists.
-        kept = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.has_seen}}
+        kept = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.exists}}
         if not self.lasts or kept == self._kept:
             return
         try:
@@ -74,35 +73,16 @@ class WaitMemory:
 
     def keep_that_it_exists(self, memory: WatchMemory) -> None:
         """Keep it as soon as the service knows the execution: from then on, unknown is not gone."""
-        if memory.seen and not self.has_seen:
+        if memory.seen and not self.exists:
             self.keep(memory)
 
     def _read(self) -> dict[str, Any]:
         if not self.lasts:
             return {}
         try:
-            return _of(self._kickoff_id, self._store.get(_KEY))
+            match self._store.get(_KEY):
+                case {"try": {"kickoff_id": self._kickoff_id}, "seen": {}} as kept:
+                    return dict(kept)
         except Exception as error:  # noqa: BLE001
             log.warning("What was seen of the execution before cannot be read: %s", error)
-            return {}
-
-
-def _of(kickoff_id: str, kept: Any) -> dict[str, Any]:
-    match kept:
-        case {"try": {"kickoff_id": known}, "seen": {}} if known == kickoff_id:
-            return dict(kept)
-    return {}
-
-
-def _first_poke(context: Context) -> float:
-    """Return when the first poke of this try began, which Airflow 2 has another place for."""
-    ti: Any = context["ti"]
-    if hasattr(ti, "get_first_reschedule_date"):
-        first = ti.get_first_reschedule_date(context)
-    else:
-        from airflow.sensors.base import _orig_start_date
-
-        names = ("dag_id", "task_id", "run_id", "map_index", "try_number")
-        first = _orig_start_date(**{name: getattr(ti, name) for name in names})
-    began: float = (first or ti.start_date).timestamp()
-    return began
+        return {}

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal
 
-End = Literal["completed", "returned", "failed"]
-"""``completed`` is also ``returned`` when Airflow has the result."""
+End = Literal["completed", "failed"]
 
 Standing = Literal["going on", "completed", "failed", "unknown", "unknown elsewhere", "not told"]
 """
@@ -23,22 +22,22 @@ How the service says that an execution stands.
 
 
 @dataclass(frozen=True, slots=True)
-class Kickoff:
+class KickoffRecord:
     """
     A kickoff of this task: sent, and, when it has an id, answered.
 
     ``max_tries`` is that of the task at the time: Airflow raises it when the task is cleared, and not for a retry.
-    ``told``: a try has ended by telling people that it is not known what became of it. ``address`` is that of the
-    crew at the time. ``given``: Airflow has the kickoff id, where that is all that the task returns.
+    ``reported``: a try has ended by telling people that it is not known what became of the kickoff. ``address`` is
+    that of the crew at the time. ``delivered``: Airflow has what the task returns.
     """
 
     max_tries: int
     kicked_off_at: float
     kickoff_id: str | None = None
     end: End | None = None
-    told: bool = False
+    reported: bool = False
     address: str = ""
-    given: bool = False
+    delivered: bool = False
 
 
 class Decision(Enum):
@@ -63,41 +62,34 @@ class Circumstances:
     """
     What else counts.
 
-    ``cleared``: somebody has cleared the task since it remembers, so that this is no retry. ``wants_result``: what
-    was paid for is wanted even after a Clear, since nobody was given it: the result by a task that waits, the
-    kickoff id by one that does not. ``chooses_twice``: the author of the DAG would rather run the crew twice than
-    fail. ``is_old``: the kickoff is longer ago than a person may take to answer.
+    ``cleared``: somebody has cleared the task since it remembers, so that this is no retry. ``chooses_twice``: the
+    author of the DAG would rather run the crew twice than fail. ``is_old``: the kickoff is longer ago than a
+    person may take to answer.
     """
 
     cleared: bool
-    wants_result: bool
     chooses_twice: bool = False
     is_old: bool = False
 
 
-def decide(remembered: Kickoff | None, given: Circumstances, standing: Standing | None = None) -> Decision:
+def decide(  # noqa: PLR0911 - a table
+    remembered: KickoffRecord | None, given: Circumstances, standing: Standing | None = None
+) -> Decision:
     """Decide; without ``standing`` the service was not asked yet."""
     if remembered is None:
         return Decision.KICK_OFF
     if remembered.kickoff_id is None:
-        chosen = given.chooses_twice or (given.cleared and remembered.told)
+        chosen = given.chooses_twice or (given.cleared and remembered.reported)
         return Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
-    end = remembered.end or standing
-    if end is None:
-        return Decision.ASK
-    if end == "unknown elsewhere":
-        return Decision.FAIL_ELSEWHERE
-    if end == "unknown":  # not gone: it may be waiting for a person, for days
-        return Decision.KICK_OFF_AFTER_OBLIVION if given.cleared and given.is_old else Decision.REATTACH
-    return Decision.KICK_OFF_AFTER_END if _is_done_with(end, given) else Decision.REATTACH
-
-
-def _is_done_with(end: End | Standing, given: Circumstances) -> bool:
-    match end:
+    match remembered.end or standing:
+        case None:
+            return Decision.ASK
+        case "unknown elsewhere":
+            return Decision.FAIL_ELSEWHERE
+        case "unknown":  # not gone: it may be waiting for a person, for days
+            return Decision.KICK_OFF_AFTER_OBLIVION if given.cleared and given.is_old else Decision.REATTACH
         case "failed":
-            return True
-        case "returned":
-            return given.cleared
-        case "completed":
-            return given.cleared and not given.wants_result
-    return False
+            return Decision.KICK_OFF_AFTER_END
+        case "completed" if given.cleared and remembered.delivered:
+            return Decision.KICK_OFF_AFTER_END
+    return Decision.REATTACH

@@ -1,24 +1,40 @@
-"""What a task remembers of its kickoff from one try to the next, where Airflow lets it (from 3.3)."""
+"""
+What a task remembers of its kickoff from one try to the next, where Airflow lets it (from 3.3).
+
+It lies in Airflow's store of task states, outlives the process and even its supervisor, and decides whether an
+execution is paid for twice. Without a store the task forgets.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_crew.api_server import is_away
-from airflow_provider_crew.compat import CLEARING, FORGETS_AT_CLEAR
-from airflow_provider_crew.operators.decide import End, Kickoff
-from airflow_provider_crew.xcom import left_in_xcom
+from pydantic import TypeAdapter, ValidationError
+
+from airflow_provider_crew.compat import (
+    CLEARING,
+    FORGETS_AT_CLEAR,
+    api_server_is_away,
+    is_cleared_meanwhile,
+    never_expires,
+    xcom_keys_left_behind,
+)
+from airflow_provider_crew.service.errors import InvalidKickoffId
+from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
+from airflow_provider_crew.tasks.decide import KickoffRecord
+from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_crew.tasks.decide import End
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +49,12 @@ _LONGEST_KEY = 512
 _NOT_IN_A_KEY = frozenset("%?#")
 # Airflow ends a task whose heartbeats fail for about as long.
 _PATIENCE = 120.0
-# Those of a task that nobody has cleared, as long as its process is there.
-_OWN_STATES = frozenset({"running", "success", "failed", "up_for_retry"})
 _PAUSE = 2.0
+_RECORD = TypeAdapter(KickoffRecord)
 
 
 class KickoffMemory:
-    """
-    Keeps the last kickoff of a task in Airflow's store of task states.
-
-    It outlives the process and even its supervisor. Without a store it forgets.
-    """
+    """Keeps the last kickoff of a task."""
 
     def __init__(self, context: Context, *, wanted: bool) -> None:
         self._store: Any = context.get("task_state_store") if wanted else None
@@ -52,11 +63,10 @@ class KickoffMemory:
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
         self._may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
-        self.last: Kickoff | None = None
-        self._before: Kickoff | None = None
+        self.last: KickoffRecord | None = None
+        self._before: KickoffRecord | None = None
         self._keeping = threading.Lock()
         self._was_refused = False
-        self._is_last_time = False
         self._recall()
 
     @property
@@ -74,32 +84,33 @@ class KickoffMemory:
         """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
         return FORGETS_AT_CLEAR and self.lasts and self.last is None and self._may_follow_a_clear
 
-    def what_goes_on(self) -> str:
-        """Say which execution of an earlier try may be running, when this one could not go on with it."""
-        running = self._running()
-        return f"{running} Mend this; {CLEARING} waits for it." if running else ""
+    def execution_going_on(self) -> str:
+        """Say which execution of an earlier try may be running."""
+        if self.last is None or self.last.kickoff_id is None or self.last.end:
+            return ""
+        return f" Execution {self.last.kickoff_id} of an earlier try goes on, as far as is known."
 
-    def before_kickoff(self) -> str:
+    def end_before_kickoff(self) -> str:
         """Say what a try leaves that ends before it has kicked off."""
-        running = self._running()
+        running = self.execution_going_on()
         then = (
             f"{running} A retry of this task, or {CLEARING}, goes on with it."
             if running
-            else (" This try has started nothing. A retry of this task, or clearing it, kicks off.")
+            else " This try has started nothing. A retry of this task, or clearing it, kicks off."
         )
         return f"before the crew was kicked off.{then}"
 
-    def sending(self, address: str) -> None:
+    def note_sending(self, address: str) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""
         self._before = self.last
-        self.last = Kickoff(self._max_tries, time.time(), address=address)
+        self.last = KickoffRecord(self._max_tries, time.time(), address=address)
         try:
             self._keep()
         except Exception:
             self.last = self._before
             raise
 
-    def keep_again(self) -> None:
+    def note_again(self) -> None:
         """
         Remember it once more, when the process is told to end.
 
@@ -107,81 +118,84 @@ class KickoffMemory:
         in the middle of a question to Airflow, which another thread can wait for.
         """
         if FORGETS_AT_CLEAR and self._store is not None:
-            threading.Thread(target=self._keep_last, daemon=True).start()
+            threading.Thread(target=self._note_last, daemon=True).start()
 
-    def not_taken(self) -> None:
+    def forget_sending(self) -> None:
         """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
         self.last = self._before
         try:
             if self.last:
                 self._keep()
             elif self._store is not None:
-                _patiently(partial(self._store.delete, _KEY))
+                _repeat_while_away(partial(self._store.delete, _KEY))
         except Exception as error:  # noqa: BLE001 - why the crew did not take it is what has to be told
             log.warning(
                 "Airflow's store of task states does not forget the kickoff that started nothing: %s", error
             )
 
-    def answered(self, kickoff_id: str) -> None:
+    def note_answer(self, kickoff_id: str) -> None:
         """Remember the execution. It runs, whether or not this succeeds."""
         if not self._note(kickoff_id=kickoff_id):
             self._leave_behind(kickoff_id)
             self._was_refused = True  # the next try may not know, so nothing may count on it
 
-    def told(self) -> bool:
+    def note_report(self) -> bool:
         """
         Remember that people are told that nobody knows what became of it: a Clear is their answer.
 
         Not one that has come already, while the process was still there.
         """
-        return not self._is_cleared_meanwhile() and self._note(max_tries=self._max_tries, told=True)
+        return not is_cleared_meanwhile(self._ti) and self._note(max_tries=self._max_tries, reported=True)
 
-    def adopted(self) -> None:
-        """Take the last kickoff for that of this try, and return for the last time what a Clear asks for."""
-        self._is_last_time = self.last is not None and self.last.end == "completed" and self.was_cleared
+    def adopt(self) -> None:
+        """Take the last kickoff for that of this try."""
         self._note(max_tries=self._max_tries)
 
-    def ended(self, end: End, kickoff_id: str | None) -> None:
+    def note_end(self, end: End, kickoff_id: str | None = None, *, delivered: bool = False) -> None:
         """Remember how the execution ended, and which it was, lest the answer could not be remembered."""
-        if self.last and self.last.end == "returned":
-            return
-        is_over = end == "completed" and self._is_last_time
-        self._note(kickoff_id=kickoff_id, end="returned" if is_over else end)
+        if self.last:
+            delivered = delivered or self.last.delivered
+            self._note(kickoff_id=kickoff_id or self.last.kickoff_id, end=end, delivered=delivered)
 
-    def given(self) -> None:
-        """Remember that Airflow has what the task returned."""
-        self._note(given=True)
+    def note_delivery(self) -> None:
+        """
+        Remember that Airflow has what the task returned; until then it is wanted even after a Clear.
 
-    def found(self, kickoff_id: str) -> None:
+        From Airflow 3.4 on a task that was cleared may go on to its end, and its outcome is discarded then.
+        """
+        if not (FORGETS_AT_CLEAR and is_cleared_meanwhile(self._ti)):
+            self._note(delivered=True)
+
+    def take_over(self, kickoff_id: str) -> None:
         """Take note of the answer to a kickoff that another process was given, as far as nobody has yet."""
         if self.last and self.last.kickoff_id is None and not self._note(kickoff_id=kickoff_id):
             self._leave_behind(kickoff_id)
 
+    def take_over_from_xcom(self) -> None:
+        """Take over what this try itself has left in XCom when the store did not take it."""
+        if self.last and self.last.kickoff_id is None and (known := kickoff_id_left_by(self._ti)):
+            self.take_over(known)
+
     def late_answer(self) -> str | None:
         """Return the kickoff id that another process has left, or remembered, since this one has begun."""
-        kept = _readable(self._store.get(_KEY)) if self._store is not None else None
-        return left_in_xcom(self._ti) or (kept.kickoff_id if kept else None)
-
-    def _running(self) -> str:
-        if self.last is None or self.last.kickoff_id is None or self.last.end:
-            return ""
-        return f" Execution {self.last.kickoff_id} of an earlier try goes on, as far as is known."
+        kept = _record_of(self._store.get(_KEY)) if self._store is not None else None
+        return kickoff_id_left_by(self._ti) or (kept.kickoff_id if kept else None)
 
     def _recall(self) -> None:
-        kept = _patiently(partial(self._store.get, _KEY)) if self._store is not None else None
+        kept = _repeat_while_away(partial(self._store.get, _KEY)) if self._store is not None else None
         if kept is None:
             return
-        self.last = _readable(kept)
+        self.last = _record_of(kept)
         if self.last is None:
             log.warning(
                 "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
                 "and never answered."
             )
-            self.last = Kickoff(self._max_tries, time.time())
+            self.last = KickoffRecord(self._max_tries, time.time())
             # Kept, so that a Clear can be told from a retry.
-            self.adopted()
-        if self.last.kickoff_id is None and (left := _left_behind(self._ti)):
-            self.found(left)
+            self.adopt()
+        if self.last.kickoff_id is None and (left := _id_left_behind(self._ti)):
+            self.take_over(left)
 
     def _leave_behind(self, kickoff_id: str) -> None:
         """
@@ -194,23 +208,9 @@ class KickoffMemory:
         if len(key) > _LONGEST_KEY or _NOT_IN_A_KEY & set(key):
             return
         try:
-            _patiently(partial(self._ti.xcom_push, key=key, value=kickoff_id))
+            _repeat_while_away(partial(self._ti.xcom_push, key=key, value=kickoff_id))
         except Exception as error:  # noqa: BLE001 - the log names the execution, too
             log.warning("Execution %s: the next try cannot be told of it: %s", kickoff_id, error)
-
-    @property
-    def outcome_counts(self) -> bool:
-        """Whether Airflow takes what this try returns: from 3.4 on a cleared one may say so until it ends."""
-        return not (FORGETS_AT_CLEAR and self._is_cleared_meanwhile())
-
-    def _is_cleared_meanwhile(self) -> bool:
-        ti = self._ti
-        which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id]}
-        try:
-            told = ti.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
-        except Exception:  # noqa: BLE001 - then it is not known, and as likely as ever
-            return False
-        return any(state not in _OWN_STATES for states in told.values() for state in states.values())
 
     def _note(self, **changes: Any) -> bool:
         if self.last is None:
@@ -227,7 +227,7 @@ class KickoffMemory:
             return False
         return True
 
-    def _keep_last(self) -> None:
+    def _note_last(self) -> None:
         try:
             self._keep()
         except Exception as error:  # noqa: BLE001 - it changes nothing about the kickoff
@@ -236,14 +236,12 @@ class KickoffMemory:
     def _keep(self) -> None:
         if self._store is None:
             return
-        from airflow.sdk.execution_time.context import NEVER_EXPIRE
-
         with self._keeping:  # so that what is kept last is what is known last
             if self.last:
-                _patiently(partial(self._store.set, _KEY, asdict(self.last), retention=NEVER_EXPIRE))
+                _repeat_while_away(partial(self._store.set, _KEY, asdict(self.last), **never_expires()))
 
 
-def _patiently(ask: Callable[[], Any]) -> Any:
+def _repeat_while_away(ask: Callable[[], Any]) -> Any:
     """
     Ask the store, and again as long as Airflow's API server is away.
 
@@ -254,37 +252,23 @@ def _patiently(ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except Exception as error:
-            if not is_away(error) or time.monotonic() > until:
+            if not api_server_is_away(error) or time.monotonic() > until:
                 raise
             log.warning("Airflow's API server does not answer, and is asked again: %s", error)
         time.sleep(_PAUSE)
 
 
-def _left_behind(ti: Any) -> str | None:
-    told: Any = getattr(ti, "_ti_context_from_server", None)
-    keys: list[str] = (told and told.xcom_keys_to_clear) or []
+def _id_left_behind(ti: Any) -> str | None:
+    keys = xcom_keys_left_behind(ti)
     return next((key.removeprefix(_LEFT_BEHIND) for key in keys if key.startswith(_LEFT_BEHIND)), None)
 
 
-def _readable(kept: Any) -> Kickoff | None:
-    """Return a kickoff that was kept, perhaps by another version of this package; None when it makes no sense."""
-    from airflow_provider_crew.service.errors import InvalidKickoffId
-    from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
-    from airflow_provider_crew.service.watch_state import is_time
-
-    record = kept if isinstance(kept, Mapping) else {}
-    max_tries, at, kickoff_id, end = (
-        record.get(name) for name in ("max_tries", "kicked_off_at", "kickoff_id", "end")
-    )
-    if end == "unknown":  # which an earlier version took for an end
-        end = None
-    told, address, given = record.get("told", False), record.get("address", ""), record.get("given", False)
-    if not (isinstance(max_tries, int) and is_time(at) and (end is None or end in get_args(End))):
-        return None
-    if not (isinstance(told, bool) and isinstance(address, str) and isinstance(given, bool)):
-        return None
+def _record_of(kept: Any) -> KickoffRecord | None:
+    """Return a record that was kept, perhaps by another version of this package; None when it makes no sense."""
     try:
-        known = kickoff_id if kickoff_id is None else checked_kickoff_id(kickoff_id)
-    except InvalidKickoffId:
+        record = _RECORD.validate_python(kept)
+        if record.kickoff_id is not None:
+            checked_kickoff_id(record.kickoff_id)
+    except (ValidationError, InvalidKickoffId):
         return None
-    return Kickoff(max_tries, at, known, end, told, address, given)
+    return record

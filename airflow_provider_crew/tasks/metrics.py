@@ -61,11 +61,11 @@ class TaskMetrics:
         end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), _ANY_OTHER_END)
         self._ended(end, error.execution_time if isinstance(error, ExecutionFailed) else None)
 
-    def looks(self, looks: Polls) -> None:
-        """Tell how often an execution was looked at."""
-        self._count("polls", looks.all)
-        self._count("failed_polls", looks.failed)
-        self._count("execution.paused", looks.paused)
+    def polls(self, polls: Polls) -> None:
+        """Tell how often an execution was polled."""
+        self._count("polls", polls.all)
+        self._count("failed_polls", polls.failed)
+        self._count("execution.paused", polls.paused)
 
     def tokens(self, usage: Mapping[str, Any]) -> None:
         """Tell how many tokens an execution has spent."""
@@ -74,12 +74,12 @@ class TaskMetrics:
                 self._count(f"tokens.{name}", count)
 
     @contextmanager
-    def looks_of(self, watch: Watch) -> Iterator[None]:
-        """Tell of the looks of a watch, however it ends."""
+    def polls_of(self, watch: Watch) -> Iterator[None]:
+        """Tell of the polls of a watch, however it ends."""
         try:
             yield
         finally:
-            self.looks(watch.polls)
+            self.polls(watch.polls)
 
     def _ended(self, end: str, execution_time: float | None) -> None:
         self._count(f"execution.{end}")

@@ -12,7 +12,7 @@ USAGE = "usage"
 _RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
 
 
-def left_in_xcom(ti: Any) -> str | None:
+def kickoff_id_left_by(ti: Any) -> str | None:
     """
     Return the kickoff id that this try has left before it was deferred, or a process that should be gone by now.
 

@@ -1,0 +1,71 @@
+"""What Airflow asks of every task of this package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.providers.common.compat.sdk import BaseOperator
+
+from airflow_provider_crew.links.crew import CrewDashboardLink
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import timedelta
+
+    from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
+
+    from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.tasks.running import RunningTask
+
+
+def note_delivery(context: Context) -> None:
+    """Remember, in the process that has run the task, that Airflow has what it returned."""
+    running: RunningTask | None = getattr(context["task"], "_running", None)
+    if running and running.memory:
+        running.memory.note_delivery()
+
+
+class CrewTask(BaseOperator):
+    """A task about one execution of one crew."""
+
+    crew_conn_id: str
+    token_type: TokenType | None
+    operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
+    _running: RunningTask | None = None
+    _is_told_to_end = False
+    _time_limit: timedelta | None = None
+
+    @property
+    def dashboard_url(self) -> str:
+        """The page of the crew, where the task is running and knows it."""
+        return self._running.dashboard_url if self._running else ""
+
+    @property
+    def time_limit(self) -> timedelta | None:
+        """The execution_timeout, also where Airflow is kept from enforcing it."""
+        return self._time_limit or self.execution_timeout
+
+    def on_kill(self) -> None:
+        """Say what goes on when the task is told to end, and keep one from kicking off that has not begun yet."""
+        self._is_told_to_end = True
+        if self._running:
+            self._running.end()
+
+    def get_openlineage_facets_on_complete(self, _task_instance: object) -> object:
+        """Tell OpenLineage, when it is installed and asks, which execution of which crew the task was about."""
+        from airflow.providers.common.compat.openlineage.facet import ExternalQueryRunFacet
+        from airflow.providers.openlineage.extractors import OperatorLineage
+
+        running = self._running
+        if running is None or running.execution is None:
+            return OperatorLineage()
+        address = running.hook.connection.settings.address
+        facet = ExternalQueryRunFacet(externalQueryId=running.execution, source=address)
+        return OperatorLineage(run_facets={"externalQuery": facet})
+
+    def _begin(self, context: Context) -> RunningTask:
+        from airflow_provider_crew.tasks.running import RunningTask
+
+        self._running = RunningTask(self.log, context, self.crew_conn_id, self.token_type)
+        self._running.is_told_to_end = self._is_told_to_end
+        return self._running

@@ -1,0 +1,1 @@
+"""What runs inside a task. Nothing of it is imported when Airflow parses a DAG."""

@@ -1,0 +1,89 @@
+"""A task in its process: what it asks Airflow and the crew for, and which execution it is about."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.links.crew import DASHBOARD_KEY
+from airflow_provider_crew.service.errors import CrewError, TransientError
+from airflow_provider_crew.tasks.metrics import TaskMetrics
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.tasks.memory import KickoffMemory
+
+
+class RunningTask:
+    """One try of a task, for as long as its process lives."""
+
+    def __init__(self, log: Any, context: Context, crew_conn_id: str, token_type: TokenType | None) -> None:
+        self.log = log
+        self.context = context
+        self.crew_conn_id = crew_conn_id
+        self.token_type = token_type
+        self.ti: Any = context["ti"]
+        self.execution: str | None = None
+        """The kickoff id of the execution that the task is about, as soon as that is known."""
+        self._dashboard_url = ""
+        self.memory: KickoffMemory | None = None
+        """What a task that kicks off remembers."""
+        self.is_told_to_end = False
+        self.waits_again = ""
+        """How this task itself can wait again, if it can."""
+
+    @cached_property
+    def hook(self) -> CrewHook:
+        """The hook for the connection."""
+        return CrewHook(self.crew_conn_id, token_type=self.token_type)
+
+    @cached_property
+    def metrics(self) -> TaskMetrics:
+        """What tells Airflow's statistics of this task."""
+        return TaskMetrics(self.crew_conn_id, self.context)
+
+    def leave(self, key: str, value: Any, *, what: str) -> None:
+        """Leave a value in XCom. The execution runs, or has ended, so this may not fail the task."""
+        try:
+            self.ti.xcom_push(key=key, value=value)
+        except Exception as error:  # noqa: BLE001
+            self.log.warning("%s could not be pushed to XCom: %s", what, error)
+
+    def leave_link(self) -> None:
+        """Leave the address of the crew's page; a try that goes on with an execution has to do so again."""
+        try:
+            url = self.hook.connection.dashboard_url
+        except Exception as error:  # a link is not worth failing for
+            if isinstance(error, CrewError) and not isinstance(error, TransientError):
+                raise
+            self.log.warning("The link to the crew's page could not be left: %s", error)
+        else:
+            if url:
+                self._dashboard_url = url
+                self.leave(DASHBOARD_KEY, url, what="The link to the crew's page")
+
+    @property
+    def dashboard_url(self) -> str:
+        """The page of the crew; of a task that has resumed, what the process before has left."""
+        ti = self.ti
+        left = self._dashboard_url or ti.xcom_pull(
+            task_ids=ti.task_id, key=DASHBOARD_KEY, map_indexes=ti.map_index
+        )
+        return str(left or "")
+
+    def end(self) -> None:
+        """Say what goes on when the task is told to end. Airflow 3 lets it run on a while, perhaps to its end."""
+        self.is_told_to_end = True
+        if self.memory:
+            self.memory.note_again()
+        if self.execution:
+            self.log.warning(
+                "Execution %s: the task is to end. The execution cannot be cancelled: it goes on and is paid for. "
+                '%sTo wait for it elsewhere: CrewExecutionSensor(kickoff_id="%s").',
+                self.execution,
+                self.waits_again,
+                self.execution,
+            )
