@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 _RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 
-# It enforces execution_timeout while a task is deferred, and then needs time to resume it.
 IS_AIRFLOW_2 = _RELEASE < (3,)
+# How long before Airflow's own end of a task its wait ends, which says what goes on. Airflow 2 enforces
+# execution_timeout while a task is deferred, and then needs time to resume it.
+TIME_TO_SAY_SO = 60.0 if IS_AIRFLOW_2 else 2.0
 # It forgets what a task remembers whenever the task is cleared, unless the person who does so keeps it.
 FORGETS_AT_CLEAR = _RELEASE >= (3, 4)
+# What it has around a decorated task asks for a method of that name, and makes no use of it.
+ASKS_FOR_XCOM_PUSH = _RELEASE == (3, 0)
 # There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
 _TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
 

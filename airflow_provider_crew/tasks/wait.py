@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.compat import (
-    IS_AIRFLOW_2,
     RESUMED_WITHOUT_EVENT,
+    TIME_TO_SAY_SO,
     is_event_of_an_earlier_try,
     trigger_timed_out,
 )
@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from airflow_provider_crew.tasks.seen import SeenBefore
     from airflow_provider_crew.triggers.events import WatchEnd
 
-# Our own end of waiting, which says what goes on, has to come before Airflow's, which does not.
-_MARGIN = 60.0 if IS_AIRFLOW_2 else 2.0
-_LARGEST_MARGIN = 0.1
+# Of what a short execution_timeout allows, this share is left for the end.
+_LARGEST_SHARE = 0.1
 # How long after the deadline Airflow resumes a task that no triggerer has resumed.
 _BACKSTOP = 60.0
 
@@ -79,7 +78,7 @@ class Patience:
         if self.time_limit is None:
             return deadline
         allowed = self.time_limit.total_seconds()
-        return min(deadline, started_at + allowed - min(_MARGIN, allowed * _LARGEST_MARGIN))
+        return min(deadline, started_at + allowed - min(TIME_TO_SAY_SO, allowed * _LARGEST_SHARE))
 
     def rules(self, deadline: float, origin: Origin) -> WatchRules:
         """Return how an execution is watched."""
