@@ -258,8 +258,8 @@ class Wait:
 
     @property
     def _started_at(self) -> float:
-        started_at: float = self._task.ti.start_date.timestamp()
-        return started_at
+        started_at = self._task.ti.start_date  # which Airflow 2 does not set in dag.test()
+        return started_at.timestamp() if started_at else time.time()
 
     def _defer(
         self, kickoff_id: str, rules: WatchRules, memory: WatchMemory, carried: Mapping[str, Any]
