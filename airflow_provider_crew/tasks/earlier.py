@@ -102,7 +102,7 @@ class EarlierKickoff:
             case Decision.FAIL_UNCERTAIN:
                 raise UncertainKickoff(_LOST_ANSWER)
             case Decision.REATTACH:
-                self._memory.adopt()
+                self._memory.note_reattached()
                 log.info(
                     "Execution %s: kicked off by an earlier try, with the inputs of that try, and gone on with. "
                     "Nothing is kicked off anew. To force that, clear the task again when it has ended, or set "
@@ -123,6 +123,10 @@ class EarlierKickoff:
                 )
             case Decision.KICK_OFF_AFTER_END:
                 log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", kickoff_id)
+            case Decision.KICK_OFF:
+                pass
+            case _:  # nothing that is not named here may start an execution
+                raise UncertainKickoff(_LOST_ANSWER)
         return None
 
     def _standing(self, last: KickoffRecord, kickoff_id: str) -> tuple[Standing, CrewError | None]:

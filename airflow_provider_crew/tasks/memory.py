@@ -76,7 +76,7 @@ class KickoffMemory:
 
     @property
     def was_cleared(self) -> bool:
-        """Whether somebody has cleared the task since its last kickoff."""
+        """Whether somebody has cleared the task since a try has kicked off, or reattached."""
         return self.last is not None and self.last.max_tries != self._max_tries
 
     @property
@@ -147,8 +147,8 @@ class KickoffMemory:
         """
         return not is_cleared_meanwhile(self._ti) and self._note(max_tries=self._max_tries, reported=True)
 
-    def adopt(self) -> None:
-        """Take the last kickoff for that of this try."""
+    def note_reattached(self) -> None:
+        """Count the last kickoff as one of this try: a Clear that led to it is none for the next try."""
         self._note(max_tries=self._max_tries)
 
     def note_end(self, end: End, kickoff_id: str | None = None, *, delivered: bool = False) -> None:
@@ -193,7 +193,7 @@ class KickoffMemory:
             )
             self.last = KickoffRecord(self._max_tries, time.time())
             # Kept, so that a Clear can be told from a retry.
-            self.adopt()
+            self.note_reattached()
         if self.last.kickoff_id is None and (left := _id_left_behind(self._ti)):
             self.take_over(left)
 

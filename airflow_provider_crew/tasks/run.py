@@ -69,7 +69,7 @@ class CrewRun:
                 result = wait.resume(end)
             elif how is Resumed.BY_CLEAR:
                 kickoff_id = self._kickoff_id(memory)
-                memory.adopt()
+                memory.note_reattached()
                 result = wait.result(kickoff_id, _origin_of(memory), self._carried())
             else:
                 result = wait.poll_after_all(self._kickoff_id(memory), told)
