@@ -22,6 +22,7 @@ def main() -> None:
             print(f"\n    {airflow.url}\n")
             print("No login is asked for. The example DAGs have the tag crew. They run against a crew on this")
             print(f"machine, {service.url}, which is the connection crew_default under Admin > Connections.")
+            print(f"For a connection of your own to it the token is {service.token}.")
             print(f"Logs: {airflow.home / 'logs'}. Stop it with Ctrl-C.")
             while True:
                 airflow.wait_until_healthy()

@@ -141,7 +141,7 @@ class Run:
         self.airflow.api.clear(self.dag_id, self.run_id, task_id, keep_task_state=keep)
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
-        """Delete what a task remembers of its kickoff, as somebody does in the tab Task State Store."""
+        """Delete what a task remembers of its kickoff, as somebody does under Storage, Task State Store."""
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
         self.airflow.api.delete(f"{path}/state-store/crew_kickoff?map_index={map_index}")
 

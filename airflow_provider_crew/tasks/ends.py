@@ -37,8 +37,8 @@ _WAIT_AGAIN = " Clear this task to wait again."
 _NEVER_SEEN = " If it may wait for a person: give this task human_input=True, and clear it."
 _UNKNOWN = (
     f" Clear this task{KEEPING} to wait again. With human_input=True it waits to the end of timeout. To give the "
-    "execution up: in the tab Task State Store of the task that kicked it off, delete crew_kickoff, and clear "
-    "that task, which kicks off anew."
+    "execution up: on the page of the task instance that kicked it off, under Storage, Task State Store, delete "
+    "crew_kickoff, and clear that task, which kicks off anew."
 )
 
 

@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 _KEY = "crew_kickoff"
 HOW_TO_GIVE_UP = (
-    f"To give it up and kick off anew: on the task's page, tab Task State Store, delete {_KEY}, then clear the "
-    "task."
+    "To give it up and kick off anew: on the page of this task instance, under Storage, Task State Store, delete "
+    f"{_KEY}, then clear the task."
 )
 # An XCom's key that names an execution, for a try that is not allowed to read the value any more.
 _LEFT_BEHIND = "crew_execution:"

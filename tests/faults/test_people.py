@@ -11,7 +11,7 @@ REATTACHED = "Execution {id}: kicked off by an earlier try"
 MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
 GIVEN_UP = "Execution {id}: the service has said for"
 GIVEN_UP_ONE = "the service has said for"
-WAY_OUT = "on the task's page, tab Task State Store, delete crew_kickoff, then clear the task."
+WAY_OUT = "under Storage, Task State Store, delete crew_kickoff, then clear the task."
 PAUSED = "Execution {id}: the crew is paused: it waits for a person's answer, and is paid for."
 
 LIVE = LONG.model_copy(update={"dialect": "deployed"})

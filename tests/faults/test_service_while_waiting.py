@@ -238,7 +238,7 @@ def test_waiting_unknown_for_a_moment(scene):
             (
                 "deferred",
                 "the kickoff id only",
-                ("on the task's page, tab Task State Store, delete crew_kickoff",),
+                ("under Storage, Task State Store, delete crew_kickoff",),
             ),
             ("sensor deferred", "nothing", ("Clear this task to wait again.",)),
         ]

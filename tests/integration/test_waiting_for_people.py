@@ -117,7 +117,7 @@ class TestRunOperator:
             task.run()
 
         assert isinstance(caught.value.error, ExecutionUnknown)
-        assert "tab Task State Store, delete crew_kickoff, then clear the task" in str(caught.value)
+        assert "under Storage, Task State Store, delete crew_kickoff, then clear the task" in str(caught.value)
         assert asking.kickoffs[0].kickoff_id in str(caught.value)
         task.clear()
         asking.at_look(1, lambda: approve(asking))
@@ -247,7 +247,7 @@ class TestSensor:
 
         if not soft_fail:
             assert isinstance(caught.value.error, ExecutionUnknown)
-            assert "Task State Store of the task that kicked it off, delete crew_kickoff" in str(caught.value)
+            assert "that kicked it off, under Storage, Task State Store, delete crew_kickoff" in str(caught.value)
 
     @in_every_mode
     @pytest.mark.parametrize("remembering", [True, False])

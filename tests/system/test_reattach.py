@@ -133,7 +133,7 @@ def test_an_execution_that_the_service_does_not_know_is_given_up_only_by_hand(be
     execution = started.wait_for(1)
     crew.set_status(execution, READS_UNKNOWN)
     assert run.wait() == "failed"
-    assert "tab Task State Store, delete crew_kickoff, then clear the task." in run.error("report")[1]
+    assert "under Storage, Task State Store, delete crew_kickoff, then clear the task." in run.error("report")[1]
 
     run.clear("report", keep_task_state=True)
     run.wait_for("report", "failed", tries=2)
