@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import Any
 
 import psutil
-from airflow_runs import Run, eventually, task_processes
-from harm import whole
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
+from tests.airflow_runs import Run, eventually, task_processes
+from tests.faults.harm import whole
 
 _INPUTS = [{"name": "topic"}]
 _AFTERMATH = 5.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rows import Ends
-from scenes import TOPIC, Scene, in_one_line
+from tests.faults.rows import Ends
+from tests.faults.scenes import TOPIC, Scene, in_one_line
 
 # Reading hundreds of logs would take longer than the row.
 _LOGS = 10

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import pytest
-from harm import Harm
-from scenes import Scene
 
 from airflow_provider_crew.local import Scenario
+from tests.faults.harm import Harm
+from tests.faults.scenes import Scene
 
 Way = Literal["deferred", "sync", "kickoff", "sensor deferred", "sensor poke", "sensor reschedule"]
 

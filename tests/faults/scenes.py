@@ -13,9 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import psutil
-from airflow_runs import DASHBOARD, Run, eventually
-from harm import Incident
-from held import HeldAnswer
 
 from airflow_provider_crew.compat import FORGETS_AT_CLEAR
 from airflow_provider_crew.local import LocalCrewService
@@ -24,6 +21,9 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
+from tests.airflow_runs import DASHBOARD, Run, eventually
+from tests.faults.harm import Incident
+from tests.faults.held import HeldAnswer
 
 TOPIC = "ferries"
 # Between two looks at Airflow: many rows are under way at a time.

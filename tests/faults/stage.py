@@ -6,17 +6,16 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from airflow_runs import TOKEN
-from harm import Harm, Incident, whole
-from mapped import check_each
-from rows import Ends, Row
-from scenes import Scene, in_one_line, standing
-
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.service.kickoff_id import issued_kickoff_id
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
+from tests.airflow_runs import TOKEN
+from tests.faults.harm import Harm, Incident, whole
+from tests.faults.mapped import check_each
+from tests.faults.rows import Ends, Row
+from tests.faults.scenes import Scene, in_one_line, standing
 
 _AT_A_TIME = 14
 _UNCERTAIN = "It is not known whether"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rows import LONG, RUN, Ends, row
-
 from airflow_provider_crew.local import Scenario
+from tests.faults.rows import LONG, RUN, Ends, row
 
 DONE = Ends("success", ("Execution {id}: kicked off", "Execution {id}: completed"), "the result", "has completed")
 SEEN = Ends("success", ("Execution {id}: completed",), "the result", "has completed")

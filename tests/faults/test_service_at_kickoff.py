@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rows import RUN, Ends, row
+from tests.faults.rows import RUN, Ends, row
 
 IMPATIENT = {"request_timeout": 3}
 NOT_KICKED_OFF = "The crew was not kicked off. A retry of this task, or clearing it, does so."

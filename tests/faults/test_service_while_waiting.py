@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rows import LONG, RUN, SENSOR, Ends, paid_again, row
-
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local.answers import Completed, Result
+from tests.faults.rows import LONG, RUN, SENSOR, Ends, paid_again, row
 
 IMPATIENT = {"request_timeout": 3}
 GOES_ON = "The execution goes on, as far as is known. Looking on for up to 10m 0s."

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import signal
 
-from rows import RUN, Ends, row
-from scenes import Code
-
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
+from tests.faults.rows import RUN, Ends, row
+from tests.faults.scenes import Code
 
 TO_END = "Execution {id}: the task is to end. The execution cannot be cancelled: it goes on and is paid for."
 RETRY_GOES_ON = f"A retry of this task, or {CLEARING}, goes on with it."

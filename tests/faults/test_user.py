@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from rows import RUN, SENSOR, Ends, paid_again, row
-from scenes import Code
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
+from tests.faults.rows import RUN, SENSOR, Ends, paid_again, row
+from tests.faults.scenes import Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 KICK_OFF_ANEW = "To force that, clear the task again when it has ended, or set reattach=False."

@@ -7,24 +7,6 @@ from itertools import product
 from typing import Any
 from urllib.parse import unquote
 
-from bad_kind import Kind, World
-from bad_outcomes import outcome, presentable, storable
-from bad_values import (
-    INPUTS,
-    KICKOFFS,
-    SECRET,
-    STATUSES,
-    TOKEN,
-    WORDS,
-    any_json,
-    any_text,
-    as_bytes,
-    bodies,
-    changed,
-    headers,
-    near_values,
-    statuses,
-)
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.answer import Answer
@@ -46,6 +28,24 @@ from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.wire import CrewWire, advance
 from airflow_provider_crew.triggers.events import completed_event, failed_event, read_event
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import outcome, presentable, storable
+from tests.fuzz.bad_values import (
+    INPUTS,
+    KICKOFFS,
+    SECRET,
+    STATUSES,
+    TOKEN,
+    WORDS,
+    any_json,
+    any_text,
+    as_bytes,
+    bodies,
+    changed,
+    headers,
+    near_values,
+    statuses,
+)
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)

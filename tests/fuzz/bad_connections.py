@@ -9,10 +9,6 @@ from unittest.mock import patch
 from urllib.parse import quote, urlencode
 
 from airflow.providers.common.compat.sdk import Connection
-from bad_kind import Kind, World
-from bad_outcomes import outcome, presentable
-from bad_service import both_clients
-from bad_values import TOKEN, any_json, any_text
 from hypothesis import strategies as st
 
 from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
@@ -20,6 +16,10 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.service.errors import CallError, CrewError, InvalidSettings
 from airflow_provider_crew.service.models import CrewInputs
 from airflow_provider_crew.service.settings import ServiceSettings
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import outcome, presentable
+from tests.fuzz.bad_service import both_clients
+from tests.fuzz.bad_values import TOKEN, any_json, any_text
 
 SECRETS = [TOKEN, "s3cr3t/To+ken=", "s3cr3t@To:ken?#", "s3cr3t%2Fto\\ken"]
 TELLING = "s3cr3t"

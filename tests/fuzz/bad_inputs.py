@@ -16,10 +16,6 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from bad_kind import Kind, World
-from bad_outcomes import outcome, presentable
-from bad_tasks import Store, TaskInstance, ended
-from bad_values import INPUTS, SECRET, any_json, any_text, as_bytes, changed
 from hypothesis import strategies as st
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -27,6 +23,10 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.models import read_inputs
 from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs, plain
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import outcome, presentable
+from tests.fuzz.bad_tasks import Store, TaskInstance, ended
+from tests.fuzz.bad_values import INPUTS, SECRET, any_json, any_text, as_bytes, changed
 
 
 class Array:

@@ -7,11 +7,6 @@ import json
 import time
 from typing import Any
 
-from bad_answers import NOW
-from bad_kind import Kind, World
-from bad_outcomes import presentable, storable
-from bad_tasks import Store, TaskInstance, ended
-from bad_values import STATUSES, any_json
 from hypothesis import strategies as st
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
@@ -25,6 +20,11 @@ from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.tasks.seen import SeenBefore
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from tests.fuzz.bad_answers import NOW
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import presentable, storable
+from tests.fuzz.bad_tasks import Store, TaskInstance, ended
+from tests.fuzz.bad_values import STATUSES, any_json
 
 COMPLETED = {"status": "completed", "result": {"output": "Done.", "tasks": []}}
 RUNNING = {"status": "running", "current_task": "research"}

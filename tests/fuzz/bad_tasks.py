@@ -20,12 +20,12 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     mask_secret,
 )
-from bad_outcomes import presentable
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from tests.fuzz.bad_outcomes import presentable
 
 try:
     from airflow.sdk.bases.operator import ExecutorSafeguard

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tasks import CONNECTION, Log, TaskStateStore, WatchedService
+
+from tests.integration.tasks import CONNECTION, Log, TaskStateStore, WatchedService
 
 try:
     from airflow.sdk.bases.operator import ExecutorSafeguard

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
-from supported import AIRFLOW
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from tests.supported import AIRFLOW
 
 TOKEN = "organization-token-4711"
 INPUTS = {"topic": "harbours", "audience": "sailors"}

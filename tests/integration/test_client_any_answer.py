@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from async_crew import AsyncCrew
-from clients import KICKOFF, TOKEN
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +13,8 @@ from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.service.settings import ServiceSettings
+from tests.async_crew import AsyncCrew
+from tests.integration.clients import KICKOFF, TOKEN
 
 BOUNDED = settings(
     max_examples=60,

@@ -6,7 +6,6 @@ import time
 
 import pytest
 import tenacity
-from clients import KICKOFF, TOKEN, kick_off
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.service import wire
@@ -24,6 +23,7 @@ from airflow_provider_crew.service.errors import (
     UnreadableAnswer,
 )
 from airflow_provider_crew.service.payload import KickoffRequest
+from tests.integration.clients import KICKOFF, TOKEN, kick_off
 
 
 def look(crew):

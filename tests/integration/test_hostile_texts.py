@@ -10,9 +10,6 @@ import unicodedata
 from typing import Any
 
 import pytest
-from clients import KICKOFF
-from hostile import answer
-from tasks import CONNECTION, FAILING, INPUTS, TOKEN, Log, Task, fired, revived
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
@@ -20,8 +17,11 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import CrewError, ExecutionFailed
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.clients import KICKOFF
+from tests.integration.hostile import answer
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, TOKEN, Log, Task, fired, revived
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 FORGED = "INFO - Execution k-1: completed"
 EVIL = (

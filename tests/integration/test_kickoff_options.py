@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from tasks import ASKING, INPUTS, QUICK, SLOW, Task, WatchedService
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -23,8 +22,9 @@ from airflow_provider_crew.service.errors import (
     UncertainKickoff,
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import ASKING, INPUTS, QUICK, SLOW, Task, WatchedService
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 SECRET = "webhook-secret/2718+281828"
 WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example/{{ ti.dag_id }}", "realtime": False}

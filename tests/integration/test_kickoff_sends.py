@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tasks import INPUTS, QUICK, Task, TaskStateStore
 
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -19,8 +18,9 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, QUICK, Task, TaskStateStore
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 class LazySequence(Sequence[Any]):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
-from tasks import INPUTS, QUICK, SLOW, Task
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -16,8 +15,9 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import UncertainKickoff, WaitedTooLong
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, QUICK, SLOW, Task
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 HTML_404 = {"body": "<html>default backend - 404</html>", "headers": {"content-type": "text/html"}}
 

@@ -9,8 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from clients import INPUTS
-from pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, readme_dags, table, wherever
 
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from airflow_provider_crew.hooks.connection import read_connection
@@ -19,6 +17,8 @@ from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service import errors
+from tests.integration.clients import INPUTS
+from tests.integration.pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, readme_dags, table, wherever
 
 # Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
 RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults")

@@ -12,11 +12,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from clients import TOKEN
-from pages import OPERATORS, block, blocks, readme_dags, wherever
-from supported import has
 
 from airflow_provider_crew.service.models import Completed
+from tests.integration.clients import TOKEN
+from tests.integration.pages import OPERATORS, block, blocks, readme_dags, wherever
+from tests.supported import has
 
 DAG = """
 from airflow.providers.common.compat.sdk import DAG, task

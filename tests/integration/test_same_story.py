@@ -8,14 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tasks import INPUTS, QUICK, SLOW, Task, TaskStateStore, WatchedService, poked
 
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, TaskStateStore, WatchedService, poked
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 JSON = '{"port": "Hamburg", "ships": [1, 2]}'
 

@@ -14,13 +14,13 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
     AirflowTaskTimeout,
 )
-from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, poked
 
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, poked
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 POKE: dict[str, Any] = {}
 DEFERRED: dict[str, Any] = {"deferrable": True}

@@ -15,14 +15,14 @@ from typing import Any
 
 import psutil
 import pytest
-from tasks import CONNECTION, QUICK, SLOW, fired
 
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.service.errors import LostContact
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, fired
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 @dataclass

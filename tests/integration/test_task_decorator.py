@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tasks import SLOW, Task
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import SLOW, Task
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 @pytest.fixture

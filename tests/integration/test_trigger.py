@@ -10,14 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived
 
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.service.watch_state import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 def kicked_off(service: Any, scenario: Any = QUICK) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowSkipException, TaskDeferred
-from tasks import ASKING, CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, WatchedService, fired, poked, revived
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
@@ -18,8 +17,21 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionNotFound, ExecutionUnknown
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.tasks import (
+    ASKING,
+    CONNECTION,
+    INPUTS,
+    QUICK,
+    SLOW,
+    TOKEN,
+    Task,
+    WatchedService,
+    fired,
+    poked,
+    revived,
+)
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 RUNNING = {"state": "RUNNING", "status": "Task is Running"}
 FLOW = ASKING.model_copy(update={"kind": "flow"})

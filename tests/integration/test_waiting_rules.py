@@ -11,8 +11,6 @@ from urllib.parse import urlencode
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, BaseOperatorLink
-from supported import AIRFLOW
-from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
@@ -27,8 +25,10 @@ from airflow_provider_crew.service.errors import (
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.tasks.wait import Patience
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
+from tests.supported import AIRFLOW
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 RUNNING = {
     "status": "running",

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from tasks import CONNECTION, INPUTS, Task
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import ServiceError, Unreachable
 from airflow_provider_crew.tasks import check
+from tests.integration.tasks import CONNECTION, INPUTS, Task
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 FIVE_MINUTES = check.WAKING_UP
 ASLEEP = 3600

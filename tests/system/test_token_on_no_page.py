@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from airflow_runs import TOKEN
 from cryptography.fernet import Fernet
 from sqlalchemy import create_engine, inspect, text
-from supported import AIRFLOW
+
+from tests.airflow_runs import TOKEN
+from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.timeout(180)
 

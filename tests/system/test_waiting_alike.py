@@ -6,8 +6,9 @@ import re
 import uuid
 
 import pytest
-from airflow_runs import eventually, kick_off
-from supported import has
+
+from tests.airflow_runs import eventually, kick_off
+from tests.supported import has
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -12,9 +12,9 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from supported import AIRFLOW, LOCK, has
 
 from airflow_provider_crew import __version__
+from tests.supported import AIRFLOW, LOCK, has
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_crew"

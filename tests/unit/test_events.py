@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from airflow_provider_crew.triggers.events import (
     read_event,
     unread_event,
 )
+from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),

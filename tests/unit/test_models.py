@@ -5,7 +5,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-from crew_builders import KICKOFF_ID, any_json, any_text
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.models import (
@@ -20,6 +19,7 @@ from airflow_provider_crew.service.models import (
     read_inputs,
 )
 from airflow_provider_crew.service.storable import storable_json
+from tests.unit.crew_builders import KICKOFF_ID, any_json, any_text
 
 MANY_DIGITS = "9" * 5000
 EVERY_KEY = [

@@ -18,11 +18,11 @@ import jsonschema
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from supported import AIRFLOW
 
 import airflow_provider_crew
 from airflow_provider_crew.get_provider_info import get_provider_info
 from airflow_provider_crew.hooks.crew import CrewHook
+from tests.supported import AIRFLOW
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 ROOT = PACKAGE.parent

@@ -5,11 +5,11 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_errors import ONE_OF_EACH, RATE_LIMITED, facts
 
 from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.records import error_record, recorded_error
 from airflow_provider_crew.service.storable import storable_text
+from tests.unit.test_errors import ONE_OF_EACH, RATE_LIMITED, facts
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=12)
 

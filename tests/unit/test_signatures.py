@@ -11,11 +11,11 @@ from typing import Any, get_type_hints
 
 import pytest
 from airflow.providers.common.compat.sdk import BaseOperator, BaseSensorOperator
-from supported import AIRFLOW
 
 import airflow_provider_crew
 from airflow_provider_crew import CrewExecutionSensor, CrewHook, CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.operators.arguments import RunArguments, SensorArguments, TaskArguments
+from tests.supported import AIRFLOW
 
 OPERATORS = [CrewKickoffOperator, CrewRunOperator, CrewExecutionSensor]
 # Of Airflow's own arguments, those that it has in some of the supported versions only, or is about to drop.

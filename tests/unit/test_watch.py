@@ -3,8 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
-from watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
@@ -25,6 +23,8 @@ from airflow_provider_crew.service.errors import (
 from airflow_provider_crew.service.models import Completed, Failed, Running
 from airflow_provider_crew.service.watch_state import WatchRules
 from airflow_provider_crew.service.watch_words import describe_progress, duration
+from tests.unit.crew_builders import KICKOFF_ID, NOW
+from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 REJECTED = NotAuthenticated("The token is not accepted.")
 UNKNOWN = ExecutionNotFound("The crew does not know it.")

@@ -7,10 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
 from hypothesis import given
 from hypothesis import strategies as st
-from watch_stories import RESEARCH, Story, said
 
 from airflow_provider_crew.service.errors import (
     CallError,
@@ -27,6 +25,8 @@ from airflow_provider_crew.service.errors import (
 from airflow_provider_crew.service.models import Completed, Failed, Paused, Progress, Running, TaskResult
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
+from tests.unit.crew_builders import KICKOFF_ID, NOW
+from tests.unit.watch_stories import RESEARCH, Story, said
 
 
 def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:

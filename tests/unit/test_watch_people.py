@@ -6,8 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
-from watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
@@ -19,6 +17,8 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.service.models import Failed, Paused, Progress
+from tests.unit.crew_builders import KICKOFF_ID, NOW
+from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 ADDRESS, ELSEWHERE = "https://crew.example", "https://other.example"
 UNKNOWN = ExecutionNotFound("The crew does not know it.", address=ADDRESS)

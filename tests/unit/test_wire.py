@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from crew_builders import KICKOFF_ID, TOKEN, Script, answer, any_json, live_answer, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import (
@@ -28,6 +27,7 @@ from airflow_provider_crew.service.errors import (
 from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.wire import CrewWire, Request
+from tests.unit.crew_builders import KICKOFF_ID, TOKEN, Script, answer, any_json, live_answer, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
