@@ -1,3 +1,5 @@
+"""What the integration tests begin with: a service over a real socket, and both clients."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator

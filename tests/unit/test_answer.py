@@ -1,3 +1,5 @@
+"""Any answer to a request is read, or told as what it is, and never with the token."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""An Airflow connection becomes the client's settings, or is refused in words that help."""
+
 from __future__ import annotations
 
 import json

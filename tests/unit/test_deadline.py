@@ -1,3 +1,5 @@
+"""Whoever waits for an exchange leaves when time is over, and nothing is sent after that."""
+
 from __future__ import annotations
 
 import signal

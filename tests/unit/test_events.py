@@ -1,3 +1,5 @@
+"""What a trigger has seen reaches its task as it was, through JSON and Airflow."""
+
 from __future__ import annotations
 
 import json

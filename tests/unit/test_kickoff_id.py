@@ -1,3 +1,5 @@
+"""A kickoff id leads back to what the service sent, and never out of its place in a path."""
+
 from __future__ import annotations
 
 import re

@@ -1,3 +1,5 @@
+"""What the service says of an execution is read as documented, and nothing odd beside it costs it."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Proxies, certificates and time limits that both clients go by, and what a failed exchange is called."""
+
 from __future__ import annotations
 
 import errno

@@ -1,3 +1,5 @@
+"""What a kickoff sends is the JSON that was given, and what cannot be sent is named."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""An error is recorded for another process, and is the same error there."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""The client's settings are taken as people write them, or refused without repeating a secret."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

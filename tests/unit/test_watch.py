@@ -1,3 +1,5 @@
+"""What a watch decides and says, poll by poll: when to ask next, when to give up, what has ended."""
+
 from __future__ import annotations
 
 from typing import Any

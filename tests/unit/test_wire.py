@@ -1,3 +1,5 @@
+"""What each conversation asks of the service, and what it makes of the answers."""
+
 from __future__ import annotations
 
 import json

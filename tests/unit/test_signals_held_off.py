@@ -1,3 +1,5 @@
+"""Signals are held off while a block runs, and none of them is lost."""
+
 from __future__ import annotations
 
 import os
