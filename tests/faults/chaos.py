@@ -27,7 +27,7 @@ _AFTERMATH = 5.0
 _FORGOTTEN = 60.0
 
 
-def story(seconds: float, error: str | None = None, *, person: float = 0, **habits: str) -> Scenario:
+def story(seconds: float, error: str | None = None, *, person: float = 0, **habits: Any) -> Scenario:
     """Return a crew that takes so long, waits for a person so long in the middle, and ends so."""
     tasks = [
         {
@@ -41,7 +41,7 @@ def story(seconds: float, error: str | None = None, *, person: float = 0, **habi
     return Scenario.model_validate({"inputs": _INPUTS, "tasks": tasks} | habits)
 
 
-_LIVE = {"dialect": "deployed"}
+_LIVE: dict[str, Any] = {"dialect": "deployed"}
 # A third waits for people, as long as a wait is patient, and longer. Which dialect is spoken changes all the time.
 _STORIES = (
     story(0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.faults.rows import Ends
 from tests.faults.scenes import TOPIC, Scene, in_one_line
 
@@ -20,7 +22,8 @@ def check_each(scene: Scene, ends: Ends) -> None:
         if task["state"] != ends.state or task["try_number"] not in ends.possible_tries
     ]
     assert not odd, odd
-    own = {kickoff.meta["airflow"]["map_index"]: kickoff.kickoff_id for kickoff in kickoffs if kickoff.meta}
+    sent: list[tuple[Any, str]] = [(kickoff.meta, kickoff.kickoff_id) for kickoff in kickoffs if kickoff.meta]
+    own = {meta["airflow"]["map_index"]: kickoff_id for meta, kickoff_id in sent}
     assert sorted(own) == list(range(scene.mapped))
     for index, kickoff_id in own.items():
         result = scene.run.xcom(scene.task_id, map_index=index)

@@ -97,12 +97,18 @@ class Row:
 
 ROWS: list[Row] = []
 
+
+def left_by(way: str) -> Xcom:
+    """Say what XCom holds of a wait that has failed: an operator leaves the kickoff id, a sensor nothing."""
+    return "the kickoff id only" if way in RUN else "nothing"
+
+
 Play = TypeVar("Play", bound=Callable[[Scene], None])
 
 
 def row(
     title: str,
-    ends: Ends | Mapping[Way, Ends],
+    ends: Ends | Mapping[Any, Ends],
     *,
     ways: tuple[Way, ...] = ("deferred",),
     core: bool = False,

@@ -65,8 +65,13 @@ class Stage:
             assert len(together) <= _AT_A_TIME, "they would wait for each other for ever"
             incident = Incident(harm(self._airflow, self._database), len(together))
             played = {other.dag_id: self._pool.submit(self._play, other, incident) for other in together}
+
+            def call_off(done: Future[None]) -> None:
+                if error := done.exception():
+                    incident.call_off(error)
+
             for future in played.values():
-                future.add_done_callback(lambda done: (error := done.exception()) and incident.call_off(error))
+                future.add_done_callback(call_off)
             self._harmed |= played
             wait(played.values())
         self._harmed[row.dag_id].result()

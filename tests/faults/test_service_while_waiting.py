@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local.answers import Completed, Result
-from tests.faults.rows import LONG, RUN, SENSOR, Ends, paid_again, row
+from tests.faults.rows import LONG, RUN, SENSOR, Ends, left_by, paid_again, row
 
 IMPATIENT = {"request_timeout": 3}
 GOES_ON = "The execution goes on, as far as is known. Looking on for up to 10m 0s."
@@ -230,16 +230,15 @@ def test_waiting_unknown_for_a_moment(scene):
         way: Ends(
             "failed",
             ("Execution {id}: the service has said for", "that it does not know it.", *advice),
-            xcom,
+            left_by(way),
             "is forgotten",
         )
-        for way, xcom, advice in [
+        for way, advice in [
             (
                 "deferred",
-                "the kickoff id only",
                 ("on the task's page, tab Task State Store, delete crew_kickoff",),
             ),
-            ("sensor deferred", "nothing", ("Clear this task to wait again.",)),
+            ("sensor deferred", ("Clear this task to wait again.",)),
         ]
     },
     ways=("deferred", "sensor deferred"),
@@ -357,12 +356,12 @@ def test_waiting_unknown_word(scene):
                 "Last seen: awaiting_human_feedback. It cannot be cancelled: it goes on and is paid for.",
                 advice,
             ),
-            xcom,
+            left_by(way),
             "goes on",
         )
-        for way, xcom, advice in [
-            ("deferred", "the kickoff id only", f"{CLEARING}, goes on waiting for the same execution."),
-            ("sensor deferred", "nothing", "Clear this task to wait again."),
+        for way, advice in [
+            ("deferred", f"{CLEARING}, goes on waiting for the same execution."),
+            ("sensor deferred", "Clear this task to wait again."),
         ]
     },
     ways=("deferred", "sensor deferred"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import product
 from typing import Any
 from urllib.parse import unquote
@@ -323,18 +324,20 @@ wire_bytes = (
 def bytes_are_survived(world: World, raw: bytes) -> None:
     world.service.answer = raw
     for crew in world.crews:
-        assert isinstance(outcome(lambda crew=crew: crew.inputs(repeat=False)), CrewInputs | CallError)
-        looked = outcome(lambda crew=crew: crew.status("4711", repeat=False))
+        assert isinstance(outcome(partial(crew.inputs, repeat=False)), CrewInputs | CallError)
+        looked = outcome(partial(crew.status, "4711", repeat=False))
         assert isinstance(looked, EXECUTIONS | CallError)
 
         world.service.asked.clear()
-        came = outcome(lambda crew=crew: crew.kickoff(REQUEST))
+        came = outcome(partial(crew.kickoff, REQUEST))
         if isinstance(came, Exception):
             presentable(came, SECRET)
         # One that has reached the service is not sent again, and not taken for one that has not.
         assert isinstance(came, (str, UncertainKickoff, *NOT_TAKEN))
         assert world.service.kickoffs == 1
 
+
+_BLANK: tuple[Any, ...] = ("", " ", "\n\t", None, [], 0, {"": " "})
 
 KINDS = (
     Kind("answer to inputs", answers_with(INPUTS), inputs_are_read, weight=5),
@@ -385,9 +388,9 @@ KINDS = (
         a_failure_is_told,
         weight=6,
         known=tuple(
-            {**dialect, "error": blank, "result": blank}
+            dialect | {"error": blank, "result": blank}
             for dialect in ({"status": "failed"}, {"state": "FAILED", "status": " "}, {"state": "Revoked"})
-            for blank in ("", " ", "\n\t", None, [], 0, {"": " "})
+            for blank in _BLANK
         ),
     ),
     Kind(

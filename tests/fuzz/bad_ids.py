@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -52,7 +53,7 @@ def an_id_arrives_as_it_is(world: World, given: str) -> None:
     world.service.answer = _ANSWER
     for crew in world.crews:
         world.service.asked.clear()
-        came = outcome(lambda crew=crew: crew.status(given, repeat=False))
+        came = outcome(partial(crew.status, given, repeat=False))
         if isinstance(came, InvalidKickoffId):
             assert world.service.asked == []
             continue

@@ -6,7 +6,7 @@ import gc
 import signal
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class Tally:
     """What a run has come to."""
 
     cases: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     slowest: Slowest = field(default_factory=Slowest)
     findings: list[str] = field(default_factory=list)
 

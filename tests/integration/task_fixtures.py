@@ -11,7 +11,7 @@ from tests.integration.tasks import CONNECTION, Log, TaskStateStore, WatchedServ
 try:
     from airflow.sdk.bases.operator import ExecutorSafeguard
 except ImportError:  # Airflow 2
-    from airflow.models.baseoperator import ExecutorSafeguard
+    from airflow.models.baseoperator import ExecutorSafeguard  # type: ignore[no-redef]
 
 
 @pytest.fixture

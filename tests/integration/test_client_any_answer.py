@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -44,7 +44,7 @@ HEADERS = st.dictionaries(
 
 
 def every_call(crew: Any) -> None:
-    kinds = {
+    kinds: dict[str, tuple[Callable[[], Any], Any]] = {
         "inputs": (lambda: crew.inputs(repeat=False), CrewInputs),
         "kickoff": (lambda: crew.kickoff(KICKOFF), str),
         "status": (lambda: crew.status("some-id", repeat=False), (Running, Completed, Failed)),

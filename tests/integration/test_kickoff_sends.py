@@ -82,7 +82,7 @@ def test_a_log_that_ends_with_the_kickoff_tells_how_to_find_its_execution(live_c
 
 
 def test_sends_webhook_addresses_under_the_names_of_the_service(live_crew):
-    addresses = {f"{kind}_webhook_url": f"https://hooks.example/{kind}" for kind in ("task", "step", "crew")}
+    addresses: Any = {f"{kind}_webhook_url": f"https://hooks.example/{kind}" for kind in ("task", "step", "crew")}
 
     kickoff(**addresses, meta={}).run()
 

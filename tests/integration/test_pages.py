@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -61,8 +62,9 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("shown", [*wherever("console", "'crew://"), *wherever("console", '"conn_type"')])
 def test_a_connection_as_shown_is_read(monkeypatch, shown):
-    value = re.search(r"AIRFLOW_CONN_CREW_DEFAULT='(.*?)'", shown, re.DOTALL)[1]
-    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", value)
+    value = re.search(r"AIRFLOW_CONN_CREW_DEFAULT='(.*?)'", shown, re.DOTALL)
+    assert value
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", value[1])
 
     settings = read_connection(CrewHook.get_connection("crew_default")).settings
 
@@ -117,7 +119,7 @@ def test_the_first_example_runs(shown):
 
 @pytest.mark.parametrize("shown", wherever("python", "async def brief"))
 def test_the_asynchronous_example_runs(connected, shown):
-    names = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
+    names: dict[str, Any] = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
     exec(shown, names)  # noqa: S102
 
     result = asyncio.run(names["brief"]("electric ferries"))

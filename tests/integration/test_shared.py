@@ -36,9 +36,9 @@ class LookUps:
 
 @pytest.fixture
 def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
-    from airflow_provider_crew.hooks import connection
+    from airflow.providers.common.compat.connection import get_async_connection
 
-    seen, ask = LookUps(), connection.get_async_connection
+    seen, ask = LookUps(), get_async_connection
 
     async def counted(conn_id: str) -> Any:
         seen.number += 1
@@ -47,7 +47,7 @@ def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
             raise OSError("Airflow's API server does not answer")
         return await ask(conn_id)
 
-    monkeypatch.setattr(connection, "get_async_connection", counted)
+    monkeypatch.setattr("airflow_provider_crew.hooks.connection.get_async_connection", counted)
     return seen
 
 

@@ -33,7 +33,7 @@ from tests.integration.tasks import (
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-RUNNING = {"state": "RUNNING", "status": "Task is Running"}
+RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}
 FLOW = ASKING.model_copy(update={"kind": "flow"})
 
 both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
@@ -111,6 +111,7 @@ class TestRunOperator:
 
         async def handed_over() -> dict[str, Any]:
             loop = asyncio.get_running_loop()
+            lost: asyncio.Task[dict[str, Any]]
             asking.at_look(3, lambda: loop.call_soon_threadsafe(lost.cancel))
             lost = asyncio.create_task(fired(revived(waiting.trigger)))
             with suppress(asyncio.CancelledError):
@@ -214,6 +215,7 @@ class TestSensor:
             poked(Task(lambda: sensor(kickoff_id, soft_fail=soft_fail, **mode), store=store))
 
         if not soft_fail:
+            assert isinstance(caught.value, CrewTaskFailed)
             assert isinstance(caught.value.error, ExecutionNotFound)
             assert "human_input=True" in str(caught.value)
 
@@ -258,6 +260,7 @@ class TestSensor:
             poked(task)
 
         if not soft_fail:
+            assert isinstance(caught.value, CrewTaskFailed)
             assert isinstance(caught.value.error, ExecutionUnknown)
             assert "Task State Store of the task that kicked it off, delete crew_kickoff" in str(caught.value)
 

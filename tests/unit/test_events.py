@@ -111,7 +111,7 @@ def test_an_event_that_does_not_tell_what_ended_how_is_none(event: Any) -> None:
 def test_the_usage_and_the_tasks_of_a_result_arrive() -> None:
     ended = completed(usage={"total_tokens": 312}, tasks=[{"task_id": "facts_task", "output": "Facts."}])
 
-    result = read_event(stored(completed_event(ended, NOW))).result
+    result: Any = read_event(stored(completed_event(ended, NOW))).result
 
     assert result["usage"] == {"total_tokens": 312}
     assert [task["task_id"] for task in result["tasks"]] == ["facts_task"]
@@ -125,7 +125,7 @@ def test_the_usage_of_a_failed_execution_arrives() -> None:
 
 
 def test_the_polls_of_a_trigger_arrive() -> None:
-    watch = SimpleNamespace(polls=Polls(all=12, failed=3, paused=2), memory=SimpleNamespace(seen=True))
+    watch: Any = SimpleNamespace(polls=Polls(all=12, failed=3, paused=2), memory=SimpleNamespace(seen=True))
 
     end = read_event(stored(completed_event(completed(), NOW) | polls_told(watch)))
 

@@ -158,8 +158,10 @@ KEYS = (
     *("current_agent", "current_task", "last_executed_task", "total_tasks", "completed_tasks"),
     *("final_output", "result_json", "token_usage", "usage_metrics"),
 )
-STATUS_WORDS = ("queued", "pending", "started", "running", "paused", "completed", "success", "error", "failed")
-STATUS_WORDS += ("failure", "revoked", "not found", "not_found")
+STATUS_WORDS = (
+    *("queued", "pending", "started", "running", "paused", "completed", "success", "error", "failed"),
+    *("failure", "revoked", "not found", "not_found"),
+)
 # What this package says itself of an execution, or of its own doing, and Airflow of a task, in lower case.
 OWN_WORDS = {"started", "running", "paused", "completed", "error", "failed", "success"}
 

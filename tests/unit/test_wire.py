@@ -226,8 +226,8 @@ def test_an_id_that_cannot_be_one_is_not_asked_for(wire: CrewWire) -> None:
         ({"status": "error", "error": "boom", "execution_time": 1}, Failed),
     ],
 )
-def test_reads_how_an_execution_is_doing(wire: CrewWire, body: dict[str, Any], shape: type) -> None:
-    execution = Script(answer(200, body)).play(wire.status(KICKOFF_ID))
+def test_reads_how_an_execution_is_doing(wire: CrewWire, body: dict[str, Any], shape: Any) -> None:
+    execution: Any = Script(answer(200, body)).play(wire.status(KICKOFF_ID))
 
     assert type(execution) is shape
     assert execution.kickoff_id == KICKOFF_ID
