@@ -11,7 +11,7 @@ from importlib import import_module
 from itertools import groupby
 from pathlib import Path
 
-from tests.faults.rows import ROWS
+from tests.faults.rows import ROWS, Ends, Row
 
 _HERE = Path(__file__).parent
 PAGE = _HERE.parents[1] / "docs" / "what-happens-when.md"
@@ -38,15 +38,15 @@ def _sections() -> str:
     )
 
 
-def _lines(rows: Iterable) -> list[str]:
+def _lines(rows: Iterable[Row]) -> list[str]:
     """Return a line of the table for all ways of a row that end alike."""
-    grouped: dict[tuple, list[str]] = {}
+    grouped: dict[tuple[str, str, Ends], list[str]] = {}
     for row in rows:
         grouped.setdefault((row.title, row.why, row.ends), []).append(row.way)
     return [_line(title, why, ends, ways) for (title, why, ends), ways in grouped.items()]
 
 
-def _line(title: str, why: str, ends, ways: list[str]) -> str:
+def _line(title: str, why: str, ends: Ends, ways: list[str]) -> str:
     said = " ".join(f"“{text.format(id='ID')}”" for text in ends.says)
     cells = [
         title,

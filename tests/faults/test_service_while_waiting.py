@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local.answers import Completed, Result
@@ -42,7 +43,7 @@ def done_and_then(scene, harm: Callable[[], None]) -> None:
     scene.after_request = lambda _: next(steps, lambda: None)()
 
 
-def completed(output: str = "Briefing") -> dict:
+def completed(output: str = "Briefing") -> dict[str, Any]:
     return Completed(result=Result(output=output, tasks=[]), execution_time=1).model_dump()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
@@ -22,7 +23,7 @@ WHY_IT_RUNS_ON = (
     "loses nothing: the result is taken if it comes in time, and the next try goes on with the execution if not."
 )
 
-RUNS_ON: dict = {
+RUNS_ON: dict[str, Any] = {
     "deferred": Ends("success", (TO_END, RETRY_GOES_ON), "the result", "has completed"),
     "sync": Ends("success", (TO_END, RETRY_GOES_ON), "the result", "has completed"),
     "kickoff": Ends("success", (TO_END, RETRY_GOES_ON), "the kickoff id", "has completed"),

@@ -182,6 +182,7 @@ def _watched(came: Any) -> None:
 
 def _watched_by(rules: WatchRules, came: Any) -> None:
     watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.5)
+    step = None
     for _ in range(2):
         step = watch.failed(came) if isinstance(came, CallError) else watch.saw(came)
         for line in step.lines:
@@ -193,6 +194,7 @@ def _watched_by(rules: WatchRules, came: Any) -> None:
         assert carried.carried() == watch.memory.carried()
         watch = Watch("4711", rules, clock=lambda: NOW + 1, random=lambda: 0.5, memory=carried)
         assert 0 <= step.poll_again_in <= 330
+    assert step
     assert watch.memory.seen is isinstance(came, EXECUTIONS)
     if step.completed:
         storable(step.completed.result())

@@ -113,10 +113,12 @@ _WATCHED = st.fixed_dictionaries(
 def any_memory_can_be_gone_on_with(_: World, case: Any) -> None:
     kept, looks, given = case
     rules = WatchRules(deadline=NOW + 50, **given)
+    watches = [
+        Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.1, memory=WatchMemory.recalled(kept))
+        for _ in looks[::2]
+    ]
     for number, look in enumerate(looks):
-        if number % 2 == 0:
-            memory = WatchMemory.recalled(kept)
-            watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.1, memory=memory)
+        watch = watches[number // 2]
         step = watch.failed(look) if isinstance(look, errors.CallError) else watch.saw(look)
         assert 0 <= step.poll_again_in < 400
         assert step.error or step.completed or step.poll_again_in > 0

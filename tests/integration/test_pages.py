@@ -110,7 +110,7 @@ def shown_default(name: str, default: object) -> str:
 @pytest.mark.usefixtures("connected")
 @pytest.mark.parametrize("shown", wherever("python", "hook.inputs().names"))
 def test_the_first_example_runs(shown):
-    names: dict = {}
+    names: dict[str, Any] = {}
 
     exec(shown, names)  # noqa: S102
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import create_engine, inspect, text
@@ -27,7 +29,7 @@ def database(airflow):
     engine.dispose()
 
 
-def rows(database, query: str) -> list[tuple]:
+def rows(database, query: str) -> list[tuple[Any, ...]]:
     """Return them with the bytes themselves, of which PostgreSQL's driver only gives a view."""
     found = database.execute(text(query))
     return [tuple(bytes(each) if isinstance(each, memoryview) else each for each in row) for row in found]

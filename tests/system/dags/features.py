@@ -79,7 +79,7 @@ def use_everything(dag: DAG, waits: dict[str, Any]) -> None:
         crew_conn_id="crew_brief",
     )
 
-    @task.crew(**waits)
+    @task.crew(**waits)  # type: ignore[untyped-decorator]
     def decorated(topic: str, params: Any) -> dict[str, Any]:
         return {"topic": topic, "audience": "{{ not rendered }}", "number": params["number"]}
 
