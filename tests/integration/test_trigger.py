@@ -181,8 +181,10 @@ async def test_goes_on_with_what_the_task_has_seen(live_crew, task_log):
 
 async def test_a_trigger_that_is_stopped_says_that_the_execution_goes_on(live_crew, task_log):
     kickoff_id = kicked_off(live_crew, SLOW)
+    loop, polled = asyncio.get_running_loop(), asyncio.Event()
+    live_crew.at_look(1, lambda: loop.call_soon_threadsafe(polled.set))
     running = asyncio.create_task(fired(trigger(kickoff_id)))
-    await asyncio.sleep(0.2)
+    await polled.wait()
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
