@@ -51,7 +51,7 @@ nightly:  ## Run what takes too long for every change: all faults, and every Air
 	.ci/nightly
 
 fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
-	$(BIN)/python tests/faults/table.py
+	$(BIN)/python -m tests.faults.table
 
 picture: $(READY)  ## Draw the README's picture from a run of the demo
 	$(BIN)/python -m dev.picture

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 if TYPE_CHECKING:
     from collections.abc import Collection

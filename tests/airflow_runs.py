@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from supported import AIRFLOW
-
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.settings import ServiceSettings
 from dev.rest import ApiError
 from dev.stack import AirflowStack
+from tests.supported import AIRFLOW
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "organization-token-that-nobody-may-see"

@@ -31,7 +31,8 @@ class AsyncCrew:
         return self._runner.run(self._client.kickoff(*args, **options))
 
     def status(self, kickoff_id: str, **options: Any) -> Any:
-        return self._runner.run(self._client.status(kickoff_id, **options))
+        asked: Any = self._client.status(kickoff_id, **options)
+        return self._runner.run(asked)
 
     def close(self) -> None:
         self._runner.run(self._client.close())

@@ -13,13 +13,13 @@ from datetime import datetime
 from typing import Any
 
 import psutil
-from airflow_runs import Run, eventually, task_processes
-from harm import whole
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
+from tests.airflow_runs import Run, eventually, task_processes
+from tests.faults.harm import whole
 
 _INPUTS = [{"name": "topic"}]
 _AFTERMATH = 5.0
@@ -27,7 +27,7 @@ _AFTERMATH = 5.0
 _FORGOTTEN = 60.0
 
 
-def story(seconds: float, error: str | None = None, *, person: float = 0, **habits: str) -> Scenario:
+def story(seconds: float, error: str | None = None, *, person: float = 0, **habits: Any) -> Scenario:
     """Return a crew that takes so long, waits for a person so long in the middle, and ends so."""
     tasks = [
         {
@@ -41,7 +41,7 @@ def story(seconds: float, error: str | None = None, *, person: float = 0, **habi
     return Scenario.model_validate({"inputs": _INPUTS, "tasks": tasks} | habits)
 
 
-_LIVE = {"dialect": "deployed"}
+_LIVE: dict[str, Any] = {"dialect": "deployed"}
 # A third waits for people, as long as a wait is patient, and longer. Which dialect is spoken changes all the time.
 _STORIES = (
     story(0),

@@ -24,7 +24,11 @@ class Incident:
 
     def __init__(self, harm: AbstractContextManager[None], rows: int) -> None:
         self._begin = Barrier(rows, action=harm.__enter__, timeout=_PATIENCE)
-        self._end = Barrier(rows, action=lambda: harm.__exit__(None, None, None), timeout=_PATIENCE)
+
+        def make_good() -> None:
+            harm.__exit__(None, None, None)
+
+        self._end = Barrier(rows, action=make_good, timeout=_PATIENCE)
         self._failed: BaseException | None = None
 
     @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from rows import Ends
-from scenes import TOPIC, Scene, in_one_line
+from typing import Any
+
+from tests.faults.rows import Ends
+from tests.faults.scenes import TOPIC, Scene, in_one_line
 
 # Reading hundreds of logs would take longer than the row.
 _LOGS = 10
@@ -20,7 +22,8 @@ def check_each(scene: Scene, ends: Ends) -> None:
         if task["state"] != ends.state or task["try_number"] not in ends.possible_tries
     ]
     assert not odd, odd
-    own = {kickoff.meta["airflow"]["map_index"]: kickoff.kickoff_id for kickoff in kickoffs if kickoff.meta}
+    sent: list[tuple[Any, str]] = [(kickoff.meta, kickoff.kickoff_id) for kickoff in kickoffs if kickoff.meta]
+    own = {meta["airflow"]["map_index"]: kickoff_id for meta, kickoff_id in sent}
     assert sorted(own) == list(range(scene.mapped))
     for index, kickoff_id in own.items():
         result = scene.run.xcom(scene.task_id, map_index=index)

@@ -13,9 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import psutil
-from airflow_runs import DASHBOARD, Run, eventually
-from harm import Incident
-from held import HeldAnswer
 
 from airflow_provider_crew.compat import FORGETS_AT_CLEAR
 from airflow_provider_crew.local import LocalCrewService
@@ -24,6 +21,9 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
+from tests.airflow_runs import DASHBOARD, Run, eventually
+from tests.faults.harm import Incident
+from tests.faults.held import HeldAnswer
 
 TOPIC = "ferries"
 # Between two looks at Airflow: many rows are under way at a time.
@@ -145,13 +145,13 @@ class Scene:
             yield
 
     def _tasks(self, options: Mapping[str, Any]) -> dict[str, str]:
-        common = {"crew_conn_id": self.connection}
+        common: dict[str, Any] = {"crew_conn_id": self.connection}
         quick = {"retry_delay": Code("datetime.timedelta(seconds=3)")}
         inputs = {"inputs": {"topic": TOPIC}}
         waits = {"poll_interval": 2.0}
         match self.way.split():
             case ["deferred" | "sync" as how]:
-                given = common | quick | inputs | waits | {"deferrable": how == "deferred"} | options
+                given = common | quick | inputs | waits | {"deferrable": how == "deferred"} | {**options}
                 if self.mapped:
                     given.pop("inputs")
                     each = f"[{{'topic': f'{TOPIC} {{number}}'}} for number in range({self.mapped})]"
@@ -159,11 +159,11 @@ class Scene:
                     return {"report": f"{partial}.expand(inputs={each})"}
                 return {"report": f"CrewRunOperator(task_id='report', {_arguments(given)})"}
             case ["kickoff"]:
-                given = common | quick | inputs | options
+                given = common | quick | inputs | {**options}
                 return {"kickoff": f"CrewKickoffOperator(task_id='kickoff', {_arguments(given)})"}
             case ["sensor", how]:
                 mode = {"mode": "reschedule"} if how == "reschedule" else {"deferrable": how == "deferred"}
-                given = common | quick | {"poke_interval": 2.0} | mode | options
+                given = common | quick | {"poke_interval": 2.0} | mode | {**options}
                 kickoff = f"CrewKickoffOperator(task_id='kickoff', {_arguments(common | inputs)}).output"
                 return {
                     "result": f"CrewExecutionSensor(task_id='result', kickoff_id={kickoff}, {_arguments(given)})"
@@ -343,7 +343,7 @@ class Scene:
         eventually(over, seconds, PAUSE)
 
 
-_READS_UNKNOWN = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}
+_READS_UNKNOWN: Any = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}
 _OVER = frozenset({"success", "failed"})
 
 

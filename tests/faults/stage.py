@@ -6,17 +6,16 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from airflow_runs import TOKEN
-from harm import Harm, Incident, whole
-from mapped import check_each
-from rows import Ends, Row
-from scenes import Scene, in_one_line, standing
-
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.service.kickoff_id import issued_kickoff_id
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
+from tests.airflow_runs import TOKEN
+from tests.faults.harm import Harm, Incident, whole
+from tests.faults.mapped import check_each
+from tests.faults.rows import Ends, Row
+from tests.faults.scenes import Scene, in_one_line, standing
 
 _AT_A_TIME = 14
 _UNCERTAIN = "It is not known whether"
@@ -66,8 +65,13 @@ class Stage:
             assert len(together) <= _AT_A_TIME, "they would wait for each other for ever"
             incident = Incident(harm(self._airflow, self._database), len(together))
             played = {other.dag_id: self._pool.submit(self._play, other, incident) for other in together}
+
+            def call_off(done: Future[None]) -> None:
+                if error := done.exception():
+                    incident.call_off(error)
+
             for future in played.values():
-                future.add_done_callback(lambda done: (error := done.exception()) and incident.call_off(error))
+                future.add_done_callback(call_off)
             self._harmed |= played
             wait(played.values())
         self._harmed[row.dag_id].result()

@@ -1,16 +1,17 @@
 """
 Writes the table of the documentation from the rows that the tests play.
 
-    python tests/faults/table.py
+    python -m tests.faults.table
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
+
+from tests.faults.rows import ROWS, Ends, Row
 
 _HERE = Path(__file__).parent
 PAGE = _HERE.parents[1] / "docs" / "what-happens-when.md"
@@ -28,24 +29,24 @@ def page() -> str:
 
 
 def _sections() -> str:
-    modules = [import_module(path.stem) for path in sorted(_HERE.glob("test_*.py"))]
+    modules = [import_module(f"{__package__}.{path.stem}") for path in sorted(_HERE.glob("test_*.py"))]
     titles = {module.__name__: (module.__doc__ or "").strip().rstrip(".") for module in modules}
-    rows = sorted(import_module("rows").ROWS, key=lambda row: list(titles).index(row.section))
+    rows = sorted(ROWS, key=lambda row: list(titles).index(row.section))
     return "\n".join(
         f"\n## {titles[section]}\n\n{_HEADER}" + "".join(_lines(of_section))
         for section, of_section in groupby(rows, lambda row: row.section)
     )
 
 
-def _lines(rows: Iterable) -> list[str]:
+def _lines(rows: Iterable[Row]) -> list[str]:
     """Return a line of the table for all ways of a row that end alike."""
-    grouped: dict[tuple, list[str]] = {}
+    grouped: dict[tuple[str, str, Ends], list[str]] = {}
     for row in rows:
         grouped.setdefault((row.title, row.why, row.ends), []).append(row.way)
     return [_line(title, why, ends, ways) for (title, why, ends), ways in grouped.items()]
 
 
-def _line(title: str, why: str, ends, ways: list[str]) -> str:
+def _line(title: str, why: str, ends: Ends, ways: list[str]) -> str:
     said = " ".join(f"“{text.format(id='ID')}”" for text in ends.says)
     cells = [
         title,
@@ -61,5 +62,4 @@ def _line(title: str, why: str, ends, ways: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parents[1])]
     PAGE.write_text(page())

@@ -8,8 +8,9 @@ import time
 from contextlib import contextmanager
 
 import psutil
-from harm import whole
-from rows import RUN, SENSOR, Ends, row
+
+from tests.faults.harm import whole
+from tests.faults.rows import RUN, SENSOR, Ends, row
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rows import LONG, RUN, Ends, row
-
 from airflow_provider_crew.local import Scenario
+from tests.faults.rows import LONG, RUN, Ends, left_by, row
 
 DONE = Ends("success", ("Execution {id}: kicked off", "Execution {id}: completed"), "the result", "has completed")
 SEEN = Ends("success", ("Execution {id}: completed",), "the result", "has completed")
@@ -68,13 +67,13 @@ def test_answer_of_20_mb(scene):
                 "The execution may go on and is paid for. Mend this, and wait for it again with its kickoff id;",
                 advice,
             ),
-            xcom,
+            left_by(way),
             "has completed",
         )
-        for way, xcom, advice in [
-            ("deferred", "the kickoff id only", "Clearing it goes on waiting for the same execution."),
-            ("sync", "the kickoff id only", "Clearing it goes on waiting for the same execution."),
-            ("sensor deferred", "nothing", "Clear this task to wait again."),
+        for way, advice in [
+            ("deferred", "Clearing it goes on waiting for the same execution."),
+            ("sync", "Clearing it goes on waiting for the same execution."),
+            ("sensor deferred", "Clear this task to wait again."),
         ]
     },
     ways=(*RUN, "sensor deferred"),

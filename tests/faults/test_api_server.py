@@ -6,10 +6,11 @@ import time
 from contextlib import contextmanager
 
 import psutil
-from airflow_runs import eventually
-from harm import whole
-from rows import RUN, Ends, paid_again, row
-from scenes import PAUSE, Code
+
+from tests.airflow_runs import eventually
+from tests.faults.harm import whole
+from tests.faults.rows import RUN, Ends, paid_again, row
+from tests.faults.scenes import PAUSE, Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"

@@ -17,11 +17,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from airflow_runs import TOKEN, eventually
-from rows import LONG
-from scenes import Scene
 
 from airflow_provider_crew.local import LocalCrewService
+from tests.airflow_runs import TOKEN, eventually
+from tests.faults.rows import LONG
+from tests.faults.scenes import Scene
 
 TASKS_TEST = "airflow tasks test"
 DAG_TEST = "dag.test()"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rows import RUN, Ends, paid_again, row
 
 from airflow_provider_crew.compat import FORGETS_AT_CLEAR
+from tests.faults.rows import RUN, Ends, paid_again, row
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"

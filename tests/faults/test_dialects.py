@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rows import LONG, RUN, SENSOR, Ends, row
-
 from airflow_provider_crew.local import Scenario, ScenarioTask
+from tests.faults.rows import LONG, RUN, SENSOR, Ends, row
 
 DONE = Ends(
     "success",

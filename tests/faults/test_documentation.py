@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from table import PAGE, page
+
+from tests.faults.table import PAGE, page
 
 pytestmark = pytest.mark.core
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rows import LONG, RUN, SENSOR, Ends, row
-
 from airflow_provider_crew.local import Scenario
+from tests.faults.rows import LONG, RUN, SENSOR, Ends, row
 
 SAYS = (
     "Execution {id} failed after 1s. The crew says: The writer ran out of credit.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rows import SENSOR, Ends, row
+from tests.faults.rows import SENSOR, Ends, row
 
 DONE = Ends("success", ("Execution {id}: kicked off", "Execution {id}: completed"), "the result", "has completed")
 SEEN = Ends("success", ("Execution {id}: completed",), "the result", "has completed")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rows import LONG, RUN, SENSOR, Ends, paid_again, row
-
 from airflow_provider_crew.compat import KEEPING
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from tests.faults.rows import LONG, RUN, SENSOR, Ends, left_by, paid_again, row
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
@@ -144,7 +143,7 @@ def test_person_and_a_new_triggerer(scene):
         way: Ends(
             "failed",
             (MAY_WAIT, GIVEN_UP, "Look into the crew's dashboard, and answer what it asks.", way_out),
-            "the kickoff id only" if way in RUN else "nothing",
+            left_by(way),
             "goes on",
         )
         for way, way_out in [

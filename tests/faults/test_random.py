@@ -7,12 +7,12 @@ import secrets
 import time
 
 import pytest
-from airflow_runs import TOKEN, Run
-from chaos import Chaos, story, table
-from harm import whole
-from verdict import judge
 
 from airflow_provider_crew.local import LocalCrewService
+from tests.airflow_runs import TOKEN, Run
+from tests.faults.chaos import Chaos, story, table
+from tests.faults.harm import whole
+from tests.faults.verdict import judge
 
 pytestmark = [pytest.mark.core, pytest.mark.harms_airflow]
 

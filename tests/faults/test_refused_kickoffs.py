@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rows import RUN, Ends, row
-
 from airflow_provider_crew.local import Scenario
+from tests.faults.rows import RUN, Ends, row
 
 MENDED = "The crew was not kicked off, and a retry would not help: mend this, and clear the task."
 TWO_INPUTS = Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rows import RUN, Ends, row
+from tests.faults.rows import RUN, Crew, Ends, row
 
 IMPATIENT = {"request_timeout": 3}
 NOT_KICKED_OFF = "The crew was not kicked off. A retry of this task, or clearing it, does so."
@@ -17,7 +17,7 @@ UNCERTAIN = (
 
 def uncertain(said: str, *, taken: bool) -> Ends:
     """Say what is to come of a kickoff whose answer tells nothing."""
-    crew = "goes on" if taken else "was never started"
+    crew: Crew = "goes on" if taken else "was never started"
     return Ends("failed", (*UNCERTAIN, said), "nothing", crew, kickoffs=int(taken))
 
 

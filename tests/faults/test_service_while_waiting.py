@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from rows import LONG, RUN, SENSOR, Ends, paid_again, row
+from typing import Any
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local.answers import Completed, Result
+from tests.faults.rows import LONG, RUN, SENSOR, Ends, left_by, paid_again, row
 
 IMPATIENT = {"request_timeout": 3}
 GOES_ON = "The execution goes on, as far as is known. Looking on for up to 10m 0s."
@@ -43,7 +43,7 @@ def done_and_then(scene, harm: Callable[[], None]) -> None:
     scene.after_request = lambda _: next(steps, lambda: None)()
 
 
-def completed(output: str = "Briefing") -> dict:
+def completed(output: str = "Briefing") -> dict[str, Any]:
     return Completed(result=Result(output=output, tasks=[]), execution_time=1).model_dump()
 
 
@@ -231,16 +231,15 @@ def test_waiting_unknown_for_a_moment(scene):
         way: Ends(
             "failed",
             ("Execution {id}: the service has said for", "that it does not know it.", *advice),
-            xcom,
+            left_by(way),
             "is forgotten",
         )
-        for way, xcom, advice in [
+        for way, advice in [
             (
                 "deferred",
-                "the kickoff id only",
                 ("under Storage, Task State Store, delete crew_kickoff",),
             ),
-            ("sensor deferred", "nothing", ("Clear this task to wait again.",)),
+            ("sensor deferred", ("Clear this task to wait again.",)),
         ]
     },
     ways=("deferred", "sensor deferred"),
@@ -253,7 +252,7 @@ def test_waiting_forgotten(scene):
 
 
 @row(
-    "The service forgets an execution right after a look has seen its result",
+    "The service forgets an execution right after a poll has seen its result",
     Ends("success", ("Execution {id}: completed",), "the result", "is forgotten"),
 )
 def test_waiting_forgotten_when_completed(scene):
@@ -358,12 +357,12 @@ def test_waiting_unknown_word(scene):
                 "Last seen: awaiting_human_feedback. It cannot be cancelled: it goes on and is paid for.",
                 advice,
             ),
-            xcom,
+            left_by(way),
             "goes on",
         )
-        for way, xcom, advice in [
-            ("deferred", "the kickoff id only", f"{CLEARING}, goes on waiting for the same execution."),
-            ("sensor deferred", "nothing", "Clear this task to wait again."),
+        for way, advice in [
+            ("deferred", f"{CLEARING}, goes on waiting for the same execution."),
+            ("sensor deferred", "Clear this task to wait again."),
         ]
     },
     ways=("deferred", "sensor deferred"),

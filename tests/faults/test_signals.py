@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-
-from rows import RUN, Ends, row
-from scenes import Code
+from typing import Any
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
+from tests.faults.rows import RUN, Ends, row
+from tests.faults.scenes import Code
 
 TO_END = "Execution {id}: the task is to end. The execution cannot be cancelled: it goes on and is paid for."
 RETRY_GOES_ON = f"A retry of this task, or {CLEARING}, goes on with it."
@@ -23,7 +23,7 @@ WHY_IT_RUNS_ON = (
     "loses nothing: the result is taken if it comes in time, and the next try goes on with the execution if not."
 )
 
-RUNS_ON: dict = {
+RUNS_ON: dict[str, Any] = {
     "deferred": Ends("success", (TO_END, RETRY_GOES_ON), "the result", "has completed"),
     "sync": Ends("success", (TO_END, RETRY_GOES_ON), "the result", "has completed"),
     "kickoff": Ends("success", (TO_END, RETRY_GOES_ON), "the kickoff id", "has completed"),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_runs import TOKEN
-from rows import LONG, RUN, Ends, paid_again, row
-
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import LocalCrewService
+from tests.airflow_runs import TOKEN
+from tests.faults.rows import LONG, RUN, Ends, paid_again, row
 
 BACK = "Execution {id}: the service answers again"
 # The log is searched for the token, and with it for the one that begins like it.

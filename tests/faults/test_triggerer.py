@@ -8,12 +8,12 @@ import time
 from contextlib import contextmanager
 
 import psutil
-from airflow_runs import eventually
-from rows import Ends, row
-from scenes import PAUSE, Code
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
+from tests.airflow_runs import eventually
+from tests.faults.rows import Ends, row
+from tests.faults.scenes import PAUSE, Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 _GOES_ON = "It cannot be cancelled: it goes on and is paid for."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from rows import RUN, SENSOR, Ends, paid_again, row
-from scenes import Code
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
+from tests.faults.rows import RUN, SENSOR, Ends, left_by, paid_again, row
+from tests.faults.scenes import Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 KICK_OFF_ANEW = "To force that, clear the task again when it has ended, or set reattach=False."
@@ -162,7 +162,7 @@ def test_soft_fail(scene):
         way: Ends(
             "failed",
             (STILL_GOING, "do not kick off again", advice),
-            "the kickoff id only" if way in RUN else "nothing",
+            left_by(way),
             "goes on",
         )
         for way, advice in [
@@ -174,7 +174,7 @@ def test_soft_fail(scene):
         way: Ends(
             "failed",
             ("was still going when ", "kick off again", advice),
-            "the kickoff id only" if way in RUN else "nothing",
+            left_by(way),
             "goes on",
         )
         for way, advice in [
@@ -333,13 +333,8 @@ def test_retries_raised_before_a_retry(scene):
 @row(
     "The service stays away for longer than max_outage, until all retries are used up",
     {
-        way: Ends("failed", ("There was no usable answer about execution {id}",), xcom, "goes on", tries=2)
-        for way, xcom in [
-            ("deferred", "the kickoff id only"),
-            ("sync", "the kickoff id only"),
-            ("sensor deferred", "nothing"),
-            ("sensor poke", "nothing"),
-        ]
+        way: Ends("failed", ("There was no usable answer about execution {id}",), left_by(way), "goes on", tries=2)
+        for way in (*RUN, "sensor deferred", "sensor poke")
     },
     ways=(*RUN, "sensor deferred", "sensor poke"),
     retries=1,

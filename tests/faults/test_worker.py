@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_runs import eventually
-from rows import LONG, RUN, SENSOR, Ends, paid_again, row
-from scenes import Code
-
 from airflow_provider_crew.local import Scenario
+from tests.airflow_runs import eventually
+from tests.faults.rows import LONG, RUN, SENSOR, Ends, paid_again, row
+from tests.faults.scenes import Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"

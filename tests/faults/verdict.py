@@ -9,11 +9,10 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from airflow_runs import Run
-
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from dev.rest import ApiError
+from tests.airflow_runs import Run
 
 # The tasks that kick off, with the task that returns the result of each.
 RETURNED_BY = {

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import product
 from typing import Any
 from urllib.parse import unquote
 
-from bad_kind import Kind, World
-from bad_outcomes import outcome, presentable, storable
-from bad_values import (
-    INPUTS,
-    KICKOFFS,
-    SECRET,
-    STATUSES,
-    TOKEN,
-    WORDS,
-    any_json,
-    any_text,
-    as_bytes,
-    bodies,
-    changed,
-    headers,
-    near_values,
-    statuses,
-)
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.answer import Answer
@@ -46,6 +29,24 @@ from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.wire import CrewWire, advance
 from airflow_provider_crew.triggers.events import completed_event, failed_event, read_event
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import outcome, presentable, storable
+from tests.fuzz.bad_values import (
+    INPUTS,
+    KICKOFFS,
+    SECRET,
+    STATUSES,
+    TOKEN,
+    WORDS,
+    any_json,
+    any_text,
+    as_bytes,
+    bodies,
+    changed,
+    headers,
+    near_values,
+    statuses,
+)
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
@@ -181,6 +182,7 @@ def _watched(came: Any) -> None:
 
 def _watched_by(rules: WatchRules, came: Any) -> None:
     watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.5)
+    step = None
     for _ in range(2):
         step = watch.failed(came) if isinstance(came, CallError) else watch.saw(came)
         for line in step.lines:
@@ -192,6 +194,7 @@ def _watched_by(rules: WatchRules, came: Any) -> None:
         assert carried.carried() == watch.memory.carried()
         watch = Watch("4711", rules, clock=lambda: NOW + 1, random=lambda: 0.5, memory=carried)
         assert 0 <= step.poll_again_in <= 330
+    assert step
     assert watch.memory.seen is isinstance(came, EXECUTIONS)
     if step.completed:
         storable(step.completed.result())
@@ -323,18 +326,20 @@ wire_bytes = (
 def bytes_are_survived(world: World, raw: bytes) -> None:
     world.service.answer = raw
     for crew in world.crews:
-        assert isinstance(outcome(lambda crew=crew: crew.inputs(repeat=False)), CrewInputs | CallError)
-        looked = outcome(lambda crew=crew: crew.status("4711", repeat=False))
+        assert isinstance(outcome(partial(crew.inputs, repeat=False)), CrewInputs | CallError)
+        looked = outcome(partial(crew.status, "4711", repeat=False))
         assert isinstance(looked, EXECUTIONS | CallError)
 
         world.service.asked.clear()
-        came = outcome(lambda crew=crew: crew.kickoff(REQUEST))
+        came = outcome(partial(crew.kickoff, REQUEST))
         if isinstance(came, Exception):
             presentable(came, SECRET)
         # One that has reached the service is not sent again, and not taken for one that has not.
         assert isinstance(came, (str, UncertainKickoff, *NOT_TAKEN))
         assert world.service.kickoffs == 1
 
+
+_BLANK: tuple[Any, ...] = ("", " ", "\n\t", None, [], 0, {"": " "})
 
 KINDS = (
     Kind("answer to inputs", answers_with(INPUTS), inputs_are_read, weight=5),
@@ -385,9 +390,9 @@ KINDS = (
         a_failure_is_told,
         weight=6,
         known=tuple(
-            {**dialect, "error": blank, "result": blank}
+            dialect | {"error": blank, "result": blank}
             for dialect in ({"status": "failed"}, {"state": "FAILED", "status": " "}, {"state": "Revoked"})
-            for blank in ("", " ", "\n\t", None, [], 0, {"": " "})
+            for blank in _BLANK
         ),
     ),
     Kind(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote, urlencode
 
 from airflow.providers.common.compat.sdk import Connection
-from bad_kind import Kind, World
-from bad_outcomes import outcome, presentable
-from bad_service import both_clients
-from bad_values import TOKEN, any_json, any_text
 from hypothesis import strategies as st
 
 from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
@@ -20,6 +17,10 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.service.errors import CallError, CrewError, InvalidSettings
 from airflow_provider_crew.service.models import CrewInputs
 from airflow_provider_crew.service.settings import ServiceSettings
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import outcome, presentable
+from tests.fuzz.bad_service import both_clients
+from tests.fuzz.bad_values import TOKEN, any_json, any_text
 
 SECRETS = [TOKEN, "s3cr3t/To+ken=", "s3cr3t@To:ken?#", "s3cr3t%2Fto\\ken"]
 TELLING = "s3cr3t"
@@ -119,8 +120,9 @@ def fields_are_read(_: World, told: dict[str, Any]) -> None:
 
 def a_uri_is_read(_: World, uri: str) -> None:
     _told_by_airflow(uri)
+    told: dict[str, Any] = {"conn_id": "crew", "uri": uri}
     try:
-        connection = Connection(conn_id="crew", uri=uri)
+        connection = Connection(**told)
     except Exception:  # noqa: BLE001 - Airflow's own, which its look-up takes for a connection that is not there
         return
     _is_read(connection, uri)
@@ -137,7 +139,8 @@ def json_is_read(_: World, text: str) -> None:
 
 def _told_by_airflow(text: str) -> None:
     """Read it as a task does."""
-    hook, masked = CrewHook("crew"), []
+    hook = CrewHook("crew")
+    masked: list[str] = []
     try:
         os.environ["AIRFLOW_CONN_CREW"] = text
     except (ValueError, UnicodeError):
@@ -162,7 +165,7 @@ def odd_settings_reach_the_wire(world: World, case: Any) -> None:
     with both_clients(settings) as crews:
         for crew in crews:
             world.service.asked.clear()
-            came = outcome(lambda crew=crew: crew.inputs(repeat=False))
+            came = outcome(partial(crew.inputs, repeat=False))
             assert isinstance(came, CrewInputs | CallError)
             if isinstance(came, CrewInputs):
                 head = world.service.asked[0].decode("latin-1").split("\r\n")

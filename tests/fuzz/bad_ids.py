@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
-from bad_answers import SETTINGS
-from bad_inputs import any_object, each_object, made
-from bad_kind import Kind, World
-from bad_outcomes import outcome
-from bad_values import any_json, any_text
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.service.wire import CrewWire
+from tests.fuzz.bad_answers import SETTINGS
+from tests.fuzz.bad_inputs import any_object, each_object, made
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import outcome
+from tests.fuzz.bad_values import any_json, any_text
 
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
 _ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"status": "running"}'
@@ -52,7 +53,7 @@ def an_id_arrives_as_it_is(world: World, given: str) -> None:
     world.service.answer = _ANSWER
     for crew in world.crews:
         world.service.asked.clear()
-        came = outcome(lambda crew=crew: crew.status(given, repeat=False))
+        came = outcome(partial(crew.status, given, repeat=False))
         if isinstance(came, InvalidKickoffId):
             assert world.service.asked == []
             continue

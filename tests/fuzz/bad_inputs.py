@@ -16,10 +16,6 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from bad_kind import Kind, World
-from bad_outcomes import outcome, presentable
-from bad_tasks import Store, TaskInstance, ended
-from bad_values import INPUTS, SECRET, any_json, any_text, as_bytes, changed
 from hypothesis import strategies as st
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -27,6 +23,10 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.models import read_inputs
 from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs, plain
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import outcome, presentable
+from tests.fuzz.bad_tasks import Store, context, ended, needed_by
+from tests.fuzz.bad_values import INPUTS, SECRET, any_json, any_text, as_bytes, changed
 
 
 class Array:
@@ -316,7 +316,7 @@ def a_task_kicks_off_at_most_once(world: World, case: Any) -> None:
     # As rendering leaves them: Airflow itself does not survive all of these in a DAG file.
     vars(operator).update({"inputs": inputs, "meta": meta, "crew_webhook_url": webhook, **options})
     store = Store()
-    came = ended(lambda: operator.execute({"ti": TaskInstance(), "task_state_store": store}))
+    came = ended(lambda: operator.execute(context(store)))
 
     is_good = came == "4711"
     assert world.service.kickoffs == is_good
@@ -332,9 +332,8 @@ _any_argument = (
 
 def arguments_are_refused_in_words(_: World, case: Any) -> None:
     kind, arguments = made(case)
-    base = {"inputs": {}} if kind is CrewRunOperator else {"kickoff_id": "4711"}
     try:
-        operator = kind(task_id="crew", **base, **arguments)
+        operator = kind(task_id="crew", **needed_by(kind), **arguments)
     except ValueError as error:
         presentable(error)
         return
@@ -347,16 +346,16 @@ def arguments_are_refused_in_words(_: World, case: Any) -> None:
         assert operator.validate_inputs in (True, False, "strict")
 
 
-each_input = tuple(
-    case
-    for value in each_object
-    for case in (
+def _where_it_may_stand(value: Any) -> list[Any]:
+    return [
         ({"inputs": [value]}, {"meta": {"of": value}}),
         ({}, {"webhooks": value, "restore_from_state_id": None}),
         ({}, {"webhooks": {**_WEBHOOKS, "events": value}, "restore_from_state_id": value}),
         ({}, {"webhooks": {**_WEBHOOKS, "url": value}}),
-    )
-) + tuple(
+    ]
+
+
+each_input = tuple(case for value in each_object for case in _where_it_may_stand(value)) + tuple(
     ({}, {"webhooks": {**_WEBHOOKS, key: value}})
     for key in ("url", "events")
     for value in (7, True, [7], "", None)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from async_crew import AsyncCrew
-from bad_service import AnyService
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.client import CrewClient
+from tests.async_crew import AsyncCrew
+from tests.fuzz.bad_service import AnyService
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
 
-from bad_values import TOKEN
-
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.records import error_record
+from tests.fuzz.bad_values import TOKEN
 
 _LONGEST_TEXT = 200_000
 

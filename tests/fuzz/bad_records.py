@@ -7,11 +7,6 @@ import json
 import time
 from typing import Any
 
-from bad_answers import NOW
-from bad_kind import Kind, World
-from bad_outcomes import presentable, storable
-from bad_tasks import Store, TaskInstance, ended
-from bad_values import STATUSES, any_json
 from hypothesis import strategies as st
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
@@ -25,6 +20,11 @@ from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.tasks.seen import SeenBefore
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from tests.fuzz.bad_answers import NOW
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import presentable, storable
+from tests.fuzz.bad_tasks import Store, TaskInstance, context, ended, needed_by
+from tests.fuzz.bad_values import STATUSES, any_json
 
 COMPLETED = {"status": "completed", "result": {"output": "Done.", "tasks": []}}
 RUNNING = {"status": "running", "current_task": "research"}
@@ -113,10 +113,12 @@ _WATCHED = st.fixed_dictionaries(
 def any_memory_can_be_gone_on_with(_: World, case: Any) -> None:
     kept, looks, given = case
     rules = WatchRules(deadline=NOW + 50, **given)
+    watches = [
+        Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.1, memory=WatchMemory.recalled(kept))
+        for _ in looks[::2]
+    ]
     for number, look in enumerate(looks):
-        if number % 2 == 0:
-            memory = WatchMemory.recalled(kept)
-            watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.1, memory=memory)
+        watch = watches[number // 2]
         step = watch.failed(look) if isinstance(look, errors.CallError) else watch.saw(look)
         assert 0 <= step.poll_again_in < 400
         assert step.error or step.completed or step.poll_again_in > 0
@@ -132,7 +134,7 @@ def any_memory_can_be_gone_on_with(_: World, case: Any) -> None:
 
 def a_poke_remembers_or_begins_anew(_: World, kept: Any) -> None:
     store = Store(kept)
-    memory = SeenBefore({"ti": TaskInstance(), "task_state_store": store}, "4711")
+    memory = SeenBefore(context(store), "4711")
 
     told = kept if isinstance(kept, dict) else {}
     of_this = told["try"].get("kickoff_id") == "4711" if isinstance(told.get("try"), dict) else False
@@ -145,7 +147,7 @@ def a_poke_remembers_or_begins_anew(_: World, kept: Any) -> None:
 
     memory.keep_that_it_exists(WatchMemory(started_at=NOW, seen=True))
     assert memory.exists
-    assert SeenBefore({"ti": TaskInstance(), "task_state_store": store}, "4711").exists
+    assert SeenBefore(context(store), "4711").exists
 
 
 RULES = {
@@ -193,7 +195,7 @@ FAILED_EVENT = {
 def _resumed(world: World, kind: Any, event: Any, document: dict[str, Any], *, xcom: str | None) -> Any:
     world.service.answer = answering(document)
     world.service.asked.clear()
-    task = kind(task_id="crew", **({"inputs": {}} if kind is CrewRunOperator else {"kickoff_id": "4711"}))
+    task = kind(task_id="crew", **needed_by(kind))
     ti = TaskInstance()
     if xcom:
         ti.xcoms["kickoff_id"] = xcom
@@ -235,7 +237,7 @@ def a_task_with_any_memory_pays_once(world: World, case: Any) -> None:
     world.service.answer = answering(document)
     world.service.asked.clear()
     task = CrewRunOperator(task_id="crew", inputs={}, poll_interval=0.001, timeout=30.0, validate_inputs=False)
-    came = ended(lambda: task.execute({"ti": TaskInstance(), "task_state_store": Store(kept)}))
+    came = ended(lambda: task.execute(context(Store(kept))))
 
     may_kick_off = _may_pay(kept, document)
     assert world.service.kickoffs <= may_kick_off
@@ -265,6 +267,9 @@ def _may_pay(kept: Any, document: dict[str, Any]) -> bool:
 
 
 documents = st.sampled_from([COMPLETED, RUNNING, FAILED, UNKNOWN, PAUSED])
+_ODD: tuple[Any, ...] = (7, "x", [None], {}, 10**400)
+_NO_RULE: tuple[Any, ...] = (7, "x", [], None)
+
 KINDS = (
     Kind("recorded error", records, a_record_is_an_error, weight=5),
     Kind(
@@ -279,9 +284,9 @@ KINDS = (
         known=(
             (MEMORY, _LOOKS, {"max_outage": float("inf"), "kicked_off_at": NOW - 10}),
             *(
-                ({**MEMORY, name: odd}, _LOOKS, {"max_outage": None, "kicked_off_at": NOW - 10, "exists": True})
+                (MEMORY | {name: odd}, _LOOKS, {"max_outage": None, "kicked_off_at": NOW - 10, "exists": True})
                 for name in MEMORY
-                for odd in (7, "x", [None], {}, 10**400)
+                for odd in _ODD
             ),
         ),
     ),
@@ -320,7 +325,7 @@ KINDS = (
             *(
                 ({name: odd}, None, UNKNOWN | {})
                 for name in ("exists", "address", "human_input")
-                for odd in (7, "x", [], None)
+                for odd in _NO_RULE
             ),
         ),
     ),

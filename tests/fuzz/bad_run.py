@@ -6,7 +6,7 @@ import gc
 import signal
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from typing import Any
 from unittest.mock import patch
 
 import hypothesis
-from bad_kind import Kind, World
-from bad_outcomes import log_that_is_read, log_that_nobody_keeps
-from bad_service import AnyService, both_clients
-from bad_tasks import airflow_without_delays
-from bad_values import TOKEN
 
 from airflow_provider_crew.service.settings import ServiceSettings
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_outcomes import log_that_is_read, log_that_nobody_keeps
+from tests.fuzz.bad_service import AnyService, both_clients
+from tests.fuzz.bad_tasks import airflow_without_delays
+from tests.fuzz.bad_values import TOKEN
 
 LONGEST_COMPUTING = 5.0
 # As long as a client waits for what does not come. Here all of an answer comes at once, and no case has to wait.
@@ -46,7 +46,7 @@ class Tally:
     """What a run has come to."""
 
     cases: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     slowest: Slowest = field(default_factory=Slowest)
     findings: list[str] = field(default_factory=list)
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Self
 
-from async_crew import AsyncCrew
-
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.settings import ServiceSettings
+from tests.async_crew import AsyncCrew
 
 
 class AnyService:

@@ -20,17 +20,18 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     mask_secret,
 )
-from bad_outcomes import presentable
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.base import CrewTask
+from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from tests.fuzz.bad_outcomes import presentable
 
 try:
     from airflow.sdk.bases.operator import ExecutorSafeguard
 except ImportError:  # Airflow 2
-    from airflow.models.baseoperator import ExecutorSafeguard
+    from airflow.models.baseoperator import ExecutorSafeguard  # type: ignore[no-redef]
 
 
 class Store:
@@ -69,6 +70,16 @@ class TaskInstance:
         return None
 
 
+def needed_by(kind: type) -> dict[str, Any]:
+    """Return what such a task cannot be made without."""
+    return {"inputs": {}} if kind is CrewRunOperator else {"kickoff_id": "4711"}
+
+
+def context(store: Store, ti: TaskInstance | None = None) -> Any:
+    """Return what a task looks at of its context."""
+    return {"ti": ti or TaskInstance(), "task_state_store": store}
+
+
 _ENDS = (CrewError, AirflowFailException, AirflowSkipException, AirflowSensorTimeout, AirflowTaskTimeout)
 
 
@@ -85,7 +96,7 @@ class Clock:
     """Goes on only when somebody waits, and then by ten seconds at least. Stands for time, and for asyncio."""
 
     CancelledError = asyncio.CancelledError
-    to_thread = staticmethod(asyncio.to_thread)
+    to_thread: Any = staticmethod(asyncio.to_thread)
 
     def __init__(self) -> None:
         self._now = time.time()

@@ -70,13 +70,13 @@ WORDS = [
     ),
     *("ValueError: the crew was running, paused, not found and completed", "completed.", "Task has failed", "\n"),
 ]
-INPUTS = [
+INPUTS: list[dict[str, Any]] = [
     {"inputs": ["topic", "audience"]},
     {"inputs": [{"name": "topic", "type": "string", "required": True}, {"name": "tone", "required": False}]},
     {"inputs": {"topic": "What it is about."}},
 ]
-KICKOFFS = [{"kickoff_id": "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"}, {"kickoff_id": 4711}]
-STATUSES = [
+KICKOFFS: list[dict[str, Any]] = [{"kickoff_id": "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"}, {"kickoff_id": 4711}]
+STATUSES: list[dict[str, Any]] = [
     {"status": "running", "current_task": "research", "progress": {"completed_tasks": 1, "total_tasks": 3}},
     {
         "status": "completed",
@@ -116,14 +116,14 @@ STATUSES = [
     },
     {"state": "NOT FOUND"},
 ]
-ERRORS = [
+ERRORS: list[dict[str, Any]] = [
     {"error": "Not found", "message": "No execution 7."},
     {"error": "Invalid", "message": "Inputs", "details": {"missing_inputs": ["topic"]}},
     {"title": "Bad gateway", "detail": "No upstream", "status": 502},
     {"detail": "Missing inputs: audience, topic"},
     {"detail": [{"loc": ["body", "inputs", 0], "msg": "Field required", "input": TOKEN}]},
 ]
-KEYS = sorted({key for document in [*INPUTS, *KICKOFFS, *STATUSES, *ERRORS] for key in document})
+KEYS = sorted({key for document in (*INPUTS, *KICKOFFS, *STATUSES, *ERRORS) for key in document})
 INNER_KEYS = [
     *(
         "output",

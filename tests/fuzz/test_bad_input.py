@@ -8,14 +8,11 @@ import random
 import time
 from collections.abc import Iterator
 
-import bad_answers
-import bad_connections
-import bad_ids
-import bad_inputs
-import bad_records
 import pytest
-from bad_kind import Kind, World
-from bad_run import Tally, check, examine, long_run, resident_mb, table, world
+
+from tests.fuzz import bad_answers, bad_connections, bad_ids, bad_inputs, bad_records
+from tests.fuzz.bad_kind import Kind, World
+from tests.fuzz.bad_run import Tally, check, examine, long_run, resident_mb, table, world
 
 KINDS = (*bad_connections.KINDS, *bad_inputs.KINDS, *bad_ids.KINDS, *bad_answers.KINDS, *bad_records.KINDS)
 EXAMPLES = 60

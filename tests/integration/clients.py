@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import tenacity
-from async_crew import AsyncCrew
 
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.settings import ServiceSettings
+from tests.async_crew import AsyncCrew
 
 TOKEN = "organization-token-4711"
 INPUTS = {"topic": "harbours", "audience": "sailors"}

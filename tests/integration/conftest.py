@@ -1,3 +1,5 @@
+"""What the integration tests begin with: a service over a real socket, and both clients."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
@@ -6,14 +8,14 @@ from typing import Any
 
 import pytest
 import trustme
-from async_crew import AsyncCrew
-from clients import TOKEN, Connect
-from hostile import Hostile, hostile_service
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.service.async_client import AsyncCrewClient
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.settings import ServiceSettings
+from tests.async_crew import AsyncCrew
+from tests.integration.clients import TOKEN, Connect
+from tests.integration.hostile import Hostile, hostile_service
 
 
 @pytest.fixture(params=[CrewClient, AsyncCrew], ids=["sync", "async"])

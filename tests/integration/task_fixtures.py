@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tasks import CONNECTION, Log, TaskStateStore, WatchedService
+
+from tests.integration.tasks import CONNECTION, Log, TaskStateStore, WatchedService
 
 try:
     from airflow.sdk.bases.operator import ExecutorSafeguard
 except ImportError:  # Airflow 2
-    from airflow.models.baseoperator import ExecutorSafeguard
+    from airflow.models.baseoperator import ExecutorSafeguard  # type: ignore[no-redef]
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
-from supported import AIRFLOW
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from tests.supported import AIRFLOW
 
 TOKEN = "organization-token-4711"
 INPUTS = {"topic": "harbours", "audience": "sailors"}
@@ -108,9 +108,7 @@ class TaskInstance:
 class Task:
     """One task of one run: ``make`` builds its operator, once for each process."""
 
-    def __init__(
-        self, make: Callable[[], Any], *, store: TaskStateStore | None = None, retries: int = 0, **instance: Any
-    ) -> None:
+    def __init__(self, make: Callable[[], Any], *, store: Any = None, retries: int = 0, **instance: Any) -> None:
         self._make = make
         self._retries = retries
         self.store = store
@@ -119,7 +117,7 @@ class Task:
         self.reschedules = 0
 
     @property
-    def context(self) -> dict[str, Any]:
+    def context(self) -> Any:
         dag_run = SimpleNamespace(clear_number=self.clears)
         return {"ti": self.ti, "dag_run": dag_run} | (
             {} if self.store is None else {"task_state_store": self.store}

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
-from supported import AIRFLOW
-from tasks import CONNECTION, INPUTS, SLOW, Task
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
 from airflow_provider_crew.tasks import memory
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task
+from tests.supported import AIRFLOW
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 comms = pytest.importorskip("airflow.sdk.execution_time.comms")
 exceptions = pytest.importorskip("airflow.sdk.exceptions")

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
-from tasks import ASKING, INPUTS, QUICK, SLOW, Task, TaskStateStore
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import UncertainKickoff
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import ASKING, INPUTS, QUICK, SLOW, Task, TaskStateStore
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 EARLIER = "airflow_provider_crew.tasks.earlier"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from async_crew import AsyncCrew
-from clients import KICKOFF, TOKEN
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +13,8 @@ from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
 from airflow_provider_crew.service.settings import ServiceSettings
+from tests.async_crew import AsyncCrew
+from tests.integration.clients import KICKOFF, TOKEN
 
 BOUNDED = settings(
     max_examples=60,
@@ -44,7 +44,7 @@ HEADERS = st.dictionaries(
 
 
 def every_call(crew: Any) -> None:
-    kinds = {
+    kinds: dict[str, tuple[Callable[[], Any], Any]] = {
         "inputs": (lambda: crew.inputs(repeat=False), CrewInputs),
         "kickoff": (lambda: crew.kickoff(KICKOFF), str),
         "status": (lambda: crew.status("some-id", repeat=False), (Running, Completed, Failed)),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from clients import INPUTS, KICKOFF, TOKEN
 
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.payload import KickoffRequest
+from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 
 
 def test_every_request_carries_what_it_should(crew, service):

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from clients import KICKOFF, TOKEN
-from hostile import Hostile, answer, hostile_service
-from proxy import Proxy, running_proxy
 
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.service.errors import CrewError, Unreachable
+from tests.integration.clients import KICKOFF, TOKEN
+from tests.integration.hostile import Hostile, answer, hostile_service
+from tests.integration.proxy import Proxy, running_proxy
 
 PASSWORD = "proxy-password-2718"
 CREDENTIALS = f"somebody:{PASSWORD}"

@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 import pytest
-from tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.service.errors import UncertainKickoff
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 EARLIER = "airflow_provider_crew.tasks.earlier"
 

@@ -16,7 +16,6 @@ from urllib.parse import urlencode
 import pytest
 from airflow.providers.common.compat.sdk import redact
 from asgiref.sync import async_to_sync
-from clients import INPUTS, TOKEN
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
@@ -30,6 +29,7 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
+from tests.integration.clients import INPUTS, TOKEN
 
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
 RUNNING = {

@@ -17,8 +17,6 @@ from pathlib import Path
 
 import pytest
 from aiohttp.client_proto import ResponseHandler
-from clients import KICKOFF
-from hostile import answer
 from packaging.version import Version
 
 from airflow_provider_crew.service.errors import (
@@ -28,6 +26,8 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
+from tests.integration.clients import KICKOFF
+from tests.integration.hostile import answer
 
 # Older ones keep all headers there are, and a decoder for each encoding that is named: SECURITY.md says so.
 BOUNDS_HEADERS = Version(version("aiohttp")) >= Version("3.13.5")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hostile import CALLS, Hostile, answer, completed, hostile_service
 
 from airflow_provider_crew.service.errors import (
     CrewError,
@@ -16,6 +15,7 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
+from tests.integration.hostile import CALLS, Hostile, answer, completed, hostile_service
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import json
 import re
 
 import pytest
-from clients import KICKOFF
-from hostile import answer
 
 from airflow_provider_crew.service.errors import InvalidKickoffId, UncertainKickoff
+from tests.integration.clients import KICKOFF
+from tests.integration.hostile import answer
 
 TRICKS = [
     "../kickoff",

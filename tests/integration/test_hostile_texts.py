@@ -10,18 +10,19 @@ import unicodedata
 from typing import Any
 
 import pytest
-from clients import KICKOFF
-from hostile import answer
-from tasks import CONNECTION, FAILING, INPUTS, TOKEN, Log, Task, fired, revived
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import CrewError, ExecutionFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.clients import KICKOFF
+from tests.integration.hostile import answer
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, TOKEN, Log, Task, fired, revived
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 FORGED = "INFO - Execution k-1: completed"
 EVIL = (
@@ -180,10 +181,11 @@ def test_a_failed_task_tells_it_in_one_line(live_crew, task_log):
     kickoff_id = live_crew.take(INPUTS, None, {})
     live_crew.set_status(kickoff_id, {"status": "error", "error": EVIL})
 
-    with pytest.raises(Exception, match="The crew says: <script>alert") as caught:
+    with pytest.raises(CrewTaskFailed, match="The crew says: <script>alert") as caught:
         Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id)).run()
 
     assert_harmless(str(caught.value))
+    assert isinstance(caught.value.error, ExecutionFailed)
     assert caught.value.error.error.startswith("<script>alert(1)</script>\r\nINFO")
     assert f"\n{FORGED}" not in task_log.text
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
-from tasks import INPUTS, Task
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, Task
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from tasks import ASKING, INPUTS, QUICK, SLOW, Task, WatchedService
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -23,8 +22,9 @@ from airflow_provider_crew.service.errors import (
     UncertainKickoff,
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import ASKING, INPUTS, QUICK, SLOW, Task, WatchedService
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 SECRET = "webhook-secret/2718+281828"
 WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example/{{ ti.dag_id }}", "realtime": False}
@@ -46,7 +46,8 @@ def run_deferred(**options: Any) -> CrewRunOperator:
 
 
 def decorated(**options: Any) -> Any:
-    return crew_task(lambda: INPUTS, task_id="crew", poll_interval=0.02, **options)().operator
+    crew: Any = crew_task(task_id="crew", poll_interval=0.02, **options)(lambda: INPUTS)
+    return crew().operator
 
 
 every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred, decorated])
@@ -106,7 +107,7 @@ class TestOnTheWire:
     @pytest.mark.usefixtures("hooks")
     @pytest.mark.parametrize("is_async", [False, True])
     def test_goes_what_a_hook_is_given(self, live_crew, is_async):
-        options = {"webhooks": RENDERED, "webhook_conn_id": "hooks", "restore_from_state_id": "4711"}
+        options: Any = {"webhooks": RENDERED, "webhook_conn_id": "hooks", "restore_from_state_id": "4711"}
         hook = CrewHook()
 
         kicked_off = asyncio.run(hook.kickoff_async(INPUTS, **options)) if is_async else None
@@ -267,6 +268,7 @@ class TestInputs:
             Task(lambda: operator(validate_inputs=validate_inputs), store=store, retries=1).run()
 
         assert isinstance(caught.value, AirflowFailException)
+        assert isinstance(caught.value.error, Refused)
         assert caught.value.error.missing_inputs == ("voice",)
         assert live_crew.calls == ["inputs", "kickoff"]
         assert (live_crew.kickoffs, store.kickoff) == ((), None)
@@ -285,6 +287,7 @@ class TestInputs:
         with pytest.raises(CrewTaskFailed, match="Is 'audiense' meant to be 'audience'.*Nothing was") as caught:
             Task(lambda: kickoff(inputs={"topic": "harbours", "audiense": "sailors"})).run()
 
+        assert isinstance(caught.value.error, InvalidInputs)
         assert caught.value.error.missing == ("audience",)
         assert live_crew.calls == ["inputs"]
 

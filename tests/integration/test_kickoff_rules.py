@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
-from tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -21,8 +20,9 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 def kickoff(**options: Any) -> CrewKickoffOperator:

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tasks import INPUTS, QUICK, Task, TaskStateStore
 
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -19,8 +18,9 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, QUICK, Task, TaskStateStore
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 class LazySequence(Sequence[Any]):
@@ -82,7 +82,7 @@ def test_a_log_that_ends_with_the_kickoff_tells_how_to_find_its_execution(live_c
 
 
 def test_sends_webhook_addresses_under_the_names_of_the_service(live_crew):
-    addresses = {f"{kind}_webhook_url": f"https://hooks.example/{kind}" for kind in ("task", "step", "crew")}
+    addresses: Any = {f"{kind}_webhook_url": f"https://hooks.example/{kind}" for kind in ("task", "step", "crew")}
 
     kickoff(**addresses, meta={}).run()
 

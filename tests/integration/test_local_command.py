@@ -136,7 +136,7 @@ class TestMain:
         [((), "documented"), (("--dialect", "documented"), "documented"), (("--dialect", "deployed"), "deployed")],
     )
     def test_speaks_the_dialect_that_is_asked_for(self, capsys, monkeypatch, given, spoken):
-        met = []
+        met: list[int] = []
         monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Listener(capsys, met)))
 
         assert __main__.main(["--port", "0", *given]) == 0
@@ -145,7 +145,7 @@ class TestMain:
     def test_a_dialect_that_is_asked_for_comes_before_that_of_the_scenario(self, capsys, monkeypatch, tmp_path):
         file = tmp_path / "scenario.toml"
         file.write_text('dialect = "deployed"\ntoken = "local-organization-token"')
-        met = []
+        met: list[int] = []
         monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Listener(capsys, met)))
 
         for given in ((), ("--dialect", "documented")):
@@ -175,11 +175,19 @@ class TestMain:
         ]
 
 
+def exported(capsys) -> tuple[str, str]:
+    """Read the address and the token off the terminal."""
+    found = EXPORT.search(capsys.readouterr().out)
+    assert found
+    return found[1], found[2]
+
+
 class Visitor:
     """Stands in for the wait at the terminal: makes some requests, then presses Ctrl-C."""
 
     def __init__(self, capsys):
-        self.port = urlsplit(EXPORT.search(capsys.readouterr().out)[1]).port
+        uri, _ = exported(capsys)
+        self.port = urlsplit(uri).port
 
     def wait(self):
         for method, path in [("GET", "/inputs")] * 3 + [("POST", "/kickoff")]:
@@ -194,7 +202,7 @@ class Listener:
     """Stands in for the wait at the terminal: asks for an unknown execution, then presses Ctrl-C."""
 
     def __init__(self, capsys, met):
-        uri, token = EXPORT.search(capsys.readouterr().out).groups()
+        uri, token = exported(capsys)
         self.url = f"http://127.0.0.1:{urlsplit(uri).port}/status/nobody"
         self.headers = {"Authorization": f"Bearer {token}"}
         self.met = met

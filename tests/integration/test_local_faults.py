@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import pytest
 import requests
@@ -276,8 +277,8 @@ class TestHang:
         # A service that has to cut off what goes on would do so after an hour.
         monkeypatch.setattr("airflow_provider_crew.local.listener._STOP_SECONDS", 3600)
         with LocalCrewService() as service:
-            ask = {"hang": {}, "drip": {"pause": 3600.0}, "huge": {"size": 10**12}}[fault]
-            getattr(service.faults, fault)(**ask)
+            asked: dict[str, Any] = {"hang": {}, "drip": {"pause": 3600.0}, "huge": {"size": 10**12}}
+            getattr(service.faults, fault)(**asked[fault])
             with socket.create_connection(("127.0.0.1", service.port), timeout=60) as waiting:
                 waiting.sendall(b"GET /inputs HTTP/1.1\r\nHost: crew\r\n\r\n")
                 until(lambda: len(service.requests) == 1)
@@ -455,12 +456,14 @@ class TestRefuse:
             other.bind(("127.0.0.1", service.port))
 
     def test_can_begin_with_a_request(self):
-        def go_away(_):
-            service.faults.refuse()
+        running: LocalCrewService
 
-        with LocalCrewService(on_request=go_away) as service:
-            assert get_inputs(service).status_code == 200
-            until(lambda: is_refused(service))
+        def go_away(_):
+            running.faults.refuse()
+
+        with LocalCrewService(on_request=go_away) as running:
+            assert get_inputs(running).status_code == 200
+            until(lambda: is_refused(running))
 
     def test_needs_a_running_service(self):
         with pytest.raises(RuntimeError, match="is not running"):

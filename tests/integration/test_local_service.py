@@ -6,6 +6,7 @@ import json
 import queue
 import socket
 import threading
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
@@ -525,7 +526,7 @@ class TestRecord:
         assert len({request.client for request in service.requests}) == 2
 
     def test_tells_each_request_when_it_is_done(self, serve):
-        told = queue.Queue()
+        told: queue.Queue[Any] = queue.Queue()
         service = serve(on_request=told.put)
 
         Client(service).get("/inputs")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
-from tasks import INPUTS, QUICK, SLOW, Task
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -16,8 +15,9 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import UncertainKickoff, WaitedTooLong
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, QUICK, SLOW, Task
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 HTML_404 = {"body": "<html>default backend - 404</html>", "headers": {"content-type": "text/html"}}
 
@@ -166,7 +166,12 @@ def test_nothing_is_remembered_as_sent_while_a_kickoff_waits_to_be_sent_again(
 def test_a_store_that_refuses_the_id_is_not_counted_on(live_crew, store):
     live_crew.scenario = SLOW
     calls: list[str] = []
-    store.breaks_at = lambda name: calls.append(name) or calls == ["get", "set", "set"]
+
+    def third(name: str) -> bool:
+        calls.append(name)
+        return calls == ["get", "set", "set"]
+
+    store.breaks_at = third
 
     with pytest.raises(CrewTaskFailed, match="not retried, since that would start another"):
         Task(lambda: run(timeout=0.1), store=store, retries=2).run()

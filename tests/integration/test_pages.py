@@ -7,10 +7,9 @@ import inspect
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
-from clients import INPUTS
-from pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, readme_dags, table, wherever
 
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from airflow_provider_crew.hooks.connection import read_connection
@@ -19,6 +18,8 @@ from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service import errors
+from tests.integration.clients import INPUTS
+from tests.integration.pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, readme_dags, table, wherever
 
 # Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
 RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults")
@@ -61,8 +62,9 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("shown", [*wherever("console", "'crew://"), *wherever("console", '"conn_type"')])
 def test_a_connection_as_shown_is_read(monkeypatch, shown):
-    value = re.search(r"AIRFLOW_CONN_CREW_DEFAULT='(.*?)'", shown, re.DOTALL)[1]
-    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", value)
+    value = re.search(r"AIRFLOW_CONN_CREW_DEFAULT='(.*?)'", shown, re.DOTALL)
+    assert value
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", value[1])
 
     settings = read_connection(CrewHook.get_connection("crew_default")).settings
 
@@ -108,7 +110,7 @@ def shown_default(name: str, default: object) -> str:
 @pytest.mark.usefixtures("connected")
 @pytest.mark.parametrize("shown", wherever("python", "hook.inputs().names"))
 def test_the_first_example_runs(shown):
-    names: dict = {}
+    names: dict[str, Any] = {}
 
     exec(shown, names)  # noqa: S102
 
@@ -117,7 +119,7 @@ def test_the_first_example_runs(shown):
 
 @pytest.mark.parametrize("shown", wherever("python", "async def brief"))
 def test_the_asynchronous_example_runs(connected, shown):
-    names = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
+    names: dict[str, Any] = {"task": lambda **_: lambda function: function, "CrewHook": CrewHook}
     exec(shown, names)  # noqa: S102
 
     result = asyncio.run(names["brief"]("electric ferries"))

@@ -12,11 +12,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from clients import TOKEN
-from pages import OPERATORS, block, blocks, readme_dags, wherever
-from supported import has
 
 from airflow_provider_crew.service.models import Completed
+from tests.integration.clients import TOKEN
+from tests.integration.pages import OPERATORS, block, blocks, readme_dags, wherever
+from tests.supported import has
 
 DAG = """
 from airflow.providers.common.compat.sdk import DAG, task
@@ -150,7 +150,7 @@ def test_what_is_migrated_runs_before_and_after(service, home):
 
 @pytest.mark.parametrize("shown", wherever("python", '{"kickoff_id"'))
 def test_the_result_has_the_keys_that_are_shown(shown):
-    keys = Completed(status="completed", kickoff_id="id", output="").result()
+    keys = Completed(status="completed", kickoff_id="id", output="", execution_time=None).result()
     (told,) = re.findall(r'^\{"kickoff_id".*?\}$', shown, re.DOTALL | re.MULTILINE)
 
     assert set(ast.literal_eval(told.replace(", …", ""))) == set(keys)

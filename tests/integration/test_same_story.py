@@ -8,14 +8,15 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tasks import INPUTS, QUICK, SLOW, Task, TaskStateStore, WatchedService, poked
 
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
+from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, TaskStateStore, WatchedService, poked
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 JSON = '{"port": "Hamburg", "ships": [1, 2]}'
 
@@ -50,9 +51,12 @@ def forgotten(service: WatchedService) -> None:
 
 def revoked(service: WatchedService) -> None:
     """Each of them, once it was looked at."""
-    service.after = lambda request: (
-        request.operation == "status" and service.revoke(service.kickoffs[-1].kickoff_id)
-    )
+
+    def revoke(request: ReceivedRequest) -> None:
+        if request.operation == "status":
+            service.revoke(service.kickoffs[-1].kickoff_id)
+
+    service.after = revoke
 
 
 def down(service: WatchedService) -> None:
@@ -108,8 +112,8 @@ def end_of(task: Task, service: WatchedService) -> Any:
         told = type(error.error if isinstance(error, CrewTaskFailed) else error).__name__
         anew = " anew" if before and len(service.kickoffs) > before else ""
         return f"{told}{' for good' * isinstance(error, CrewTaskFailed)}{anew}"
-    anew = ("anew",) if before and len(service.kickoffs) > before else ()
-    return (result["output"], result["output_json"], *anew) if isinstance(result, dict) else (result, *anew)
+    again = ("anew",) if before and len(service.kickoffs) > before else ()
+    return (result["output"], result["output_json"], *again) if isinstance(result, dict) else (result, *again)
 
 
 @pytest.fixture(params=["documented", "deployed"])

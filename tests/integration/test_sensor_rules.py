@@ -14,13 +14,14 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
     AirflowTaskTimeout,
 )
-from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, poked
 
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, poked
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 POKE: dict[str, Any] = {}
 DEFERRED: dict[str, Any] = {"deferrable": True}
@@ -360,9 +361,10 @@ def test_a_sensor_resumed_without_an_event_ends_like_any_other(live_crew, why, s
 def test_a_failed_execution_is_the_error_of_the_failed_task(live_crew):
     kickoff_id = kicked_off(live_crew, FAILING)
 
-    with pytest.raises(AirflowFailException) as caught:
+    with pytest.raises(CrewTaskFailed) as caught:
         waiting(kickoff_id).run()
 
+    assert isinstance(caught.value, AirflowFailException)
     assert isinstance(caught.value.error, ExecutionFailed)
     assert caught.value.error.kickoff_id == kickoff_id
 

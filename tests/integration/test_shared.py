@@ -15,14 +15,14 @@ from typing import Any
 
 import psutil
 import pytest
-from tasks import CONNECTION, QUICK, SLOW, fired
 
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.service.errors import LostContact
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, fired
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 @dataclass
@@ -36,9 +36,9 @@ class LookUps:
 
 @pytest.fixture
 def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
-    from airflow_provider_crew.hooks import connection
+    from airflow.providers.common.compat.connection import get_async_connection
 
-    seen, ask = LookUps(), connection.get_async_connection
+    seen, ask = LookUps(), get_async_connection
 
     async def counted(conn_id: str) -> Any:
         seen.number += 1
@@ -47,7 +47,7 @@ def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
             raise OSError("Airflow's API server does not answer")
         return await ask(conn_id)
 
-    monkeypatch.setattr(connection, "get_async_connection", counted)
+    monkeypatch.setattr("airflow_provider_crew.hooks.connection.get_async_connection", counted)
     return seen
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
-from tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, poked
 
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, poked
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 DEPLOYED = {"dialect": "deployed"}
 USAGE = QUICK.usage

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
-from tasks import INPUTS, QUICK, Task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, QUICK, Task
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 @pytest.mark.parametrize("inputs", [{"topic": "ferries"}, "nothing of the kind"], ids=["missing", "unusable"])

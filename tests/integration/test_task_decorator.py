@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from tasks import SLOW, Task
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import SLOW, Task
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def decorated(calls) -> Any:
         return {"topic": f"{{{{ news }}}} of {day}", "audience": ti.task_id}
 
     def make(**options: Any) -> Any:
-        decorator = crew_task(brief, task_id="crew", poll_interval=0.02, **options)
-        return decorator("monday").operator
+        crew: Any = crew_task(task_id="crew", poll_interval=0.02, **options)(brief)
+        return crew("monday").operator
 
     return make
 
@@ -54,7 +54,8 @@ def test_a_decorated_function_is_not_called_by_a_try_that_goes_on_with_an_execut
 
 
 def test_a_decorated_function_that_returns_no_inputs_starts_nothing(live_crew):
-    started = Task(lambda: crew_task(lambda: "harbours", task_id="crew")().operator)
+    crew: Any = crew_task(task_id="crew")
+    started = Task(lambda: crew(lambda: "harbours")().operator)
 
     with pytest.raises(CrewTaskFailed, match="inputs is of type str, and must be an object"):
         started.run()
@@ -66,7 +67,8 @@ def test_the_result_of_a_decorated_task_is_one_value_whatever_its_annotation_say
     def brief() -> dict[str, str]:
         return {}
 
-    assert crew_task(brief, task_id="crew")().operator.multiple_outputs is False
+    crew: Any = crew_task(task_id="crew")(brief)
+    assert crew().operator.multiple_outputs is False
 
 
 def test_the_rendered_inputs_are_what_the_function_has_returned(live_crew, decorated):
@@ -82,4 +84,4 @@ def test_an_async_function_is_refused_at_once():
         return {"topic": "harbours"}
 
     with pytest.raises(TypeError, match="takes a plain function, not an async one"):
-        crew_task(brief)()
+        crew_task(cast("Any", brief))()

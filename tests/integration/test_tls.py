@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import trustme
-from hostile import CALLS, Hostile, answer, hostile_service, tls_with
 
 from airflow_provider_crew.service.errors import Unreachable
+from tests.integration.hostile import CALLS, Hostile, answer, hostile_service, tls_with
 
 INPUTS_ANSWER = b'{"inputs": []}'
 

@@ -13,10 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from clients import TOKEN
-from hostile import CALLS, answer
-from supported import AIRFLOW
-from tasks import CONNECTION, Log, Task, TaskStateStore, fired
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
@@ -26,8 +22,12 @@ from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from tests.integration.clients import TOKEN
+from tests.integration.hostile import CALLS, answer
+from tests.integration.tasks import CONNECTION, Log, Task, TaskStateStore, fired
+from tests.supported import AIRFLOW
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 REPEATS = {

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived
 
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.service.watch_state import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 def kicked_off(service: Any, scenario: Any = QUICK) -> str:
@@ -54,6 +54,7 @@ async def test_fires_one_event_with_the_result(live_crew):
     end = read_event(await fired(trigger(kickoff_id, deadline=deadline)))
 
     assert (end.kickoff_id, end.deadline, end.error) == (kickoff_id, deadline, None)
+    assert end.result
     assert end.result["output"].startswith("Briefing")
 
 
@@ -83,7 +84,9 @@ async def test_an_answer_is_carried_along_up_to_that_size(live_crew):
     kickoff_id = kicked_off(live_crew)
     live_crew.faults.huge(LARGEST_ANSWER // 2)
 
-    assert read_event(await fired(trigger(kickoff_id))).result["output"].startswith("Briefing")
+    end = read_event(await fired(trigger(kickoff_id)))
+    assert end.result
+    assert end.result["output"].startswith("Briefing")
 
 
 async def test_a_long_error_page_is_an_outage_like_a_short_one(live_crew):
@@ -129,9 +132,9 @@ async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monk
 
 
 async def test_a_task_has_ten_seconds_to_settle():
-    from airflow_provider_crew.triggers import crew
+    from airflow_provider_crew import compat
 
-    assert crew.SETTLING_TIME == 10.0
+    assert compat.SETTLING_TIME == 10.0
 
 
 async def test_a_connection_that_cannot_be_read_at_first_is_waited_for(live_crew, monkeypatch):
@@ -178,8 +181,10 @@ async def test_goes_on_with_what_the_task_has_seen(live_crew, task_log):
 
 async def test_a_trigger_that_is_stopped_says_that_the_execution_goes_on(live_crew, task_log):
     kickoff_id = kicked_off(live_crew, SLOW)
+    loop, polled = asyncio.get_running_loop(), asyncio.Event()
+    live_crew.at_look(1, lambda: loop.call_soon_threadsafe(polled.set))
     running = asyncio.create_task(fired(trigger(kickoff_id)))
-    await asyncio.sleep(0.2)
+    await polled.wait()
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -6,7 +6,8 @@ from importlib import import_module
 
 import pytest
 from airflow.providers.common.compat.sdk import BaseOperator
-from supported import has
+
+from tests.supported import has
 
 
 def there(module: str, name: str) -> bool:

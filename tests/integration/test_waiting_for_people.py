@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowSkipException, TaskDeferred
-from tasks import ASKING, CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, WatchedService, fired, poked, revived
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
@@ -18,10 +17,23 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionNotFound, ExecutionUnknown
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.tasks import (
+    ASKING,
+    CONNECTION,
+    INPUTS,
+    QUICK,
+    SLOW,
+    TOKEN,
+    Task,
+    WatchedService,
+    fired,
+    poked,
+    revived,
+)
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
-RUNNING = {"state": "RUNNING", "status": "Task is Running"}
+RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}
 FLOW = ASKING.model_copy(update={"kind": "flow"})
 
 both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
@@ -99,6 +111,7 @@ class TestRunOperator:
 
         async def handed_over() -> dict[str, Any]:
             loop = asyncio.get_running_loop()
+            lost: asyncio.Task[dict[str, Any]]
             asking.at_look(3, lambda: loop.call_soon_threadsafe(lost.cancel))
             lost = asyncio.create_task(fired(revived(waiting.trigger)))
             with suppress(asyncio.CancelledError):
@@ -202,6 +215,7 @@ class TestSensor:
             poked(Task(lambda: sensor(kickoff_id, soft_fail=soft_fail, **mode), store=store))
 
         if not soft_fail:
+            assert isinstance(caught.value, CrewTaskFailed)
             assert isinstance(caught.value.error, ExecutionNotFound)
             assert "human_input=True" in str(caught.value)
 
@@ -246,6 +260,7 @@ class TestSensor:
             poked(task)
 
         if not soft_fail:
+            assert isinstance(caught.value, CrewTaskFailed)
             assert isinstance(caught.value.error, ExecutionUnknown)
             assert "that kicked it off, under Storage, Task State Store, delete crew_kickoff" in str(caught.value)
 

@@ -11,8 +11,6 @@ from urllib.parse import urlencode
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, BaseOperatorLink
-from supported import AIRFLOW
-from tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
@@ -27,8 +25,13 @@ from airflow_provider_crew.service.errors import (
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.tasks.wait import Patience
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
+from tests.supported import AIRFLOW
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+# No link asks for it.
+NO_KEY: Any = None
 
 RUNNING = {
     "status": "running",
@@ -203,6 +206,7 @@ def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypat
     ) as caught:
         Task(run).run()
 
+    assert isinstance(caught.value.error, WaitedTooLong)
     assert caught.value.error.kickoff_id == live_crew.kickoffs[0].kickoff_id
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
@@ -353,7 +357,7 @@ def test_the_task_leads_to_the_page_of_its_crew(live_crew, monkeypatch, store):
     task.run()
 
     assert task.ti.xcoms[DASHBOARD_KEY] == page
-    assert operator.operator_extra_links[0].get_link(operator, ti_key=None) == page
+    assert next(iter(operator.operator_extra_links)).get_link(operator, ti_key=NO_KEY) == page
     task.run()
     assert task.ti.xcoms[DASHBOARD_KEY] == page, "a try that goes on with an execution leaves it anew"
 
@@ -362,13 +366,18 @@ def test_a_task_that_is_resumed_lets_the_link_be_that_was_left_before(live_crew,
     live_crew.scenario = SLOW
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?dashboard_url=https%3A%2F%2Fapp.example%2F7")
     made: list[Any] = []
-    task = Task(lambda: made.append(run(deferrable=True)) or made[-1])
+
+    def make() -> Any:
+        made.append(run(deferrable=True))
+        return made[-1]
+
+    task = Task(make)
     waiting = task.deferred()
     live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "completed", "result": "Done."})
     task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
 
     assert task.ti.xcoms[DASHBOARD_KEY] == "https://app.example/7"
-    links = [CrewDashboardLink().get_link(operator, ti_key=None) for operator in made]
+    links = [CrewDashboardLink().get_link(operator, ti_key=NO_KEY) for operator in made]
     assert links == ["https://app.example/7", "https://app.example/7"]
 
 
@@ -379,5 +388,5 @@ def test_without_a_page_there_is_no_link():
     task.run()
 
     assert DASHBOARD_KEY not in task.ti.xcoms
-    assert CrewDashboardLink().get_link(operator, ti_key=None) == ""
+    assert CrewDashboardLink().get_link(operator, ti_key=NO_KEY) == ""
     assert CrewDashboardLink().name == "Crew dashboard"

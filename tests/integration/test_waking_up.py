@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
-from tasks import CONNECTION, INPUTS, Task
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.service import limits
 from airflow_provider_crew.service.errors import ServiceError, Unreachable
-from airflow_provider_crew.tasks import check
+from tests.integration.tasks import CONNECTION, INPUTS, Task
 
-pytest_plugins = ["task_fixtures"]
+pytest_plugins = ["tests.integration.task_fixtures"]
 
-FIVE_MINUTES = check.WAKING_UP
+FIVE_MINUTES = limits.WAKING_UP
 ASLEEP = 3600
 
 
@@ -33,7 +33,7 @@ however_inputs_are_checked = pytest.mark.parametrize("validate_inputs", [True, F
 
 @pytest.fixture
 def patient(live_crew, monkeypatch) -> None:  # noqa: ARG001 - whose impatience it takes back
-    monkeypatch.setattr(check, "WAKING_UP", FIVE_MINUTES)
+    monkeypatch.setattr("airflow_provider_crew.tasks.check.WAKING_UP", FIVE_MINUTES)
 
 
 def test_a_crew_is_given_five_minutes():

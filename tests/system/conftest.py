@@ -9,14 +9,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
 from cryptography.fernet import Fernet
-from statsd_server import StatsdServer
-from supported import AIRFLOW
 
 from airflow_provider_crew.local import LocalCrewService
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
+from tests.airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
+from tests.statsd_server import StatsdServer
+from tests.supported import AIRFLOW
 
 
 @pytest.fixture(scope="session")

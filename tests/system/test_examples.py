@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from airflow_runs import ROOT, kick_off
-from supported import has
+
+from tests.airflow_runs import ROOT, kick_off
+from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
 

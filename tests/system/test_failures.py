@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from supported import has
 
 from airflow_provider_crew.compat import CLEARING
+from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from airflow_runs import eventually, task_processes
-from supported import has
 
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
+from tests.airflow_runs import eventually, task_processes
+from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from airflow_runs import eventually
-from supported import has
+
+from tests.airflow_runs import eventually
+from tests.supported import has
 
 pytestmark = [
     pytest.mark.timeout(600),

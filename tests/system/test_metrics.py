@@ -6,7 +6,8 @@ import math
 import re
 
 import pytest
-from airflow_runs import ROOT
+
+from tests.airflow_runs import ROOT
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -6,8 +6,9 @@ import os
 import signal
 
 import pytest
-from airflow_runs import eventually, task_processes
-from supported import AIRFLOW, has
+
+from tests.airflow_runs import eventually, task_processes
+from tests.supported import AIRFLOW, has
 
 pytestmark = pytest.mark.timeout(300)
 remembers = pytest.mark.skipif(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from airflow_runs import TOKEN
 from cryptography.fernet import Fernet
 from sqlalchemy import create_engine, inspect, text
-from supported import AIRFLOW
+
+from tests.airflow_runs import TOKEN
+from tests.supported import AIRFLOW
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -26,7 +29,7 @@ def database(airflow):
     engine.dispose()
 
 
-def rows(database, query: str) -> list[tuple]:
+def rows(database, query: str) -> list[tuple[Any, ...]]:
     """Return them with the bytes themselves, of which PostgreSQL's driver only gives a view."""
     found = database.execute(text(query))
     return [tuple(bytes(each) if isinstance(each, memoryview) else each for each in row) for row in found]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from airflow_runs import eventually
-from supported import AIRFLOW, has
+
+from tests.airflow_runs import eventually
+from tests.supported import AIRFLOW, has
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import uuid
+from typing import Any
 
 import pytest
-from airflow_runs import eventually, kick_off
-from supported import has
+
+from tests.airflow_runs import eventually, kick_off
+from tests.supported import has
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -54,7 +56,7 @@ def without_ids_and_times(text: str) -> str:
     return re.sub(r"\b(\d+m )?\d+s\b", "TIME", text).replace(":" + text.rpartition("127.0.0.1:")[2][:5], "")
 
 
-def ends(run, task: str) -> tuple:
+def ends(run, task: str) -> tuple[Any, ...]:
     state, tries = (run.task(task)[key] for key in ("state", "try_number"))
     error = tuple(map(without_ids_and_times, run.error(task, tries))) if state == "failed" else None
     skip = [event["reason"] for event in run.events(task) if event["event"] == "Skipping task."]

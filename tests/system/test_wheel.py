@@ -12,9 +12,9 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from supported import AIRFLOW, LOCK, has
 
 from airflow_provider_crew import __version__
+from tests.supported import AIRFLOW, LOCK, has
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_crew"
@@ -84,7 +84,7 @@ def test_the_metadata_say_what_an_index_shows(wheel):
     assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert {"Framework :: Apache Airflow :: Provider", "Programming Language :: Python :: 3.13"} <= set(
-        metadata.get_all("Classifier")
+        metadata.get_all("Classifier", [])
     )
     assert metadata.get_payload().startswith("# airflow-provider-crew")
 

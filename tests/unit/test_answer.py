@@ -1,3 +1,5 @@
+"""Any answer to a request is read, or told as what it is, and never with the token."""
+
 from __future__ import annotations
 
 import json
@@ -8,10 +10,10 @@ from urllib.parse import quote
 
 import hypothesis
 import pytest
-from crew_builders import NOW, TOKEN, answer
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.answer import Answer, seconds_to_wait
+from tests.unit.crew_builders import NOW, TOKEN, answer
 
 DEEP = b"[" * 100_000
 DATE_IN_A_MINUTE = formatdate(NOW + 60, usegmt=True)

@@ -1,3 +1,5 @@
+"""An Airflow connection becomes the client's settings, or is refused in words that help."""
+
 from __future__ import annotations
 
 import json
@@ -8,12 +10,12 @@ from unittest.mock import patch
 import pytest
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import Connection
-from crew_builders import TOKEN
-from supported import AIRFLOW
 
 from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.service.errors import InvalidSettings
+from tests.supported import AIRFLOW
+from tests.unit.crew_builders import TOKEN
 
 USER_TOKEN = "user-token-9876543210"
 REFUSED_BY_AIRFLOW_2 = pytest.mark.skipif(AIRFLOW < (3, 0), reason="Airflow 2 makes no such connection")

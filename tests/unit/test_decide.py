@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any, NamedTuple, get_args
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
 
 from airflow_provider_crew.tasks.decide import Circumstances, Decision, End, KickoffRecord, Standing, decide
+from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 # A dot: whichever. "old": kicked off longer ago than forget_after. "delivered": Airflow has what the task returned
 # to it. "twice": on_uncertain_kickoff="retry", to run the crew twice rather than fail.

@@ -1,3 +1,5 @@
+"""Each error keeps its facts, in its message and on the way to another process."""
+
 from __future__ import annotations
 
 import copy

@@ -1,3 +1,5 @@
+"""What a trigger has seen reaches its task as it was, through JSON and Airflow."""
+
 from __future__ import annotations
 
 import json
@@ -5,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from airflow_provider_crew.triggers.events import (
     read_event,
     unread_event,
 )
+from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
@@ -109,7 +111,7 @@ def test_an_event_that_does_not_tell_what_ended_how_is_none(event: Any) -> None:
 def test_the_usage_and_the_tasks_of_a_result_arrive() -> None:
     ended = completed(usage={"total_tokens": 312}, tasks=[{"task_id": "facts_task", "output": "Facts."}])
 
-    result = read_event(stored(completed_event(ended, NOW))).result
+    result: Any = read_event(stored(completed_event(ended, NOW))).result
 
     assert result["usage"] == {"total_tokens": 312}
     assert [task["task_id"] for task in result["tasks"]] == ["facts_task"]
@@ -123,7 +125,7 @@ def test_the_usage_of_a_failed_execution_arrives() -> None:
 
 
 def test_the_polls_of_a_trigger_arrive() -> None:
-    watch = SimpleNamespace(polls=Polls(all=12, failed=3, paused=2), memory=SimpleNamespace(seen=True))
+    watch: Any = SimpleNamespace(polls=Polls(all=12, failed=3, paused=2), memory=SimpleNamespace(seen=True))
 
     end = read_event(stored(completed_event(completed(), NOW) | polls_told(watch)))
 

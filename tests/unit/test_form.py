@@ -43,7 +43,7 @@ def form(monkeypatch) -> dict[str, Any]:
         vars(stand_in).update({name: recording(name) for name in names})
         monkeypatch.setitem(sys.modules, module, stand_in)
     babel = ModuleType("flask_babel")
-    babel.lazy_gettext = lambda text: text
+    vars(babel)["lazy_gettext"] = lambda text: text
     monkeypatch.setitem(sys.modules, "flask_babel", babel)
     return CrewHook.get_connection_form_widgets()
 

@@ -1,3 +1,5 @@
+"""A kickoff id leads back to what the service sent, and never out of its place in a path."""
+
 from __future__ import annotations
 
 import re
@@ -5,12 +7,12 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from crew_builders import KICKOFF_ID, any_json, any_text
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
+from tests.unit.crew_builders import KICKOFF_ID, any_json, any_text
 
 ODD_IDS = [
     "a/b",

@@ -1,3 +1,5 @@
+"""What the service says of an execution is read as documented, and nothing odd beside it costs it."""
+
 from __future__ import annotations
 
 import json
@@ -5,7 +7,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-from crew_builders import KICKOFF_ID, any_json, any_text
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.models import (
@@ -20,6 +21,7 @@ from airflow_provider_crew.service.models import (
     read_inputs,
 )
 from airflow_provider_crew.service.storable import storable_json
+from tests.unit.crew_builders import KICKOFF_ID, any_json, any_text
 
 MANY_DIGITS = "9" * 5000
 EVERY_KEY = [

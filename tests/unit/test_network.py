@@ -1,3 +1,5 @@
+"""Proxies, certificates and time limits that both clients go by, and what a failed exchange is called."""
+
 from __future__ import annotations
 
 import errno
@@ -12,7 +14,6 @@ import certifi
 import pytest
 import requests
 import urllib3
-from crew_builders import TOKEN, settings
 
 from airflow_provider_crew.service.errors import (
     InvalidSettings,
@@ -23,6 +24,7 @@ from airflow_provider_crew.service.network import (
     reason_for,
     trusted_certificates,
 )
+from tests.unit.crew_builders import TOKEN, settings
 
 PROXY = "http://proxy.example:3128"
 

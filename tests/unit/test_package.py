@@ -18,11 +18,11 @@ import jsonschema
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from supported import AIRFLOW
 
 import airflow_provider_crew
 from airflow_provider_crew.get_provider_info import get_provider_info
 from airflow_provider_crew.hooks.crew import CrewHook
+from tests.supported import AIRFLOW
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 ROOT = PACKAGE.parent
@@ -184,6 +184,7 @@ def test_every_provider_that_is_imported_is_declared():
 def test_the_readme_lists_what_this_adds_to_a_bare_airflow():
     told = re.search(r"that adds (\w+) and what it needs \(([^)]*)\)", (ROOT / "README.md").read_text())
 
+    assert told
     added = needed_by(DISTRIBUTION) - needed_by("apache-airflow") - {DISTRIBUTION}
     assert {told[1], *re.split(r",\s+", told[2])} == added
 

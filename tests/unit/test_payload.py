@@ -1,3 +1,5 @@
+"""What a kickoff sends is the JSON that was given, and what cannot be sent is named."""
+
 from __future__ import annotations
 
 import json
@@ -191,13 +193,13 @@ def test_a_secret_without_webhooks_is_refused() -> None:
 
 
 def test_the_inputs_are_fetched_once_and_are_plain() -> None:
-    class Once(Sequence[int]):
+    class Once(Sequence[Any]):
         fetched = 0
 
         def __len__(self) -> int:
             return 1
 
-        def __getitem__(self, index: Any) -> int:
+        def __getitem__(self, index: Any) -> Any:
             if index:
                 raise IndexError
             self.fetched += 1

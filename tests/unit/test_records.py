@@ -1,20 +1,23 @@
+"""An error is recorded for another process, and is the same error there."""
+
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_errors import ONE_OF_EACH, RATE_LIMITED, facts
 
 from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.records import error_record, recorded_error
 from airflow_provider_crew.service.storable import storable_text
+from tests.unit.test_errors import ONE_OF_EACH, RATE_LIMITED, facts
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=12)
 
 
-def carried(error: errors.CrewError) -> errors.CrewError:
+def carried(error: errors.CrewError) -> Any:
     """Send an error to another process, as text."""
     return recorded_error(json.loads(json.dumps(error_record(error))))
 
@@ -78,7 +81,7 @@ def test_an_error_of_a_newer_version_is_a_plain_one() -> None:
 def test_a_fact_of_a_newer_version_is_left_out(weather: object) -> None:
     record = {"kind": "LostContact", "message": "Lost.", "facts": {"kickoff_id": "7", "weather": weather}}
 
-    arrived = recorded_error(record)
+    arrived: Any = recorded_error(record)
 
     assert (type(arrived), str(arrived)) == (errors.LostContact, "Lost.")
     assert arrived.kickoff_id == "7"
@@ -97,7 +100,7 @@ def test_no_text_keeps_a_record_from_being_stored(message: str, told: str, names
 
     text.encode()
     assert "\\u0000" not in text
-    arrived = recorded_error(json.loads(text))
+    arrived: Any = recorded_error(json.loads(text))
     assert str(arrived) == storable_text(message)
     assert arrived.cause.missing_inputs == tuple(map(storable_text, names))
 

@@ -1,3 +1,5 @@
+"""Which calls are sent again, after which pause and until when."""
+
 from __future__ import annotations
 
 import re

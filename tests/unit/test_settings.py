@@ -1,3 +1,5 @@
+"""The client's settings are taken as people write them, or refused without repeating a secret."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -5,11 +7,11 @@ from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
-from crew_builders import TOKEN, any_text, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidSettings
 from airflow_provider_crew.service.settings import USER_AGENT, checked_proxy, checked_token, is_loopback
+from tests.unit.crew_builders import TOKEN, any_text, settings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,18 +11,18 @@ from typing import Any, get_type_hints
 
 import pytest
 from airflow.providers.common.compat.sdk import BaseOperator, BaseSensorOperator
-from supported import AIRFLOW
 
 import airflow_provider_crew
 from airflow_provider_crew import CrewExecutionSensor, CrewHook, CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.operators.arguments import RunArguments, SensorArguments, TaskArguments
+from tests.supported import AIRFLOW
 
 OPERATORS = [CrewKickoffOperator, CrewRunOperator, CrewExecutionSensor]
 # Of Airflow's own arguments, those that it has in some of the supported versions only, or is about to drop.
 COMES_AND_GOES = {"task_concurrency", "retry_policy", "render_template_as_native_obj"}
 
 
-def own_arguments(operator: type) -> dict[str, inspect.Parameter]:
+def own_arguments(operator: Any) -> dict[str, inspect.Parameter]:
     given = inspect.signature(inspect.unwrap(operator.__init__)).parameters.values()
     return {each.name: each for each in given if each.kind is each.KEYWORD_ONLY}
 
@@ -51,7 +51,7 @@ def test_the_decorator_takes_what_a_run_takes_but_for_its_inputs() -> None:
 @pytest.mark.parametrize(
     ("base", "spelled_out"), [(BaseOperator, TaskArguments), (BaseSensorOperator, SensorArguments)]
 )
-def test_airflows_own_arguments_are_spelled_out_as_this_airflow_has_them(base: type, spelled_out: Any) -> None:
+def test_airflows_own_arguments_are_spelled_out_as_this_airflow_has_them(base: Any, spelled_out: Any) -> None:
     parameters = inspect.signature(inspect.unwrap(base.__init__)).parameters.values()
     theirs = {each.name for each in parameters if each.kind is not each.VAR_KEYWORD} - {"self"}
     ours = {"poke_interval", "timeout"}  # which our sensor has itself

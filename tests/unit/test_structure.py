@@ -1,9 +1,10 @@
-"""Who may know what, read from the source of the package: what is imported where, and which words stand where."""
+"""Who may know what, and how modules are named, read from the source of the package and of its tests."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import airflow_provider_crew
 
 NAME = "airflow_provider_crew"
 PACKAGE = Path(airflow_provider_crew.__file__).parent
+TESTS = Path(__file__).parents[1]
 LONGEST = 400
 
 
@@ -83,6 +85,19 @@ def test_no_module_grows_too_long():
     assert {module: length for module, length in lengths.items() if length > LONGEST} == {}
 
 
+def test_one_name_of_a_file_is_one_module_of_the_tests():
+    files = Counter(path.name for path in TESTS.rglob("*.py"))
+
+    assert files["test_structure.py"] == 1
+    assert {name for name, times in files.items() if times > 1} == {"conftest.py", "__init__.py"}
+
+
+def test_every_module_of_the_tests_says_what_it_is_for():
+    modules = {str(path): ast.parse(path.read_text(encoding="utf-8")) for path in TESTS.rglob("*.py")}
+
+    assert [path for path, module in modules.items() if not ast.get_docstring(module)] == []
+
+
 @pytest.mark.parametrize("part", ["service", "local"])
 def test_nothing_in_there_imports_airflow(part):
     assert found_in(part)
@@ -143,8 +158,10 @@ KEYS = (
     *("current_agent", "current_task", "last_executed_task", "total_tasks", "completed_tasks"),
     *("final_output", "result_json", "token_usage", "usage_metrics"),
 )
-STATUS_WORDS = ("queued", "pending", "started", "running", "paused", "completed", "success", "error", "failed")
-STATUS_WORDS += ("failure", "revoked", "not found", "not_found")
+STATUS_WORDS = (
+    *("queued", "pending", "started", "running", "paused", "completed", "success", "error", "failed"),
+    *("failure", "revoked", "not found", "not_found"),
+)
 # What this package says itself of an execution, or of its own doing, and Airflow of a task, in lower case.
 OWN_WORDS = {"started", "running", "paused", "completed", "error", "failed", "success"}
 

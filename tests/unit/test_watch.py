@@ -1,10 +1,10 @@
+"""What a watch decides and says, poll by poll: when to ask next, when to give up, what has ended."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
-from watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
@@ -25,6 +25,8 @@ from airflow_provider_crew.service.errors import (
 from airflow_provider_crew.service.models import Completed, Failed, Running
 from airflow_provider_crew.service.watch_state import WatchRules
 from airflow_provider_crew.service.watch_words import describe_progress, duration
+from tests.unit.crew_builders import KICKOFF_ID, NOW
+from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 REJECTED = NotAuthenticated("The token is not accepted.")
 UNKNOWN = ExecutionNotFound("The crew does not know it.")
@@ -193,7 +195,7 @@ def test_the_last_look_is_at_the_deadline(outcome: Any) -> None:
 
 @pytest.mark.parametrize("at", [100, 5000])
 def test_what_is_over_at_the_deadline_counts(at: float) -> None:
-    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")
+    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
 
     assert Story(timeout=100.0).see(SUCCESS, at=at).completed is SUCCESS
     assert isinstance(Story(timeout=100.0).see(failure, at=at).error, ExecutionFailed)
@@ -361,15 +363,15 @@ def test_a_failed_execution_is_told_with_the_error_of_the_crew() -> None:
 
 def test_a_failed_execution_tells_what_it_has_used() -> None:
     usage = {"total_tokens": 312, "successful_requests": 2}
-    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", usage=usage)
+    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", usage=usage, execution_time=None)
 
     assert Story().see(failure).error.usage == usage
-    assert Story().see(Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")).error.usage is None
+    assert Story().see(failure.model_copy(update={"usage": None})).error.usage is None
 
 
 def test_an_end_without_a_time_is_told_without_it() -> None:
-    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")
-    success = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text")
+    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
+    success = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", execution_time=None)
 
     assert f"Execution {KICKOFF_ID} failed. The crew says: boom. " in str(Story().see(failure).error)
     assert said(Story().see(success)) == ["completed"]
@@ -438,8 +440,9 @@ def test_says_a_time_as_people_do(seconds: float, words: str) -> None:
     ids=str,
 )
 def test_times_that_make_no_sense_are_refused(rules: dict[str, float]) -> None:
+    given: dict[str, Any] = {"deadline": NOW, **rules}
     with pytest.raises(InvalidSettings, match="must be a number of seconds"):
-        WatchRules(**{"deadline": NOW, **rules})
+        WatchRules(**given)
 
 
 def test_a_task_name_stays_on_its_line() -> None:

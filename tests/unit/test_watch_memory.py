@@ -7,10 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
 from hypothesis import given
 from hypothesis import strategies as st
-from watch_stories import RESEARCH, Story, said
 
 from airflow_provider_crew.service.errors import (
     CallError,
@@ -27,6 +25,8 @@ from airflow_provider_crew.service.errors import (
 from airflow_provider_crew.service.models import Completed, Failed, Paused, Progress, Running, TaskResult
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
+from tests.unit.crew_builders import KICKOFF_ID, NOW
+from tests.unit.watch_stories import RESEARCH, Story, said
 
 
 def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:
@@ -45,7 +45,14 @@ def done(output: str, name: str = "facts_task", took: float | None = None) -> Ta
 def completed(*tasks: TaskResult, total: int = 3) -> Completed:
     progress = Progress(completed=total, total=total)
     listed: Any = [task.model_dump() for task in tasks]
-    return Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", tasks=listed, progress=progress)
+    return Completed(
+        status="completed",
+        kickoff_id=KICKOFF_ID,
+        output="text",
+        tasks=listed,
+        progress=progress,
+        execution_time=None,
+    )
 
 
 outcomes = st.one_of(
@@ -73,7 +80,7 @@ outcomes = st.one_of(
 ends = st.sampled_from(
     [
         completed(done("Facts.")),
-        Failed(status="error", kickoff_id=KICKOFF_ID, error="boom"),
+        Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None),
         Refused("400"),
     ]
 )
@@ -253,7 +260,7 @@ def outputs(memory: dict[str, Any]) -> list[str]:
     ],
 )
 def test_as_many_of_the_newest_tasks_are_carried_as_fit_into_16_kb(sizes: list[int], carried: list[int]) -> None:
-    memory = WatchMemory(started_at=NOW, tasks=[done("x" * size).model_dump() for size in sizes])
+    memory = WatchMemory(started_at=NOW, tasks=[done("x" * size) for size in sizes])
 
     assert [len(output) for output in outputs(memory.carried())] == carried
     assert len(json.dumps(memory.carried()["tasks"])) <= 16 * 1024 + 2 * len(carried)

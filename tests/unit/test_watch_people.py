@@ -6,8 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, NOW
-from watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
@@ -19,6 +17,8 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.service.models import Failed, Paused, Progress
+from tests.unit.crew_builders import KICKOFF_ID, NOW
+from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
 
 ADDRESS, ELSEWHERE = "https://crew.example", "https://other.example"
 UNKNOWN = ExecutionNotFound("The crew does not know it.", address=ADDRESS)
@@ -30,7 +30,7 @@ PAUSED = Paused(
     progress=Progress(completed=1, total=3),
     current_task="ask",
 )
-FAILED = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")
+FAILED = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
 REJECTED = NotAuthenticated("The token is not accepted.")
 
 MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
@@ -43,8 +43,8 @@ GOES_ON = "the crew goes on"
 
 # With dice of 0.5: what the poll interval says, within 5 s, and at least a minute and a little more.
 USUAL, SOON, A_MINUTE = 10.0, 5.0, 63.0
-EXISTS = {"exists": True, "kicked_off_at": NOW - 3600}
-JUST_KICKED_OFF = {"exists": True, "kicked_off_at": NOW}
+EXISTS: dict[str, Any] = {"exists": True, "kicked_off_at": NOW - 3600}
+JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,8 @@ def test_what_comes_of_an_execution_that_may_wait_for_a_person(
         step = told.see(outcome, at=at)
         assert said(step) == lines, f"after {at} s"
         if isinstance(then, float):
-            assert (step.error, step.poll_again_in) == (None, pytest.approx(then)), f"after {at} s"
+            assert not step.error, f"after {at} s"
+            assert step.poll_again_in == pytest.approx(then), f"after {at} s"
         elif isinstance(then, type):
             assert type(step.error) is then, f"after {at} s"
         else:
@@ -392,13 +393,14 @@ def test_a_look_at_an_unknown_one_is_a_failed_one_and_no_pause() -> None:
 
 
 def test_in_doubt_is_only_an_execution_that_may_not_exist() -> None:
-    for rules, outcome, doubt in [
+    cases: list[tuple[dict[str, Any], Any, bool]] = [
         ({"kicked_off_at": NOW}, UNKNOWN, True),
         ({"kicked_off_at": NOW}, RESEARCH, False),
         ({"kicked_off_at": NOW}, DOWN, False),
         (JUST_KICKED_OFF, UNKNOWN, False),
         ({"human_input": True}, UNKNOWN, False),
-    ]:
+    ]
+    for rules, outcome, doubt in cases:
         story = Story(**rules)
         story.see(outcome)
         assert story.watch.is_in_doubt is doubt

@@ -1,3 +1,5 @@
+"""What each conversation asks of the service, and what it makes of the answers."""
+
 from __future__ import annotations
 
 import json
@@ -6,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from crew_builders import KICKOFF_ID, TOKEN, Script, answer, any_json, live_answer, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import (
@@ -28,6 +29,7 @@ from airflow_provider_crew.service.errors import (
 from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.wire import CrewWire, Request
+from tests.unit.crew_builders import KICKOFF_ID, TOKEN, Script, answer, any_json, live_answer, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,8 +226,8 @@ def test_an_id_that_cannot_be_one_is_not_asked_for(wire: CrewWire) -> None:
         ({"status": "error", "error": "boom", "execution_time": 1}, Failed),
     ],
 )
-def test_reads_how_an_execution_is_doing(wire: CrewWire, body: dict[str, Any], shape: type) -> None:
-    execution = Script(answer(200, body)).play(wire.status(KICKOFF_ID))
+def test_reads_how_an_execution_is_doing(wire: CrewWire, body: dict[str, Any], shape: Any) -> None:
+    execution: Any = Script(answer(200, body)).play(wire.status(KICKOFF_ID))
 
     assert type(execution) is shape
     assert execution.kickoff_id == KICKOFF_ID

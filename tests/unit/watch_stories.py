@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from crew_builders import KICKOFF_ID, NOW
-
 from airflow_provider_crew.service.errors import CallError, Unreachable
 from airflow_provider_crew.service.models import Completed, Progress, Running
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
+from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable

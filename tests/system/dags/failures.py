@@ -30,7 +30,8 @@ with DAG(
 ):
     for name, options in KICKOFFS.items():
         CrewKickoffOperator(task_id=f"kickoff_{name}", **options)
-    CrewExecutionSensor(task_id="sensor_nothing", kickoff_id=None)
+    nothing: Any = None
+    CrewExecutionSensor(task_id="sensor_nothing", kickoff_id=nothing)
     CrewExecutionSensor(task_id="sensor_odd_id", kickoff_id="a/b")
     CrewRunOperator(
         task_id="run_execution_timeout_deferred",

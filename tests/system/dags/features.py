@@ -33,11 +33,12 @@ def use_everything(dag: DAG, waits: dict[str, Any]) -> None:
         return {"who": "sailors"}
 
     shouted = shout.expand(topic=topics())
+    asked: Any = audience()
 
     # XComArgs inside the inputs, of a mapped task and of a key; a native template; all deferred.
     CrewRunOperator(
         task_id="arguments",
-        inputs={"topic": shouted, "audience": audience()["who"], "number": "{{ params.number }}"},
+        inputs={"topic": shouted, "audience": asked["who"], "number": "{{ params.number }}"},
         **waits,
     )
 
@@ -78,7 +79,7 @@ def use_everything(dag: DAG, waits: dict[str, Any]) -> None:
         crew_conn_id="crew_brief",
     )
 
-    @task.crew(**waits)
+    @task.crew(**waits)  # type: ignore[untyped-decorator]
     def decorated(topic: str, params: Any) -> dict[str, Any]:
         return {"topic": topic, "audience": "{{ not rendered }}", "number": params["number"]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG
 
@@ -13,11 +14,12 @@ INPUTS = {"topic": "ferries", "audience": "sailors"}
 
 with DAG("metrics", schedule=None, max_active_tasks=100):
     kickoff = CrewKickoffOperator(task_id="kickoff", inputs=INPUTS, crew_conn_id="crew_lasting")
-    for mode, options in {
+    modes: dict[str, dict[str, Any]] = {
         "deferred": {"deferrable": True},
         "poke": {"deferrable": False},
         "reschedule": {"deferrable": False, "mode": "reschedule"},
-    }.items():
+    }
+    for mode, options in modes.items():
         CrewExecutionSensor(
             task_id=f"sensor_{mode}",
             kickoff_id=kickoff.output,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from crew_builders import KICKOFF_ID, live_answer
 
 from airflow_provider_crew.service.models import (
     Completed,
@@ -16,6 +15,7 @@ from airflow_provider_crew.service.models import (
     TaskResult,
     read_execution,
 )
+from tests.unit.crew_builders import KICKOFF_ID, live_answer
 
 PROGRESS = {
     "unit": "task",

@@ -1,0 +1,1 @@
+"""What proves the provider, from its parts to a real Airflow."""

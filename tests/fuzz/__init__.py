@@ -1,0 +1,1 @@
+"""Much bad input, from connections to answers."""

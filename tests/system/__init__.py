@@ -1,0 +1,1 @@
+"""Built wheels, and a real Airflow."""

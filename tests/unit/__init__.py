@@ -1,0 +1,1 @@
+"""Each part by itself, without I/O."""
