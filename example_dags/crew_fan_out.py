@@ -14,12 +14,12 @@ def crew_fan_out() -> None:
     """
     ### One crew run for each entry of a list, and a summary at the end.
 
-    Deferred tasks hold no worker, so without a bound all of these run at once. The bound is a pool, and it has to
+    Deferred tasks hold no worker, so without a limit all of these run at once. The limit is a pool, and it has to
     count deferred tasks:
 
     `airflow pools set crews 4 "Crew runs at a time" --include-deferred`
 
-    The summary takes what there is, when some of the runs have failed.
+    If some of the runs fail, the summary takes the results of the others.
     """
 
     @task

@@ -12,9 +12,9 @@ def crew_from_python() -> None:
     """
     ### A crew run from Python tasks.
 
-    `start` kicks the crew off and returns the kickoff id, so that what was paid for is known before anything
-    waits for it. It has no retries: a second try would start, and pay for, a second run. `finish` may be retried,
-    since it only watches. It waits in the worker.
+    `start` kicks the crew off and returns the kickoff id, so the execution is known before anything waits for it.
+    It has no retries: a second try would start, and pay for, a second execution. `finish` may be retried, since it
+    only waits. It waits in the worker.
 
     Needs the connection `crew_default`. To try it on your own machine: `python -m airflow_provider_crew.local`
     """

@@ -19,9 +19,9 @@ with DAG(
     doc_md="""
     ### A run of a flow that begins with the state of an earlier one
 
-    `draft` runs a flow. `revision` runs it again, as a new execution that is paid for, too. It begins with the
-    state in which `draft` has ended, and changes only what its own inputs name. That needs a flow that persists
-    its state; one that does not know the id begins with its defaults, and says nothing.
+    `draft` runs a flow. `revision` runs it again, as a new execution that you pay for, too. It begins with the
+    state in which `draft` ended, and changes only what its own inputs name. The flow has to persist its state. A
+    flow that does not know the id begins with its defaults, and says nothing.
     """,
 ):
     draft = CrewRunOperator(

@@ -14,8 +14,8 @@ with DAG(
     doc_md="""
     ### One task that kicks a crew off and waits for its result
 
-    The task holds a worker only to kick off and to take the result: while the crew works, it is deferred, and the
-    triggerer writes the crew's progress into its log. The result is the task's XCom.
+    The task holds a worker only to kick off and to take the result. While the crew works, the task is deferred,
+    and the triggerer writes the crew's progress into its log. The result is the task's XCom.
 
     A failed crew is retried once. From Airflow 3.3 on, a retry after anything else goes on with the same
     execution.

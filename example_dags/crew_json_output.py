@@ -16,8 +16,8 @@ def crew_json_output() -> None:
     """
     ### A crew's JSON output, used by the next task.
 
-    When the output of a crew is a JSON object or array, `output_json` holds it parsed; else it is None. Where the
-    crew puts out prose, as the local one does unless it is told otherwise, `headlines` takes its lines.
+    When the output of a crew is a JSON object or array, `output_json` holds it parsed; otherwise it is None. When
+    the crew puts out prose, as the local service does by default, `headlines` takes its lines.
     """
     report = CrewRunOperator(
         task_id="report",

@@ -17,9 +17,9 @@ with DAG(
     doc_md="""
     ### A task that kicks a crew off, and one that waits for it
 
-    The kickoff, which costs money, has no retries; waiting, which costs nothing, has some. Whatever happens to the
-    sensor, clearing it waits for the same execution again. Before Airflow 3.3 this is the way that never starts a
-    crew twice.
+    The kickoff costs money and has no retries; waiting costs nothing and has some. Whatever happens to the sensor,
+    clear it, and it waits for the same execution again. Before Airflow 3.3 this is the only way that never starts
+    a crew twice.
     """,
 ):
     kickoff = CrewKickoffOperator(

@@ -17,7 +17,7 @@ with DAG(
     doc_md="""
     ### Wait for an execution that has no task any more
 
-    An execution goes on, and is paid for, when its task has ended early. This waits for it and takes its result:
+    When its task ends early, an execution goes on and is paid for. This DAG waits for it and takes its result:
     trigger it with the kickoff id that the log of that task names.
     """,
 ):

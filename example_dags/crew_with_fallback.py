@@ -19,8 +19,8 @@ def crew_with_fallback() -> None:
     """
     ### A pipeline that goes on when the crew has failed.
 
-    A crew that fails is kicked off once more. When that fails too, or when there is no crew to be reached, the
-    branch `last_weeks_report` takes its place.
+    A crew that fails is kicked off once more. If that fails too, or if the crew cannot be reached, the branch
+    `last_weeks_report` takes its place.
     """
     report = CrewRunOperator(
         task_id="report",
