@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` shows it at work, `make test` proves it. Both need only Python 3.11+ and make.
+# Two commands matter: `make demo` shows it at work, and `make test` proves it. They need only Python 3.11+ and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,12 +10,12 @@ BENCH_LOCK := requirements/bench.txt
 BENCH_READY := $(BENCH)/.ready
 COMPILE := pip compile --quiet --universal --python-version 3.11 --extra local --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --upgrade
-# Older Airflows, each with what there was soon after its last patch: what came later may break them. A newer
-# common-compat is needed everywhere.
+# Older Airflows, each with packages from soon after its last patch: later ones may break it. All need a newer
+# common-compat.
 OLDER := 2.11=2026-03-31 3.0=2025-09-15 3.1=2026-03-31 3.2=2026-06-15
 ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref)
 
-# The next Airflow, of which there is only a beta so far. What is named like this may be one, and nothing else.
+# The next Airflow, which has only a beta so far. Only the packages named here may be a pre-release.
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
@@ -31,20 +31,20 @@ demo: $(READY)  ## Run a crew from a DAG, all on this machine, and print its res
 airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
 	@$(BIN)/python -m dev.explore
 
-# Coverage keeps its data where no second run beside this one finds them, since a run takes in all that it finds.
+# Each run keeps its coverage data in a folder of its own: a run would take in the data of another beside it.
 test: $(READY)  ## Run the tests, with branch coverage: six minutes on two cores
 	@data=$$(mktemp -d) && trap 'rm -r "$$data"' EXIT && \
 	COVERAGE_FILE="$$data/coverage" $(BIN)/python -m pytest --cov --cov-report=term $(or $(ARGS),--numprocesses 2)
 
 test-all: test test-system test-faults test-fuzz  ## Run those, a real Airflow and everything that can go wrong
 
-test-system: $(READY)  ## Run the built wheels and a real Airflow, for ten minutes
+test-system: $(READY)  ## Test the built wheels and a real Airflow, for ten minutes
 	$(BIN)/python -m pytest --no-cov tests/system
 
 test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)
 
-test-fuzz: $(READY)  ## Try much bad input
+test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
 	CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz -k much
 
 nightly:  ## Run what takes too long for every change: all faults, and every Airflow
@@ -59,7 +59,7 @@ picture: $(READY)  ## Draw the README's picture from a run of the demo
 bench: $(BENCH_READY)  ## Measure side by side with other providers, into benchmarks/RESULTS.md
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)
 
-matrix: $(READY)  ## Run the tests on every supported Airflow and Python, with nox (ARGS=-l lists what there is)
+matrix: $(READY)  ## Run the tests on every supported Airflow and Python, with nox (ARGS=-l lists the sessions)
 	@$(BIN)/nox $(ARGS)
 
 lint: $(READY)  ## Check style with ruff
@@ -86,13 +86,13 @@ lock: $(UV)  ## Pin all environments anew
 		pyproject.toml
 	$(foreach each,$(OLDER),$(call lock_older,$(firstword $(subst =, ,$(each))),$(lastword $(subst =, ,$(each)))))
 
-release: $(READY)  ## Check that this can be a release, and build it into dist/
+release: $(READY)  ## Check that this can be released, and build it into dist/
 	$(BIN)/python -m dev.release
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/python -m twine check --strict dist/*
 
-clean:  ## Remove the virtual environment and everything made here
+clean:  ## Remove the virtual environments and everything else that make has made
 	rm -rf $(VENV) $(BENCH) .airflow .nox build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):

@@ -1,9 +1,9 @@
 """
 The suites on every supported Airflow and Python, and on the newest pre-release of Airflow: ``nox``.
 
-Every session has an environment below ``.nox``, pinned to the lock of its Airflow and used again the next time.
-``nox -l`` lists them. ``-k`` chooses the suite, ``-t`` the Airflow and ``-p`` the Python, and what follows ``--``
-goes to pytest. ``-s`` counts for nothing beside ``-k`` or ``-t``.
+Every session has an environment below ``.nox``, pinned to the lock of its Airflow. The next run uses it again.
+``nox -l`` lists the sessions. ``-k`` chooses the suite, ``-t`` the Airflow and ``-p`` the Python. What follows
+``--`` goes to pytest. ``-s`` has no effect beside ``-k`` or ``-t``.
 
     nox -k smoke -t airflow-2.11 airflow-3.0 -p 3.11
     nox -k tests -t airflow-3.1 -p 3.12 -- -k watch
@@ -55,7 +55,7 @@ _once_each = nox.parametrize("python, airflow", [_param(airflow, _OF_REAL_PROCES
 @nox.session
 @_everywhere
 def smoke(session: nox.Session, airflow: str) -> None:
-    """Check what is imported, the metadata, the form, and the three ways to run a crew, one of them deferred."""
+    """Check the imports, the metadata, the form, and the three ways to run a crew, one of them deferred."""
     _pytest(
         session,
         airflow,
@@ -68,7 +68,7 @@ def smoke(session: nox.Session, airflow: str) -> None:
 @nox.session
 @_everywhere
 def tests(session: nox.Session, airflow: str) -> None:
-    """Run unit and integration tests, but for the local crew's description: it needs a newer schemathesis."""
+    """Run unit and integration tests, except the local service's description: it needs a newer schemathesis."""
     _pytest(
         session,
         airflow,
@@ -92,13 +92,13 @@ def faults(session: nox.Session, airflow: str) -> None:
     """
     Play the core of the faults in a real Airflow on PostgreSQL.
 
-    The rows say what 3.3 and newer do: on an older Airflow, those about what a task remembers fail.
+    The rows say what 3.3 and newer do. On an older Airflow, rows about what a task remembers fail.
     """
     _pytest(session, airflow, "tests/faults", "-m", "core")
 
 
 def _pytest(session: nox.Session, airflow: str, *suite: str) -> None:
-    """Bring the environment to what the lock says, and run the tests in it without any setting of Airflow."""
+    """Install what the lock says, and run the tests in that environment without any setting of Airflow."""
     session.run_install("uv", "pip", "sync", "--quiet", "--require-hashes", _lock(airflow))
     session.install("--no-deps", "--no-build-isolation", "--editable", ".")
     unset = {name: None for name in os.environ if name.startswith(("AIRFLOW_", "_AIRFLOW"))}
@@ -106,6 +106,6 @@ def _pytest(session: nox.Session, airflow: str, *suite: str) -> None:
 
 
 def _lock(airflow: str) -> str:
-    """Return the lock of an Airflow: of its own, but for the one that everything is developed with."""
+    """Return the lock of an Airflow: its own file, or ``dev.txt`` for the Airflow that we develop with."""
     name = "dev.txt" if airflow == _DEVELOPED_WITH else f"airflow-{airflow}.txt"
     return str(Path("requirements", name))
