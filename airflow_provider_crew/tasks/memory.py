@@ -46,7 +46,7 @@ HOW_TO_GIVE_UP = (
 # An XCom's key that names an execution, for a try that is not allowed to read the value any more.
 _LEFT_BEHIND = "crew_execution:"
 _LONGEST_KEY = 512
-_NOT_IN_A_KEY = frozenset("%?#")
+_NOT_IN_A_KEY = frozenset("%?#/\\")
 # Airflow ends a task whose heartbeats fail for about as long.
 _PATIENCE = 120.0
 _PAUSE = 2.0

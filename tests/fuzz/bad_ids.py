@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from hypothesis import strategies as st
 
@@ -13,7 +13,6 @@ from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.service.wire import CrewWire
 from tests.fuzz.bad_answers import SETTINGS
-from tests.fuzz.bad_inputs import any_object, each_object, made
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome
 from tests.fuzz.bad_values import any_json, any_text
@@ -27,7 +26,6 @@ path_texts = (
 
 
 def a_given_id_stays_in_its_place(_: World, given: Any) -> None:
-    given = made(given)
     asked = outcome(lambda: next(CrewWire(SETTINGS).status(given)))
 
     if isinstance(asked, InvalidKickoffId):
@@ -36,7 +34,7 @@ def a_given_id_stays_in_its_place(_: World, given: Any) -> None:
     assert match
     assert _SEGMENT.fullmatch(match[1])
     assert match[1] not in {".", ".."}
-    assert unquote(match[1]) == unquote(given)
+    assert unquote(match[1]) == given
 
 
 def an_issued_id_leads_back(_: World, value: Any) -> None:
@@ -44,9 +42,10 @@ def an_issued_id_leads_back(_: World, value: Any) -> None:
         kept = issued_kickoff_id(value)
     except ValueError:
         is_none = value == "" or isinstance(value, bool) or not isinstance(value, str | int | float)
-        assert is_none or len(quote(str(value), errors="surrogatepass")) > 900
+        assert is_none or len(str(value)) > 1000 or not str(value).isprintable()
         return
-    assert unquote(path_segment(checked_kickoff_id(kept)), errors="surrogatepass") == str(value)
+    assert kept == str(value)
+    assert unquote(path_segment(checked_kickoff_id(kept))) == kept
 
 
 def an_id_arrives_as_it_is(world: World, given: str) -> None:
@@ -66,10 +65,9 @@ def an_id_arrives_as_it_is(world: World, given: str) -> None:
 KINDS = (
     Kind(
         "kickoff id from a person",
-        path_texts | any_object,
+        path_texts | any_json,
         a_given_id_stays_in_its_place,
         weight=6,
-        known=each_object,
     ),
     Kind("kickoff id from the service", path_texts | any_json, an_issued_id_leads_back, weight=4),
     Kind("kickoff id on the wire", path_texts.map(lambda text: text[:3000]), an_id_arrives_as_it_is, weight=3),

@@ -63,6 +63,10 @@ def test_an_id_of_the_service_stays_in_its_place(connect, hostile, trick, path):
     hostile.says = [answer(json.dumps({"kickoff_id": trick}).encode()), answer(STATUS)]
     crew = connect(f"{hostile.url}/teams/7", status_path=path)
 
+    if not trick.isprintable():
+        with pytest.raises(UncertainKickoff, match="its kickoff_id has characters that cannot be printed"):
+            crew.kickoff(KICKOFF)
+        return
     crew.status(crew.kickoff(KICKOFF), repeat=False)
 
     _, look = hostile.requests

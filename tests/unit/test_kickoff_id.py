@@ -46,11 +46,11 @@ PLAIN_SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
         pytest.param(0, "0", id="zero"),
         pytest.param(1.5, "1.5", id="fraction"),
         pytest.param(-(2**70), "-1180591620717411303424", id="wide number"),
-        pytest.param("a/b", "a%2Fb", id="slash"),
-        pytest.param(" 7 ", "%207%20", id="white space"),
-        pytest.param("..", "%2E%2E", id="dots"),
-        pytest.param("100%", "100%25", id="percent"),
-        pytest.param("a%2Fb", "a%252Fb", id="escape"),
+        pytest.param("a/b", "a/b", id="slash"),
+        pytest.param(" 7 ", " 7 ", id="white space"),
+        pytest.param("..", "..", id="dots"),
+        pytest.param("100%", "100%", id="percent"),
+        pytest.param("a%2Fb", "a%2Fb", id="escape"),
     ],
 )
 def test_keeps_the_id_that_the_service_sent(value: Any, kept: str) -> None:
@@ -66,12 +66,28 @@ def test_an_answer_without_an_id_holds_none(value: Any) -> None:
 @settings(deadline=None)
 @given(value=any_text.filter(bool) | st.integers() | st.sampled_from(ODD_IDS))
 def test_an_issued_id_leads_back_to_the_text_that_the_service_sent(value: str | int) -> None:
-    issued = issued_kickoff_id(value)
+    try:
+        issued = issued_kickoff_id(value)
+    except ValueError:
+        assert not str(value).isprintable()
+        return
     segment = path_segment(checked_kickoff_id(issued))
 
-    assert issued.encode()
+    assert issued == str(value)
     assert PLAIN_SEGMENT.fullmatch(segment)
-    assert unquote(segment, errors="surrogatepass") == str(value)
+    assert unquote(segment) == issued
+
+
+@pytest.mark.parametrize("value", ["a\x00b", "a\nb", "\ud800", "\u2028"], ids=repr)
+def test_an_id_that_cannot_be_printed_is_none(value: str) -> None:
+    with pytest.raises(ValueError, match="its kickoff_id has characters that cannot be printed"):
+        issued_kickoff_id(value)
+
+
+def test_an_id_without_end_is_none() -> None:
+    assert issued_kickoff_id("7" * 1000)
+    with pytest.raises(ValueError, match="its kickoff_id is longer than 1,000 characters"):
+        issued_kickoff_id("7" * 1001)
 
 
 @settings(deadline=None)
@@ -92,17 +108,11 @@ def test_no_id_leaves_its_segment_of_the_path(given_id: str) -> None:
     ("given_id", "fault"),
     [
         pytest.param("", "is empty", id="empty"),
-        pytest.param(" ", "white space", id="blank"),
-        pytest.param(f"{KICKOFF_ID}\n", "white space", id="pasted with a line end"),
-        pytest.param("a\u2003b", "white space", id="wide space"),
-        pytest.param("a\x00b", "control character", id="NUL"),
-        pytest.param("\ud800", "control character", id="half a character"),
-        pytest.param("a/b", "slash", id="slash"),
-        pytest.param("a\\b", "slash", id="backslash"),
-        pytest.param(".", "step in a path", id="dot"),
-        pytest.param("..", "step in a path", id="dots"),
-        pytest.param("100%", "percent sign", id="percent at the end"),
-        pytest.param("%zz", "percent sign", id="no escape"),
+        pytest.param(f"{KICKOFF_ID}\n", "cannot be printed", id="pasted with a line end"),
+        pytest.param("a\u2003b", "cannot be printed", id="wide space"),
+        pytest.param("a\x00b", "cannot be printed", id="NUL"),
+        pytest.param("\ud800", "cannot be printed", id="half a character"),
+        pytest.param("x" * 1001, "longer than 1,000 characters", id="too long"),
     ],
 )
 def test_an_id_that_no_kickoff_returned_is_refused(given_id: str, fault: str) -> None:
@@ -116,7 +126,7 @@ def test_a_refused_id_is_shown_to_recognise_it() -> None:
     with pytest.raises(InvalidKickoffId, match=re.escape("'a/bxxx")) as caught:
         checked_kickoff_id("a/b" + "x" * 10_000)
 
-    assert caught.value.kickoff_id.startswith("a/bxxx")
+    assert caught.value.kickoff_id.startswith("'a/bxxx")
     assert len(str(caught.value)) < 300
 
 
@@ -125,8 +135,3 @@ def test_a_refused_id_is_shown_to_recognise_it() -> None:
 def test_what_is_no_text_is_refused(given_id: Any) -> None:
     with pytest.raises(InvalidKickoffId, match="no text"):
         checked_kickoff_id(given_id)
-
-
-def test_a_number_that_cannot_be_written_is_refused_like_any_other() -> None:
-    with pytest.raises(InvalidKickoffId, match="of type int, which is no text"):
-        checked_kickoff_id(10**5000)  # type: ignore[arg-type]

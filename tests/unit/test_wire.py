@@ -101,8 +101,8 @@ def test_only_a_kickoff_starts_work() -> None:
         pytest.param(4711, "4711", id="number"),
         pytest.param(10**30, str(10**30), id="wide number"),
         pytest.param("übung", "übung", id="unicode"),
-        pytest.param("crew/7", "crew%2F7", id="slash"),
-        pytest.param("a b\x00", "a%20b%00", id="white space and NUL"),
+        pytest.param("crew/7", "crew/7", id="slash"),
+        pytest.param("a b", "a b", id="white space"),
     ],
 )
 def test_an_odd_id_is_a_success(wire: CrewWire, status: int, sent: Any, kickoff_id: str) -> None:
@@ -213,7 +213,7 @@ def test_missing_inputs_are_said_once(wire: CrewWire, body: dict[str, Any], said
 
 def test_an_id_that_cannot_be_one_is_not_asked_for(wire: CrewWire) -> None:
     with pytest.raises(InvalidKickoffId):
-        next(wire.status("../inputs"))
+        next(wire.status("inputs\n"))
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,11 @@ def test_reads_how_an_execution_is_doing(wire: CrewWire, body: dict[str, Any], s
 @pytest.mark.parametrize(
     ("kickoff_id", "path"),
     [
-        ("crew%2F7", "/status/crew%2F7"),
+        ("crew%2F7", "/status/crew%252F7"),
+        ("../inputs", "/status/%2E%2E%2Finputs"),
         ("übung", "/status/%C3%BCbung"),
         ("a?b#c&d", "/status/a%3Fb%23c%26d"),
-        ("%2E%2E", "/status/%2E%2E"),
+        ("..", "/status/%2E%2E"),
     ],
 )
 def test_an_id_stays_one_segment_of_the_path(wire: CrewWire, kickoff_id: str, path: str) -> None:

@@ -32,7 +32,7 @@ with DAG(
         CrewKickoffOperator(task_id=f"kickoff_{name}", **options)
     nothing: Any = None
     CrewExecutionSensor(task_id="sensor_nothing", kickoff_id=nothing)
-    CrewExecutionSensor(task_id="sensor_odd_id", kickoff_id="a/b")
+    CrewExecutionSensor(task_id="sensor_odd_id", kickoff_id="a\tb")
     CrewRunOperator(
         task_id="run_execution_timeout_deferred",
         inputs=INPUTS,
