@@ -17,7 +17,6 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from pydantic import ValidationError
 
 from airflow_provider_crew.service.models import ErrorBody
-from airflow_provider_crew.service.storable import parse_json
 from airflow_provider_crew.service.text import one_line
 
 _EXCERPT = 200
@@ -127,7 +126,7 @@ class Answer:
     def _parse(self) -> Any:
         try:
             # One wrong byte in a text must not cost the whole result.
-            return parse_json(self.body.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
+            return json.loads(self.body.removeprefix(BOM_UTF8).decode("utf-8", "replace"))
         except ValueError:
             fault = "it is not JSON"
         except RecursionError:

@@ -7,13 +7,13 @@ word. The documented answer has no ``state``, and its ``status`` is the word tha
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from airflow_provider_crew.service.storable import (
     is_storable_number,
-    parse_json,
     storable_json,
     storable_text,
     text_of,
@@ -173,6 +173,6 @@ def _output_json(result_json: Any, output: Any) -> Any:
 
 def _parsed(value: Any) -> Any:
     try:
-        return storable_json(parse_json(value) if isinstance(value, str) else value)
+        return storable_json(json.loads(value) if isinstance(value, str) else value)
     except (ValueError, RecursionError):
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 from typing import Any
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -26,19 +25,12 @@ def text_of(value: Any) -> str:
     """Return a text as it is, nothing as an empty one, and anything else as JSON."""
     if value is None:
         return ""
-    if isinstance(value, str):
-        return storable_text(value)
-    try:
-        return storable_text(json.dumps(value, ensure_ascii=False))
-    except RecursionError:
-        return "(nested too deeply to be written down)"
+    return storable_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def is_storable_number(value: Any) -> bool:
     """Whether it is a number that every store takes as it is."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and not isinstance(value, bool) and _MIN_INT <= value <= MAX_INT
+    return type(value) in (int, float) and _MIN_INT <= value <= MAX_INT
 
 
 def storable_json(value: Any, depth: int = 0) -> Any:
@@ -49,31 +41,15 @@ def storable_json(value: Any, depth: int = 0) -> Any:
     """
     if depth > _MAX_DEPTH:
         raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
-    if isinstance(value, str):
-        return storable_text(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, int) and not _MIN_INT <= value <= MAX_INT:
-        return str(value)
-    if isinstance(value, Mapping):
-        return {storable_text(str(key)): storable_json(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [storable_json(item, depth + 1) for item in value]
+    match value:
+        case str():
+            return storable_text(value)
+        case dict():
+            return {storable_text(key): storable_json(item, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [storable_json(item, depth + 1) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+        case int() if not _MIN_INT <= value <= MAX_INT:
+            return str(value)
     return value
-
-
-def parse_json(text: str) -> Any:
-    """Parse JSON. An integer that is too long for Python stays the text that it is."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        raise
-    except ValueError:  # a decoder that asks about every integer takes several times as long
-        return json.loads(text, parse_int=_integer)
-
-
-def _integer(digits: str) -> int | str:
-    try:
-        return int(digits)
-    except ValueError:
-        return digits
