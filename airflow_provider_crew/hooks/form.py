@@ -11,19 +11,15 @@ def widgets() -> dict[str, Any]:
     """Return a form field for each field of the connection's extra."""
     from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
     from flask_babel import lazy_gettext
-    from wtforms import BooleanField, IntegerField, PasswordField, StringField
-    from wtforms.validators import Optional, any_of
+    from wtforms import BooleanField, PasswordField, StringField
 
     def widget(label: str, description: str, schema: dict[str, Any]) -> Any:
         shown: dict[str, Any] = {"label": lazy_gettext(label), "description": description}
         if "boolean" in schema["type"]:
             return BooleanField(**shown, default=schema["default"])
-        if "integer" in schema["type"]:
-            return IntegerField(**shown, widget=BS3TextFieldWidget(), validators=[Optional()])
         if schema.get("format") == "password":
             return PasswordField(**shown, widget=BS3PasswordFieldWidget())
-        allowed = [Optional(), any_of(schema["enum"])] if "enum" in schema else []
-        return StringField(**shown, widget=BS3TextFieldWidget(), validators=allowed)
+        return StringField(**shown, widget=BS3TextFieldWidget())
 
     return {name: widget(**field) for name, field in CONNECTION_FIELDS.items()}
 
