@@ -2,73 +2,56 @@
 
 from __future__ import annotations
 
-import json
-import platform
-from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.connection import get_async_connection
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 from asgiref.sync import sync_to_async
-from pydantic import BaseModel, BeforeValidator, ConfigDict, HttpUrl, SecretStr, ValidationError, model_validator
+from pydantic import Field, HttpUrl, Json, TypeAdapter, ValidationError
 
-from airflow_provider_crew import __version__
 from airflow_provider_crew.compat import api_server_is_away, denies_connection
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
-from airflow_provider_crew.service.settings import (
-    DEFAULT_REQUEST_TIMEOUT,
-    ServiceSettings,
-    StatusPath,
-    checked_token,
-)
-from airflow_provider_crew.service.text import one_line
+from airflow_provider_crew.service.settings import USER_AGENT, CheckedFields, ServiceSettings, Token
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow.providers.common.compat.sdk import Connection
 
 TokenType = Literal["organization", "user"]
 
-_USER_AGENT = f"airflow-provider-crew/{__version__} Airflow/{airflow_version} Python/{platform.python_version()}"
+_USER_AGENT = f"{USER_AGENT} Airflow/{airflow_version}"
+_EXTRA: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 
-_TOKEN_FIELDS: dict[TokenType, str] = {"organization": "password", "user": "user_bearer_token"}
-
-_REMEDIES = {
-    "user_bearer_token": "must be a text",
-    "token_type": "must be organization or user, or be left out",
-    "request_timeout": "must be a number of seconds",
-    "verify": "must be true, false, or the path of a file of CA certificates",
-    "proxy": "must look like http://proxy.example:3128",
-    "status_path": "must be auto, status_first or id_first",
-    "dashboard_url": "must be the full address of a page, such as https://app.example/crews/7",
-    "allow_http": "must be true or false",
+_NO_TOKEN: dict[TokenType, str] = {
+    "organization": "There is no organization token. Put the bearer token from the crew's Status tab into the "
+    "password field (in a URI behind a colon, crew://:TOKEN@host; what stands before the colon is the login).",
+    "user": "The user's token is asked for (token_type user), and there is none. Put it into the field User "
+    "bearer token (user_bearer_token in the extra), or use token_type organization.",
 }
 
 
-def _switch(value: Any) -> Any:
-    """Understand a switch that came as text, as in a URI; any other text is a path."""
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    return words.get(value.strip().lower(), value) if isinstance(value, str) else value
+class _Fields(CheckedFields):
+    """What is read from a connection besides the settings: Airflow's own fields, and three of the extra."""
+
+    host: str = ""
+    port: int | None = Field(None, description="a number")
+    scheme_or_prefix: str = ""
+    password: str | None = Field(None, repr=False)
+    user_bearer_token: str | None = Field(None, repr=False)
+    token_type: TokenType | None = Field(None, description="organization or user, or be left out")
+    dashboard_url: HttpUrl | None = Field(
+        None, description="the full address of a page, such as https://app.example/crews/7"
+    )
 
 
-class _Extra(BaseModel):
-    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+class _Secret(CheckedFields):
+    """What is read from the connection that holds the secret of webhooks."""
 
-    user_bearer_token: SecretStr | None = None
-    token_type: TokenType | None = None
-    request_timeout: float = DEFAULT_REQUEST_TIMEOUT
-    verify: Annotated[bool | str, BeforeValidator(_switch)] = True
-    proxy: SecretStr | None = None
-    status_path: StatusPath = "auto"
-    dashboard_url: HttpUrl | None = None
-    allow_http: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _an_empty_field_is_not_set(cls, fields: Any) -> Any:
-        return {name: value for name, value in fields.items() if value is not None and value != ""}
+    password: Token = Field(description="the secret of webhooks, in characters that a bearer token may have")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,26 +91,30 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
 
     InvalidSettings names the field that is wrong and how to mend it.
     """
-    try:
-        _refuse_other_types(connection)
-        extra = _read_extra(connection.extra)
-        for secret in _secrets_of(connection, extra):
-            mask_secret(secret)
-        kind, token = _choose_token(connection, extra, token_type)
-        settings = ServiceSettings(
-            address=_address(connection),
-            token=checked_token(token.get_secret_value(), where=_TOKEN_FIELDS[kind]),
-            request_timeout=extra.request_timeout,
-            verify=extra.verify,
-            proxy=extra.proxy.get_secret_value() if extra.proxy else None,
-            status_path=extra.status_path,
-            allow_http=extra.allow_http,
-            user_agent=_USER_AGENT,
+    with _named(connection):
+        _mask(connection.password)
+        extra = _extra_of(connection)
+        credentials, _, _ = str(extra.get("proxy")).rpartition("@")
+        _mask(extra.get("user_bearer_token"), credentials.rpartition("/")[2].partition(":")[2])
+        fields = _Fields.model_validate(
+            extra
+            | {"host": connection.host, "port": connection.port, "scheme_or_prefix": connection.schema}
+            | {"password": connection.password, "token_type": token_type or extra.get("token_type")}
         )
-    except InvalidSettings as error:
-        raise InvalidSettings(error.fault, field=error.field, conn_id=connection.conn_id) from None
-    dashboard_url = str(extra.dashboard_url) if extra.dashboard_url else None
+        kind, token = _chosen_token(fields)
+        given = {"address": _address(fields), "token": token, "user_agent": _USER_AGENT}
+        settings = ServiceSettings.model_validate(extra | given)
+    dashboard_url = str(fields.dashboard_url) if fields.dashboard_url else None
     return CrewConnection(settings=settings, token_type=kind, dashboard_url=dashboard_url)
+
+
+@contextmanager
+def _named(connection: Connection) -> Iterator[None]:
+    """Say which connection it is that cannot be used."""
+    try:
+        yield
+    except InvalidSettings as error:
+        raise InvalidSettings(error.fault, conn_id=connection.conn_id) from None
 
 
 def _find(conn_id: str) -> Connection:
@@ -151,123 +138,59 @@ async def _find_async(conn_id: str) -> Connection:
         raise _not_defined(conn_id) from None
 
 
-def _secret_of(connection: Connection) -> str:
-    if not connection.password:
-        raise InvalidSettings("It has no password, which is to be the secret.", conn_id=connection.conn_id)
-    mask_secret(connection.password)
-    try:
-        secret = checked_token(connection.password)
-    except InvalidSettings:
-        fault = "Its password, which is to be the secret, has characters that no bearer token has."
-        raise InvalidSettings(fault, conn_id=connection.conn_id) from None
-    mask_secret(secret)
-    return secret
-
-
 def _not_defined(conn_id: str) -> InvalidSettings:
     """Build the error for a connection that Airflow does not have."""
-    variable = one_line(f"AIRFLOW_CONN_{conn_id}".upper(), 100)
     return InvalidSettings(
-        f"There is none of that name. Add it with the type Crew (Admin, Connections), or set {variable}. If that "
-        "is set, Airflow cannot read it: in a URI, everything in the token but letters and digits has to be "
-        "percent-encoded.",
+        "There is none of that name. Add it with the type Crew (Admin, Connections), or set "
+        f"AIRFLOW_CONN_{conn_id.upper()}. If that is set, Airflow cannot read it: in a URI, everything in the "
+        "token but letters and digits has to be percent-encoded.",
         conn_id=conn_id,
     )
 
 
-def _refuse_other_types(connection: Connection) -> None:
-    for name in ("host", "schema", "login", "password", "extra"):
-        if not isinstance(getattr(connection, name), str | None):
-            raise InvalidSettings(f"The {name} is no text. In JSON, put it in quotes.", field=name)
+def _secret_of(connection: Connection) -> str:
+    with _named(connection):
+        _mask(connection.password)
+        return _Secret.model_validate({"password": connection.password}).password
 
 
-def _secrets_of(connection: Connection, extra: _Extra) -> tuple[str, ...]:
-    secrets = [
-        connection.password,
-        extra.user_bearer_token.get_secret_value() if extra.user_bearer_token else None,
-        _password_of(extra.proxy.get_secret_value()) if extra.proxy else None,
-    ]
-    return tuple(secret.strip() for secret in secrets if secret)
+def _mask(*secrets: Any) -> None:
+    for secret in secrets:
+        if isinstance(secret, str) and secret.strip():
+            mask_secret(secret.strip())
 
 
-def _password_of(proxy: str) -> str | None:
-    return urlsplit(proxy if "://" in proxy else f"http://{proxy}").password
-
-
-def _read_extra(extra: str | None) -> _Extra:
+def _extra_of(connection: Connection) -> dict[str, Any]:
     # Not Connection.extra_dejson: it takes what it cannot read for empty, and a token would silently be missing.
     try:
-        fields = json.loads(extra) if extra else {}
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, Mapping):
+        return _EXTRA.validate_python(connection.extra or "{}")
+    except ValidationError:
         raise InvalidSettings(
-            'The extra is not a JSON object. Write it like {"token_type": "user", "user_bearer_token": "..."}.',
-            field="extra",
-        )
-    try:
-        return _Extra.model_validate(fields)
-    except ValidationError as error:
-        name = str(error.errors(include_input=False, include_context=False)[0]["loc"][0])
-        raise InvalidSettings(f"The extra field {name} {_REMEDIES[name]}.", field=name) from None
+            'The extra is not a JSON object. Write it like {"token_type": "user", "user_bearer_token": "..."}.'
+        ) from None
 
 
-def _choose_token(connection: Connection, extra: _Extra, token_type: str | None) -> tuple[TokenType, SecretStr]:
-    tokens: dict[TokenType, SecretStr | None] = {
-        "organization": SecretStr(connection.password) if connection.password else None,
-        "user": extra.user_bearer_token,
-    }
-    wanted: Any = token_type or extra.token_type
-    for kind, token in tokens.items():
-        if token is not None and wanted in (kind, None):
-            return kind, token
-    if wanted == "user":
-        raise InvalidSettings(
-            "The user's token is asked for (token_type user), and there is none. Put it into the field User "
-            "bearer token (user_bearer_token in the extra), or use token_type organization.",
-            field="user_bearer_token",
-        )
-    if wanted not in ("organization", None):
-        shown = repr(wanted[:40]) if isinstance(wanted, str) else f"of type {type(wanted).__name__}"
-        raise InvalidSettings(f"token_type is {shown}; it must be organization or user.", field="token_type")
-    in_login = " It stands in the login, where it is not looked for." if connection.login else ""
-    raise InvalidSettings(
-        f"There is no organization token.{in_login} Put the bearer token from the crew's Status tab into the "
-        "password field (in a URI behind a colon: crew://:TOKEN@host).",
-        field="password",
-    )
+def _chosen_token(fields: _Fields) -> tuple[TokenType, str]:
+    only: TokenType = "user" if fields.user_bearer_token and not fields.password else "organization"
+    kind = fields.token_type or only
+    token = fields.user_bearer_token if kind == "user" else fields.password
+    if not token:
+        raise InvalidSettings(_NO_TOKEN[kind])
+    return kind, token
 
 
-def _address(connection: Connection) -> str:
+def _address(fields: _Fields) -> str:
     """Put the address together from host, port and schema, which in a URI holds the scheme or the prefix."""
-    host = (connection.host or "").strip()
-    if not host:
+    told = fields.scheme_or_prefix.strip().strip("/")
+    scheme, prefix = (told, "") if told.lower() in {"http", "https"} else ("https", told)
+    own_scheme, _, rest = fields.host.strip().rpartition("://")
+    name, slash, path = rest.partition("/")
+    if not name:
         return ""
-    if host.count(":") > 1 and not {"[", "/"} & set(host):
-        host = f"[{host}]"
-    schema = (connection.schema or "").strip().strip("/")
-    scheme, prefix = (schema.lower(), "") if schema.lower() in {"http", "https"} else ("", schema)
-    if "://" not in host:
-        host = f"{scheme or 'https'}://{host}"
-    elif scheme and not host.lower().startswith(f"{scheme}://"):
-        raise InvalidSettings(
-            f"The host begins with another scheme than the schema says ({scheme}). Leave the schema empty.",
-            field="schema",
-        )
-    address = _with_port(host, connection.port).rstrip("/")
-    return f"{address}/{prefix}" if prefix else address
-
-
-def _with_port(url: str, port: int | None) -> str:
-    try:
-        parts = urlsplit(url)
-        own_port = parts.port
-    except ValueError:
-        return url  # refused with the other addresses that cannot be read
-    if port is None or own_port == port:
-        return url
-    if own_port is not None:
-        raise InvalidSettings(
-            f"The host says port {own_port} and the port field says {port}. Leave one of them out.", field="port"
-        )
-    return parts._replace(netloc=f"{parts.netloc.removesuffix(':')}:{port}").geturl()
+    if name.count(":") > 1 and "[" not in name:
+        name = f"[{name}]"
+    if fields.port is not None:
+        # A host that says another port ends in two, and is refused.
+        name = f"{name.removesuffix(f':{fields.port}').removesuffix(':')}:{fields.port}"
+    whole = f"{own_scheme or scheme}://{name}{slash}{path}".rstrip("/")
+    return f"{whole}/{prefix}" if prefix else whole

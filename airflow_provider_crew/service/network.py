@@ -15,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 import certifi
 
 from airflow_provider_crew.service.errors import InvalidSettings
-from airflow_provider_crew.service.settings import checked_proxy, is_loopback
+from airflow_provider_crew.service.settings import is_loopback, usable_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +26,6 @@ CHUNK = 64 * 1024
 _CONNECT_TIMEOUT = 10.0
 # What http.client says, and what aiohttp does.
 _TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")
-_OLD_TLS = "; it speaks only versions of TLS older than 1.2, which are not safe"
-_TLS_FAILURES = {
-    "wrong version number": "; what listens there does not speak https",
-    "tlsv1 alert protocol version": _OLD_TLS,
-    "unsupported protocol": _OLD_TLS,
-}
 
 
 def connect_timeout(settings: ServiceSettings) -> float:
@@ -41,10 +35,8 @@ def connect_timeout(settings: ServiceSettings) -> float:
 
 def trusted_certificates(settings: ServiceSettings) -> str | None:
     """Return the file or folder of certificates to trust, None when they are not to be checked."""
-    if isinstance(settings.verify, str):
-        return settings.verify
-    if not settings.verify:
-        return None
+    if settings.verify is not True:
+        return settings.verify or None
     return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
 
 
@@ -55,22 +47,19 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
         return None
     try:
         return _context_of(certificates, Path(certificates).stat().st_mtime)
-    except OSError as error:  # a file without certificates ends here, too
-        fault = "it holds no certificates" if isinstance(error, ssl.SSLError) else os.strerror(error.errno or 0)
-    raise InvalidSettings(
-        f"The certificates in {certificates!r} cannot be used: {fault.lower()}. The path comes from verify in the "
-        "extra, or from REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE in the environment of the task.",
-        field="verify",
-    )
+    except (OSError, ValueError):  # a file without certificates ends here, too
+        raise InvalidSettings(
+            f"No certificates can be read from {certificates[:100]!r}. The path comes from verify in the extra, "
+            "or from REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE in the environment of the task."
+        ) from None
 
 
 @lru_cache(maxsize=16)
 def _context_of(certificates: str, _changed_at: float) -> ssl.SSLContext:
     """Load certificates once: that blocks an event loop for as long as many answers take."""
-    folder = Path(certificates).is_dir()
-    return ssl.create_default_context(
-        cafile=None if folder else certificates, capath=certificates if folder else None
-    )
+    if Path(certificates).is_dir():
+        return ssl.create_default_context(capath=certificates)
+    return ssl.create_default_context(cafile=certificates)
 
 
 def proxy_for(settings: ServiceSettings) -> str | None:
@@ -82,7 +71,7 @@ def proxy_for(settings: ServiceSettings) -> str | None:
         return None
     proxies = getproxies()
     found = proxies.get(parts.scheme) or proxies.get("all")
-    return checked_proxy(found, where=f"the environment ({parts.scheme}_proxy or all_proxy)") if found else None
+    return usable_proxy(found) if found else None
 
 
 def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettings) -> str:
@@ -92,15 +81,13 @@ def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettin
     Built from the operating system's own error below the library's, since a library's text may repeat headers
     or a proxy's password.
     """
-    causes = list(_causes(error))
     if timed_out(error):
         if connected:
             return f"it was not complete after {settings.request_timeout:g} s (request_timeout)"
         return f"no connection after {connect_timeout(settings):g} s"
-    for cause in reversed(causes):
-        if words := _words_for(cause):
-            return words
-    return f"the connection broke off ({type(causes[-1]).__name__})"
+    causes = list(_causes(error))
+    known = (words for cause in reversed(causes) if (words := _words_for(cause)))
+    return next(known, f"the connection broke off ({type(causes[-1]).__name__})")
 
 
 def timed_out(error: BaseException) -> bool:
@@ -115,11 +102,11 @@ def is_trusted(error: BaseException) -> bool:
 
 def _words_for(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted ({getattr(error, 'verify_message', 'unknown reason')})"
+        return f"its certificate is not accepted ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
-        # An error made in Python (pyOpenSSL below urllib3 does) has no reason at all.
-        told = (getattr(error, "reason", None) or "unknown reason").lower().replace("_", " ")
-        return f"TLS failed ({told}){_TLS_FAILURES.get(told, '')}"
+        told = str(error.reason).lower().replace("_", " ")
+        advice = "; what listens there does not speak https" if told == "wrong version number" else ""
+        return f"TLS failed ({told}){advice}"
     if isinstance(error, socket.gaierror):
         return "its name is not known (DNS)"
     if refused := _TUNNEL_REFUSED.search(f"{type(error).__name__} {error}"):
@@ -130,14 +117,8 @@ def _words_for(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Walk from a library's exception down to what caused it, wherever the library keeps that."""
-    seen: set[int] = set()
-    waiting = [error]
-    while waiting:
-        current = waiting.pop(0)
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        yield current
-        nested = [current.__cause__, current.__context__, getattr(current, "reason", None), *current.args]
-        waiting += [item for item in nested if isinstance(item, BaseException)]
+    """Walk from a library's exception down to what caused it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

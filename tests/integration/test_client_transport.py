@@ -352,15 +352,22 @@ class TestCertificatesThatCannotBeUsed:
         path = tmp_path / "ca.pem"
         path.write_text("no certificate")
 
-        with pytest.raises(InvalidSettings, match="it holds no certificates") as caught:
+        with pytest.raises(
+            InvalidSettings, match=f"No certificates can be read from '{path}'. The path comes from verify"
+        ):
             connect("https://crew.test", verify=str(path))
 
-        assert caught.value.field == "verify"
+    @pytest.mark.parametrize("verify", ["/nowhere/ca.pem", "\0", "MIIB" * 2000], ids=["absent", "NUL", "no path"])
+    def test_what_is_no_file(self, connect, verify):
+        with pytest.raises(
+            InvalidSettings, match=r"No certificates can be read from .*The path comes from verify"
+        ):
+            connect("https://crew.test", verify=verify)
 
     def test_a_file_that_is_not_there(self, connect, monkeypatch):
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/ca.pem")
 
-        with pytest.raises(InvalidSettings, match="'/no/such/ca.pem' cannot be used: no such file"):
+        with pytest.raises(InvalidSettings, match="No certificates can be read from '/no/such/ca.pem'"):
             connect("https://crew.test")
 
     def test_a_folder_may_be_given(self, connect, tls_service, certificates, tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def test_a_tunnel_is_given_the_credentials_and_not_the_token(
         ("no_proxy", "crew.invalid"),
         ("NO_PROXY", ".invalid"),
         ("no_proxy", "*"),
-        ("NO_PROXY", "x, crew.invalid:443"),
+        ("NO_PROXY", "x, crew.invalid:8443"),
     ],
 )
 def test_an_exception_is_obeyed(connect, tls_proxy, monkeypatch, variable, excepted):
@@ -93,7 +93,7 @@ def test_an_exception_is_obeyed(connect, tls_proxy, monkeypatch, variable, excep
     monkeypatch.setenv(variable, excepted)
 
     with pytest.raises(Unreachable, match="DNS"):
-        connect("https://crew.invalid:443").inputs(repeat=False)
+        connect("https://crew.invalid:8443").inputs(repeat=False)
 
     assert not tls_proxy.asked
 

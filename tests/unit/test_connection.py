@@ -155,7 +155,7 @@ def test_every_field_arrives() -> None:
     assert (settings.request_timeout, settings.verify, settings.allow_http) == (30.0, __file__, True)
     assert (settings.proxy, settings.status_path) == ("http://proxy.example:3128", "status_first")
     assert settings.user_agent.startswith("airflow-provider-crew/")
-    assert f"Airflow/{airflow_version} Python/" in settings.user_agent
+    assert settings.user_agent.endswith(f" Airflow/{airflow_version}")
     assert (read.token_type, read.dashboard_url) == ("organization", "https://app.example/crews/7")
 
 
@@ -179,6 +179,7 @@ def test_empty_fields_of_a_form_are_not_set() -> None:
         ),
         pytest.param({"host": "HTTPS://crew.example", "schema": "https"}, "https://crew.example", id="upper case"),
         pytest.param({"host": "crew.example", "schema": "httpsx"}, "https://crew.example/httpsx", id="a prefix"),
+        pytest.param({"host": "http://localhost", "schema": "https"}, "http://localhost", id="another scheme"),
         pytest.param({"host": "crew.example/a", "schema": "b"}, "https://crew.example/a/b", id="two prefixes"),
     ],
 )
@@ -187,31 +188,26 @@ def test_puts_the_address_together(fields: dict[str, Any], address: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "fault"),
+    ("fields", "fault"),
     [
-        pytest.param({"host": None}, "host", "has no address", id="no host"),
-        pytest.param({"host": " ", "port": 443, "schema": "https"}, "host", "has no address", id="blank host"),
-        pytest.param(
-            {"host": "crew.example:1", "port": 2}, "port", "says port 1 and the port field says 2", id="ports"
-        ),
-        pytest.param({"host": "http://localhost", "schema": "https"}, "schema", "another scheme", id="schemes"),
-        pytest.param({"host": "crew.example", "schema": "http"}, "host", "unencrypted", id="http"),
-        pytest.param({"schema": "kickoff"}, "host", "ends in /kickoff", id="endpoint as prefix"),
-        pytest.param({"schema": "../x"}, "host", "'..' step", id="dots as prefix"),
-        pytest.param({"port": 0}, "host", "port 0", id="port 0"),
-        pytest.param({"port": 70_000}, "host", "cannot be read", id="port too high"),
-        pytest.param({"host": "https:/crew.example"}, "host", "not followed by //", id="one slash"),
-        pytest.param({"host": f"crew.example:{TOKEN}"}, "host", "cannot be read", id="token as port"),
-        pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, "host", "cannot be read", id="and a port"),
-        pytest.param({"host": f"https://{TOKEN}@crew.example"}, "host", "credentials", id="token as user"),
+        pytest.param({"host": None}, "address must be", id="no host"),
+        pytest.param({"host": " ", "port": 443, "schema": "https"}, "address must be", id="blank host"),
+        pytest.param({"host": 7}, "host must be a text", id="a number as host"),
+        pytest.param({"host": "crew.example:1", "port": 2}, "address must be", id="ports"),
+        pytest.param({"host": "crew.example", "schema": "http"}, "unencrypted", id="http"),
+        pytest.param({"schema": "kickoff"}, "without a path of its API", id="endpoint as prefix"),
+        pytest.param({"port": 70_000}, "address must be", id="port too high"),
+        pytest.param({"host": "https:/crew.example"}, "address must be", id="one slash"),
+        pytest.param({"host": f"crew.example:{TOKEN}"}, "address must be", id="token as port"),
+        pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, "address must be", id="and a port"),
+        pytest.param({"host": f"https://{TOKEN}@crew.example"}, "without the token", id="token as user"),
     ],
 )
-def test_an_address_that_cannot_be_put_together_is_refused(fields: dict[str, Any], field: str, fault: str) -> None:
-    error = fault_of(connection(**fields))
+def test_an_address_that_cannot_be_put_together_is_refused(fields: dict[str, Any], fault: str) -> None:
+    told = str(fault_of(connection(**fields)))
 
-    assert error.field == field
-    assert fault in str(error)
-    assert TOKEN[:3] not in str(error)
+    assert fault in told
+    assert TOKEN[:3] not in told
 
 
 @pytest.mark.parametrize(
@@ -239,53 +235,42 @@ def test_chooses_the_token(
 
 
 @pytest.mark.parametrize(
-    ("fields", "asked_for", "field", "fault"),
+    ("fields", "asked_for", "fault"),
     [
-        pytest.param({"password": None}, None, "password", "There is no organization token. Put", id="none"),
-        pytest.param({"password": ""}, "organization", "password", "no organization token", id="empty"),
-        pytest.param({}, "user", "user_bearer_token", "(token_type user), and there is none", id="no user's"),
-        pytest.param(
-            {"extra": {"token_type": "user"}}, None, "user_bearer_token", "there is none", id="by the extra"
-        ),
+        pytest.param({"password": None}, None, "There is no organization token. Put", id="none"),
+        pytest.param({"password": ""}, "organization", "no organization token", id="empty"),
+        pytest.param({}, "user", "(token_type user), and there is none", id="no user's"),
+        pytest.param({"extra": {"token_type": "user"}}, None, "there is none", id="by the extra"),
         pytest.param(
             {"password": None, "extra": {"user_bearer_token": USER_TOKEN}},
             "organization",
-            "password",
             "no organization token",
             id="no organization's",
         ),
-        pytest.param({}, "admin", "token_type", "token_type is 'admin'", id="another type"),
-        pytest.param(
-            {"password": None, "login": TOKEN}, None, "password", "stands in the login", id="in the login"
-        ),
-        pytest.param(
-            {"password": f"Bearer {TOKEN}"}, None, "password", "(password) has white", id="with the word"
-        ),
+        pytest.param({}, "admin", "token_type must be organization or user", id="another type"),
+        pytest.param({"password": None, "login": TOKEN}, None, "no organization token", id="in the login"),
+        pytest.param({"password": 4711}, None, "password must be a text", id="a number"),
+        pytest.param({"password": f"Bearer {TOKEN}"}, None, "without the word Bearer", id="with the word"),
         pytest.param(
             {"password": None, "extra": {"user_bearer_token": f"Bearer {TOKEN}"}},
             None,
             "user_bearer_token",
-            "(user_bearer_token) has white space",
             id="user's with the word",
         ),
     ],
 )
-def test_a_token_that_is_not_there_is_told(
-    fields: dict[str, Any], asked_for: str | None, field: str, fault: str
-) -> None:
-    error = fault_of(connection(**fields), token_type=asked_for)
+def test_a_token_that_is_not_there_is_told(fields: dict[str, Any], asked_for: str | None, fault: str) -> None:
+    told = str(fault_of(connection(**fields), token_type=asked_for))
 
-    assert error.field == field
-    assert fault in str(error)
-    assert TOKEN not in str(error)
+    assert fault in told
+    assert TOKEN not in told
 
 
 def test_a_token_in_the_login_of_a_uri_is_told() -> None:
-    error = fault_of(from_environment(f"crew://{QUOTED_TOKEN}@crew.example"))
+    told = str(fault_of(from_environment(f"crew://{QUOTED_TOKEN}@crew.example")))
 
-    assert "It stands in the login" in str(error)
-    assert "crew://:TOKEN@host" in str(error)
-    assert TOKEN not in str(error)
+    assert "crew://:TOKEN@host; what stands before the colon is the login" in told
+    assert TOKEN not in told
 
 
 @pytest.mark.parametrize(
@@ -294,10 +279,7 @@ def test_a_token_in_the_login_of_a_uri_is_told() -> None:
     ids=lambda text: text[:9],
 )
 def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
-    error = fault_of(connection(extra=extra))
-
-    assert error.field == "extra"
-    assert "The extra is not a JSON object." in str(error)
+    assert "The extra is not a JSON object." in str(fault_of(connection(extra=extra)))
 
 
 @pytest.mark.parametrize(
@@ -306,7 +288,7 @@ def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
         ("user_bearer_token", [7, ["secret"], {"is": "secret"}]),
         ("token_type", ["secret", "Organization", 7]),
         ("request_timeout", ["secret", "soon", [30], 0, -1, "-5", "nan", "inf"]),
-        ("verify", [7, ["secret"], "/nowhere/ca.pem", {}]),
+        ("verify", [7, ["secret"], {"is": "secret"}]),
         ("proxy", [7, ["secret"], "socks5://me:secret@proxy.example", "http://me:secret@"]),
         ("status_path", ["secret", "/status", 7, "AUTO"]),
         ("dashboard_url", ["secret", "app.example/crews/7", "ftp://me:secret@app.example", 7]),
@@ -319,14 +301,13 @@ def test_a_wrong_field_of_the_extra_is_named(field: str, values: list[Any]) -> N
     for value in values:
         error = fault_of(connection(extra={field: value}))
 
-        assert error.field == field
         assert field in error.fault
         assert "secret" not in str(error)
 
 
 @pytest.mark.parametrize(
     ("text", "verify"),
-    [("true", True), ("True", True), ("1", True), ("yes", True), (" false ", False), ("0", False), ("No", False)],
+    [("true", True), ("True", True), ("1", True), ("yes", True), ("false", False), ("0", False), ("No", False)],
 )
 def test_a_switch_may_come_as_text(text: str, verify: Any) -> None:
     assert read_connection(connection(extra={"verify": text})).settings.verify is verify
