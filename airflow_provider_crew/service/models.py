@@ -12,70 +12,61 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AliasChoices,
+    AliasPath,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    TypeAdapter,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
+    GetCoreSchemaHandler,
+    OnErrorOmit,
 )
+from pydantic_core import CoreSchema, core_schema
 
-from airflow_provider_crew.service.reading import fields_of, is_known_word, state_of
+from airflow_provider_crew.service.reading import MEANINGS, reason_of, result_of, state_of
 from airflow_provider_crew.service.storable import MAX_INT, storable_text, text_of
+
+
+class _OrNone:
+    """Marks a field that is None where its value does not fit, without a detour through Python."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_default_schema(handler(source), default=None, on_error="default")
 
 
 def _storable(value: Any) -> Any:
     return storable_text(value) if isinstance(value, str) else value
 
 
-def _text_or_none(value: Any) -> str | None:
-    return storable_text(value) if isinstance(value, str) and value else None
-
-
-def _if_it_fits(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return handler(value)
-    except ValidationError:
-        return None
-
-
-def _each_that_fits(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    entries = value if isinstance(value, list) else []
-    return handler([entry for entry in entries if isinstance(entry, Mapping)])
-
-
+Words = Annotated[str, BeforeValidator(_storable), Field(min_length=1)]
 Text = Annotated[str, BeforeValidator(text_of)]
-OptionalText = Annotated[str | None, BeforeValidator(_text_or_none)]
-Seconds = Annotated[
-    Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, WrapValidator(_if_it_fits), Field(default=None)
-]
+OptionalText = Annotated[Words | None, _OrNone]
+Count = Annotated[int, Field(ge=0, le=MAX_INT)]
+Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, _OrNone]
+Number = Annotated[int, Field(strict=True, le=MAX_INT)] | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, _OrNone, Field(validation_alias="usage_metrics")]
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True)
 
 
 class Progress(_Shape):
     """How many of the crew's tasks, or of the flow's steps, are done; a flow does not tell of how many."""
 
-    completed: int = Field(ge=0, le=MAX_INT)
-    total: Annotated[int, Field(ge=0, le=MAX_INT)] | None
+    completed: Count = Field(validation_alias=AliasChoices("completed", "completed_tasks"))
+    total: Count | None = Field(default=None, validation_alias=AliasChoices("total", "total_tasks"))
     unit: Literal["task", "step"] = "task"
 
 
 class TaskResult(_Shape):
     """What one task of the crew put out."""
 
-    task_id: Text = ""
+    task_id: Text = Field(default="", validation_alias=AliasChoices("task_id", "name"))
     agent: Text = ""
     output: Text = ""
-    execution_time: Seconds
-
-
-OptionalProgress = Annotated[Progress | None, WrapValidator(_if_it_fits)]
-OptionalTask = Annotated[TaskResult | None, WrapValidator(_if_it_fits)]
+    execution_time: Seconds = None
 
 
 class _Ongoing(_Shape):
@@ -83,15 +74,17 @@ class _Ongoing(_Shape):
 
     kickoff_id: str
     word: str
-    current_task: OptionalText = None
-    current_agent: OptionalText = None
-    progress: OptionalProgress = None
-    last_task: OptionalTask = None
+    current_task: OptionalText = Field(
+        default=None, validation_alias=AliasChoices("current_task", AliasPath("progress", "current"))
+    )
+    current_agent: OptionalText = Field(default=None, validation_alias=AliasPath("progress", "current_agent"))
+    progress: Annotated[Progress | None, _OrNone] = None
+    last_task: Annotated[TaskResult | None, _OrNone] = Field(default=None, validation_alias="last_executed_task")
 
     @property
     def is_known(self) -> bool:
         """Whether the service's own word is one that is documented or known from the field."""
-        return is_known_word(self.word)
+        return self.word.lower() in MEANINGS
 
 
 class Running(_Ongoing):
@@ -113,11 +106,11 @@ class Completed(_Shape):
     kickoff_id: str
     output: Text
     output_json: Any = None
-    tasks: Annotated[tuple[TaskResult, ...], WrapValidator(_each_that_fits)] = ()
+    tasks: tuple[OnErrorOmit[TaskResult], ...] = ()
     lists_tasks: bool = False
-    progress: OptionalProgress = None
-    usage: dict[str, int | float] | None = None
-    execution_time: Seconds
+    progress: Annotated[Progress | None, _OrNone] = None
+    usage: Usage = None
+    execution_time: Seconds = None
 
     @property
     def tasks_complete(self) -> bool:
@@ -135,15 +128,8 @@ class Completed(_Shape):
 
     def result(self) -> dict[str, Any]:
         """Return the result as plain JSON data, the same in every mode of waiting."""
-        return {
-            "kickoff_id": self.kickoff_id,
-            "output": self.output,
-            "output_json": self.output_json,
-            "tasks": [task.model_dump() for task in self.tasks],
-            "tasks_complete": self.tasks_complete,
-            "usage": self.usage,
-            "execution_time": self.execution_time,
-        }
+        told = self.model_dump(mode="json", exclude={"status", "lists_tasks", "progress"})
+        return told | {"tasks_complete": self.tasks_complete}
 
 
 class Failed(_Shape):
@@ -152,19 +138,18 @@ class Failed(_Shape):
     status: Literal["error"]
     kickoff_id: str
     error: Text
-    usage: dict[str, int | float] | None = None
-    execution_time: Seconds
+    usage: Usage = None
+    execution_time: Seconds = None
 
 
-Execution = Annotated[Running | Paused | Completed | Failed, Field(discriminator="status")]
-_EXECUTION: TypeAdapter[Running | Paused | Completed | Failed] = TypeAdapter(Execution)
+Execution = Running | Paused | Completed | Failed
 
 
 class CrewInput(_Shape):
     """One input that the crew takes. ``required`` is None where the service does not say."""
 
-    name: Annotated[str, BeforeValidator(_storable)] = Field(min_length=1)
-    required: Annotated[bool | None, WrapValidator(_if_it_fits)] = None
+    name: Words
+    required: Annotated[bool | None, _OrNone] = None
     type: OptionalText = None
     description: OptionalText = None
 
@@ -197,16 +182,24 @@ class ErrorBody(_Shape):
     message: str
 
 
-def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Running | Paused | Completed | Failed | None:
+def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None:
     """
     Read either dialect; None when the service says that it does not know the execution.
 
     Raises ValueError (pydantic's ValidationError is one) for a body that tells no status, or no result.
     """
     state = state_of(body)
-    if state.meaning == "not found":
-        return None
-    return _EXECUTION.validate_python(fields_of(body, state) | {"kickoff_id": kickoff_id})
+    fields = {**body, "status": state.meaning, "kickoff_id": kickoff_id}
+    match state.meaning:
+        case "running":
+            return Running.model_validate({**fields, "word": state.word})
+        case "paused":
+            return Paused.model_validate({**fields, "word": state.word})
+        case "completed":
+            return Completed.model_validate({**fields, **result_of(body, state)})
+        case "error":
+            return Failed.model_validate({**fields, "error": reason_of(body, state)})
+    return None
 
 
 def read_inputs(body: Mapping[str, Any]) -> CrewInputs:

@@ -31,17 +31,14 @@ EVERY_KEY = [
     "result",
     "result_json",
     "final_output",
-    "tasks",
     "execution_time",
     "current_task",
-    "current_agent",
     "progress",
     "usage_metrics",
-    "usage",
     "last_executed_task",
     "lists_tasks",
 ]
-RESULT_KEYS = ["kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"]
+RESULT_KEYS = {"kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"}
 
 
 def read(body: dict[str, Any]) -> Any:
@@ -177,7 +174,7 @@ def test_the_documented_running_shape() -> None:
         {"current_task": None, "progress": None},
         {"current_task": 7, "progress": "half"},
         {"current_task": "", "progress": {}},
-        {"current_task": ["a"], "progress": {"completed_tasks": 1}},
+        {"current_task": ["a"], "progress": {"total_tasks": 3}},
         {"progress": {"completed_tasks": -1, "total_tasks": 3}},
         {"progress": {"completed_tasks": "one", "total_tasks": 3}},
         {"progress": {"completed_tasks": 1.5, "total_tasks": float("nan")}},
@@ -220,8 +217,6 @@ def test_the_documented_completed_shape() -> None:
         pytest.param({"result": "text", "last_step": {"n": 1}}, "text", None, id="plain text"),
         pytest.param({"final_output": "text"}, "text", None, id="final_output"),
         pytest.param({"result": None, "final_output": "text"}, "text", None, id="result is null"),
-        pytest.param({"result": "", "final_output": "text"}, "text", None, id="result is empty"),
-        pytest.param({"result": {"final_output": "text"}}, "text", None, id="final_output inside"),
         pytest.param({"result": ""}, "", None, id="an empty output"),
         pytest.param({"result": {"output": ""}}, "", None, id="an empty documented output"),
         pytest.param({"result_json": {"a": 1}}, "", {"a": 1}, id="only JSON"),
@@ -230,6 +225,7 @@ def test_the_documented_completed_shape() -> None:
         pytest.param({"result": {"output": {"a": "ü"}}}, '{"a": "ü"}', {"a": "ü"}, id="output not as text"),
         pytest.param({"result": ["a"]}, '["a"]', ["a"], id="result is an array"),
         pytest.param({"result": {"answer": 42}}, '{"answer": 42}', {"answer": 42}, id="result is any object"),
+        pytest.param({"result": {}}, "{}", {}, id="result is an empty object"),
         pytest.param({"result": "42"}, "42", None, id="output is a number"),
         pytest.param({"result": '"text"'}, '"text"', None, id="output is a JSON text"),
         pytest.param({"result": "{broken"}, "{broken", None, id="output is no JSON"),
@@ -239,10 +235,6 @@ def test_the_documented_completed_shape() -> None:
         pytest.param({"result": "[1]", "result_json": None}, "[1]", [1], id="result_json is null"),
         pytest.param({"result": "[1]", "result_json": ""}, "[1]", [1], id="result_json is empty"),
         pytest.param({"result": "[1]", "result_json": "oops"}, "[1]", [1], id="result_json is no JSON"),
-        pytest.param({"result": {"output": "x", "result_json": [1]}}, "x", [1], id="result_json inside"),
-        pytest.param(
-            {"result": {"output": "x", "result_json": [1]}, "result_json": [2]}, "x", [2], id="two of them"
-        ),
     ],
 )
 def test_reads_the_output_wherever_it_is(body: dict[str, Any], output: str, output_json: Any) -> None:
@@ -254,7 +246,6 @@ def test_reads_the_output_wherever_it_is(body: dict[str, Any], output: str, outp
 @pytest.mark.parametrize("nothing", [{}, [], False, 0])
 def test_an_empty_result_json_is_a_result(nothing: Any) -> None:
     assert completed({"result": "Nothing was found.", "result_json": nothing}).output_json == nothing
-    assert completed({"result": {"output": "Nothing.", "result_json": nothing}}).output_json == nothing
 
 
 @pytest.mark.parametrize(
@@ -278,7 +269,6 @@ def test_an_empty_result_json_is_a_result(nothing: Any) -> None:
 )
 def test_results_of_tasks_that_make_no_sense_are_left_out(tasks: Any, read_to: tuple[TaskResult, ...]) -> None:
     assert completed({"result": {"output": "x", "tasks": tasks}}).tasks == read_to
-    assert completed({"result": "x", "tasks": tasks}).tasks == read_to
 
 
 @pytest.mark.parametrize(
@@ -309,15 +299,10 @@ def test_a_time_that_makes_no_sense_is_left_out(time: Any, seconds: float | None
         pytest.param({"status": "error", "error": "boom", "execution_time": 7.5}, "boom", id="documented"),
         pytest.param({"state": "FAILED", "result": "boom", "last_step": None}, "boom", id="deployed"),
         pytest.param({"state": "FAILURE", "error_message": "boom"}, "boom", id="error_message"),
-        pytest.param({"status": "failed", "message": "boom"}, "boom", id="message"),
-        pytest.param({"status": "failed", "detail": "boom"}, "boom", id="detail"),
-        pytest.param({"status": "failed", "error": " ", "message": "boom"}, "boom", id="white space, message"),
-        pytest.param({"status": "failed", "error": {}, "message": "boom"}, "boom", id="an empty object, message"),
-        pytest.param(
-            {"status": "failed", "error": {"code": 7}, "error_message": "boom"}, "boom", id="texts first"
-        ),
+        pytest.param({"status": "failed", "error": " ", "result": "boom"}, "boom", id="white space, result"),
+        pytest.param({"status": "failed", "error": {}, "result": "boom"}, "boom", id="an empty object, result"),
         pytest.param({"status": "revoked"}, "the execution was revoked", id="revoked"),
-        pytest.param({"status": "revoked", "message": "boom"}, "boom", id="revoked, message"),
+        pytest.param({"status": "revoked", "error": "boom"}, "boom", id="revoked, and why"),
         pytest.param(
             {"status": "error", "error": "boom", "result": "other"}, "boom", id="the documented one first"
         ),
@@ -372,7 +357,7 @@ def test_json_is_stored_down_to_64_levels() -> None:
     assert storable_json(nested(64)) == nested(64)
     with pytest.raises(ValueError, match="64 levels"):
         storable_json(nested(65))
-    assert completed({"result": {"output": "text", "result_json": nested(65)}}).output == "text"
+    assert completed({"result": "text", "result_json": nested(65)}).output == "text"
 
 
 @hypothesis.settings(deadline=None, max_examples=100)
@@ -393,7 +378,7 @@ def test_whatever_comes_with_a_status_is_read_to_what_can_be_stored(body: dict[s
     assert json.dumps(stored, allow_nan=False, ensure_ascii=False).encode()
     if isinstance(execution, Completed):
         result = execution.result()
-        assert list(result) == RESULT_KEYS
+        assert result.keys() == RESULT_KEYS
         assert json.loads(json.dumps(result, allow_nan=False)) == result
 
 
@@ -465,7 +450,7 @@ def test_what_lists_no_inputs_is_not_read(inputs: Any) -> None:
         read_inputs({"inputs": inputs})
 
 
-@pytest.mark.parametrize("body", [{}, {"result": None}, {"result": {}}, {"result": {"output": None}}])
+@pytest.mark.parametrize("body", [{}, {"result": None}, {"result": {"output": None}}])
 def test_completed_without_any_result_is_not_taken_for_an_empty_one(body: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="has no result"):
         completed(body)

@@ -156,7 +156,7 @@ PATHS = ("/kickoff", "/inputs", "/status")
 HEADERS = ("Authorization", "Bearer ", "Retry-After", "User-Agent")
 KEYS = (
     *("current_agent", "current_task", "last_executed_task", "total_tasks", "completed_tasks"),
-    *("final_output", "result_json", "token_usage", "usage_metrics"),
+    *("final_output", "result_json", "usage_metrics"),
 )
 STATUS_WORDS = (
     *("queued", "pending", "started", "running", "paused", "completed", "success", "error", "failed"),
