@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from airflow_provider_crew.service.reading import MEANINGS, reason_of, result_of, state_of
-from airflow_provider_crew.service.storable import MAX_INT, storable_text, text_of
+from airflow_provider_crew.service.storable import storable_text, text_of
 
 
 class _OrNone:
@@ -42,9 +42,9 @@ def _storable(value: Any) -> Any:
 Words = Annotated[str, BeforeValidator(_storable), Field(min_length=1)]
 Text = Annotated[str, BeforeValidator(text_of)]
 OptionalText = Annotated[Words | None, _OrNone]
-Count = Annotated[int, Field(ge=0, le=MAX_INT)]
+Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, _OrNone]
-Number = Annotated[int, Field(strict=True, le=MAX_INT)] | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Number = Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, _OrNone, Field(validation_alias="usage_metrics")]
 
 
@@ -150,8 +150,6 @@ class CrewInput(_Shape):
 
     name: Words
     required: Annotated[bool | None, _OrNone] = None
-    type: OptionalText = None
-    description: OptionalText = None
 
 
 class CrewInputs(_Shape):
@@ -188,17 +186,17 @@ def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None
 
     Raises ValueError (pydantic's ValidationError is one) for a body that tells no status, or no result.
     """
-    state = state_of(body)
-    fields = {**body, "status": state.meaning, "kickoff_id": kickoff_id}
-    match state.meaning:
+    word, meaning = state_of(body)
+    fields = {**body, "status": meaning, "kickoff_id": kickoff_id}
+    match meaning:
         case "running":
-            return Running.model_validate({**fields, "word": state.word})
+            return Running.model_validate({**fields, "word": word})
         case "paused":
-            return Paused.model_validate({**fields, "word": state.word})
+            return Paused.model_validate({**fields, "word": word})
         case "completed":
-            return Completed.model_validate({**fields, **result_of(body, state)})
+            return Completed.model_validate({**fields, **result_of(body)})
         case "error":
-            return Failed.model_validate({**fields, "error": reason_of(body, state)})
+            return Failed.model_validate({**fields, "error": reason_of(body, word)})
     return None
 
 
@@ -206,15 +204,7 @@ def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
     """Read a list of names, a list of objects, or an object of names; ValueError for anything else."""
     listed = body.get("inputs")
     if isinstance(listed, Mapping):
-        entries = [_described_input(name, described) for name, described in listed.items()]
+        listed = [{**(told if isinstance(told, Mapping) else {}), "name": name} for name, told in listed.items()]
     elif isinstance(listed, list):
-        entries = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
-    else:
-        raise ValueError("it lists no inputs")  # noqa: TRY004 - the caller reads every misfit as one kind
-    return CrewInputs.model_validate({"inputs": entries})
-
-
-def _described_input(name: str, described: Any) -> dict[str, Any]:
-    if isinstance(described, Mapping):
-        return {**described, "name": name}
-    return {"name": name, "description": described}
+        listed = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
+    return CrewInputs.model_validate({"inputs": listed})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from airflow_provider_crew.service.storable import storable_json, storable_text, text_of
 
@@ -33,24 +33,16 @@ MEANINGS: dict[str, Meaning] = {
 }
 
 
-class State(NamedTuple):
-    """How an execution is: the service's own word, what it means, and whether it is that of a deployed crew."""
-
-    word: str
-    meaning: Meaning
-    is_live: bool
-
-
-def state_of(body: Mapping[str, Any]) -> State:
-    """Tell how an execution is; ValueError when the answer does not say. A word that is not known ends nothing."""
-    for key in ("state", "status"):
-        said = body.get(key)
+def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
+    """Return the service's own word for how an execution is, and what it means; ValueError when it says none."""
+    for said in (body.get("state"), body.get("status")):
         if word := said.strip() if isinstance(said, str) else "":
-            return State(storable_text(word), MEANINGS.get(word.lower(), "running"), key == "state")
+            # A word that is not known ends nothing.
+            return storable_text(word), MEANINGS.get(word.lower(), "running")
     raise ValueError("it tells no status")
 
 
-def result_of(body: Mapping[str, Any], state: State) -> dict[str, Any]:
+def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an execution has put out. ValueError when the documented answer holds no result."""
     result, tasks = body.get("result"), None
     if isinstance(result, Mapping) and "output" in result:
@@ -58,7 +50,7 @@ def result_of(body: Mapping[str, Any], state: State) -> dict[str, Any]:
     output = body.get("final_output") if result is None else result
     result_json = body.get("result_json")
     # A deployed crew or flow that puts out nothing says so with null. It has ended, and will never say more.
-    if output is None and result_json is None and not state.is_live:
+    if output is None and result_json is None and not body.get("state"):
         raise ValueError("it is completed and has no result")
     lists_tasks = isinstance(tasks, list) and bool(tasks)
     return {
@@ -69,15 +61,12 @@ def result_of(body: Mapping[str, Any], state: State) -> dict[str, Any]:
     }
 
 
-def reason_of(body: Mapping[str, Any], state: State) -> str:
+def reason_of(body: Mapping[str, Any], word: str) -> str:
     """Tell why an execution has failed: of a deployed crew the sentence says it, where nothing else does."""
-    places = ["error", "error_message", "result"]
-    if state.is_live:
-        places.append("status")
-    for place in places:
+    for place in ("error", "error_message", "result", "status"):
         if (said := body.get(place)) and (reason := text_of(said).strip()):
             return reason
-    return "the execution was revoked" if state.word.lower() == "revoked" else "the service gives no reason"
+    return word.lower()
 
 
 def _output_json(result_json: Any, output: Any) -> Any:

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, get_args
 
 from airflow_provider_crew.service.errors import (
     CallError,
     ExecutionNotFound,
+    ExecutionUnknown,
+    LostContact,
     NotAllowed,
     NotAuthenticated,
     TransientError,
+    WaitedTooLong,
+    WatchBroken,
+    WatchError,
 )
 from airflow_provider_crew.service.limits import (
     LONGEST_INTERVAL,
@@ -25,21 +31,15 @@ from airflow_provider_crew.service.limits import (
     SHORTEST_INTERVAL,
     TOKEN_PATIENCE,
 )
-from airflow_provider_crew.service.models import Completed, Failed, Paused, Running
+from airflow_provider_crew.service.models import Completed, Execution, Failed, Paused, Running
 from airflow_provider_crew.service.text import one_line
-from airflow_provider_crew.service.watch_state import Line, Polls, Step, WatchMemory, WatchRules
+from airflow_provider_crew.service.watch_state import Line, Polls, Step, Trouble, WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import (
-    PAUSED,
-    UNKNOWN_MAY_MEAN,
+    after,
     describe_progress,
     duration,
-    ended_well,
     execution_failed,
-    execution_unknown,
-    lost_contact,
     unknown_elsewhere,
-    waited_too_long,
-    watch_broken,
 )
 
 if TYPE_CHECKING:
@@ -50,10 +50,14 @@ _LONGEST_SPREAD = 15.0
 _SHARE_OF_AGE = 0.05
 _LONGEST_RETRY_AFTER = 300.0
 _REMINDER = 300.0
+# Until the service knows an execution that it has just started, or knows it again.
+_SOON = NOT_FOUND_GRACE / 6
 # People take their time, and nothing else ends such a wait.
 _WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
-_MOST_STRANGE_WORDS = 10
+_TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
+_PAUSED = "the crew is paused: it waits for a person's answer, and is paid for. The wait goes on."
+_MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
 
 
 class Watch:
@@ -69,12 +73,15 @@ class Watch:
         memory: WatchMemory | None = None,
     ) -> None:
         self.kickoff_id = kickoff_id
-        self.memory = memory or WatchMemory(started_at=clock(), said_at=clock())
+        self._clock = clock
+        self._now = clock()
+        """When the poll came back that is being judged."""
+        self.memory = memory or WatchMemory(started_at=self._now, said_at=self._now)
         self.polls = Polls()
         self.is_in_doubt = False
         """Whether the execution may not exist, or is not known yet: only polling again soon can tell."""
         self._rules = rules
-        self._clock = clock
+        self._patience = math.inf if rules.max_outage is None else rules.max_outage
         self._random = random
 
     def spread(self) -> Step:
@@ -83,135 +90,165 @@ class Watch:
 
         Not for long: after a restart of the triggerer nobody may have polled for a while.
         """
-        left = max(self._rules.deadline - self._clock(), 0.0)
+        left = max(self._rules.deadline - self._now, 0.0)
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
-    def saw(self, execution: Running | Paused | Completed | Failed) -> Step:
+    def saw(self, execution: Execution) -> Step:
         """Decide after an answer."""
+        self._now = self._clock()
         self.polls.all += 1
         self.memory.seen, self.is_in_doubt = True, False
         match execution:
+            case Running():
+                self._keep_last_task(execution)
+                news = (*self._warn_of_strange_word(execution), *self._report_progress(execution))
+                return self._poll_again((*self._recovered(), *news))
+            case Paused():
+                self._keep_last_task(execution)
+                if "paused" not in self.memory.troubles:
+                    self.polls.paused += 1
+                self._lasted("paused")
+                return self._poll_again(self._in_trouble(_PAUSED), at_least=_WHILE_PEOPLE_DECIDE)
             case Completed():
-                end = self._line(ended_well(execution))
+                end = self._line(f"completed{after(execution)}")
                 return Step((*self._recovered(), end), completed=execution.including(self.memory.tasks))
             case Failed():
-                return Step(tuple(self._recovered()), error=execution_failed(execution))
-            case Paused():
-                return self._paused(execution)
-        self._keep_last_task(execution)
-        lines = self._recovered()
-        lines += self._warn_of_strange_word(execution)
-        lines += self._report_progress(describe_progress(execution))
-        return self._poll_again(lines)
+                return Step(self._recovered(), error=execution_failed(execution))
 
     def failed(self, error: CallError) -> Step:
         """Decide after a poll that brought no answer."""
+        self._now = self._clock()
         self.polls.all += 1
         self.polls.failed += 1
-        now = self._clock()
         match error:
             case NotAuthenticated() | NotAllowed():
-                return self._rejected(error, now)
+                return self._rejected(error)
             case ExecutionNotFound():
-                return self._unknown(error, now)
+                return self._unknown(error)
             case TransientError():
-                return self._silence(error, now)
-        return Step(error=watch_broken(self.kickoff_id, error))
+                return self._silent(error)
+        return self._broken(error)
 
     def token_renewed(self) -> None:
         """Take note that the connection held another token when it was read anew."""
-        self.memory.rejected_since = None
-
-    def _paused(self, execution: Paused) -> Step:
-        memory = self.memory
-        self._keep_last_task(execution)
-        memory.silent_since = memory.rejected_since = memory.unknown_since = None
-        if not memory.paused:
-            self.polls.paused += 1
-        memory.paused = True
-        return self._poll_again(self._in_trouble(PAUSED), at_least=_WHILE_PEOPLE_DECIDE)
+        self.memory.troubles.pop("rejected", None)
 
     def _keep_last_task(self, execution: Running | Paused) -> None:
-        if execution.last_task and execution.last_task not in self.memory.tasks:
-            self.memory.tasks.append(execution.last_task)
+        tasks = self.memory.tasks
+        if execution.last_task and execution.last_task not in reversed(tasks):
+            tasks.append(execution.last_task)
 
-    def _unknown(self, error: ExecutionNotFound, now: float) -> Step:
+    def _unknown(self, error: ExecutionNotFound) -> Step:
         """Unknown is not gone: a crew that waits for a person reads like this, for as long as it waits."""
-        rules, memory = self._rules, self.memory
+        rules, seen = self._rules, self.memory.seen
         if rules.address and error.address and rules.address != error.address:
             return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
         since = rules.kicked_off_at
-        is_young = since is not None and now - since < NOT_FOUND_GRACE
-        if not (rules.exists or rules.human_input or memory.seen):
+        is_young = since is not None and self._now - since < NOT_FOUND_GRACE
+        if not (rules.exists or rules.human_input or seen):
             self.is_in_doubt = True
-            return self._poll_again([], within=NOT_FOUND_GRACE / 6) if is_young else Step(error=error)
-        if memory.unknown_since is None:
-            memory.unknown_since = now
-        memory.silent_since = memory.rejected_since = None
-        lasted = now - memory.unknown_since
-        patience = math.inf if rules.human_input or rules.max_outage is None else rules.max_outage
-        if is_young and not memory.seen:  # not known yet, which is no outage
-            return self._poll_again([], within=NOT_FOUND_GRACE / 6)
+            return self._poll_again((), at_most=_SOON) if is_young else Step(error=error)
+        lasted = self._lasted("unknown")
+        if is_young and not seen:  # not known yet, which is no outage
+            return self._poll_again((), at_most=_SOON)
+        patience = math.inf if rules.human_input else self._patience
         if lasted >= patience:
-            return Step(error=execution_unknown(self.kickoff_id, memory, lasted))
-        how_long = "until the time to wait is over" if patience == math.inf else f"for up to {duration(patience)}"
-        told = f"the service does not know it. {UNKNOWN_MAY_MEAN} The wait goes on {how_long}."
-        lines = self._in_trouble(told)
+            return self._still_unknown(lasted)
+        how_long = _up_to(patience) or "until the time to wait is over"
+        lines = self._in_trouble(f"the service does not know it. {_MAY_WAIT} The wait goes on {how_long}.")
         if lasted < NOT_FOUND_GRACE:
-            return self._poll_again(lines, within=NOT_FOUND_GRACE / 6, at_most=patience - lasted)
+            return self._poll_again(lines, at_most=min(_SOON, patience - lasted))
         return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)
 
-    def _rejected(self, error: CallError, now: float) -> Step:
-        if self.memory.rejected_since is None:
-            self.memory.rejected_since = now
-        left = self.memory.rejected_since + TOKEN_PATIENCE - now
+    def _still_unknown(self, lasted: float) -> Step:
+        return self._end(
+            ExecutionUnknown,
+            f"Execution {self.kickoff_id}: the service has said for {duration(lasted)} that it does not know it. "
+            f"Last seen before: {self._last_seen}. {_MAY_WAIT} Look into the crew's dashboard, and answer what it "
+            "asks. Do not kick off again before that.",
+            lasted=lasted,
+        )
+
+    def _rejected(self, error: CallError) -> Step:
+        left = TOKEN_PATIENCE - self._lasted("rejected")
         if left <= 0:
-            return Step(error=watch_broken(self.kickoff_id, error))
+            return self._broken(error)
         lines = self._in_trouble(
             f"{error} The execution goes on. The connection is read anew before the next poll, in case the token "
             f"was rotated; giving up after {duration(TOKEN_PATIENCE)}."
         )
         return self._poll_again(lines, at_most=left, renew_token=True)
 
-    def _silence(self, error: TransientError, now: float) -> Step:
-        self.memory.rejected_since = None
-        if self.memory.silent_since is None:
-            self.memory.silent_since = now
-        lasted = now - self.memory.silent_since
-        patience = math.inf if self._rules.max_outage is None else self._rules.max_outage
-        left = patience - lasted
+    def _silent(self, error: TransientError) -> Step:
+        lasted = self._lasted("silent")
+        left = self._patience - lasted
         if left <= 0:
-            return Step(error=lost_contact(self.kickoff_id, self.memory, error, lasted))
-        how_long = "until it answers again" if patience == math.inf else f"for up to {duration(patience)}"
+            return self._lost(error, lasted)
+        how_long = _up_to(self._patience) or "until it answers again"
         lines = self._in_trouble(f"{error} The execution goes on, as far as is known. Looking on {how_long}.")
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._poll_again(lines, at_least=asked_for, at_most=left)
 
+    def _lost(self, error: TransientError, lasted: float) -> Step:
+        failed = " A run that has failed may answer like that for ever: look into the crew's dashboard."
+        return self._end(
+            LostContact,
+            f"There was no usable answer about execution {self.kickoff_id} for {duration(lasted)}. {error}"
+            f"{failed if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ''} Last seen before: "
+            f"{self._last_seen}. The execution may go on and is paid for. Wait for it with its kickoff id when "
+            "the service is back; do not kick off again.",
+        )
+
+    def _broken(self, error: CallError) -> Step:
+        """Give up what only a person can mend."""
+        return self._end(
+            WatchBroken,
+            f"Execution {self.kickoff_id} can no longer be watched. {error} The execution may go on and is paid "
+            "for. Mend this, and wait for it again with its kickoff id; do not kick off again.",
+            cause=error,
+        )
+
+    def _out_of_time(self) -> Step:
+        memory = self.memory
+        if unknown_since := memory.troubles.get("unknown"):
+            return self._still_unknown(self._now - unknown_since)
+        trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
+        return self._end(
+            WaitedTooLong,
+            f"Execution {self.kickoff_id} was still going when the time to wait was over, after "
+            f"{duration(self._now - memory.started_at)} of watching. Last seen: {self._last_seen}.{trouble} It "
+            "cannot be cancelled: it goes on and is paid for. Wait for it with its kickoff id and more time; do "
+            "not kick off again.",
+        )
+
+    def _end(self, kind: type[WatchError], told: str, **facts: Any) -> Step:
+        return Step(error=kind(told, kickoff_id=self.kickoff_id, **facts))
+
+    @property
+    def _last_seen(self) -> str:
+        return self.memory.progress or "nothing"
+
     def _poll_again(
         self,
-        lines: list[Line],
+        lines: tuple[Line, ...],
         *,
-        within: float = math.inf,
         at_least: float = 0.0,
         at_most: float = math.inf,
         renew_token: bool = False,
     ) -> Step:
-        left = self._rules.deadline - self._clock()
-        if left <= 0 and self.memory.unknown_since is not None:
-            lasted = self._clock() - self.memory.unknown_since
-            return Step(tuple(lines), error=execution_unknown(self.kickoff_id, self.memory, lasted))
+        left = self._rules.deadline - self._now
         if left <= 0:
-            return Step(tuple(lines), error=waited_too_long(self.kickoff_id, self.memory, self._clock()))
+            return self._out_of_time()
         chance = self._random()
         # Looking again before the time that the service named would only be turned away again.
-        spread = max(min(self._spread_interval(chance), within), at_least * (1 + _JITTER * chance))
-        return Step(tuple(lines), poll_again_in=min(spread, at_most, left), renew_token=renew_token)
+        pause = max(self._spread_interval(chance), at_least * (1 + _JITTER * chance))
+        return Step(lines, poll_again_in=min(pause, at_most, left), renew_token=renew_token)
 
     def _interval(self) -> float:
         if self._rules.poll_interval is not None:
             return self._rules.poll_interval
         began = min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
-        return min(max((self._clock() - began) * _SHARE_OF_AGE, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+        return min(max((self._now - began) * _SHARE_OF_AGE, SHORTEST_INTERVAL), LONGEST_INTERVAL)
 
     def _spread_interval(self, chance: float) -> float:
         """Keep watches that happen to poll in one instant from doing so for ever."""
@@ -221,46 +258,56 @@ class Watch:
             return interval - 2 * _JITTER * chance * (interval - SHORTEST_INTERVAL)
         return interval * (1 - _JITTER + 2 * _JITTER * chance)
 
-    def _recovered(self) -> list[Line]:
-        memory = self.memory
-        # How long that has lasted is not handed over; what was said of it is.
-        was_unknown = memory.unknown_since is not None or UNKNOWN_MAY_MEAN in memory.trouble
-        memory.paused = False
-        memory.silent_since = memory.rejected_since = memory.unknown_since = None
-        if not memory.trouble:
-            return []
-        was_paused, memory.trouble = memory.trouble == PAUSED, ""
-        if was_paused:
-            return [self._line("the crew goes on")]
-        return [self._line("the service knows it again" if was_unknown else "the service answers again")]
+    def _lasted(self, trouble: Trouble) -> float:
+        """Tell for how long a trouble has lasted. It ends those that tell less of the execution."""
+        troubles = self.memory.troubles
+        for lesser in _TROUBLES[: _TROUBLES.index(trouble)]:
+            troubles.pop(lesser, None)
+        since = troubles.get(trouble)
+        if since is None:
+            since = troubles[trouble] = self._now
+        return self._now - since
 
-    def _in_trouble(self, text: str) -> list[Line]:
+    def _in_trouble(self, text: str) -> tuple[Line, ...]:
         """Say a trouble when it is new, and again from time to time while it lasts."""
-        now = self._clock()
-        if text == self.memory.trouble and now - self.memory.said_at < _REMINDER:
-            return []
-        self.memory.trouble, self.memory.said_at = text, now
-        return [Line(logging.WARNING, f"Execution {self.kickoff_id}: {text}")]
+        memory = self.memory
+        if text == memory.said_trouble and self._now - memory.said_at < _REMINDER:
+            return ()
+        memory.said_trouble, memory.said_at = text, self._now
+        return (self._line(text, logging.WARNING),)
 
-    def _warn_of_strange_word(self, running: Running) -> list[Line]:
-        if running.is_known:
-            return []
-        word, known = one_line(running.word, _WORD), self.memory.strange_words
-        if word in known or len(known) >= _MOST_STRANGE_WORDS:
-            return []
-        known.append(word)
-        text = f"the service says {word!r}, which is not a known state. It is taken for still going."
-        return [Line(logging.WARNING, f"Execution {self.kickoff_id}: {text}")]
+    def _recovered(self) -> tuple[Line, ...]:
+        memory = self.memory
+        over, memory.troubles = memory.troubles, {}
+        said, memory.said_trouble = memory.said_trouble, ""
+        if not said:
+            return ()
+        if "paused" in over:
+            return (self._line("the crew goes on"),)
+        return (self._line("the service knows it again" if "unknown" in over else "the service answers again"),)
 
-    def _report_progress(self, progress: str) -> list[Line]:
-        now = self._clock()
-        if progress != self.memory.progress:
-            self.memory.progress, self.memory.progress_since, self.memory.said_at = progress, now, now
-            return [self._line(progress)]
-        if now - self.memory.said_at >= _REMINDER:
-            self.memory.said_at = now
-            return [self._line(f"{progress}, for {duration(now - self.memory.progress_since)}")]
-        return []
+    def _warn_of_strange_word(self, running: Running) -> tuple[Line, ...]:
+        if running.is_known or running.word == self.memory.strange_word:
+            return ()
+        self.memory.strange_word = running.word
+        told = f"the service says {one_line(running.word, _WORD)!r}, which is not a known state."
+        return (self._line(f"{told} It is taken for still going.", logging.WARNING),)
 
-    def _line(self, text: str) -> Line:
-        return Line(logging.INFO, f"Execution {self.kickoff_id}: {text}")
+    def _report_progress(self, running: Running) -> tuple[Line, ...]:
+        memory, now = self.memory, self._now
+        progress = describe_progress(running)
+        if progress != memory.progress:
+            memory.progress, memory.progress_since, memory.said_at = progress, now, now
+            return (self._line(progress),)
+        if now - memory.said_at >= _REMINDER:
+            memory.said_at = now
+            return (self._line(f"{progress}, for {duration(now - memory.progress_since)}"),)
+        return ()
+
+    def _line(self, text: str, level: int = logging.INFO) -> Line:
+        return Line(level, f"Execution {self.kickoff_id}: {text}")
+
+
+def _up_to(patience: float) -> str:
+    """Say how long a trouble is put up with, where that has an end."""
+    return "" if patience == math.inf else f"for up to {duration(patience)}"

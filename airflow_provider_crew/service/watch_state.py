@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from dataclasses import asdict
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, StrictBool, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.service.errors import InvalidSettings
@@ -14,8 +15,6 @@ from airflow_provider_crew.service.limits import MAX_OUTAGE
 from airflow_provider_crew.service.models import TaskResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_crew.service.errors import CrewError
     from airflow_provider_crew.service.models import Completed
 
@@ -23,19 +22,12 @@ if TYPE_CHECKING:
 _LAST_TIME = 2.0**33
 # A trigger's row and a task's state are no place for what a crew puts out; the newest tasks are worth carrying.
 _MOST_CARRIED = 16 * 1024
-_FAULTS = {
-    "poll_interval": ("poll_interval", "The poll interval must be a number of seconds above 0."),
-    "deadline": ("timeout", "The time to wait must be a number of seconds."),
-    "max_outage": ("max_outage", "The longest outage must be a number of seconds."),
-    "kicked_off_at": ("kicked_off_at", "The time of the kickoff must be a number of seconds."),
-}
 
 Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
 Interval = Annotated[float, Field(strict=True, gt=0, le=_LAST_TIME)]
-Patience = Annotated[
-    Annotated[float, Field(strict=True, ge=-_LAST_TIME)] | None,
-    AfterValidator(lambda seconds: None if seconds == math.inf else seconds),
-]
+Patience = Annotated[float, Field(strict=True, ge=0)]
+# Each tells more of the execution than those before it.
+Trouble = Literal["rejected", "silent", "unknown", "paused"]
 
 
 @dataclass(slots=True)
@@ -47,8 +39,7 @@ class Polls:
     paused: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line for the log."""
 
     level: int
@@ -68,7 +59,7 @@ class Step(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRules:
     """
-    How one execution is watched. InvalidSettings for what would poll without a pause, or for ever.
+    How one execution is watched. What would poll without a pause, or for ever, is refused.
 
     ``deadline`` and ``kicked_off_at`` are wall-clock times. ``poll_interval`` is the time between two polls; None:
     what suits the age of the execution. ``max_outage`` is how long the service may give no usable answer; None:
@@ -81,31 +72,23 @@ class WatchRules:
 
     deadline: Time
     poll_interval: Interval | None = None
-    max_outage: Patience = MAX_OUTAGE
+    max_outage: Patience | None = MAX_OUTAGE
     kicked_off_at: Time | None = None
     exists: StrictBool = False
     address: str = ""
     human_input: StrictBool = False
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _checked(cls, given: Any, handler: Callable[[Any], Self]) -> Self:
-        try:
-            return handler(given)
-        except ValidationError as error:
-            name = str(next(iter(error.errors()[0]["loc"]), ""))
-        field, fault = _FAULTS.get(name, (name, "What this watch is to go by cannot be read."))
-        raise InvalidSettings(fault, field=field)
-
     @classmethod
     def of(cls, record: Any) -> WatchRules:
         """Return the rules of a record; InvalidSettings when it makes no sense."""
-        return _RULES.validate_python(record)
+        try:
+            return _RULES.validate_python(record)
+        except ValidationError:
+            raise InvalidSettings("What this watch is to go by cannot be read.") from None
 
     def record(self) -> dict[str, Any]:
         """Return them as plain data."""
-        told: dict[str, Any] = _RULES.dump_python(self)
-        return told
+        return asdict(self)
 
 
 @dataclass(slots=True)
@@ -115,16 +98,14 @@ class WatchMemory:
     started_at: Time
     seen: StrictBool = False
     """Whether the service has known the execution at any poll."""
-    paused: StrictBool = False
-    """Whether the crew waits for a person, as far as its service tells that."""
     progress: str = ""
     progress_since: Time = 0.0
     said_at: Time = 0.0
-    strange_words: list[str] = Field(default_factory=list)
-    silent_since: Time | None = None
-    rejected_since: Time | None = None
-    unknown_since: Time | None = None
-    trouble: str = ""
+    strange_word: str = ""
+    troubles: dict[Trouble, Time | None] = Field(default_factory=dict)
+    """What is in the way, and since when: None where another process is to count that anew."""
+    said_trouble: str = ""
+    """What the log was last told of them."""
     tasks: list[TaskResult] = Field(default_factory=list)
     """What the crew's tasks have put out, as far as the service told it: some tell the last one alone."""
 
@@ -139,14 +120,10 @@ class WatchMemory:
     def carried(self) -> dict[str, Any]:
         """Return it as plain data, with as many of the newest tasks as are worth carrying."""
         kept: dict[str, Any] = _MEMORY.dump_python(self)
-        room = _MOST_CARRIED
-        newest: list[dict[str, Any]] = []
-        for task in reversed(kept["tasks"]):
-            room -= len(json.dumps(task))
-            if room < 0:
-                break
-            newest.insert(0, task)
-        return kept | {"tasks": newest}
+        newest_first = kept["tasks"][::-1]
+        sizes = accumulate(len(json.dumps(task)) for task in newest_first)
+        fitting = sum(size <= _MOST_CARRIED for size in sizes)
+        return kept | {"tasks": newest_first[:fitting][::-1]}
 
     def handed_over(self) -> dict[str, Any]:
         """
@@ -154,7 +131,7 @@ class WatchMemory:
 
         How long a trouble has lasted is counted anew there.
         """
-        return self.carried() | dict.fromkeys(("silent_since", "rejected_since", "unknown_since"))
+        return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
 
 
 _RULES = TypeAdapter(WatchRules)

@@ -50,7 +50,7 @@ class Sense:
             return result
         seen.keep(memory)
         # A poke that remembers none takes every unknown for the first.
-        is_at_leisure = not seen.lasts and memory.unknown_since is not None
+        is_at_leisure = not seen.lasts and "unknown" in memory.troubles
         pause = timedelta(seconds=max(poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 

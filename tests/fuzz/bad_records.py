@@ -74,11 +74,9 @@ MEMORY = {
     "progress": "task 1 of 3",
     "progress_since": NOW - 50,
     "said_at": NOW - 20,
-    "strange_words": ["queued"],
-    "silent_since": None,
-    "rejected_since": None,
-    "unknown_since": None,
-    "trouble": "",
+    "strange_word": "queued",
+    "troubles": {"silent": None},
+    "said_trouble": "",
     "tasks": [TASK],
 }
 near_tasks = st.lists(spoilt(TASK), max_size=3)
@@ -86,7 +84,7 @@ times = st.sampled_from([NOW, NOW - 20, NOW - 700, NOW + 700, 0.0, 2.0**33, -(2.
 memories = (
     spoilt(MEMORY)
     | spoilt(MEMORY, near_tasks | times | st.booleans())
-    | st.builds(lambda since, seen: {**MEMORY, "unknown_since": since, "seen": seen}, times, st.booleans())
+    | st.builds(lambda since, seen: {**MEMORY, "troubles": {"unknown": since}, "seen": seen}, times, st.booleans())
 )
 _LOOKS = [
     *(read_execution(document, "4711") for document in STATUSES[:-1]),
@@ -103,7 +101,7 @@ _WATCHED = st.fixed_dictionaries(
         "exists": st.booleans(),
         "human_input": st.booleans(),
         "address": st.sampled_from(["", "https://crew.example", "https://other.example"]),
-        "max_outage": st.sampled_from([600.0, None, float("inf"), 0.0, 10.0, -1.0]),
+        "max_outage": st.sampled_from([600.0, None, float("inf"), 0.0, 10.0]),
         "kicked_off_at": st.sampled_from([None, NOW - 10, NOW - 1000, NOW + 1000]),
         "poll_interval": st.sampled_from([None, 0.5, 10.0, 300.0]),
     },

@@ -134,9 +134,9 @@ def test_what_is_stored_of_a_deferral_is_plain_and_holds_no_secret(live_crew, mo
     assert path == "airflow_provider_crew.triggers.crew.CrewExecutionTrigger"
     assert TOKEN not in text
     assert "3141" not in text
-    assert stored["memory"]["trouble"]
+    assert stored["memory"]["said_trouble"]
     # The trigger may begin again hours later, and one failed look then must not count for hours.
-    assert stored["memory"]["rejected_since"] is None
+    assert stored["memory"]["troubles"] == {"rejected": None}
     assert revived(waiting.trigger).serialize() == (path, stored)
     assert waiting.kwargs == {"try_number": 1}
     assert 3600 + 60 - took <= waiting.timeout.total_seconds() <= 3600 + 60

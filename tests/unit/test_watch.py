@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
     CallError,
     ExecutionFailed,
     ExecutionNotFound,
-    InvalidSettings,
     LostContact,
     NotAllowed,
     NotAuthenticated,
@@ -77,11 +77,10 @@ STRANGE = "! the service says '{}', which is not a known state. It is taken for 
                 (10, running(word="Hatching"), [STRANGE.format("Hatching"), "hatching"]),
                 (20, running(word="Hatching"), []),
                 (30, running(word="resting"), [STRANGE.format("resting"), "resting"]),
-                (40, running(word="Hatching"), ["hatching"]),
-                (50, running(word="PENDING"), ["pending"]),
-                (60, running("a", word="Hatching"), ["a"]),
+                (40, running(word="PENDING"), ["pending"]),
+                (50, running("a", word="resting"), ["a"]),
             ],
-            id="a strange word is warned of once",
+            id="a strange word is warned of when it is new",
         ),
         pytest.param(
             [
@@ -207,8 +206,7 @@ def test_waiting_too_long_is_told_with_what_was_seen_and_what_to_do() -> None:
     step = story.see(WRITING, at=130)
 
     assert isinstance(step.error, WaitedTooLong)
-    assert (step.error.kickoff_id, step.error.waited) == (KICKOFF_ID, 130.0)
-    assert step.error.last_seen == "task 2 of 3, writing_task"
+    assert step.error.kickoff_id == KICKOFF_ID
     for words in (
         KICKOFF_ID,
         "2m 10s",
@@ -227,7 +225,7 @@ def test_waiting_too_long_tells_the_trouble_at_the_end() -> None:
     error = story.see(DOWN, at=30).error
 
     assert "At the last poll: The crew did not answer. The execution goes on, as far as is known." in str(error)
-    assert "Last seen: nothing yet" in str(Story(timeout=0).see(DOWN).error)
+    assert "Last seen: nothing." in str(Story(timeout=0).see(DOWN).error)
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
@@ -242,9 +240,9 @@ def test_an_outage_is_waited_out_for_so_long_and_no_longer(max_outage: float, er
     lost = story.see_until_the_end(lambda: error).error
 
     assert isinstance(lost, LostContact)
-    assert lost.cause is error
     assert lost.kickoff_id == KICKOFF_ID
-    assert lost.lasted == pytest.approx(max_outage)
+    assert story.time == pytest.approx(60.0 + max_outage)
+    assert f" for {duration(max_outage)}. " in str(lost)
     assert story.looks <= max_outage / 9 + 4
     for words in (str(error), "task 2 of 3, writing_task", "do not kick off again"):
         assert words in str(lost)
@@ -441,7 +439,7 @@ def test_says_a_time_as_people_do(seconds: float, words: str) -> None:
 )
 def test_times_that_make_no_sense_are_refused(rules: dict[str, float]) -> None:
     given: dict[str, Any] = {"deadline": NOW, **rules}
-    with pytest.raises(InvalidSettings, match="must be a number of seconds"):
+    with pytest.raises(ValidationError, match=next(iter(rules))):
         WatchRules(**given)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from airflow_provider_crew.service.errors import (
     CallError,
@@ -152,8 +153,10 @@ def test_memories_are_not_shared() -> None:
     first, second = Life(carried=False), Life(carried=False)
     first.see(running("Hatching", None, 0, done("Facts.")), 0)
 
-    assert first.watch.memory.strange_words == ["Hatching"]
-    assert second.watch.memory.strange_words == []
+    first.see(ServiceError("502"), 0)
+
+    assert first.watch.memory.troubles == {"silent": NOW}
+    assert second.watch.memory.troubles == {}
     assert len(first.watch.memory.tasks) == 1
     assert second.watch.memory.tasks == []
 
@@ -186,11 +189,11 @@ def test_whoever_takes_over_counts_anew_how_long_a_trouble_has_lasted() -> None:
     for outcome in (ExecutionNotFound("404"), NotAuthenticated("401"), ServiceError("502")):
         life.see(outcome, 10)
     kept = life.watch.memory.carried()
-    assert None not in (kept["unknown_since"], kept["silent_since"])
+    assert kept["troubles"] == {"unknown": NOW + 10, "silent": NOW + 30}
 
     handed_over = life.watch.memory.handed_over()
 
-    assert handed_over == {**kept, "unknown_since": None, "silent_since": None, "rejected_since": None}
+    assert handed_over == {**kept, "troubles": {"unknown": None, "silent": None}}
     assert (handed_over["seen"], handed_over["progress"]) == (True, "task 2 of 3, writing_task")
 
 
@@ -328,9 +331,10 @@ def test_a_memory_without_a_beginning_is_none(kept: Any) -> None:
     [
         {"progress": 7},
         {"said_at": "x"},
-        {"strange_words": ["queued", None]},
-        {"silent_since": []},
-        {"trouble": {}},
+        {"strange_word": ["queued"]},
+        {"troubles": {"silent": []}},
+        {"troubles": {"asleep": NOW}},
+        {"said_trouble": {}},
     ],
     ids=str,
 )
@@ -339,38 +343,28 @@ def test_a_memory_that_makes_no_sense_is_none(odd: dict[str, Any]) -> None:
 
 
 def test_a_memory_is_plain_data() -> None:
-    memory = WatchMemory(started_at=NOW, seen=True, strange_words=["queued"], tasks=[done("Facts.")])
+    memory = WatchMemory(started_at=NOW, seen=True, troubles={"silent": NOW}, tasks=[done("Facts.")])
 
     assert WatchMemory.recalled(json.loads(json.dumps(memory.carried()))) == memory
 
 
 def test_rules_are_plain_data_on_their_way_to_another_process() -> None:
-    rules = WatchRules(
-        deadline=NOW, poll_interval=2, max_outage=math.inf, exists=True, address="https://x.example"
-    )
+    rules = WatchRules(deadline=NOW, poll_interval=2, max_outage=None, exists=True, address="https://x.example")
 
     record = rules.record()
 
     assert WatchRules.of(json.loads(json.dumps(record))) == rules
-    assert rules.max_outage is None
     assert WatchRules.of(record | {"from": "a newer version"}) == rules
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
-    [
-        (None, "What this watch is to go by cannot be read."),
-        ({}, "The time to wait must be a number of seconds."),
-        ({"deadline": NOW, "poll_interval": 0}, "The poll interval must be a number of seconds above 0."),
-        ({"deadline": NOW, "exists": "yes"}, "What this watch is to go by cannot be read."),
-    ],
+    "record",
+    [None, {}, {"deadline": NOW, "poll_interval": 0}, {"deadline": NOW, "exists": "yes"}],
     ids=str,
 )
-def test_rules_that_make_no_sense_are_refused(record: Any, said: str) -> None:
-    with pytest.raises(InvalidSettings, match=said) as caught:
+def test_rules_that_make_no_sense_are_refused(record: Any) -> None:
+    with pytest.raises(InvalidSettings, match="What this watch is to go by cannot be read."):
         WatchRules.of(record)
-
-    assert caught.value.__context__ is None
 
 
 def test_an_execution_that_was_unknown_before_a_hand_over_is_known_again() -> None:
@@ -398,12 +392,12 @@ def test_an_outage_may_last_for_ever(patience: float | None) -> None:
         ("deadline", None),
         ("deadline", 1e300),
         ("max_outage", [600]),
-        ("max_outage", 10**400),
+        ("max_outage", -1.0),
         ("kicked_off_at", "now"),
     ],
 )
 def test_times_that_cannot_be_reckoned_with_are_refused(rule: str, value: Any) -> None:
     rules: dict[str, Any] = {"deadline": NOW, rule: value}
 
-    with pytest.raises(InvalidSettings, match="must be a number of seconds"):
+    with pytest.raises(ValidationError, match=rule):
         WatchRules(**rules)

@@ -345,7 +345,7 @@ def test_to_give_an_unknown_one_up_is_to_say_that_it_may_be_alive() -> None:
         f"task 2 of 3, writing_task. {MAY_WAIT} Look into the crew's dashboard, and answer what it asks. Do not "
         "kick off again before that."
     )
-    assert "Last seen" not in str(Story(max_outage=0, **EXISTS).see(UNKNOWN).error)
+    assert "Last seen before: nothing." in str(Story(max_outage=0, **EXISTS).see(UNKNOWN).error)
 
 
 def test_an_execution_that_is_asked_for_elsewhere_is_told_with_both_addresses() -> None:
