@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_crew.compat import SETTLING_TIME
-from airflow_provider_crew.service.errors import AnswerTooLarge, CrewError, WatchBroken
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.hooks.polling import Poller
-
-_NEEDED_TO_WATCH = (
-    "airflow_provider_crew.hooks.crew",
-    "airflow_provider_crew.triggers.events",
-)
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -72,13 +65,10 @@ class CrewExecutionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch to the end and fire."""
-        poller: Poller | None = None
         try:
-            await asyncio.to_thread(_import_what_watching_needs)
-            poller = self._poller()
-            event = await self._watch(poller)
-        except CrewError as error:
-            event = _failed(self.kickoff_id, error)
+            # In a thread: the first import takes long enough to hold up all other triggers.
+            watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
+            event = await watching.watched(self)
         except asyncio.CancelledError:
             self.log.info(
                 "Execution %s: not watched any more by this triggerer: it stops or hands over, or the task was "
@@ -89,50 +79,9 @@ class CrewExecutionTrigger(BaseTrigger):
             )
             raise
         await asyncio.sleep(self._too_early_by())
-        yield TriggerEvent(event | _polls_told(poller))  # type: ignore[no-untyped-call]
-
-    def _poller(self) -> Poller:
-        from airflow_provider_crew.hooks.crew import CrewHook
-        from airflow_provider_crew.hooks.polling import Poller
-        from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
-
-        hook = CrewHook(self.crew_conn_id, token_type=self.token_type)
-        memory = WatchMemory.recalled(self.memory)
-        return Poller(hook, self.kickoff_id, WatchRules.of(self.rules), memory)
-
-    async def _watch(self, poller: Poller) -> dict[str, Any]:
-        from airflow_provider_crew.triggers.events import LARGEST_ANSWER, completed_event, unread_event
-
-        deadline = self.rules["deadline"]
-        await asyncio.sleep(poller.watch.spread().poll_again_in)
-        try:
-            async with poller.shared_crew(largest=LARGEST_ANSWER) as crew:
-                return completed_event(await poller.to_end_async(crew), deadline)
-        except WatchBroken as error:
-            if not (isinstance(error.cause, AnswerTooLarge) and error.cause.limit == LARGEST_ANSWER):
-                raise
-        self.log.info("Execution %s: the answer is large, and the task itself reads it", self.kickoff_id)
-        return unread_event(self.kickoff_id, deadline)
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def _too_early_by(self) -> float:
         """Bounded, because the clock of the worker may be ahead of this one."""
         since = SETTLING_TIME if self.deferred_at is None else time.time() - self.deferred_at
         return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)
-
-
-def _failed(kickoff_id: str, error: CrewError) -> dict[str, Any]:
-    from airflow_provider_crew.triggers.events import failed_event
-
-    return failed_event(kickoff_id, error)
-
-
-def _polls_told(poller: Poller | None) -> dict[str, Any]:
-    from airflow_provider_crew.triggers.events import polls_told
-
-    return polls_told(poller.watch) if poller else {}
-
-
-def _import_what_watching_needs() -> None:
-    """Import it in a thread: the first time takes long enough to hold up all other triggers."""
-    for module in _NEEDED_TO_WATCH:
-        import_module(module)

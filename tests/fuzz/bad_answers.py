@@ -28,7 +28,7 @@ from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.wire import CrewWire, advance
-from airflow_provider_crew.triggers.events import completed_event, failed_event, read_event
+from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome, presentable, storable
 from tests.fuzz.bad_values import (
@@ -198,11 +198,11 @@ def _watched_by(rules: WatchRules, came: Any) -> None:
     assert watch.memory.seen is isinstance(came, EXECUTIONS)
     if step.completed:
         storable(step.completed.result())
-        end = read_event(_sent(completed_event(step.completed, NOW)))
+        end = read_event(_sent({"kickoff_id": "4711", "deadline": NOW} | told_completed(step.completed)))
         assert end.result in (None, step.completed.result())
     if step.error:
         presentable(step.error)
-        end = read_event(_sent(failed_event("4711", step.error)))
+        end = read_event(_sent({"kickoff_id": "4711"} | told_error(step.error)))
         assert type(end.error) is type(step.error)
         assert getattr(end.error, "usage", None) == getattr(step.error, "usage", None)
         presentable(end.error)

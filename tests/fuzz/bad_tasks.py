@@ -122,7 +122,7 @@ def airflow_without_delays() -> Iterator[None]:
         stack.enter_context(patch.object(type(masker), "add_mask", lambda *_, **__: None))
         clock = Clock()
         waits = SimpleNamespace(time=clock.time, monotonic=clock.time, sleep=clock.pause)
-        for module in ("triggers.crew", "hooks.polling"):
+        for module in ("triggers.crew", "triggers.watching", "hooks.polling"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.asyncio", clock))
         for module in ("triggers.crew", "hooks.polling", "tasks.wait", "tasks.earlier"):
             stack.enter_context(patch(f"airflow_provider_crew.{module}.time", waits))

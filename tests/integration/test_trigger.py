@@ -43,7 +43,8 @@ def pauses(live_crew: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[float,
         noted.append((seconds, live_crew.calls))
 
     stand_in = SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread, CancelledError=asyncio.CancelledError)
-    monkeypatch.setattr("airflow_provider_crew.triggers.crew.asyncio", stand_in)
+    for module in ("crew", "watching"):
+        monkeypatch.setattr(f"airflow_provider_crew.triggers.{module}.asyncio", stand_in)
     return noted
 
 

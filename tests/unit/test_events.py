@@ -10,16 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, ServiceError
+from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, ExecutionUnknown
 from airflow_provider_crew.service.models import Completed
 from airflow_provider_crew.service.storable import storable_json
 from airflow_provider_crew.service.watch_state import Polls
 from airflow_provider_crew.triggers.events import (
-    completed_event,
-    failed_event,
-    polls_told,
     read_event,
-    unread_event,
+    told_completed,
+    told_error,
+    told_watch,
 )
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
@@ -28,6 +27,8 @@ plain_json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 ).map(storable_json)
+
+GOOD = {"kickoff_id": KICKOFF_ID, "deadline": NOW}
 
 
 def completed(**result: Any) -> Completed:
@@ -40,11 +41,19 @@ def stored(event: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(event, allow_nan=False))
 
 
+def event_of(ended: Completed) -> dict[str, Any]:
+    return GOOD | told_completed(ended)
+
+
+def failed_event(error: CrewError) -> dict[str, Any]:
+    return GOOD | told_error(error)
+
+
 @given(output=st.text(), output_json=plain_json)
 def test_a_result_arrives_as_it_was(output: str, output_json: Any) -> None:
     ended = completed(output=output, output_json=output_json)
 
-    end = read_event(stored(completed_event(ended, NOW)))
+    end = read_event(stored(event_of(ended)))
 
     assert (end.kickoff_id, end.deadline, end.error) == (KICKOFF_ID, NOW, None)
     assert end.result == ended.result()
@@ -53,7 +62,7 @@ def test_a_result_arrives_as_it_was(output: str, output_json: Any) -> None:
 def test_keys_with_a_meaning_to_airflow_are_hidden_in_a_text() -> None:
     ended = completed(output_json={"__classname__": "os.system", "__var": 1, "__type": "dict"})
 
-    event = completed_event(ended, NOW)
+    event = event_of(ended)
 
     assert set(event) == {"kickoff_id", "deadline", "result", "completed"}
     assert read_event(stored(event)).result == ended.result()
@@ -67,7 +76,7 @@ def test_a_result_is_carried_up_to_64_kb(over: int, *, carried: bool, letter: st
     letters, rest = divmod(64 * 1024 - empty, width)
     ended = completed(output=letter * letters + "y" * (rest + over))
 
-    event = completed_event(ended, NOW)
+    event = event_of(ended)
     end = read_event(stored(event))
 
     assert end.result == (ended.result() if carried else None)
@@ -76,16 +85,13 @@ def test_a_result_is_carried_up_to_64_kb(over: int, *, carried: bool, letter: st
 
 
 def test_an_error_arrives_with_its_facts() -> None:
-    lost = LostContact("Lost.", kickoff_id=KICKOFF_ID, lasted=600.0, cause=ServiceError("503", http_status=503))
+    unknown = ExecutionUnknown("Unknown.", kickoff_id=KICKOFF_ID, lasted=600.0)
 
-    end = read_event(stored(failed_event(KICKOFF_ID, lost)))
+    end = read_event(stored(failed_event(unknown)))
 
     assert (end.kickoff_id, end.result) == (KICKOFF_ID, None)
-    assert isinstance(end.error, LostContact)
-    assert (str(end.error), end.error.lasted, end.error.cause.http_status) == ("Lost.", 600.0, 503)
-
-
-GOOD = {"kickoff_id": KICKOFF_ID, "deadline": NOW}
+    assert isinstance(end.error, ExecutionUnknown)
+    assert (str(end.error), end.error.lasted) == ("Unknown.", 600.0)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +117,7 @@ def test_an_event_that_does_not_tell_what_ended_how_is_none(event: Any) -> None:
 def test_the_usage_and_the_tasks_of_a_result_arrive() -> None:
     ended = completed(usage={"total_tokens": 312}, tasks=[{"task_id": "facts_task", "output": "Facts."}])
 
-    result: Any = read_event(stored(completed_event(ended, NOW))).result
+    result: Any = read_event(stored(event_of(ended))).result
 
     assert result["usage"] == {"total_tokens": 312}
     assert [task["task_id"] for task in result["tasks"]] == ["facts_task"]
@@ -121,18 +127,18 @@ def test_the_usage_and_the_tasks_of_a_result_arrive() -> None:
 def test_the_usage_of_a_failed_execution_arrives() -> None:
     failed = ExecutionFailed("Failed.", kickoff_id=KICKOFF_ID, error="boom", usage={"total_tokens": 312})
 
-    assert read_event(stored(failed_event(KICKOFF_ID, failed))).error.usage == {"total_tokens": 312}
+    assert read_event(stored(failed_event(failed))).error.usage == {"total_tokens": 312}
 
 
 def test_the_polls_of_a_trigger_arrive() -> None:
     watch: Any = SimpleNamespace(polls=Polls(all=12, failed=3, paused=2), memory=SimpleNamespace(seen=True))
 
-    end = read_event(stored(completed_event(completed(), NOW) | polls_told(watch)))
+    end = read_event(stored(event_of(completed())) | told_watch(watch))
 
     assert (end.polls, end.seen) == (Polls(all=12, failed=3, paused=2), True)
 
 
 def test_only_an_end_that_was_seen_is_told_as_one() -> None:
-    assert read_event(stored(completed_event(completed(), NOW))).completed
-    assert read_event(stored(completed_event(completed(output="x" * 100_000), NOW))).completed
-    assert not read_event(stored(unread_event(KICKOFF_ID, NOW))).completed
+    assert read_event(stored(event_of(completed()))).completed
+    assert read_event(stored(event_of(completed(output="x" * 100_000)))).completed
+    assert not read_event(stored(GOOD)).completed

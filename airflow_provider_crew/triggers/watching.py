@@ -1,0 +1,37 @@
+"""What a trigger does: apart from it, because what this imports takes long to import."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.service.errors import AnswerTooLarge, CrewError, WatchBroken
+from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
+from airflow_provider_crew.triggers.events import LARGEST_ANSWER, told_completed, told_error, told_watch
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+
+
+async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
+    """Watch to the end, and return the event."""
+    event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id}
+    try:
+        rules = WatchRules.of(trigger.rules)
+    except CrewError as error:
+        return event | told_error(error)
+    event["deadline"] = rules.deadline
+    hook = CrewHook(trigger.crew_conn_id, token_type=trigger.token_type)
+    poller = Poller(hook, trigger.kickoff_id, rules, WatchMemory.recalled(trigger.memory))
+    await asyncio.sleep(poller.watch.spread().poll_again_in)
+    try:
+        async with poller.shared_crew(largest=LARGEST_ANSWER) as crew:
+            event |= told_completed(await poller.to_end_async(crew))
+    except CrewError as error:
+        if isinstance(error, WatchBroken) and isinstance(error.cause, AnswerTooLarge):
+            trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
+        else:
+            event |= told_error(error)
+    return event | told_watch(poller.watch)
