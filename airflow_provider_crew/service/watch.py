@@ -287,11 +287,11 @@ class Watch:
         return (self._line("the service knows it again" if "unknown" in over else "the service answers again"),)
 
     def _warn_of_strange_word(self, running: Running) -> tuple[Line, ...]:
-        if running.is_known or running.word == self.memory.strange_word:
+        if running.is_known or (word := one_line(running.word, _WORD)) == self.memory.strange_word:
             return ()
-        self.memory.strange_word = running.word
-        told = f"the service says {one_line(running.word, _WORD)!r}, which is not a known state."
-        return (self._line(f"{told} It is taken for still going.", logging.WARNING),)
+        self.memory.strange_word = word
+        told = f"the service says {word!r}, which is not a known state. It is taken for still going."
+        return (self._line(told, logging.WARNING),)
 
     def _report_progress(self, running: Running) -> tuple[Line, ...]:
         memory, now = self.memory, self._now

@@ -34,7 +34,6 @@ _ENDS = {
     LostContact: "lost",
 }
 _TOKENS = {"prompt": "prompt_tokens", "completion": "completion_tokens", "total": "total_tokens"}
-_ANY_OTHER_END = "broken"
 
 
 class TaskMetrics:
@@ -58,7 +57,7 @@ class TaskMetrics:
 
     def gave_up(self, error: CrewError) -> None:
         """Tell how else a wait ended."""
-        end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), _ANY_OTHER_END)
+        end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), "broken")
         self._ended(end, error.execution_time if isinstance(error, ExecutionFailed) else None)
 
     def polls(self, polls: Polls) -> None:
@@ -84,23 +83,18 @@ class TaskMetrics:
     def _ended(self, end: str, execution_time: float | None) -> None:
         self._count(f"execution.{end}")
         if execution_time is not None:
-            with _statistics() as stats:
-                stats.timing("crew.execution.duration", timedelta(seconds=execution_time), tags=self._tags)
+            self._tell("timing", "execution.duration", timedelta(seconds=execution_time))
 
     def _count(self, name: str, by: int = 1) -> None:
         if by:
-            with _statistics() as stats:
-                stats.incr(f"crew.{name}", by, tags=self._tags)
+            self._tell("incr", name, by)
 
+    def _tell(self, how: Literal["incr", "timing"], name: str, value: int | timedelta) -> None:
+        try:
+            from airflow.providers.common.compat.sdk import Stats
 
-@contextmanager
-def _statistics() -> Iterator[Any]:
-    try:
-        from airflow.providers.common.compat.sdk import Stats
-
-        yield Stats
-    except Exception as error:  # noqa: BLE001 - an execution is worth more than a figure about it
-        log.warning(
-            "Airflow's statistics do not take what happened to an execution. The task goes on all the same: %s",
-            error,
-        )
+            getattr(Stats, how)(f"crew.{name}", value, tags=self._tags)
+        except Exception as error:  # noqa: BLE001 - an execution is worth more than a figure about it
+            log.warning(
+                "Airflow's statistics do not take what happened to an execution. The task goes on: %s", error
+            )

@@ -160,16 +160,6 @@ def test_what_a_trigger_stores_of_what_a_task_has_seen(live_crew, task_log):
     assert_log_is_harmless(task_log)
 
 
-def test_words_without_end_are_not_all_remembered(connected, task_log):
-    connected.says = [json_answer({"status": f"word {number}", "current_task": "t"}) for number in range(300)]
-
-    with pytest.raises(CrewError):
-        CrewHook().wait("k-1", poll_interval=0.001, timeout=0.5)
-
-    assert len(connected.requests) > 15
-    assert task_log.text.count("is not a known state") == 10
-
-
 @pytest.mark.parametrize("text", [EVIL, LONG], ids=["evil", "evil and long"])
 def test_the_answer_of_the_test_button(connected, text):
     for told in ANSWERS.values():
