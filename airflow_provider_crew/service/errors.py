@@ -32,7 +32,6 @@ class CrewError(Exception):
 class InvalidSettings(CrewError):
     """The address, the token or another setting cannot be used. Nothing was sent."""
 
-    field: str = ""
     conn_id: str = ""
 
     @property
@@ -52,19 +51,14 @@ class InvalidKickoffId(CrewError):
     kickoff_id: str = ""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class InvalidInputs(CrewError):
-    """Inputs or meta not sent: ``path`` leads to what is no JSON, ``missing`` names what is not given."""
-
-    path: str = ""
-    missing: tuple[str, ...] = ()
+    """Inputs or meta that cannot be sent, or that are not all the crew needs. Nothing was sent."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CallError(CrewError):
     """A call did not get the answer it asked for."""
 
-    call: str = ""
     http_status: int | None = None
 
 
@@ -93,14 +87,15 @@ class Refused(CallError):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TransientError(CallError):
-    """The same call may well succeed a little later."""
+    """The same call may well succeed a little later. ``timed_out``: time was over, and nobody said no."""
 
     retry_after: float | None = None
+    timed_out: bool = False
 
     @property
     def may_be_waking_up(self) -> bool:
         """Whether a crew answers like this for a while after a quiet period."""
-        return self.http_status in _GATEWAY_WITHOUT_CREW
+        return self.timed_out or self.http_status in _GATEWAY_WITHOUT_CREW
 
 
 class RateLimited(TransientError):
@@ -116,41 +111,23 @@ class Unreachable(TransientError):
     """
     No answer came. ``sent`` is False only when it is certain that no request reached the service.
 
-    ``trusted`` is False when whoever was there could not prove to be the service. ``timed_out`` is True when time
-    was over, and nobody said no.
+    ``trusted`` is False when whoever was there could not prove to be the service.
     """
 
-    reason: str = ""
     sent: bool = True
     trusted: bool = True
-    timed_out: bool = False
-
-    @property
-    def may_be_waking_up(self) -> bool:
-        """Whether a crew answers like this for a while after a quiet period."""
-        return self.timed_out
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class UnreadableAnswer(TransientError):
     """An answer came and cannot be understood."""
 
-    content_type: str = ""
-    excerpt: str = ""
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
 class AnswerTooLarge(CallError):
     """An answer over the limit. It will be as large the next time."""
 
-    limit: int = 0
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
 class UncertainKickoff(CrewError):
     """The kickoff was sent, and whether an execution started cannot be known from here."""
-
-    cause: CallError | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -169,12 +146,8 @@ class ExecutionFailed(WatchError):
     usage: Mapping[str, float] | None = None
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class WaitedTooLong(WatchError):
     """The deadline passed while the execution was still going."""
-
-    waited: float = 0.0
-    last_seen: str = ""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -199,9 +172,5 @@ class ExecutionUnknown(WatchError):
     has_completed: bool = False
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class LostContact(WatchError):
     """The service gave no usable answer for longer than an outage may last."""
-
-    lasted: float = 0.0
-    cause: CallError | None = None

@@ -10,14 +10,13 @@ from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.storable import storable_json
 
-_NO_MESSAGE = "What happened is not known: what was passed on of it cannot be read."
+# What an error tells whoever catches it, and no other process.
+_STAYS_HERE = "cause"
 
 
 def error_record(error: CrewError) -> dict[str, Any]:
     """Return the kind, the message and the facts of an error."""
-    facts = {each.name: getattr(error, each.name) for each in fields(error)}
-    if isinstance(cause := facts.get("cause"), CrewError):
-        facts["cause"] = error_record(cause)
+    facts = {each.name: getattr(error, each.name) for each in fields(error) if each.name != _STAYS_HERE}
     record: dict[str, Any] = storable_json(
         {"kind": type(error).__name__, "message": str(error.args[0]), "facts": facts}
     )
@@ -33,16 +32,13 @@ def recorded_error(record: Any) -> CrewError:
     """
     match record:
         case {"kind": str(name), "message": str(message), "facts": Mapping() as facts}:
-            kind = _kind(name)
+            found = getattr(errors, name, None)
+            kind = found if isinstance(found, type) and issubclass(found, CrewError) else CrewError
             known = {each.name for each in fields(kind)} & facts.keys()
             # JSON has no tuples.
-            kept = {name: tuple(fact) if isinstance(fact := facts[name], list) else fact for name in known}
-            if cause := kept.get("cause"):
-                kept["cause"] = recorded_error(cause)
-            return kind(message, **kept)
-    return CrewError(_NO_MESSAGE)
+            return kind(message, **{fact: _tuple_of(facts[fact]) for fact in known})
+    return CrewError("What happened is not known: what was passed on of it cannot be read.")
 
 
-def _kind(name: str) -> type[CrewError]:
-    found = getattr(errors, name, None)
-    return found if isinstance(found, type) and issubclass(found, CrewError) else CrewError
+def _tuple_of(fact: Any) -> Any:
+    return tuple(fact) if isinstance(fact, list) else fact

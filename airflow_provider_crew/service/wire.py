@@ -128,7 +128,6 @@ class CrewWire:
             raise UncertainKickoff(
                 f"It is not known whether the kickoff started an execution. {error} The crew may be running, and "
                 "paid for, without anybody watching it. Look into the crew's dashboard before starting it again.",
-                cause=error,
             ) from None
 
     def status(self, kickoff_id: str) -> Conversation[Execution]:
@@ -176,9 +175,7 @@ class CrewWire:
         return AnswerTooLarge(
             f"{call} answers with more than {_size(limit)}, which is not read. What is in it can be seen in the "
             "crew's dashboard.",
-            call=call,
             http_status=status,
-            limit=limit,
         )
 
     def unreachable(
@@ -191,7 +188,7 @@ class CrewWire:
         else:
             advice = _HOW_TO_REACH if trusted else _HOW_TO_TRUST
             message = f"{call} did not reach the crew: {reason}. Nothing was sent. {advice}"
-        return Unreachable(message, call=call, reason=reason, sent=sent, trusted=trusted, timed_out=timed_out)
+        return Unreachable(message, sent=sent, trusted=trusted, timed_out=timed_out)
 
     def _raise_for_status(self, request: Request, answer: Answer) -> None:
         if answer.is_success:
@@ -206,27 +203,24 @@ class CrewWire:
                 raise NotAuthenticated(
                     f"{told} The bearer token is missing, wrong or revoked: renew it in the connection with the "
                     "one on the crew's Status tab.",
-                    call=call,
                     http_status=401,
                 )
             case 403:
                 raise NotAllowed(
                     f"{told} The token is known but may not do this: use the organization's token, or have the "
                     "user's permissions widened.",
-                    call=call,
                     http_status=403,
                 )
             case 429:
                 raise RateLimited(
                     f"{told} The crew takes no more requests for now.",
-                    call=call,
                     http_status=429,
                     retry_after=answer.retry_after,
                 )
             case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
                 status in _PASSING_CLIENT_ERRORS and not request.starts_work
             ):
-                raise ServiceError(told, call=call, http_status=status, retry_after=answer.retry_after)
+                raise ServiceError(told, http_status=status, retry_after=answer.retry_after)
         self._raise_refused(call, answer)
 
     def _raise_refused(self, call: str, answer: Answer) -> NoReturn:
@@ -242,7 +236,7 @@ class CrewWire:
             told += f" The crew needs these inputs as well: {some_names(missing)}."
         elif answer.status == HTTPStatus.NOT_FOUND:
             told += " There is no crew at this address: check the host in the connection."
-        raise Refused(told, call=call, http_status=answer.status, missing_inputs=missing)
+        raise Refused(told, http_status=answer.status, missing_inputs=missing)
 
     def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> ExecutionNotFound:
         call = self.call(request)
@@ -250,7 +244,6 @@ class CrewWire:
             f"The crew does not know the execution {kickoff_id}: {call} answers {answer.status}.{answer.reason()} "
             "It may be waiting for a person's answer, or it was started by another crew or long ago, or the id is "
             "not one.",
-            call=call,
             http_status=answer.status,
             kickoff_id=kickoff_id,
             address=self._address,
@@ -263,10 +256,7 @@ class CrewWire:
         return UnreadableAnswer(
             f"{call} answers {answer.status} with {content_type} that cannot be read: {reason}. It begins: "
             f"{answer.excerpt()!r}.",
-            call=call,
             http_status=answer.status,
-            content_type=answer.content_type,
-            excerpt=answer.excerpt(),
         )
 
 

@@ -52,7 +52,6 @@ def test_a_status_code_has_its_error(crew, service, status, kind):
 
     assert type(caught.value) is kind
     assert caught.value.http_status == status
-    assert caught.value.call == f"GET {service.url}/status/some-id"
     assert f"{service.url}/status/some-id" in str(caught.value)
     assert f"The local service was asked to answer {status}" in str(caught.value)
 
@@ -158,7 +157,6 @@ def test_an_unreadable_answer_is_shown(crew, service, body, excerpt):
         look(crew)
 
     assert caught.value.http_status == 200
-    assert caught.value.excerpt == excerpt
     assert repr(excerpt) in str(caught.value)
 
 
@@ -229,10 +227,9 @@ class TestKickoffIsNotSentTwice:
     def test_a_5xx_leaves_it_uncertain(self, crew, service, status, taken):
         service.faults.answer(status, on="kickoff", after_taken=taken)
 
-        with pytest.raises(UncertainKickoff, match="not known whether the kickoff started") as caught:
+        with pytest.raises(UncertainKickoff, match="not known whether the kickoff started"):
             crew.kickoff(KICKOFF)
 
-        assert isinstance(caught.value.cause, ServiceError)
         assert len(service.requests.on("kickoff")) == 1
         assert len(service.kickoffs) == int(taken)
 
@@ -240,10 +237,9 @@ class TestKickoffIsNotSentTwice:
     def test_a_reset_leaves_it_uncertain(self, crew, service, taken):
         service.faults.reset(on="kickoff", after_taken=taken)
 
-        with pytest.raises(UncertainKickoff, match="dashboard") as caught:
+        with pytest.raises(UncertainKickoff, match="dashboard"):
             crew.kickoff(KICKOFF)
 
-        assert isinstance(caught.value.cause, Unreachable)
         assert len(service.requests.on("kickoff")) == 1
 
     def test_an_answer_that_never_comes_leaves_it_uncertain(self, connect, service):

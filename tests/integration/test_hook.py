@@ -200,7 +200,6 @@ def test_an_outage_that_lasts_ends_the_wait(hook, service):
     with pytest.raises(LostContact, match="do not kick off again") as caught:
         hook.wait(kickoff_id, poll_interval=0.05, max_outage=0.3)
 
-    assert caught.value.lasted >= 0.3
     assert caught.value.kickoff_id == kickoff_id
 
 
@@ -229,8 +228,8 @@ def test_waiting_ends_at_its_deadline(hook, pauses):
     with pytest.raises(WaitedTooLong, match="still going when the time to wait was over") as caught:
         hook.wait(kickoff_id, poll_interval=10, timeout=0.3)
 
-    assert sum(pauses) <= 0.3 <= caught.value.waited
-    assert caught.value.last_seen == "task 1 of 1, writing_task"
+    assert sum(pauses) <= 0.3
+    assert "Last seen: task 1 of 1, writing_task." in str(caught.value)
 
 
 def test_an_unknown_execution_ends_the_wait_at_once(hook, service):

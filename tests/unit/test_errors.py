@@ -13,48 +13,43 @@ from airflow_provider_crew.service import errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RATE_LIMITED = errors.RateLimited("429", call="GET https://crew.example/x", http_status=429, retry_after=2.5)
+RATE_LIMITED = errors.RateLimited("429", http_status=429, retry_after=2.5)
 ONE_OF_EACH = [
     errors.CrewError("something"),
-    errors.InvalidSettings("wrong token", field="password", conn_id="my_crew"),
+    errors.InvalidSettings("wrong token", conn_id="my_crew"),
     errors.InvalidKickoffId("wrong id", kickoff_id="a/b"),
-    errors.InvalidInputs("wrong inputs", path="inputs.day", missing=("day",)),
-    errors.CallError("a call", call="GET https://crew.example/x", http_status=418),
-    errors.NotAuthenticated("401", call="GET https://crew.example/x", http_status=401),
-    errors.NotAllowed("403", call="GET https://crew.example/x", http_status=403),
+    errors.InvalidInputs("wrong inputs"),
+    errors.CallError("a call", http_status=418),
+    errors.NotAuthenticated("401", http_status=401),
+    errors.NotAllowed("403", http_status=403),
     errors.ExecutionNotFound(
         "404",
-        call="GET https://crew.example/x",
         http_status=404,
         kickoff_id="7",
         address="https://crew.example",
     ),
-    errors.Refused("422", call="POST https://crew.example/x", http_status=422, missing_inputs=("day", "topic")),
-    errors.TransientError("later", call="GET https://crew.example/x", http_status=500, retry_after=1.0),
+    errors.Refused("422", http_status=422, missing_inputs=("day", "topic")),
+    errors.TransientError("later", http_status=500, retry_after=1.0),
     RATE_LIMITED,
-    errors.ServiceError("503", call="GET https://crew.example/x", http_status=503, retry_after=3.0),
+    errors.ServiceError("503", http_status=503, retry_after=3.0),
     errors.Unreachable(
         "no answer",
-        call="GET https://crew.example/x",
-        reason="reset",
         sent=False,
         trusted=False,
         timed_out=True,
     ),
-    errors.UnreadableAnswer(
-        "HTML", call="GET https://crew.example/x", http_status=200, content_type="text/html", excerpt="<p>"
-    ),
-    errors.AnswerTooLarge("large", call="GET https://crew.example/x", http_status=200, limit=64),
-    errors.UncertainKickoff("uncertain", cause=RATE_LIMITED),
+    errors.UnreadableAnswer("HTML", http_status=200),
+    errors.AnswerTooLarge("large", http_status=200),
+    errors.UncertainKickoff("uncertain"),
     errors.WatchError("watch", kickoff_id="7"),
     errors.ExecutionFailed(
         "failed", kickoff_id="7", error="boom", execution_time=1.5, usage={"total_tokens": 312, "cost": 0.5}
     ),
-    errors.WaitedTooLong("too long", kickoff_id="7", waited=60.0, last_seen="task 2 of 3"),
+    errors.WaitedTooLong("too long", kickoff_id="7"),
     errors.WatchBroken("broken", kickoff_id="7", cause=RATE_LIMITED),
     errors.ExecutionUnknown("unknown", kickoff_id="7", lasted=600.0, elsewhere="https://crew.example"),
     errors.ExecutionUnknown("out of reach", kickoff_id="7", lasted=600.0, has_completed=True),
-    errors.LostContact("lost", kickoff_id="7", lasted=600.0, cause=RATE_LIMITED),
+    errors.LostContact("lost", kickoff_id="7"),
 ]
 
 
@@ -90,13 +85,8 @@ def test_a_message_is_all_that_an_error_needs(error: errors.CrewError) -> None:
 
 
 def test_facts_are_attributes() -> None:
-    refused, uncertain = (
-        errors.Refused("422", missing_inputs=("day",)),
-        errors.UncertainKickoff("?", cause=RATE_LIMITED),
-    )
-
-    assert refused.missing_inputs == ("day",)
-    assert uncertain.cause is RATE_LIMITED
+    assert errors.Refused("422", missing_inputs=("day",)).missing_inputs == ("day",)
+    assert errors.WatchBroken("broken", cause=RATE_LIMITED).cause is RATE_LIMITED
     assert RATE_LIMITED.retry_after == 2.5
     assert errors.Unreachable("no answer").sent is True
 
@@ -120,7 +110,7 @@ def test_which_errors_are_those_of_a_crew_that_wakes_up(error: errors.TransientE
 
 
 def test_settings_from_a_connection_name_it() -> None:
-    error = errors.InvalidSettings("There is no token.", field="password", conn_id="my_crew")
+    error = errors.InvalidSettings("There is no token.", conn_id="my_crew")
 
     assert str(error) == "The connection 'my_crew' cannot be used. There is no token."
     assert error.fault == "There is no token."

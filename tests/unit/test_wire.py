@@ -140,33 +140,28 @@ def test_a_token_that_is_not_accepted(
 
 
 @pytest.mark.parametrize(
-    ("outcome", "cause"),
+    "outcome",
     [
-        *(
-            pytest.param(answer(status), ServiceError, id=str(status))
-            for status in (500, 502, 503, 504, 520, 599, 999)
-        ),
-        *(pytest.param(answer(status), UnreadableAnswer, id=str(status)) for status in (100, 102, 103)),
-        pytest.param(LOST, Unreachable, id="lost answer"),
-        pytest.param(TOO_LARGE, AnswerTooLarge, id="too large"),
-        pytest.param(answer(200, b""), UnreadableAnswer, id="empty"),
-        pytest.param(answer(204), UnreadableAnswer, id="204"),
-        pytest.param(answer(200, b"<html>"), UnreadableAnswer, id="HTML"),
-        pytest.param(answer(200, {}), UnreadableAnswer, id="no id"),
-        pytest.param(answer(200, {"kickoff_id": ""}), UnreadableAnswer, id="empty id"),
-        pytest.param(answer(200, {"kickoff_id": None}), UnreadableAnswer, id="null"),
-        pytest.param(answer(200, {"kickoff_id": {}}), UnreadableAnswer, id="an object as id"),
-        pytest.param(answer(200, [KICKOFF_ID]), UnreadableAnswer, id="a list"),
-        pytest.param(answer(200, b"[" * 100_000), UnreadableAnswer, id="deep"),
+        *(pytest.param(answer(status), id=str(status)) for status in (500, 502, 503, 504, 520, 599, 999)),
+        *(pytest.param(answer(status), id=str(status)) for status in (100, 102, 103)),
+        pytest.param(LOST, id="lost answer"),
+        pytest.param(TOO_LARGE, id="too large"),
+        pytest.param(answer(200, b""), id="empty"),
+        pytest.param(answer(204), id="204"),
+        pytest.param(answer(200, b"<html>"), id="HTML"),
+        pytest.param(answer(200, {}), id="no id"),
+        pytest.param(answer(200, {"kickoff_id": ""}), id="empty id"),
+        pytest.param(answer(200, {"kickoff_id": None}), id="null"),
+        pytest.param(answer(200, {"kickoff_id": {}}), id="an object as id"),
+        pytest.param(answer(200, [KICKOFF_ID]), id="a list"),
+        pytest.param(answer(200, b"[" * 100_000), id="deep"),
     ],
 )
-def test_everything_else_leaves_a_kickoff_uncertain(wire: CrewWire, outcome: Any, cause: type[CallError]) -> None:
+def test_everything_else_leaves_a_kickoff_uncertain(wire: CrewWire, outcome: Any) -> None:
     failure = failure_of(wire.kickoff(REQUEST), outcome)
 
     assert type(failure) is UncertainKickoff
-    assert type(failure.cause) is cause
     assert "not known whether" in str(failure)
-    assert str(failure.cause) in str(failure)
     assert "dashboard" in str(failure)
 
 
@@ -404,7 +399,7 @@ def test_a_redirect_is_told_and_not_followed(
 def test_an_answer_that_cannot_be_read_is_described(wire: CrewWire) -> None:
     failure = failure_of(wire.inputs(), answer(200, b"<html>\n<h1>Hello", {"Content-Type": "text/html"}))
 
-    assert (failure.http_status, failure.content_type, failure.excerpt) == (200, "text/html", "<html> <h1>Hello")
+    assert failure.http_status == 200
     assert str(failure) == (
         "GET https://crew.example/inputs answers 200 with text/html that cannot be read: it is not JSON. "
         "It begins: '<html> <h1>Hello'."
@@ -422,11 +417,7 @@ def test_a_field_of_the_wrong_type_is_told_without_a_trace_of_the_library(wire: 
 def test_an_exchange_without_an_answer_is_described(wire: CrewWire, sent: Any) -> None:
     error = wire.unreachable(Request("GET", "/inputs"), "connection refused", sent=sent)
 
-    assert (error.sent, error.reason, error.call) == (
-        sent,
-        "connection refused",
-        "GET https://crew.example/inputs",
-    )
+    assert error.sent is sent
     assert "GET https://crew.example/inputs" in str(error)
     assert "connection refused" in str(error)
     assert ("Nothing was sent" in str(error)) is not sent
@@ -435,7 +426,7 @@ def test_an_exchange_without_an_answer_is_described(wire: CrewWire, sent: Any) -
 def test_an_answer_that_is_too_large_is_described(wire: CrewWire) -> None:
     error = wire.too_large(Request("GET", "/inputs"), 200)
 
-    assert (error.http_status, error.limit) == (200, 64 * 1024 * 1024)
+    assert error.http_status == 200
     assert "more than 64 MiB" in str(error)
 
 
