@@ -11,12 +11,12 @@ from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.storable import storable_json
 
 # What an error tells whoever catches it, and no other process.
-_STAYS_HERE = "cause"
+_STAYS_HERE = {"cause", "missing_inputs"}
 
 
 def error_record(error: CrewError) -> dict[str, Any]:
     """Return the kind, the message and the facts of an error."""
-    facts = {each.name: getattr(error, each.name) for each in fields(error) if each.name != _STAYS_HERE}
+    facts = {each.name: getattr(error, each.name) for each in fields(error) if each.name not in _STAYS_HERE}
     record: dict[str, Any] = storable_json(
         {"kind": type(error).__name__, "message": str(error.args[0]), "facts": facts}
     )
@@ -35,10 +35,5 @@ def recorded_error(record: Any) -> CrewError:
             found = getattr(errors, name, None)
             kind = found if isinstance(found, type) and issubclass(found, CrewError) else CrewError
             known = {each.name for each in fields(kind)} & facts.keys()
-            # JSON has no tuples.
-            return kind(message, **{fact: _tuple_of(facts[fact]) for fact in known})
+            return kind(message, **{name: facts[name] for name in known})
     return CrewError("What happened is not known: what was passed on of it cannot be read.")
-
-
-def _tuple_of(fact: Any) -> Any:
-    return tuple(fact) if isinstance(fact, list) else fact

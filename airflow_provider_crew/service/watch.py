@@ -177,7 +177,7 @@ class Watch:
             f"{error} The execution goes on. The connection is read anew before the next poll, in case the token "
             f"was rotated; giving up after {duration(TOKEN_PATIENCE)}."
         )
-        return self._poll_again(lines, at_most=left, renew_token=True)
+        return self._poll_again(lines, at_most=left)._replace(renew_token=True)
 
     def _silent(self, error: TransientError) -> Step:
         lasted = self._lasted("silent")
@@ -228,35 +228,24 @@ class Watch:
     def _last_seen(self) -> str:
         return self.memory.progress or "nothing"
 
-    def _poll_again(
-        self,
-        lines: tuple[Line, ...],
-        *,
-        at_least: float = 0.0,
-        at_most: float = math.inf,
-        renew_token: bool = False,
-    ) -> Step:
+    def _poll_again(self, lines: tuple[Line, ...], at_least: float = 0.0, at_most: float = math.inf) -> Step:
         left = self._rules.deadline - self._now
         if left <= 0:
             return self._out_of_time()
         chance = self._random()
         # Looking again before the time that the service named would only be turned away again.
-        pause = max(self._spread_interval(chance), at_least * (1 + _JITTER * chance))
-        return Step(lines, poll_again_in=min(pause, at_most, left), renew_token=renew_token)
+        pause = max(self._interval(chance), at_least * (1 + _JITTER * chance))
+        return Step(lines, poll_again_in=min(pause, at_most, left))
 
-    def _interval(self) -> float:
+    def _interval(self, chance: float = 0.5) -> float:
+        """Return the time between two polls: spread by chance, or those that once coincide would do so for ever."""
+        spread = 2 * _JITTER * chance
         if self._rules.poll_interval is not None:
-            return self._rules.poll_interval
-        began = min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
-        return min(max((self._now - began) * _SHARE_OF_AGE, SHORTEST_INTERVAL), LONGEST_INTERVAL)
-
-    def _spread_interval(self, chance: float) -> float:
-        """Keep watches that happen to poll in one instant from doing so for ever."""
-        interval = self._interval()
-        if self._rules.poll_interval is None:
-            # What was promised is the longest, and the shortest is short enough.
-            return interval - 2 * _JITTER * chance * (interval - SHORTEST_INTERVAL)
-        return interval * (1 - _JITTER + 2 * _JITTER * chance)
+            return self._rules.poll_interval * (1 - _JITTER + spread)
+        age = self._now - min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
+        interval = min(max(age * _SHARE_OF_AGE, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+        # What was promised is the longest, and the shortest is short enough.
+        return interval - spread * (interval - SHORTEST_INTERVAL)
 
     def _lasted(self, trouble: Trouble) -> float:
         """Tell for how long a trouble has lasted. It ends those that tell less of the execution."""
