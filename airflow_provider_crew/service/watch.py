@@ -238,7 +238,7 @@ class Watch:
         return Step(lines, poll_again_in=min(pause, at_most, left))
 
     def _interval(self, chance: float = 0.5) -> float:
-        """Return the time between two polls: spread by chance, or those that once coincide would do so for ever."""
+        """Return the time between two polls: spread by chance, or what once coincides would do so for ever."""
         spread = 2 * _JITTER * chance
         if self._rules.poll_interval is not None:
             return self._rules.poll_interval * (1 - _JITTER + spread)
