@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -14,35 +14,31 @@ if TYPE_CHECKING:
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
 
 
-class HeldOff:
+class InterruptionsHeldOff:
     """
-    Signals that wait until they may interrupt.
+    Let signals that would interrupt a task wait until the end of the block; ``on_arrival`` is told of each.
 
     Handlers are replaced, not masked: a mask holds for one thread only, and Python runs handlers in the main
     thread whichever thread the signal has reached. In other threads nothing is interrupted in the first place.
     """
 
-    def __init__(self, on_arrival: Callable[[], None]) -> None:
+    def __init__(self, on_arrival: Callable[[], None] = lambda: None) -> None:
         self._on_arrival = on_arrival
         self._arrived: list[int] = []
         self._handlers: dict[int, Any] = {}
 
-    def begin(self) -> None:
+    def __enter__(self) -> Self:
         """Hold signals off."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
-        # None: set from outside Python, which cannot set it again.
-        self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+        if threading.current_thread() is threading.main_thread():
+            # None: set from outside Python, which cannot set it again.
+            handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
+            self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
         for number in self._handlers:
             signal.signal(number, self._hold)
+        return self
 
-    def _hold(self, number: int, _frame: object) -> None:
-        self._arrived.append(number)
-        self._on_arrival()
-
-    def end(self) -> None:
-        """Deliver those that have arrived, and hold no more off."""
+    def __exit__(self, *_: object) -> None:
+        """Deliver those that have arrived, each also when the handler of the one before raises."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         arrived, self._arrived = list(dict.fromkeys(self._arrived)), []
@@ -51,26 +47,18 @@ class HeldOff:
     @contextmanager
     def let_through(self) -> Iterator[None]:
         """Let signals interrupt the block."""
+        self.__exit__()
         try:
-            self.end()
             yield
         finally:
-            self.begin()
+            self.__enter__()
 
-
-@contextmanager
-def interruptions_held_off(on_arrival: Callable[[], None] = lambda: None) -> Iterator[HeldOff]:
-    """Let signals that would interrupt a task wait until the end of the block; ``on_arrival`` is told of each."""
-    held = HeldOff(on_arrival)
-    held.begin()
-    try:
-        yield held
-    finally:
-        held.end()
+    def _hold(self, number: int, _frame: object) -> None:
+        self._arrived.append(number)
+        self._on_arrival()
 
 
 def _deliver(arrived: list[int]) -> None:
-    """Deliver each of them, also when the handler of the one before raises."""
     if arrived:
         try:
             signal.raise_signal(arrived[0])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_crew.tasks.signals import interruptions_held_off
+from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
 
 HELD_OFF = [signal.SIGTERM, signal.SIGALRM, signal.SIGINT]
 
@@ -43,7 +43,7 @@ def work() -> None:
 
 @pytest.mark.parametrize("number", HELD_OFF)
 def test_a_signal_is_heard_after_the_block_and_not_in_it(heard: list[int], number: int) -> None:
-    with interruptions_held_off():
+    with InterruptionsHeldOff():
         os.kill(os.getpid(), number)
         work()
         assert heard == []
@@ -53,7 +53,7 @@ def test_a_signal_is_heard_after_the_block_and_not_in_it(heard: list[int], numbe
 
 def test_each_arrival_is_told_at_once(heard: list[int]) -> None:
     told: list[str] = []
-    with interruptions_held_off(lambda: told.append("arrived")):
+    with InterruptionsHeldOff(lambda: told.append("arrived")):
         assert told == []
         os.kill(os.getpid(), signal.SIGTERM)
         work()
@@ -69,7 +69,7 @@ def test_each_arrival_is_told_at_once(heard: list[int]) -> None:
 
 def test_signals_that_are_let_through_interrupt(heard: list[int]) -> None:
     told: list[str] = []
-    with interruptions_held_off(lambda: told.append("arrived")) as held:
+    with InterruptionsHeldOff(lambda: told.append("arrived")) as held:
         os.kill(os.getpid(), signal.SIGTERM)
         work()
         with held.let_through():
@@ -87,7 +87,7 @@ def test_signals_that_are_let_through_interrupt(heard: list[int]) -> None:
 
 def test_an_alarm_that_is_set_before_the_block_is_heard_after_it(heard: list[int]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.2)
-    with interruptions_held_off():
+    with InterruptionsHeldOff():
         while signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
             time.sleep(0.01)
         assert heard == []
@@ -96,7 +96,7 @@ def test_an_alarm_that_is_set_before_the_block_is_heard_after_it(heard: list[int
 
 
 def test_signals_are_heard_in_the_order_in_which_they_came_and_once(heard: list[int]) -> None:
-    with interruptions_held_off():
+    with InterruptionsHeldOff():
         for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGALRM):
             os.kill(os.getpid(), number)
             work()
@@ -106,7 +106,7 @@ def test_signals_are_heard_in_the_order_in_which_they_came_and_once(heard: list[
 
 def test_without_a_signal_nothing_is_heard_and_the_handlers_are_as_before(heard: list[int]) -> None:
     before = handlers()
-    with interruptions_held_off():
+    with InterruptionsHeldOff():
         assert handlers() != before
 
     assert handlers() == before
@@ -115,7 +115,7 @@ def test_without_a_signal_nothing_is_heard_and_the_handlers_are_as_before(heard:
 
 def test_the_handlers_are_as_before_when_the_block_raises(heard: list[int]) -> None:
     before = handlers()
-    with pytest.raises(KeyError), interruptions_held_off():  # noqa: PT012
+    with pytest.raises(KeyError), InterruptionsHeldOff():  # noqa: PT012
         os.kill(os.getpid(), signal.SIGTERM)
         work()
         raise KeyError("broken")
@@ -130,7 +130,7 @@ def test_what_a_handler_raises_comes_out_after_the_block(heard: list[int]) -> No
 
     signal.signal(signal.SIGTERM, raising)
     finished = False
-    with pytest.raises(Interrupted), interruptions_held_off():  # noqa: PT012
+    with pytest.raises(Interrupted), InterruptionsHeldOff():  # noqa: PT012
         os.kill(os.getpid(), signal.SIGTERM)
         work()
         finished = True
@@ -145,7 +145,7 @@ def test_what_the_block_raises_is_kept_beside_what_a_handler_raises(heard: list[
         raise Interrupted
 
     signal.signal(signal.SIGALRM, raising)
-    with pytest.raises(Interrupted) as caught, interruptions_held_off():  # noqa: PT012
+    with pytest.raises(Interrupted) as caught, InterruptionsHeldOff():  # noqa: PT012
         os.kill(os.getpid(), signal.SIGALRM)
         work()
         raise KeyError("broken")
@@ -156,7 +156,7 @@ def test_what_the_block_raises_is_kept_beside_what_a_handler_raises(heard: list[
 
 def test_a_signal_that_is_ignored_stays_ignored(heard: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with interruptions_held_off():
+    with InterruptionsHeldOff():
         os.kill(os.getpid(), signal.SIGINT)
         work()
 
@@ -165,8 +165,8 @@ def test_a_signal_that_is_ignored_stays_ignored(heard: list[int]) -> None:
 
 
 def test_blocks_may_be_nested(heard: list[int]) -> None:
-    with interruptions_held_off():
-        with interruptions_held_off():
+    with InterruptionsHeldOff():
+        with InterruptionsHeldOff():
             os.kill(os.getpid(), signal.SIGTERM)
             work()
         assert heard == []
@@ -177,7 +177,7 @@ def test_blocks_may_be_nested(heard: list[int]) -> None:
 def test_other_signals_are_not_held_off(heard: list[int]) -> None:
     before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     try:
-        with interruptions_held_off():
+        with InterruptionsHeldOff():
             os.kill(os.getpid(), signal.SIGUSR1)
             work()
             assert heard == [signal.SIGUSR1]
@@ -189,7 +189,7 @@ def test_in_another_thread_the_handlers_are_left_alone(heard: list[int]) -> None
     before, seen = handlers(), []
 
     def in_thread() -> None:
-        with interruptions_held_off():
+        with InterruptionsHeldOff():
             seen.append(handlers())
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -205,8 +205,8 @@ def test_in_another_thread_the_handlers_are_left_alone(heard: list[int]) -> None
 def test_a_signal_without_a_handler_ends_the_process_after_the_block() -> None:
     program = """if True:
         import os, signal
-        from airflow_provider_crew.tasks.signals import interruptions_held_off
-        with interruptions_held_off():
+        from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
+        with InterruptionsHeldOff():
             os.kill(os.getpid(), signal.SIGTERM)
             print("remembered", flush=True)
         print("too far", flush=True)
