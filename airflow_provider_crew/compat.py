@@ -33,15 +33,21 @@ CLEARING = f"clearing it{KEEPING}"
 SETTLING_TIME = 10.0
 
 # What Airflow calls when a trigger has ended without an event.
-RESUMED_WITHOUT_EVENT = "__fail__"
+_RESUMED_WITHOUT_EVENT = "__fail__"
 # Those of a task that nobody has cleared, as long as its process is there.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
 _TRIGGER_TIMED_OUT = frozenset({"Trigger timeout", "Trigger/execution timeout"})
 
 
-def is_event_of_an_earlier_try(try_number: int, ti: Any, event: Any) -> bool:
+def is_told_again(told: dict[str, Any], ti: Any) -> bool:
     """Whether Airflow tells a retry how its earlier try failed, instead of running it."""
-    return _TELLS_AGAIN and try_number != ti.try_number and bool(event) and "error" in event
+    is_of_this_try = told.get("try_number", ti.try_number) == ti.try_number
+    return _TELLS_AGAIN and not is_of_this_try and "error" in (told.get("event") or ())
+
+
+def lacks_event(next_method: str, told: Mapping[str, Any]) -> bool:
+    """Whether the task was cleared in the very moment of its deferral: its trigger neither fired nor failed."""
+    return next_method != _RESUMED_WITHOUT_EVENT and "event" not in told
 
 
 def trigger_timed_out(told: Mapping[str, Any]) -> bool:

@@ -54,11 +54,9 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)
         self._show(plain(self.python_callable(*self.op_args, **arguments), "inputs"))
+        if self._running:  # else the page would show none when the task resumes
+            self._running.carried = {"inputs": json.dumps(self.inputs)}
         return self.inputs
-
-    def carried(self) -> Mapping[str, Any]:
-        """Take the inputs along: the page would show none when the task resumes."""
-        return {"inputs": json.dumps(self.inputs)} if self.overwrite_rtif_after_execution else {}
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume, and show the inputs once more."""

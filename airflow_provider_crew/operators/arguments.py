@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict
+
+from airflow_provider_crew.service.payload import KickoffOptions
 
 OnUncertainKickoff = Literal["fail", "retry"]
 ValidateInputs = Literal[True, False, "strict"]
@@ -76,19 +78,12 @@ class TaskArguments(TypedDict, total=False):
     render_template_as_native_obj: bool | None
 
 
-class RunArguments(TaskArguments, total=False):
+class RunArguments(TaskArguments, KickoffOptions, total=False):
     """What CrewRunOperator takes, but for its inputs."""
 
     crew_conn_id: str
     token_type: Literal["organization", "user"] | None
-    meta: Mapping[str, Any] | None
-    task_webhook_url: str | None
-    step_webhook_url: str | None
-    crew_webhook_url: str | None
-    human_input_webhook_url: str | None
-    webhooks: Mapping[str, Any] | None
     webhook_conn_id: str | None
-    restore_from_state_id: Any
     validate_inputs: ValidateInputs
     on_uncertain_kickoff: OnUncertainKickoff
     reattach: bool
@@ -113,10 +108,7 @@ class SensorArguments(TaskArguments, total=False):
 
 def seconds(given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
     """Return a time in seconds, or refuse it before a DAG runs with it."""
-    try:
-        number = given.total_seconds() if isinstance(given, timedelta) else float(given)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = given.total_seconds() if isinstance(given, timedelta) else float(given)
     if not at_least <= number <= _LONGEST_TIME:
         least = "above 0" if at_least else "from 0"
         raise ValueError(f"{name} must be a number of seconds {least} and up to ten years, or a timedelta.")
@@ -126,11 +118,3 @@ def seconds(given: timedelta | float, name: str, *, at_least: float = math.ulp(0
 def seconds_or_none(given: timedelta | float | None, name: str, *, at_least: float = math.ulp(0)) -> float | None:
     """Return a time in seconds; None stays none."""
     return None if given is None else seconds(given, name, at_least=at_least)
-
-
-def check_choices(*, validate_inputs: Any, on_uncertain_kickoff: Any) -> None:
-    """Refuse what is none of the choices."""
-    if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
-        raise ValueError("on_uncertain_kickoff must be 'fail' or 'retry'.")
-    if validate_inputs not in get_args(ValidateInputs):
-        raise ValueError("validate_inputs must be True, False or 'strict'.")

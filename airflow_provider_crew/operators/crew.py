@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.compat import call_when_delivered, take_time_limit
-from airflow_provider_crew.operators.arguments import FORGET_AFTER, check_choices, seconds, seconds_or_none
+from airflow_provider_crew.operators.arguments import FORGET_AFTER, seconds, seconds_or_none
 from airflow_provider_crew.operators.base import CrewTask, note_delivery
 from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
+from airflow_provider_crew.service.payload import KickoffOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from datetime import timedelta
     from typing import Unpack
 
@@ -23,22 +24,14 @@ if TYPE_CHECKING:
     from airflow_provider_crew.operators.arguments import OnUncertainKickoff, TaskArguments, ValidateInputs
     from airflow_provider_crew.tasks.run import CrewRun
 
-_TEMPLATED: Sequence[str] = (
-    "inputs",
-    "crew_conn_id",
-    "meta",
-    "task_webhook_url",
-    "step_webhook_url",
-    "crew_webhook_url",
-    "human_input_webhook_url",
-    "webhooks",
-    "webhook_conn_id",
-    "restore_from_state_id",
-)
-_RENDERED_AS: dict[str, str] = {"inputs": "json", "meta": "json", "webhooks": "json"}
+
+class _KickoffTask(CrewTask):
+    template_fields = ("inputs", "crew_conn_id", "webhook_conn_id", *KickoffOptions.__annotations__)
+    template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
+    ui_color = "#e4e0f3"
 
 
-class CrewKickoffOperator(CrewTask):
+class CrewKickoffOperator(_KickoffTask):
     """
     Kick a crew off and return the kickoff id, for a CrewExecutionSensor to wait for.
 
@@ -65,10 +58,6 @@ class CrewKickoffOperator(CrewTask):
         kicks off anew: until then it may be waiting for a person. None: never
     """
 
-    template_fields = _TEMPLATED
-    template_fields_renderers: ClassVar[dict[str, str]] = _RENDERED_AS
-    ui_color = "#e4e0f3"
-
     def __init__(  # noqa: PLR0913 - what a user sets by name
         self,
         *,
@@ -92,7 +81,6 @@ class CrewKickoffOperator(CrewTask):
         super().__init__(**kwargs)
         if self.multiple_outputs:  # Airflow finds it out after the kickoff
             raise ValueError("multiple_outputs splits a mapping, and a kickoff id is none.")
-        check_choices(validate_inputs=validate_inputs, on_uncertain_kickoff=on_uncertain_kickoff)
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -112,15 +100,14 @@ class CrewKickoffOperator(CrewTask):
 
     def execute(self, context: Context) -> str:
         """Kick off."""
-        from airflow_provider_crew.tasks.kickoff import Kickoff, recall_kickoff
+        from airflow_provider_crew.tasks.kickoff import Kickoff
 
-        task = self._begin(context)
-        kickoff = Kickoff(task, self, recall_kickoff(task, wanted=self.reattach))
+        kickoff = Kickoff(self._begin(context), self)
         with kickoff.shelter():
             return kickoff.secure(kickoff.execution(lambda: self.inputs))
 
 
-class CrewRunOperator(CrewTask):
+class CrewRunOperator(_KickoffTask):
     """
     Kick a crew off, wait for it, and return its result.
 
@@ -154,9 +141,6 @@ class CrewRunOperator(CrewTask):
         ``human_input_webhook_url`` is set
     """
 
-    template_fields = _TEMPLATED
-    template_fields_renderers: ClassVar[dict[str, str]] = _RENDERED_AS
-    ui_color = "#e4e0f3"
     _not_rendered: Exception | None = None
 
     def __init__(  # noqa: PLR0913 - what a user sets by name
@@ -185,7 +169,6 @@ class CrewRunOperator(CrewTask):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        check_choices(validate_inputs=validate_inputs, on_uncertain_kickoff=on_uncertain_kickoff)
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -218,17 +201,9 @@ class CrewRunOperator(CrewTask):
         """Resume after a deferral, also without an event."""
         return self._run(context).resume(next_method, dict(next_kwargs or {}))
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Resume with what the trigger has seen."""
-        return self._run(context).resume("execute_complete", {"event": event})
-
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return what to kick off with. A try that goes on with an execution does not ask."""
         return self.inputs
-
-    def carried(self) -> Mapping[str, Any]:
-        """Return what the task is given besides the event when it resumes: plain data, as Airflow stores it."""
-        return {}
 
     def pre_execute(self, context: Context) -> None:
         """Keep the time limit from Airflow where it would not let the task say anything."""
@@ -237,19 +212,10 @@ class CrewRunOperator(CrewTask):
 
     def _run(self, context: Context) -> CrewRun:
         from airflow_provider_crew.tasks.run import CrewRun
-        from airflow_provider_crew.tasks.wait import Patience
 
-        has_webhook = bool(self.human_input_webhook_url)
-        patience = Patience(
-            deferrable=self.deferrable,
-            poll_interval=self.poll_interval,
-            timeout=self.timeout,
-            max_outage=self.max_outage,
-            human_input=has_webhook if self.human_input is None else self.human_input,
-            time_limit=self.time_limit,
-        )
-        inputs = partial(self.kickoff_inputs, context)
-        return CrewRun(self._begin(context), self, patience, inputs=inputs, carried=self.carried)
+        if self.human_input is None:
+            self.human_input = bool(self.human_input_webhook_url)
+        return CrewRun(self._begin(context), self, partial(self.kickoff_inputs, context))
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
@@ -274,7 +240,5 @@ class CrewRunOperator(CrewTask):
                 known,
                 error,
             )
-            self._run(context).shelter(known, partial(self._render_connection, context, jinja_env))
-
-    def _render_connection(self, context: Context, jinja_env: Any) -> None:
-        self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)
+            with self._run(context).sheltered(known):
+                self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
 
 from airflow_provider_crew.operators.arguments import seconds, seconds_or_none
 from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import timedelta
     from typing import Unpack
 
@@ -64,21 +63,14 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
         self.deferrable = deferrable
-        self.human_input = human_input
+        self.human_input: bool | None = human_input
         # Who wants a sensor to go on silently after a failed poll wants no outage to end it.
         self.max_outage = None if self.silent_fail else seconds_or_none(max_outage, "max_outage")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait, and return the result."""
-        if self.exponential_backoff:
-            self.log.warning("exponential_backoff has no effect here: every wait keeps to poke_interval.")
         sense = self._sense(context)
         return sense.result_or_reschedule() if self._is_rescheduled else sense.result()
-
-    def poke(self, context: Context) -> PokeReturnValue:
-        """Poll once."""
-        result = self._sense(context).poke()
-        return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """
@@ -88,27 +80,16 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         """
         return self._sense(context).resume(next_method, dict(next_kwargs or {}))
 
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Resume with what the trigger has seen."""
-        return self._sense(context).resume("execute_complete", {"event": event})
+    @property
+    def time_limit(self) -> timedelta | None:
+        """The execution_timeout, but for a sensor that is given it anew at every poke."""
+        return None if self._is_rescheduled else super().time_limit
 
     @property
     def _is_rescheduled(self) -> bool:
         return self.reschedule and not self.deferrable
 
     def _sense(self, context: Context) -> Sense:
-        from airflow_provider_crew.tasks.ends import SensorEnds
         from airflow_provider_crew.tasks.sense import Sense
-        from airflow_provider_crew.tasks.wait import Patience
 
-        patience = Patience(
-            deferrable=self.deferrable,
-            poll_interval=self.poll_interval,
-            timeout=self.timeout,
-            max_outage=self.max_outage,
-            human_input=self.human_input,
-            # A rescheduled task is given its execution_timeout anew at every poke.
-            time_limit=None if self._is_rescheduled else self.time_limit,
-        )
-        ends = SensorEnds(soft_fail=self.soft_fail, never_fail=self.never_fail)
-        return Sense(self._begin(context), patience, ends, self.kickoff_id)
+        return Sense(self._begin(context), self)

@@ -41,7 +41,7 @@ class KickoffOptions(TypedDict, total=False):
     crew_webhook_url: str | None
     human_input_webhook_url: str | None
     webhooks: Mapping[str, Any] | None
-    restore_from_state_id: str | int | None
+    restore_from_state_id: Any
 
 
 @dataclass(frozen=True, slots=True)

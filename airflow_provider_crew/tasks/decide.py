@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 End = Literal["completed", "failed"]
 
-Standing = Literal["going on", "completed", "failed", "unknown", "unknown elsewhere", "not told"]
-"""
-How the service says that an execution stands.
-
-``unknown elsewhere``: it was asked at another address than that of the kickoff. ``not told``: it did not answer.
-"""
+Standing = Literal["going on", "completed", "failed", "unknown", "not told"]
+"""How the service says that an execution stands; ``not told``: it did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class KickoffRecord:
 
     max_tries: int
     kicked_off_at: float
-    kickoff_id: str | None = None
+    kickoff_id: Annotated[str, Field(min_length=1)] | None = None
     end: End | None = None
     reported: bool = False
     address: str = ""
@@ -54,42 +52,35 @@ class Decision(Enum):
     ASK = auto()
     """The service has to say first how the execution stands."""
     FAIL_UNCERTAIN = auto()
-    FAIL_ELSEWHERE = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+def decide(  # noqa: PLR0911 - a table
+    remembered: KickoffRecord | None,
+    standing: Standing | None = None,
+    *,
+    cleared: bool,
+    chooses_twice: bool = False,
+    is_old: bool = False,
+) -> Decision:
     """
-    What else counts.
+    Decide; without ``standing`` the service was not asked yet.
 
     ``cleared``: somebody has cleared the task since it remembers, so that this is no retry. ``chooses_twice``: the
     author of the DAG would rather run the crew twice than fail. ``is_old``: the kickoff is longer ago than a
     person may take to answer.
     """
-
-    cleared: bool
-    chooses_twice: bool = False
-    is_old: bool = False
-
-
-def decide(  # noqa: PLR0911 - a table
-    remembered: KickoffRecord | None, given: Circumstances, standing: Standing | None = None
-) -> Decision:
-    """Decide; without ``standing`` the service was not asked yet."""
     if remembered is None:
         return Decision.KICK_OFF
     if remembered.kickoff_id is None:
-        chosen = given.chooses_twice or (given.cleared and remembered.reported)
+        chosen = chooses_twice or (cleared and remembered.reported)
         return Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
     match remembered.end or standing:
         case None:
             return Decision.ASK
-        case "unknown elsewhere":
-            return Decision.FAIL_ELSEWHERE
         case "unknown":  # not gone: it may be waiting for a person, for days
-            return Decision.KICK_OFF_AFTER_OBLIVION if given.cleared and given.is_old else Decision.REATTACH
+            return Decision.KICK_OFF_AFTER_OBLIVION if cleared and is_old else Decision.REATTACH
         case "failed":
             return Decision.KICK_OFF_AFTER_END
-        case "completed" if given.cleared and remembered.delivered:
+        case "completed" if cleared and remembered.delivered:
             return Decision.KICK_OFF_AFTER_END
     return Decision.REATTACH

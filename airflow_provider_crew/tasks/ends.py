@@ -1,8 +1,12 @@
-"""What the end of a wait means for its task: a result, a retry, or none."""
+"""
+What the end of a wait without a result means for its task: a retry, none, a skip.
+
+What is raised is raised from None: a chain of tracebacks would only hide the message.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
@@ -22,9 +26,10 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
+from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP
 
 if TYPE_CHECKING:
+    from airflow_provider_crew.tasks.memory import KickoffMemory
     from airflow_provider_crew.tasks.running import RunningTask
 
 # What a later try may well not meet again.
@@ -54,72 +59,44 @@ class CutShort(WaitedTooLong):
     """Waiting was ended by execution_timeout, which every task may have."""
 
 
-class Ends(Protocol):
-    """What a task makes of a wait that has brought no result."""
-
-    def give_up(self, error: CrewError) -> NoReturn:
-        """
-        Raise what makes Airflow do the right thing.
-
-        From None: a chain of tracebacks would only hide the message.
-        """
-
-
-class RunEnds:
-    """Leaves a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
-
-    def __init__(self, task: RunningTask, memory: KickoffMemory) -> None:
-        self._task = task
-        self._memory = memory
-
-    def give_up(self, error: CrewError) -> NoReturn:
-        """Raise what ends the task."""
-        memory = self._memory
-        if isinstance(error, ExecutionFailed):
-            memory.note_end("failed", self._task.execution)
-            raise error from None
-        if not memory.lasts:
-            raise CrewTaskFailed(error, not_retried(self._task.execution)) from None
-        if isinstance(error, ExecutionUnknown):
-            self._give_up_unknown(error)
-        if isinstance(error, CutShort):
-            raise AirflowTaskTimeout(f"{error} {_RETRY_WAITS_AGAIN}") from None
-        if isinstance(error, (*PASSING, WaitedTooLong)):
-            raise error.advising(f" {_RETRY_WAITS_AGAIN}") from None
-        raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
-
-    def _give_up_unknown(self, error: ExecutionUnknown) -> NoReturn:
-        if error.has_completed:  # there is no more of it to be had
-            self._memory.note_end("completed", self._task.execution, delivered=True)
-            raise CrewTaskFailed(error, " The task is not retried; clearing it kicks off anew.") from None
+def end_run(task: RunningTask, memory: KickoffMemory, error: CrewError) -> NoReturn:
+    """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
+    if isinstance(error, ExecutionFailed):
+        memory.note(kickoff_id=task.execution, end="failed")
+        raise error from None
+    if not memory.lasts:
+        raise CrewTaskFailed(error, not_retried(task.execution)) from None
+    if isinstance(error, ExecutionUnknown) and error.has_completed:  # there is no more of it to be had
+        memory.note(kickoff_id=task.execution, end="completed", delivered=True)
+        raise CrewTaskFailed(error, " The task is not retried; clearing it kicks off anew.") from None
+    if isinstance(error, ExecutionUnknown):
         raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
+    if isinstance(error, CutShort):
+        raise AirflowTaskTimeout(f"{error} {_RETRY_WAITS_AGAIN}") from None
+    if isinstance(error, (*PASSING, WaitedTooLong)):
+        raise error.advising(f" {_RETRY_WAITS_AGAIN}") from None
+    raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
 
 
-class SensorEnds:
-    """Skips, times out, fails for good or leaves it to a retry: alike, however the sensor has waited."""
-
-    def __init__(self, *, soft_fail: bool, never_fail: bool) -> None:
-        self._soft_fail = soft_fail
-        self._never_fail = never_fail
-
-    def give_up(self, error: CrewError) -> NoReturn:
-        """Raise what ends the task."""
-        passes = isinstance(error, PASSING)
-        if self._never_fail or (self._soft_fail and not passes):
-            raise AirflowSkipException(str(error)) from None
-        if passes:
-            raise error from None
-        if isinstance(error, WatchBroken):
-            raise CrewTaskFailed(error, _WAIT_AGAIN) from None
-        if isinstance(error, ExecutionNotFound):
-            raise CrewTaskFailed(error, _NEVER_SEEN) from None
-        if isinstance(error, ExecutionUnknown) and not error.has_completed:
-            raise CrewTaskFailed(error, _UNKNOWN) from None
-        if isinstance(error, WaitedTooLong):
-            told = f"{error}{_WAIT_AGAIN}"
-            timed_out = AirflowTaskTimeout if isinstance(error, CutShort) else AirflowSensorTimeout
-            raise timed_out(told) from None
-        raise CrewTaskFailed(error) from None
+def end_sensor(error: CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
+    """Skip, time out, fail for good or leave it to a retry: alike, however the sensor has waited."""
+    passes = isinstance(error, PASSING)
+    if never_fail or (soft_fail and not passes):
+        raise AirflowSkipException(str(error)) from None
+    if passes:
+        raise error from None
+    if isinstance(error, CutShort):
+        raise AirflowTaskTimeout(f"{error}{_WAIT_AGAIN}") from None
+    if isinstance(error, WaitedTooLong):
+        raise AirflowSensorTimeout(f"{error}{_WAIT_AGAIN}") from None
+    advice = ""
+    if isinstance(error, WatchBroken):
+        advice = _WAIT_AGAIN
+    elif isinstance(error, ExecutionNotFound):
+        advice = _NEVER_SEEN
+    elif isinstance(error, ExecutionUnknown) and not error.has_completed:
+        advice = _UNKNOWN
+    raise CrewTaskFailed(error, advice) from None
 
 
 def not_retried(kickoff_id: str | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import tenacity
@@ -18,19 +17,14 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_crew.compat import CLEARING, was_changed_from_outside
 from airflow_provider_crew.hooks.connection import load_secret
-from airflow_provider_crew.service.errors import (
-    CrewError,
-    ExecutionFailed,
-    ExecutionUnknown,
-    UncertainKickoff,
-)
-from airflow_provider_crew.service.payload import KickoffRequest
+from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, ExecutionUnknown, UncertainKickoff
+from airflow_provider_crew.service.payload import KickoffOptions, KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.tasks.check import check_inputs
-from airflow_provider_crew.tasks.earlier import IT_IS_NOT_KNOWN, EarlierKickoff
+from airflow_provider_crew.tasks.earlier import IT_IS_NOT_KNOWN, earlier_execution
 from airflow_provider_crew.tasks.ends import PASSING, CrewTaskFailed, not_retried
 from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
-from airflow_provider_crew.tasks.signals import interruptions_held_off
+from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID, RETURN_VALUE
 
 if TYPE_CHECKING:
@@ -38,25 +32,22 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.operators.arguments import OnUncertainKickoff, ValidateInputs
     from airflow_provider_crew.tasks.running import RunningTask
-    from airflow_provider_crew.tasks.signals import HeldOff
 
 T = TypeVar("T")
 
+_NOTHING_STARTED = (
+    "before the crew was kicked off. This try has started nothing. A retry of this task, or clearing it, goes on "
+    "with what an earlier try has kicked off, or kicks off."
+)
 _LEFT_TO_A_RETRY = " The crew was not kicked off. A retry of this task, or clearing it, does so."
 _LEFT_TO_PEOPLE = " The crew was not kicked off, and a retry would not help: mend this, and clear the task."
 
 
 class KickoffArguments(Protocol):
-    """What an operator that kicks off was given, rendered."""
+    """What an operator that kicks off was given, rendered; besides, under the same names, all KickoffOptions."""
 
     meta: Mapping[str, Any] | None
-    task_webhook_url: str | None
-    step_webhook_url: str | None
-    crew_webhook_url: str | None
-    human_input_webhook_url: str | None
-    webhooks: Mapping[str, Any] | None
     webhook_conn_id: str | None
-    restore_from_state_id: Any
     validate_inputs: ValidateInputs
     on_uncertain_kickoff: OnUncertainKickoff
     reattach: bool
@@ -68,16 +59,17 @@ class Kickoff:
     """
     The one kickoff that the tries of a task share, as far as Airflow lets them know of each other.
 
-    From Airflow 3.3 on a retry goes on with the execution of the try before.
+    From Airflow 3.3 on a retry goes on with the execution of the try before. ``resumed``: this process goes on
+    after a deferral, so that the crew was kicked off before it.
     """
 
-    def __init__(self, task: RunningTask, arguments: KickoffArguments, memory: KickoffMemory) -> None:
+    def __init__(self, task: RunningTask, given: KickoffArguments, *, resumed: bool = False) -> None:
         self._task = task
-        self._given = arguments
-        self._memory = memory
+        self._given = given
+        self._resumed = resumed
         self._on_its_way = False
-        task.memory = memory
-        if memory.lasts:
+        self.memory = task.memory = self._recalled()
+        if self.memory.lasts:
             task.waits_again = f"A retry of this task, or {CLEARING}, goes on with it. "
 
     def execution(self, inputs: Callable[[], Any]) -> str:
@@ -87,15 +79,11 @@ class Kickoff:
         A try that goes on with an execution does not ask for inputs.
         """
         task, given = self._task, self._given
-        earlier = EarlierKickoff(
-            task,
-            self._memory,
-            chooses_twice=given.on_uncertain_kickoff == "retry",
-            forget_after=given.forget_after,
-        )
+        twice = given.on_uncertain_kickoff == "retry"
         try:
             task.leave_link()
-            kickoff_id = task.execution = earlier.execution() or self._kick_off(inputs)
+            earlier = earlier_execution(task, self.memory, chooses_twice=twice, forget_after=given.forget_after)
+            kickoff_id = task.execution = earlier or self._kick_off(inputs)
         except KeyboardInterrupt:
             task.end()
             raise
@@ -111,7 +99,7 @@ class Kickoff:
         Where tries do not know of each other it is stored right here: failing later would cost a second execution.
         """
         task = self._task
-        if self._memory.lasts or not task.ti.max_tries or not self._given.do_xcom_push:
+        if self.memory.lasts or not task.ti.max_tries or not self._given.do_xcom_push:
             return value
         try:
             task.ti.xcom_push(key=RETURN_VALUE, value=value)
@@ -121,7 +109,7 @@ class Kickoff:
         return value
 
     @contextmanager
-    def shelter(self, *, resumed: bool = False) -> Iterator[None]:
+    def shelter(self) -> Iterator[None]:
         """Let nothing that ends the task after its kickoff lead to a retry that would start another."""
         task = self._task
         try:
@@ -133,11 +121,11 @@ class Kickoff:
             if self._on_its_way and task.execution is None:
                 told = f"The task was ended by {what} while its kickoff was under way. {IT_IS_NOT_KNOWN}"
                 self._give_up_uncertain(UncertainKickoff(told))
-            kicked_off = resumed or task.execution is not None
+            kicked_off = self._resumed or task.execution is not None
             if isinstance(error, AirflowTaskTimeout) and not kicked_off:
-                told = f"execution_timeout was over {self._memory.end_before_kickoff()}"
+                told = f"execution_timeout was over {_NOTHING_STARTED}{self._going_on()}"
                 raise AirflowTaskTimeout(told) from None
-            if not kicked_off or self._memory.lasts or was_changed_from_outside(task.ti):
+            if not kicked_off or self.memory.lasts or was_changed_from_outside(task.ti):
                 raise
             told = f"Execution {task.execution or 'of this task'}: the task was ended by {what}."
             raise CrewTaskFailed(CrewError(told), not_retried(task.execution)) from error
@@ -146,41 +134,38 @@ class Kickoff:
         request = self._request(inputs())
         check_inputs(self._task, request, self._given.validate_inputs)
         self._warn_of_retries()
-        with interruptions_held_off(self._memory.note_again) as held:
-            policy = tenacity.Retrying(
-                **repeating("POST /kickoff", only_if_not_taken=True), sleep=partial(self._pause, held)
-            )
+        with InterruptionsHeldOff(self.memory.note_again) as held:
+
+            def pause(seconds: float) -> None:
+                """Wait, open to interruptions, before a kickoff that was certainly not taken is sent again."""
+                with held.let_through():
+                    time.sleep(seconds)
+
+            policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True), sleep=pause)
             kickoff_id: str = policy(self._send, request)
             # Known to the task before anything may interrupt it.
             self._task.execution = kickoff_id
-            self._memory.note_answer(kickoff_id)
+            self.memory.note_answer(kickoff_id)
         self._task.metrics.kickoff("started")
         return kickoff_id
 
     def _request(self, inputs: Any) -> KickoffRequest:
         given = self._given
-        return KickoffRequest.of(
-            inputs,
-            webhook_secret=load_secret(given.webhook_conn_id) if given.webhook_conn_id else None,
-            meta=self._origin() if given.meta is None else given.meta,
-            task_webhook_url=given.task_webhook_url,
-            step_webhook_url=given.step_webhook_url,
-            crew_webhook_url=given.crew_webhook_url,
-            human_input_webhook_url=given.human_input_webhook_url,
-            webhooks=given.webhooks,
-            restore_from_state_id=given.restore_from_state_id,
-        )
+        options = {name: getattr(given, name) for name in KickoffOptions.__annotations__}
+        options["meta"] = self._origin() if given.meta is None else given.meta
+        secret = load_secret(given.webhook_conn_id) if given.webhook_conn_id else None
+        return KickoffRequest.of(inputs, webhook_secret=secret, **options)
 
     def _send(self, request: KickoffRequest) -> str:
         """Send once, and remember before that it is sent, and after it what came of it."""
-        task, memory = self._task, self._memory
+        task, memory = self._task, self.memory
         if task.is_told_to_end:
-            raise AirflowException(f"The task was to end {memory.end_before_kickoff()}")
+            raise AirflowException(f"The task was to end {_NOTHING_STARTED}")
         try:
             memory.note_sending(task.hook.connection.settings.address)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
-            told = f"Airflow did not take note of the kickoff to come: the task ends {memory.end_before_kickoff()}"
-            raise AirflowException(f"{told} {error}") from None
+            told = f"Airflow did not take note of the kickoff to come: the task ends {_NOTHING_STARTED} {error}"
+            raise AirflowException(told) from None
         self._on_its_way = True
         task.log.info(
             "The crew is being kicked off. If this log says nothing further of that, it is not known whether "
@@ -198,11 +183,10 @@ class Kickoff:
         task.log.info("Execution %s: kicked off", kickoff_id)
         return kickoff_id
 
-    @staticmethod
-    def _pause(held: HeldOff, seconds: float) -> None:
-        """Wait, open to interruptions, before a kickoff that was certainly not taken is sent again."""
-        with held.let_through():
-            time.sleep(seconds)
+    def _going_on(self) -> str:
+        """Name the execution of an earlier try that may be running."""
+        running = self.memory.going_on
+        return f" Execution {running} of an earlier try goes on, as far as is known." if running else ""
 
     def _origin(self) -> dict[str, Any]:
         """Say where the kickoff comes from: as the service lists no executions, it is how a lost one is found."""
@@ -217,7 +201,7 @@ class Kickoff:
         return f"by its meta, {json.dumps(names)}"
 
     def _warn_of_retries(self) -> None:
-        if self._memory.lasts or not self._task.ti.max_tries:
+        if self.memory.lasts or not self._task.ti.max_tries:
             return
         self._task.log.warning(
             "This task has retries, and its tries do not know of each other (%s). If its process dies after the "
@@ -235,7 +219,7 @@ class Kickoff:
             raise failure.advising(_LEFT_TO_A_RETRY) from None
         if isinstance(failure, ExecutionUnknown):
             raise CrewTaskFailed(failure, f" {HOW_TO_GIVE_UP}") from None
-        if running := self._memory.execution_going_on():
+        if running := self._going_on():
             raise CrewTaskFailed(failure, f"{running} Mend this; {CLEARING} waits for it.") from None
         raise CrewTaskFailed(failure, _LEFT_TO_PEOPLE) from None
 
@@ -243,18 +227,21 @@ class Kickoff:
         self._task.metrics.kickoff("uncertain")
         if self._given.on_uncertain_kickoff == "retry":
             raise error from None
-        is_reported = not self._task.is_told_to_end and self._memory.note_report()
+        is_reported = not self._task.is_told_to_end and self.memory.note_report()
         then = "kicks off anew" if is_reported else "says this once more, and then kicks off anew"
         advice = f" There it can be found {self._mark()}. The task is not retried; clearing it {then}."
         raise CrewTaskFailed(error, advice) from None
 
-
-def recall_kickoff(task: RunningTask, *, wanted: bool) -> KickoffMemory:
-    """Recall what earlier tries have left. Where Airflow does not tell, nothing may be sent."""
-    try:
-        return KickoffMemory(task.context, wanted=wanted)
-    except Exception as error:  # noqa: BLE001 - whatever it is
-        raise AirflowException(
-            "Airflow does not tell whether an earlier try has kicked off, so that this one does not. A retry of "
-            f"this task, or clearing it, asks again. {error}"
-        ) from None
+    def _recalled(self) -> KickoffMemory:
+        """Recall what earlier tries have left. Where Airflow does not tell, nothing may be sent."""
+        task = self._task
+        try:
+            return KickoffMemory(task.context, wanted=self._given.reattach)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            if not self._resumed:
+                raise AirflowException(
+                    "Airflow does not tell whether an earlier try has kicked off, so that this one does not. A "
+                    f"retry of this task, or clearing it, asks again. {error}"
+                ) from None
+            task.log.warning("What this task remembers of its kickoff cannot be read: %s", error)
+            return KickoffMemory(task.context, wanted=False)

@@ -17,15 +17,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew.compat import (
-    CLEARING,
     FORGETS_AT_CLEAR,
     api_server_is_away,
     is_cleared_meanwhile,
     never_expires,
     xcom_keys_left_behind,
 )
-from airflow_provider_crew.service.errors import InvalidKickoffId
-from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
 from airflow_provider_crew.tasks.decide import KickoffRecord
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_crew.tasks.decide import End
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +40,6 @@ HOW_TO_GIVE_UP = (
 )
 # An XCom's key that names an execution, for a try that is not allowed to read the value any more.
 _LEFT_BEHIND = "crew_execution:"
-_LONGEST_KEY = 512
-_NOT_IN_A_KEY = frozenset("%?#/\\")
 # Airflow ends a task whose heartbeats fail for about as long.
 _PATIENCE = 120.0
 _PAUSE = 2.0
@@ -75,6 +68,11 @@ class KickoffMemory:
         return self._store is not None and not self._was_refused
 
     @property
+    def going_on(self) -> str | None:
+        """The execution of an earlier try that may be running."""
+        return self.last.kickoff_id if self.last and not self.last.end else None
+
+    @property
     def was_cleared(self) -> bool:
         """Whether somebody has cleared the task since a try has kicked off, or reattached."""
         return self.last is not None and self.last.max_tries != self._max_tries
@@ -84,26 +82,9 @@ class KickoffMemory:
         """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
         return FORGETS_AT_CLEAR and self.lasts and self.last is None and self._may_follow_a_clear
 
-    def execution_going_on(self) -> str:
-        """Say which execution of an earlier try may be running."""
-        if self.last is None or self.last.kickoff_id is None or self.last.end:
-            return ""
-        return f" Execution {self.last.kickoff_id} of an earlier try goes on, as far as is known."
-
-    def end_before_kickoff(self) -> str:
-        """Say what a try leaves that ends before it has kicked off."""
-        running = self.execution_going_on()
-        then = (
-            f"{running} A retry of this task, or {CLEARING}, goes on with it."
-            if running
-            else " This try has started nothing. A retry of this task, or clearing it, kicks off."
-        )
-        return f"before the crew was kicked off.{then}"
-
     def note_sending(self, address: str) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""
-        self._before = self.last
-        self.last = KickoffRecord(self._max_tries, time.time(), address=address)
+        self._before, self.last = self.last, KickoffRecord(self._max_tries, time.time(), address=address)
         try:
             self._keep()
         except Exception:
@@ -117,25 +98,17 @@ class KickoffMemory:
         From Airflow 3.4 on the Clear that ends it has made Airflow forget. A signal's handler calls this, perhaps
         in the middle of a question to Airflow, which another thread can wait for.
         """
-        if FORGETS_AT_CLEAR and self._store is not None:
-            threading.Thread(target=self._note_last, daemon=True).start()
+        if FORGETS_AT_CLEAR and self.last:
+            threading.Thread(target=self._keep_if_possible, daemon=True).start()
 
     def forget_sending(self) -> None:
         """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
         self.last = self._before
-        try:
-            if self.last:
-                self._keep()
-            elif self._store is not None:
-                _repeat_while_away(partial(self._store.delete, _KEY))
-        except Exception as error:  # noqa: BLE001 - why the crew did not take it is what has to be told
-            log.warning(
-                "Airflow's store of task states does not forget the kickoff that started nothing: %s", error
-            )
+        self._keep_if_possible()
 
     def note_answer(self, kickoff_id: str) -> None:
-        """Remember the execution. It runs, whether or not this succeeds."""
-        if not self._note(kickoff_id=kickoff_id):
+        """Remember the answer to a kickoff, if it is not known yet. The execution runs, whether this succeeds."""
+        if self.last and self.last.kickoff_id is None and not self.note(kickoff_id=kickoff_id):
             self._leave_behind(kickoff_id)
             self._was_refused = True  # the next try may not know, so nothing may count on it
 
@@ -145,17 +118,11 @@ class KickoffMemory:
 
         Not one that has come already, while the process was still there.
         """
-        return not is_cleared_meanwhile(self._ti) and self._note(max_tries=self._max_tries, reported=True)
+        return not is_cleared_meanwhile(self._ti) and self.note(max_tries=self._max_tries, reported=True)
 
     def note_reattached(self) -> None:
         """Count the last kickoff as one of this try: a Clear that led to it is none for the next try."""
-        self._note(max_tries=self._max_tries)
-
-    def note_end(self, end: End, kickoff_id: str | None = None, *, delivered: bool = False) -> None:
-        """Remember how the execution ended, and which it was, lest the answer could not be remembered."""
-        if self.last:
-            delivered = delivered or self.last.delivered
-            self._note(kickoff_id=kickoff_id or self.last.kickoff_id, end=end, delivered=delivered)
+        self.note(max_tries=self._max_tries)
 
     def note_delivery(self) -> None:
         """
@@ -164,29 +131,27 @@ class KickoffMemory:
         From Airflow 3.4 on a task that was cleared may go on to its end, and its outcome is discarded then.
         """
         if not (FORGETS_AT_CLEAR and is_cleared_meanwhile(self._ti)):
-            self._note(delivered=True)
+            self.note(delivered=True)
 
-    def take_over(self, kickoff_id: str) -> None:
-        """Take note of the answer to a kickoff that another process was given, as far as nobody has yet."""
-        if self.last and self.last.kickoff_id is None and not self._note(kickoff_id=kickoff_id):
-            self._leave_behind(kickoff_id)
-
-    def take_over_from_xcom(self) -> None:
-        """Take over what this try itself has left in XCom when the store did not take it."""
-        if self.last and self.last.kickoff_id is None and (known := kickoff_id_left_by(self._ti)):
-            self.take_over(known)
+    def note(self, **changes: Any) -> bool:
+        """Remember more of the last kickoff, if there is one; return whether Airflow has taken it."""
+        if self.last is None:
+            return True
+        self.last = replace(self.last, **changes)
+        return self._keep_if_possible()
 
     def late_answer(self) -> str | None:
         """Return the kickoff id that another process has left, or remembered, since this one has begun."""
-        kept = _record_of(self._store.get(_KEY)) if self._store is not None else None
-        return kickoff_id_left_by(self._ti) or (kept.kickoff_id if kept else None)
+        kept = self._store.get(_KEY) if self._store is not None else None
+        return kickoff_id_left_by(self._ti) or (kept or {}).get("kickoff_id")
 
     def _recall(self) -> None:
         kept = _repeat_while_away(partial(self._store.get, _KEY)) if self._store is not None else None
         if kept is None:
             return
-        self.last = _record_of(kept)
-        if self.last is None:
+        try:
+            self.last = _RECORD.validate_python(kept)
+        except ValidationError:
             log.warning(
                 "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
                 "and never answered."
@@ -194,8 +159,9 @@ class KickoffMemory:
             self.last = KickoffRecord(self._max_tries, time.time())
             # Kept, so that a Clear can be told from a retry.
             self.note_reattached()
-        if self.last.kickoff_id is None and (left := _id_left_behind(self._ti)):
-            self.take_over(left)
+        for key in xcom_keys_left_behind(self._ti):
+            if key.startswith(_LEFT_BEHIND):
+                self.note_answer(key.removeprefix(_LEFT_BEHIND))
 
     def _leave_behind(self, kickoff_id: str) -> None:
         """
@@ -205,40 +171,33 @@ class KickoffMemory:
         write no more to the store, but it may push XComs. The next try is told their keys, to delete them.
         """
         key = f"{_LEFT_BEHIND}{kickoff_id}"
-        if len(key) > _LONGEST_KEY or _NOT_IN_A_KEY & set(key):
-            return
         try:
             _repeat_while_away(partial(self._ti.xcom_push, key=key, value=kickoff_id))
         except Exception as error:  # noqa: BLE001 - the log names the execution, too
             log.warning("Execution %s: the next try cannot be told of it: %s", kickoff_id, error)
 
-    def _note(self, **changes: Any) -> bool:
-        if self.last is None:
-            return True
-        self.last = replace(self.last, **changes)
+    def _keep_if_possible(self) -> bool:
         try:
             self._keep()
         except Exception as error:  # noqa: BLE001 - an execution that is paid for must not be lost to its bookkeeping
             log.warning(
-                "Airflow's store of task states does not take that %s: %s. A retry of this task will not know.",
-                ", ".join(f"{name} is {value}" for name, value in changes.items()),
+                "Airflow's store of task states does not take what there is to remember, %s: %s. A retry of this "
+                "task will not know.",
+                self.last,
                 error,
             )
             return False
         return True
-
-    def _note_last(self) -> None:
-        try:
-            self._keep()
-        except Exception as error:  # noqa: BLE001 - it changes nothing about the kickoff
-            log.warning("Airflow's store of task states does not take the kickoff once more: %s", error)
 
     def _keep(self) -> None:
         if self._store is None:
             return
         with self._keeping:  # so that what is kept last is what is known last
             if self.last:
-                _repeat_while_away(partial(self._store.set, _KEY, asdict(self.last), **never_expires()))
+                keep = partial(self._store.set, _KEY, asdict(self.last), **never_expires())
+            else:
+                keep = partial(self._store.delete, _KEY)
+            _repeat_while_away(keep)
 
 
 def _repeat_while_away(ask: Callable[[], Any]) -> Any:
@@ -256,19 +215,3 @@ def _repeat_while_away(ask: Callable[[], Any]) -> Any:
                 raise
             log.warning("Airflow's API server does not answer, and is asked again: %s", error)
         time.sleep(_PAUSE)
-
-
-def _id_left_behind(ti: Any) -> str | None:
-    keys = xcom_keys_left_behind(ti)
-    return next((key.removeprefix(_LEFT_BEHIND) for key in keys if key.startswith(_LEFT_BEHIND)), None)
-
-
-def _record_of(kept: Any) -> KickoffRecord | None:
-    """Return a record that was kept, perhaps by another version of this package; None when it makes no sense."""
-    try:
-        record = _RECORD.validate_python(kept)
-        if record.kickoff_id is not None:
-            checked_kickoff_id(record.kickoff_id)
-    except (ValidationError, InvalidKickoffId):
-        return None
-    return record

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.service.errors import CrewError, TransientError
+from airflow_provider_crew.service.errors import TransientError
 from airflow_provider_crew.tasks.metrics import TaskMetrics
 
 if TYPE_CHECKING:
@@ -17,23 +19,36 @@ if TYPE_CHECKING:
     from airflow_provider_crew.tasks.memory import KickoffMemory
 
 
+@dataclass
 class RunningTask:
-    """One try of a task, for as long as its process lives."""
+    """
+    One try of a task, for as long as its process lives.
 
-    def __init__(self, log: Any, context: Context, crew_conn_id: str, token_type: TokenType | None) -> None:
-        self.log = log
-        self.context = context
-        self.crew_conn_id = crew_conn_id
-        self.token_type = token_type
-        self.ti: Any = context["ti"]
-        self.execution: str | None = None
-        """The kickoff id of the execution that the task is about, as soon as that is known."""
-        self._dashboard_url = ""
-        self.memory: KickoffMemory | None = None
-        """What a task that kicks off remembers."""
-        self.is_told_to_end = False
-        self.waits_again = ""
-        """How this task itself can wait again, if it can."""
+    ``execution``: the kickoff id of the execution that the task is about, as soon as that is known. ``memory``:
+    what a task that kicks off remembers. ``carried``: what it is given besides the event when it resumes, as plain
+    data. ``waits_again``: how this task itself can wait again, if it can.
+    """
+
+    log: Any
+    context: Context
+    crew_conn_id: str
+    token_type: TokenType | None
+    is_told_to_end: bool = False
+    execution: str | None = None
+    memory: KickoffMemory | None = None
+    carried: dict[str, Any] = field(default_factory=dict)
+    waits_again: str = ""
+
+    @property
+    def ti(self) -> Any:
+        """The task instance."""
+        return self.context["ti"]
+
+    @property
+    def started_at(self) -> float:
+        """When this try has begun."""
+        started_at = self.ti.start_date  # which Airflow 2 does not set in dag.test()
+        return started_at.timestamp() if started_at else time.time()
 
     @cached_property
     def hook(self) -> CrewHook:
@@ -56,23 +71,17 @@ class RunningTask:
         """Leave the address of the crew's page; a try that goes on with an execution has to do so again."""
         try:
             url = self.hook.connection.dashboard_url
-        except Exception as error:  # a link is not worth failing for
-            if isinstance(error, CrewError) and not isinstance(error, TransientError):
-                raise
+        except TransientError as error:  # a link is not worth failing for
             self.log.warning("The link to the crew's page could not be left: %s", error)
-        else:
-            if url:
-                self._dashboard_url = url
-                self.leave(DASHBOARD_KEY, url, what="The link to the crew's page")
+            return
+        if url:
+            self.leave(DASHBOARD_KEY, url, what="The link to the crew's page")
 
     @property
     def dashboard_url(self) -> str:
-        """The page of the crew; of a task that has resumed, what the process before has left."""
+        """The page of the crew, as this process or the one before has left it."""
         ti = self.ti
-        left = self._dashboard_url or ti.xcom_pull(
-            task_ids=ti.task_id, key=DASHBOARD_KEY, map_indexes=ti.map_index
-        )
-        return str(left or "")
+        return str(ti.xcom_pull(task_ids=ti.task_id, key=DASHBOARD_KEY, map_indexes=ti.map_index) or "")
 
     def end(self) -> None:
         """Say what goes on when the task is told to end. Airflow 3 lets it run on a while, perhaps to its end."""

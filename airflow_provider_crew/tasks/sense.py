@@ -2,92 +2,157 @@
 
 from __future__ import annotations
 
+import logging
 import reprlib
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.exceptions import AirflowRescheduleException
 
-from airflow_provider_crew.compat import SETTLING_TIME
+from airflow_provider_crew.compat import SETTLING_TIME, first_poke, is_told_again, lacks_event
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
 from airflow_provider_crew.service.watch_state import WatchMemory
-from airflow_provider_crew.tasks.seen import SeenBefore
-from airflow_provider_crew.tasks.wait import Origin, Resumed, Wait, how_resumed
+from airflow_provider_crew.tasks.ends import end_sensor
+from airflow_provider_crew.tasks.wait import Wait, WaitArguments
 from airflow_provider_crew.triggers.events import read_event
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.tasks.ends import SensorEnds
+    from airflow.providers.common.compat.sdk import Context
+
     from airflow_provider_crew.tasks.running import RunningTask
-    from airflow_provider_crew.tasks.wait import Patience
+
+log = logging.getLogger(__name__)
+
+_KEY = "crew_watch"
+
+
+class SenseArguments(WaitArguments, Protocol):
+    """What a sensor was given, rendered."""
+
+    kickoff_id: Any
+    soft_fail: bool
+    never_fail: bool
 
 
 class Sense:
     """One task's wait for an execution of which it knows no more than the id."""
 
-    def __init__(self, task: RunningTask, patience: Patience, ends: SensorEnds, kickoff_id: Any) -> None:
-        self._task = task
-        self._patience = patience
-        self._ends = ends
+    def __init__(self, task: RunningTask, given: SenseArguments) -> None:
         task.waits_again = "A retry of this task, or clearing it, waits again. "
-        self._kickoff_id = self._checked(kickoff_id)
-        self._seen = SeenBefore(task.context, self._kickoff_id)
-        self._wait = Wait(task, patience, ends, seen=self._seen)
+        give_up = partial(end_sensor, soft_fail=given.soft_fail, never_fail=given.never_fail)
+        kickoff_id = given.kickoff_id
+        if isinstance(kickoff_id, int):
+            kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
+        if not isinstance(kickoff_id, str):
+            told = (
+                f"kickoff_id is {reprlib.repr(kickoff_id)}, which is no kickoff id. Did the task that kicks off "
+                "return one? Map the sensor over a mapped kickoff: .expand(kickoff_id=kickoff.output)."
+            )
+            give_up(InvalidKickoffId(told))
+        self._kickoff_id = kickoff_id
+        self._seen = SeenBefore(task.context, kickoff_id)
+        self._wait = Wait(task, given, give_up, self._seen.keep_that_it_exists)
 
     def result(self) -> dict[str, Any]:
         """Wait in the worker or in the triggerer, and return the result."""
         self._leave_link()
         # Perhaps it was kicked off just now, by the task before.
-        return self._wait.result(self._kickoff_id, Origin(time.time(), exists=self._seen.exists), {})
+        return self._wait.result(self._kickoff_id, kicked_off_at=time.time(), exists=self._seen.exists)
 
     def result_or_reschedule(self) -> dict[str, Any]:
         """Poll in a process of its own, which remembers the polls before it where Airflow lets it (from 3.3)."""
         self._leave_link()
-        seen = self._seen
-        result, poll_again_in, memory = self._poll(seen.begun_at, seen.recall())
-        if result is not None:
-            return result
-        seen.keep(memory)
+        wait, seen = self._wait, self._seen
+        began = first_poke(wait.task.context)
+        if seen.lasts:
+            kicked_off_at, memory = began, seen.recall()
+        else:  # a poke that remembers none begins anew
+            kicked_off_at, memory = time.time(), WatchMemory(began, said_at=time.time())
+        deadline = began + wait.given.timeout
+        rules = wait.rules(deadline, kicked_off_at=kicked_off_at, exists=seen.exists)
+        with wait.polling(self._kickoff_id, rules, memory) as poller:
+            step = poller.poll()
+            # A process that leaves nothing to the next polls on where only polling again soon can tell.
+            while not seen.lasts and (step.renew_token or poller.watch.is_in_doubt):
+                poller.pause(step)
+                step = poller.poll()
+        if step.completed:
+            return wait.finish(step.completed.result())
+        seen.keep(poller.watch.memory)
         # A poke that remembers none takes every unknown for the first.
-        is_at_leisure = not seen.lasts and "unknown" in memory.troubles
-        pause = timedelta(seconds=max(poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
+        is_at_leisure = not seen.lasts and "unknown" in poller.watch.memory.troubles
+        pause = timedelta(seconds=max(step.poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
-
-    def poke(self) -> dict[str, Any] | None:
-        """Poll once; return the result, or None while there is none."""
-        return self._poll(time.time(), None)[0]
 
     def resume(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
         """Resume after a deferral."""
-        how = how_resumed(next_method, told, self._task.ti)
-        if how in (Resumed.AS_RETRY, Resumed.BY_CLEAR):
+        if is_told_again(told, self._wait.task.ti) or lacks_event(next_method, told):
             return self.result()
-        end = read_event(told.get("event")) if how is Resumed.BY_EVENT else None
+        end = read_event(told.get("event"))
         if end is None:
             return self._wait.poll_after_all(self._kickoff_id, told)
         if end.seen and not end.result:
             self._seen.keep_that_it_exists(WatchMemory(time.time(), seen=True))
         return self._wait.resume(end)
 
-    def _poll(self, began: float, memory: WatchMemory | None) -> tuple[dict[str, Any] | None, float, WatchMemory]:
-        seen = self._seen
-        rules = self._patience.rules(began + self._patience.timeout, Origin(seen.grace_from, exists=seen.exists))
-        result, poll_again_in, watch = self._wait.poll_once(self._kickoff_id, rules, memory, insist=not seen.lasts)
-        return result, poll_again_in, watch.memory
-
     def _leave_link(self) -> None:
         with self._wait.ending(self._kickoff_id):
-            self._task.leave_link()
+            self._wait.task.leave_link()
 
-    def _checked(self, given: Any) -> str:
-        """Return the kickoff id as text: native rendering makes a number of one that looks like one."""
-        if isinstance(given, int) and not isinstance(given, bool):
-            given = str(given)
-        if not isinstance(given, str):
-            told = InvalidKickoffId(
-                f"kickoff_id is {reprlib.repr(given)}, which is no kickoff id. Did the task that kicks off return "
-                "one? Map the sensor over a mapped kickoff: .expand(kickoff_id=kickoff.output)."
-            )
-            self._ends.give_up(told)
-        return str(given)
+
+class SeenBefore:
+    """
+    What a sensor remembers between two pokes and between tries, where Airflow lets it (from 3.3).
+
+    It keeps what the watch of one try has seen, and for all tries that the service has known the execution. Losing
+    it fails nothing.
+    """
+
+    def __init__(self, context: Context, kickoff_id: str) -> None:
+        self._store: Any = context.get("task_state_store")
+        self.lasts = self._store is not None
+        """Whether the next process will know what this one saw."""
+        self._kickoff_id = kickoff_id
+        self._try = {"kickoff_id": kickoff_id, "try_number": context["ti"].try_number}
+        self._kept = self._read()
+
+    @property
+    def exists(self) -> bool:
+        """Whether the service has known the execution, in this try or in one before."""
+        return bool(self._kept.get("seen", {}).get("seen"))
+
+    def recall(self) -> WatchMemory | None:
+        """Return what the poke before has kept, if it was one of this try."""
+        return WatchMemory.recalled(self._kept["seen"]) if self._kept.get("try") == self._try else None
+
+    def keep(self, memory: WatchMemory) -> None:
+        """Keep it for the next process, which most of the time is to know what this one was told already."""
+        # A new try begins a new watch, and what an earlier one has seen still exists.
+        kept = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.exists}}
+        if not self.lasts or kept == self._kept:
+            return
+        try:
+            self._store.set(_KEY, kept)
+        except Exception as error:  # noqa: BLE001
+            log.warning("What was seen of the execution cannot be kept for the next process: %s", error)
+        else:
+            self._kept = kept
+
+    def keep_that_it_exists(self, memory: WatchMemory) -> None:
+        """Keep it as soon as the service knows the execution: from then on, unknown is not gone."""
+        if memory.seen and not self.exists:
+            self.keep(memory)
+
+    def _read(self) -> dict[str, Any]:
+        if not self.lasts:
+            return {}
+        try:
+            match self._store.get(_KEY):
+                case {"try": {"kickoff_id": self._kickoff_id}, "seen": {}} as kept:
+                    return dict(kept)
+        except Exception as error:  # noqa: BLE001
+            log.warning("What was seen of the execution before cannot be read: %s", error)
+        return {}

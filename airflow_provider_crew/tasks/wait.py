@@ -7,17 +7,11 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_crew.compat import (
-    RESUMED_WITHOUT_EVENT,
-    TIME_TO_SAY_SO,
-    is_event_of_an_earlier_try,
-    trigger_timed_out,
-)
+from airflow_provider_crew.compat import TIME_TO_SAY_SO, trigger_timed_out
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.service.errors import (
     CrewError,
@@ -28,20 +22,16 @@ from airflow_provider_crew.service.errors import (
     WatchBroken,
 )
 from airflow_provider_crew.service.limits import MAX_OUTAGE, NOT_FOUND_GRACE
-from airflow_provider_crew.service.watch_state import WatchRules
+from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import result_out_of_reach
 from airflow_provider_crew.tasks.ends import CutShort
 from airflow_provider_crew.tasks.xcom import USAGE, without_reserved_keys
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from airflow_provider_crew.service.watch import Watch
-    from airflow_provider_crew.service.watch_state import WatchMemory
-    from airflow_provider_crew.tasks.ends import Ends
     from airflow_provider_crew.tasks.running import RunningTask
-    from airflow_provider_crew.tasks.seen import SeenBefore
     from airflow_provider_crew.triggers.events import WatchEnd
 
 # Of what a short execution_timeout allows, this share is left for the end.
@@ -50,123 +40,93 @@ _LARGEST_SHARE = 0.1
 _BACKSTOP = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class WaitArguments(Protocol):
     """
     How a task waits, as its author says.
 
     ``poll_interval``: seconds between two polls; None: what suits the age of the execution. ``max_outage``:
     seconds for which the service may give no usable answer; None: for as long as it takes. ``human_input``: the
-    crew may wait for a person. ``time_limit`` ends every task of Airflow, and this one's wait.
+    crew may wait for a person.
     """
 
     deferrable: bool
     poll_interval: float | None
     timeout: float
     max_outage: float | None
-    human_input: bool
-    time_limit: timedelta | None
+    human_input: bool | None
 
     @property
-    def is_cut_short(self) -> bool:
-        """Whether execution_timeout is over before the time to wait."""
-        return self.time_limit is not None and self.time_limit.total_seconds() < self.timeout
-
-    def deadline(self, started_at: float) -> float:
-        """Return when to stop waiting, by the clock on the wall."""
-        deadline = time.time() + self.timeout
-        if self.time_limit is None:
-            return deadline
-        allowed = self.time_limit.total_seconds()
-        return min(deadline, started_at + allowed - min(TIME_TO_SAY_SO, allowed * _LARGEST_SHARE))
-
-    def rules(self, deadline: float, origin: Origin) -> WatchRules:
-        """Return how an execution is watched."""
-        return WatchRules(
-            deadline=deadline,
-            poll_interval=self.poll_interval,
-            max_outage=self.max_outage,
-            kicked_off_at=origin.kicked_off_at,
-            exists=origin.exists,
-            address=origin.address,
-            human_input=self.human_input,
-        )
+    def time_limit(self) -> timedelta | None:
+        """What ends every task of Airflow, and so this one's wait."""
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """
-    What is known of an execution besides its id.
-
-    ``exists``: its id comes from the service itself, or was known to it. ``address`` is where it was kicked off.
-    """
-
-    kicked_off_at: float | None = None
-    exists: bool = False
-    address: str = ""
-
-
 class Wait:
     """
     One task's wait for one execution.
 
-    ``seen`` keeps for later tries that the service has known the execution, where that is not known already.
+    ``give_up`` raises what an end without a result means for the task. ``saw`` is told what each poll has left the
+    watch with.
     """
 
-    def __init__(
-        self, task: RunningTask, patience: Patience, ends: Ends, *, seen: SeenBefore | None = None
-    ) -> None:
-        self._task = task
-        self._patience = patience
-        self._ends = ends
-        self._seen = seen
+    task: RunningTask
+    given: WaitArguments
+    give_up: Callable[[CrewError], NoReturn]
+    saw: Callable[[WatchMemory], None] = lambda _: None
 
-    def result(self, kickoff_id: str, origin: Origin, carried: Mapping[str, Any]) -> dict[str, Any]:
-        """
-        Return the result of the execution, or defer until there is one.
+    def rules(self, deadline: float, **origin: Any) -> WatchRules:
+        """Return how an execution is watched; ``origin`` is what is known of it, as the rules take it."""
+        given = self.given
+        return WatchRules(
+            deadline=deadline,
+            poll_interval=given.poll_interval,
+            max_outage=given.max_outage,
+            human_input=bool(given.human_input),
+            **origin,
+        )
 
-        ``carried`` is what the task is given besides the event when it resumes.
-        """
-        patience = self._patience
-        with self.ending(kickoff_id):
-            rules = patience.rules(patience.deadline(self._started_at), origin)
-            poller = self._poller(kickoff_id, rules)
-            # Whether there is such an execution is seen here: another triggerer would not know.
-            exists = origin.exists or patience.human_input
-            defers_at = time.time() + (0.0 if exists else NOT_FOUND_GRACE)
-            with self._task.metrics.polls_of(poller.watch):
-                while not (step := poller.poll()).completed:
-                    memory = poller.watch.memory
-                    if self._seen:
-                        self._seen.keep_that_it_exists(memory)
-                    if patience.deferrable and (memory.seen or time.time() >= defers_at):
-                        self._defer(kickoff_id, rules, memory, carried)
-                    poller.pause(step)
+    def deadline(self) -> float:
+        """Return when to stop waiting, by the clock on the wall."""
+        deadline, limit = time.time() + self.given.timeout, self.given.time_limit
+        if limit is None:
+            return deadline
+        allowed = limit.total_seconds()
+        return min(deadline, self.task.started_at + allowed - min(TIME_TO_SAY_SO, allowed * _LARGEST_SHARE))
+
+    def result(self, kickoff_id: str, **origin: Any) -> dict[str, Any]:
+        """Return the result of the execution, or defer until there is one."""
+        rules = self.rules(self.deadline(), **origin)
+        # Whether there is such an execution is seen here: another triggerer would not know.
+        defers_at = time.time() + (0.0 if rules.exists or rules.human_input else NOT_FOUND_GRACE)
+        with self.polling(kickoff_id, rules) as poller:
+            while not (step := poller.poll()).completed:
+                memory = poller.watch.memory
+                self.saw(memory)
+                if self.given.deferrable and (memory.seen or time.time() >= defers_at):
+                    self._defer(kickoff_id, rules, memory)
+                poller.pause(step)
         return self.finish(step.completed.result())
 
     def resume(self, end: WatchEnd) -> dict[str, Any]:
         """Resume with what the trigger has seen."""
-        self._task.metrics.polls(end.polls)
+        self.task.metrics.polls(end.polls)
         with self.ending(end.kickoff_id):
             if end.error:
                 raise end.error
-            result = end.result or self._read(end)
-        return self.finish(result)
+        return self.finish(end.result or self._read(end))
 
     def poll_after_all(self, kickoff_id: str, told: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once when the trigger broke, or no triggerer was there in time."""
-        task, patience = self._task, self._patience
+        task, why = self.task, told.get("error", "what it told cannot be read")
         if traceback := told.get("traceback"):
             task.log.error("The trigger failed:\n%s", "".join(traceback))
-        timed_out, why = trigger_timed_out(told), told.get("error", "what it told cannot be read")
-        with self.ending(kickoff_id):
-            if timed_out:
-                task.log.warning("Execution %s: no triggerer has ended the wait in time.", kickoff_id)
-            deadline = time.time() + (0.0 if timed_out else patience.timeout)
-            poller = self._poller(kickoff_id, patience.rules(deadline, Origin(exists=True)))
-            poller.watch.memory.started_at = self._started_at
-            with task.metrics.polls_of(poller.watch):
-                completed = poller.poll().completed
+        deadline = time.time() + self.given.timeout
+        if trigger_timed_out(told):
+            task.log.warning("Execution %s: no triggerer has ended the wait in time.", kickoff_id)
+            deadline = time.time()
+        rules = self.rules(deadline, exists=True)
+        with self.polling(kickoff_id, rules, WatchMemory(task.started_at)) as poller:
+            completed = poller.poll().completed
             if not completed:
                 raise LostContact(
                     f"Execution {kickoff_id} is no longer watched by a triggerer: {why}. The triggerer's log says "
@@ -175,35 +135,24 @@ class Wait:
                 )
         return self.finish(completed.result())
 
-    def poll_once(
-        self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None, *, insist: bool
-    ) -> tuple[dict[str, Any] | None, float, Watch]:
-        """
-        Return the result, if there is one by now, and when to poll again.
-
-        ``insist``: poll on where only polling again soon can tell, for a process that leaves nothing to the next.
-        """
-        with self.ending(kickoff_id):
-            poller = self._poller(kickoff_id, rules, memory)
-            with self._task.metrics.polls_of(poller.watch):
-                step = poller.poll()
-                while insist and (step.renew_token or poller.watch.is_in_doubt):
-                    poller.pause(step)
-                    step = poller.poll()
-        if step.completed:
-            return self.finish(step.completed.result()), 0.0, poller.watch
-        return None, step.poll_again_in, poller.watch
-
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result as the task's own, in a form that XCom takes."""
-        self._task.metrics.completed(result.get("execution_time"))
+        self.task.metrics.completed(result.get("execution_time"))
         self._leave_usage(result.get("usage"), str(result.get("kickoff_id")))
         return {**result, "output_json": without_reserved_keys(result.get("output_json"))}
 
     @contextmanager
+    def polling(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> Iterator[Poller]:
+        """Poll, tell of the polls, and let the task end as it should where they bring no result."""
+        with self.ending(kickoff_id):
+            poller = Poller(self.task.hook, kickoff_id, rules, memory)
+            with self.task.metrics.polls_of(poller.watch):
+                yield poller
+
+    @contextmanager
     def ending(self, kickoff_id: str) -> Iterator[None]:
         """Let the task end as it should where the block ends without a result."""
-        task = self._task
+        task = self.task
         task.execution = kickoff_id
         try:
             yield
@@ -220,51 +169,41 @@ class Wait:
             )
         else:
             return
-        if isinstance(end, WaitedTooLong) and self._patience.is_cut_short:
+        limit = self.given.time_limit
+        if isinstance(end, WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
             end = CutShort(str(end), kickoff_id=kickoff_id)
         task.metrics.gave_up(end)
         if isinstance(end, ExecutionFailed):
             self._leave_usage(end.usage, kickoff_id)
-        self._ends.give_up(end)
+        self.give_up(end)
 
     def _read(self, end: WatchEnd) -> dict[str, Any]:
         """Read what was too large for a trigger. Want of time or a hiccup of the service must not fail a task."""
-        patience, now = self._patience, time.time()
-        late = now + (patience.max_outage or patience.timeout)
+        given, now = self.given, time.time()
+        deadline = max(end.deadline, now + (given.max_outage or given.timeout))
         # The service knew it a moment ago, as after a kickoff.
-        rules = patience.rules(max(end.deadline, late), Origin(kicked_off_at=now, exists=True))
+        rules = self.rules(deadline, kicked_off_at=now, exists=True)
         if end.completed:  # so that it waits for nobody
-            rules = replace(rules, human_input=False, max_outage=patience.max_outage or MAX_OUTAGE)
-        poller = self._poller(end.kickoff_id, rules)
-        try:
-            with self._task.metrics.polls_of(poller.watch):
+            rules = replace(rules, human_input=False, max_outage=given.max_outage or MAX_OUTAGE)
+        with self.polling(end.kickoff_id, rules) as poller:
+            try:
                 return poller.to_end().result()
-        except ExecutionUnknown as error:
-            if not end.completed:
-                raise
-            raise result_out_of_reach(end.kickoff_id, error.lasted) from None
+            except ExecutionUnknown as error:
+                if not end.completed:
+                    raise
+                raise result_out_of_reach(end.kickoff_id, error.lasted) from None
 
     def _leave_usage(self, usage: Any, kickoff_id: str) -> None:
         """Leave what the execution has spent where it can be queried."""
         if not isinstance(usage, Mapping) or not usage:
             return
-        task = self._task
+        task = self.task
         task.metrics.tokens(usage)
         spent = {"kickoff_id": kickoff_id, "try_number": task.ti.try_number, **usage}
         task.leave(USAGE, spent, what=f"Execution {kickoff_id}: its usage")
 
-    def _poller(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> Poller:
-        return Poller(self._task.hook, kickoff_id, rules, memory)
-
-    @property
-    def _started_at(self) -> float:
-        started_at = self._task.ti.start_date  # which Airflow 2 does not set in dag.test()
-        return started_at.timestamp() if started_at else time.time()
-
-    def _defer(
-        self, kickoff_id: str, rules: WatchRules, memory: WatchMemory, carried: Mapping[str, Any]
-    ) -> NoReturn:
-        task, now = self._task, time.time()
+    def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory) -> NoReturn:
+        task, now = self.task, time.time()
         raise TaskDeferred(
             trigger=CrewExecutionTrigger(
                 kickoff_id,
@@ -275,33 +214,9 @@ class Wait:
                 memory=memory.handed_over(),
             ),
             method_name="execute_complete",
-            kwargs={**carried, "try_number": task.ti.try_number},
+            kwargs={**task.carried, "try_number": task.ti.try_number},
             timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + _BACKSTOP),
         )
-
-
-class Resumed(Enum):
-    """Why Airflow has resumed a task that had deferred."""
-
-    BY_EVENT = auto()
-    WITHOUT_EVENT = auto()
-    """Its trigger has failed, or no triggerer was there in time."""
-    BY_CLEAR = auto()
-    """It was cleared in the very moment of its deferral."""
-    AS_RETRY = auto()
-    """It is told what an earlier try was."""
-
-
-def how_resumed(next_method: str, told: dict[str, Any], ti: Any) -> Resumed:
-    """Tell why; takes what this package itself has put there out of ``told``."""
-    try_number = told.pop("try_number", ti.try_number)
-    if next_method == RESUMED_WITHOUT_EVENT:
-        return Resumed.WITHOUT_EVENT
-    if "event" not in told:
-        return Resumed.BY_CLEAR
-    if is_event_of_an_earlier_try(try_number, ti, told["event"]):
-        return Resumed.AS_RETRY
-    return Resumed.BY_EVENT
 
 
 def _about(kickoff_id: str, error: CrewError) -> CrewError:

@@ -18,7 +18,7 @@ from airflow_provider_crew.service.records import error_record, recorded_error
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from airflow_provider_crew.tasks.seen import SeenBefore
+from airflow_provider_crew.tasks.sense import SeenBefore
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.fuzz.bad_answers import NOW
 from tests.fuzz.bad_kind import Kind, World

@@ -79,17 +79,6 @@ class TestAnIdThatTheStoreRefuses:
         assert store.kickoff["kickoff_id"] == taken.kickoff_id
         assert "gone on with. Nothing is kicked off anew" in task_log.text
 
-    @pytest.mark.parametrize("odd", ["50%-off", "why?", "a#b", "x" * 500])
-    def test_is_not_left_where_a_key_cannot_hold_it_and_told_as_not_known(self, live_crew, store, odd):
-        live_crew.next_kickoff_id(odd)
-        task = Task(kickoff, store=store)
-        cleared_on_its_way(task, live_crew)
-
-        assert set(task.ti.xcoms) == {"kickoff_id"}
-        with pytest.raises(CrewTaskFailed, match="not known whether that started an execution"):
-            task.run()
-        assert len(live_crew.kickoffs) == 1
-
     def test_may_be_refused_as_an_xcom_as_well(self, live_crew, store, task_log):
         live_crew.next_kickoff_id("4711")
         task = Task(kickoff, store=store, refused_xcoms=frozenset({"crew_execution:4711"}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from itertools import product
 from typing import Any
 
 import pytest
@@ -338,13 +337,8 @@ def test_a_task_that_is_told_nonsense_looks_for_itself(live_crew, store, event):
     assert task.resume(waiting, event)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("timeout", None),  # an interval may be left to the age of the execution
-        *product(["poll_interval", "timeout"], ["soon", [], 0, -1, 1e300, 10**400, float("nan")]),
-    ],
-)
+@pytest.mark.parametrize("name", ["poll_interval", "timeout"])
+@pytest.mark.parametrize("value", [0, -1, 1e300, float("inf"), float("nan")])
 def test_a_time_that_would_fail_after_the_kickoff_is_refused_before_it(name, value):
     with pytest.raises(ValueError, match=f"{name} must be a number of seconds above 0 and up to ten years"):
         run(**{name: value})

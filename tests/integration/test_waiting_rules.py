@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,7 +25,7 @@ from airflow_provider_crew.service.errors import (
     WatchBroken,
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from airflow_provider_crew.tasks.wait import Patience
+from airflow_provider_crew.tasks.wait import Wait
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
 from tests.supported import AIRFLOW
 
@@ -178,14 +179,9 @@ def test_our_own_end_of_waiting_comes_before_that_of_airflow():
     began = time.time()
 
     def deadline(time_limit: timedelta | None) -> float:
-        return Patience(
-            deferrable=True,
-            poll_interval=None,
-            timeout=24 * 3600,
-            max_outage=None,
-            human_input=False,
-            time_limit=time_limit,
-        ).deadline(began)
+        given: Any = SimpleNamespace(timeout=24 * 3600, time_limit=time_limit)
+        task: Any = SimpleNamespace(started_at=began)
+        return Wait(task, given, give_up=lambda error: pytest.fail(str(error))).deadline()
 
     # Airflow 2 needs time to resume a deferred task.
     before = 60 if AIRFLOW < (3, 0) else 2

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from airflow_provider_crew.tasks.decide import Circumstances, Decision, End, KickoffRecord, Standing, decide
+from airflow_provider_crew.tasks.decide import Decision, End, KickoffRecord, Standing, decide
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 # A dot: whichever. "old": kicked off longer ago than forget_after. "delivered": Airflow has what the task returned
@@ -39,8 +39,6 @@ TABLE = """
     an execution       | unknown           | a retry      | .   | .         | .     | REATTACH
     an execution       | unknown           | after a Clear| no  | .         | .     | REATTACH
     an execution       | unknown           | after a Clear| yes | .         | .     | KICK_OFF_AFTER_OBLIVION
-    an execution       | unknown elsewhere | a retry      | .   | .         | .     | FAIL_ELSEWHERE
-    an execution       | unknown elsewhere | after a Clear| .   | .         | .     | FAIL_ELSEWHERE
 """
 SENT = KickoffRecord(max_tries=3, kicked_off_at=NOW)
 ANSWERED = KickoffRecord(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID)
@@ -67,14 +65,15 @@ class Case(NamedTuple):
     twice: str
 
     def decision(self) -> Decision:
-        given = Circumstances(
+        standing: Any = None if self.says == NOTHING_YET else self.says
+        record = REMEMBERED[self.remembered]
+        return decide(
+            record and replace(record, delivered=self.delivered == "yes"),
+            standing,
             cleared=self.cleared == "after a Clear",
             is_old=self.old == "yes",
             chooses_twice=self.twice == "yes",
         )
-        standing: Any = None if self.says == NOTHING_YET else self.says
-        record = REMEMBERED[self.remembered]
-        return decide(record and replace(record, delivered=self.delivered == "yes"), given, standing)
 
 
 ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()[2:] if line.strip()]
@@ -122,6 +121,16 @@ KICKOFFS = [
         )
     ),
 ]
+
+
+class Circumstances(NamedTuple):
+    """What counts besides what is remembered and what the service says."""
+
+    cleared: bool
+    chooses_twice: bool
+    is_old: bool
+
+
 CIRCUMSTANCES = [
     Circumstances(cleared=cleared, chooses_twice=chooses_twice, is_old=is_old)
     for cleared, chooses_twice, is_old in product([False, True], repeat=3)
@@ -129,8 +138,12 @@ CIRCUMSTANCES = [
 ALL = list(product(KICKOFFS, CIRCUMSTANCES, [None, *get_args(Standing)]))
 
 
+def decided(remembered: KickoffRecord | None, given: Circumstances, standing: Any) -> Decision:
+    return decide(remembered, standing, **given._asdict())
+
+
 def paid_for(remembered: KickoffRecord | None, given: Circumstances, standing: Any) -> bool:
-    return decide(remembered, given, standing) in KICKS_OFF
+    return decided(remembered, given, standing) in KICKS_OFF
 
 
 def is_unanswered(remembered: KickoffRecord | None) -> bool:
@@ -155,7 +168,7 @@ def test_a_retry_pays_again_only_for_what_has_failed_or_where_that_was_chosen() 
 def test_what_goes_on_or_may_go_on_is_never_paid_for_again() -> None:
     for remembered, given, standing in ALL:
         if how_it_stands(remembered, standing) in ("going on", "not told"):
-            assert decide(remembered, given, standing) is Decision.REATTACH
+            assert decided(remembered, given, standing) is Decision.REATTACH
 
 
 def test_unknown_is_given_up_only_when_it_is_old_and_the_task_was_cleared() -> None:
@@ -164,25 +177,19 @@ def test_unknown_is_given_up_only_when_it_is_old_and_the_task_was_cleared() -> N
             assert paid_for(remembered, given, standing) is (given.cleared and given.is_old)
 
 
-def test_unknown_at_another_address_fails_at_once() -> None:
-    for remembered, given, standing in ALL:
-        if how_it_stands(remembered, standing) == "unknown elsewhere":
-            assert decide(remembered, given, standing) is Decision.FAIL_ELSEWHERE
-
-
 def test_a_kickoff_without_an_answer_is_repeated_only_by_choice() -> None:
     for remembered, given, standing in ALL:
         if remembered and is_unanswered(remembered):
             chosen = given.chooses_twice or (remembered.reported and given.cleared)
             decision = Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
-            assert decide(remembered, given, standing) is decision
+            assert decided(remembered, given, standing) is decision
 
 
 def test_a_result_that_nobody_was_given_is_not_paid_for_twice() -> None:
     for remembered, given, standing in ALL:
         stands = how_it_stands(remembered, standing)
         if remembered and stands == "completed" and not remembered.delivered:
-            assert decide(remembered, given, standing) is Decision.REATTACH
+            assert decided(remembered, given, standing) is Decision.REATTACH
 
 
 def test_a_clear_after_the_end_always_kicks_off() -> None:
@@ -190,21 +197,21 @@ def test_a_clear_after_the_end_always_kicks_off() -> None:
         stands = how_it_stands(remembered, standing)
         is_done = stands == "failed" or (stands == "completed" and remembered and remembered.delivered)
         if is_done and given.cleared:
-            assert decide(remembered, given, standing) is Decision.KICK_OFF_AFTER_END
+            assert decided(remembered, given, standing) is Decision.KICK_OFF_AFTER_END
 
 
 def test_the_service_is_asked_once_and_only_about_what_has_no_end_yet() -> None:
     for remembered, given, standing in ALL:
-        asks = decide(remembered, given, standing) is Decision.ASK
+        asks = decided(remembered, given, standing) is Decision.ASK
         assert asks is bool(remembered and remembered.kickoff_id and not remembered.end and standing is None)
 
 
 def test_without_a_memory_a_try_kicks_off_whatever_else_there_is() -> None:
-    assert {decide(*each) for each in ALL if each[0] is None} == {Decision.KICK_OFF}
+    assert {decided(*each) for each in ALL if each[0] is None} == {Decision.KICK_OFF}
 
 
 def test_when_where_and_on_which_try_it_was_kicked_off_changes_nothing() -> None:
     for remembered, given, standing in ALL:
         if remembered:
             other = replace(remembered, max_tries=7, kicked_off_at=0.0, address="https://crew.example")
-            assert decide(other, given, standing) is decide(remembered, given, standing)
+            assert decided(other, given, standing) is decided(remembered, given, standing)
