@@ -7,7 +7,7 @@ from collections.abc import MutableMapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict
 
-from airflow_provider_crew.service.payload import KickoffOptions
+from airflow_provider_crew.service.options import KickoffOptions
 
 OnUncertainKickoff = Literal["fail", "retry"]
 ValidateInputs = Literal[True, False, "strict"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +12,7 @@ from airflow_provider_crew.compat import call_when_delivered, take_time_limit
 from airflow_provider_crew.operators.arguments import FORGET_AFTER, seconds, seconds_or_none
 from airflow_provider_crew.operators.base import CrewTask, note_delivery
 from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.service.payload import KickoffOptions
+from airflow_provider_crew.service.options import KickoffOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -240,5 +241,5 @@ class CrewRunOperator(_KickoffTask):
                 known,
                 error,
             )
-            with self._run(context).sheltered(known):
+            with suppress(Exception):  # else a poll says that there is no such connection; a result needs none
                 self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)

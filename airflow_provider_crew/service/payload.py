@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pydantic.alias_generators import to_camel
 
@@ -18,30 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_provider_crew.service.models import CrewInputs
+    from airflow_provider_crew.service.options import KickoffOptions
 
 _MAX_TOLD = 300
 _OBJECTS = frozenset({"inputs", "meta", "webhooks"})
 # A field of every flow's state, which flows list among their inputs.
 _STATE_ID = "id"
-
-
-class KickoffOptions(TypedDict, total=False):
-    """
-    What a kickoff may carry besides the inputs. The service calls it the same in camel case: ``taskWebhookUrl``.
-
-    ``meta`` is passed to the crew. The addresses are called by the service: after each task, after each step
-    of an agent, at the end, and when a task waits for a person. ``webhooks`` says which ``events`` go to which
-    ``url``, and is sent as given. ``restore_from_state_id`` is the kickoff id of an earlier run of a flow, with
-    whose state the new one begins.
-    """
-
-    meta: Mapping[str, Any] | None
-    task_webhook_url: str | None
-    step_webhook_url: str | None
-    crew_webhook_url: str | None
-    human_input_webhook_url: str | None
-    webhooks: Mapping[str, Any] | None
-    restore_from_state_id: Any
 
 
 @dataclass(frozen=True, slots=True)

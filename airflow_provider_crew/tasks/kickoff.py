@@ -18,7 +18,8 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider_crew.compat import CLEARING, was_changed_from_outside
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, ExecutionUnknown, UncertainKickoff
-from airflow_provider_crew.service.payload import KickoffOptions, KickoffRequest
+from airflow_provider_crew.service.options import KickoffOptions
+from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.tasks.check import check_inputs
 from airflow_provider_crew.tasks.earlier import IT_IS_NOT_KNOWN, earlier_execution

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +15,7 @@ from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 from airflow_provider_crew.triggers.events import read_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from airflow_provider_crew.tasks.memory import KickoffMemory
     from airflow_provider_crew.tasks.running import RunningTask
@@ -60,13 +59,6 @@ class CrewRun:
             else:
                 result = wait.poll_after_all(kickoff_id, told)
             return self._secured(kickoff, result)
-
-    @contextmanager
-    def sheltered(self, kickoff_id: str) -> Iterator[None]:
-        """Let nothing that goes wrong before resuming lead to a retry which would start another execution."""
-        self.task.execution = kickoff_id
-        with Kickoff(self.task, self.given, resumed=True).shelter():
-            yield
 
     def _wait(self, memory: KickoffMemory) -> Wait:
         return Wait(self.task, self.given, partial(end_run, self.task, memory))

@@ -78,11 +78,24 @@ def test_a_resumed_task_whose_connection_is_not_known_any_more_starts_nothing_an
     task.deferred()
     execution = task.ti.xcoms["kickoff_id"]
     resumed = run(crew_conn_id=GONE)
+    resumed.render_template_fields(task.context)
 
-    with pytest.raises(ZeroDivisionError if with_store else CrewTaskFailed) as caught:
-        resumed.render_template_fields(task.context)
+    with pytest.raises(CrewTaskFailed, match=f"Execution {execution} cannot be watched.*cannot be used") as caught:
+        resumed.resume_execution("__fail__", {"error": "Trigger failure"}, task.context)
 
+    assert len(live_crew.kickoffs) == 1
     assert with_store or f'CrewExecutionSensor(kickoff_id="{execution}")' in str(caught.value)
+
+
+def test_a_result_that_has_come_needs_no_connection_any_more(live_crew):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True))
+    task.deferred()
+    event = {"kickoff_id": task.ti.xcoms["kickoff_id"], "result": '{"output": "Done."}'}
+    resumed = run(crew_conn_id=GONE)
+    resumed.render_template_fields(task.context)
+
+    assert resumed.resume_execution("execute_complete", {"event": event}, task.context)["output"] == "Done."
 
 
 def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatch):

@@ -135,7 +135,7 @@ def newly_loaded() -> dict[str, list[str]]:
 @pytest.mark.parametrize("module", LOADED_BY_AIRFLOW)
 def test_what_airflow_imports_loads_no_client_and_no_models(newly_loaded, module):
     heavy = {"requests", "aiohttp", "pydantic", "tenacity", "certifi", "urllib3", "fastapi", "uvicorn"}
-    service = {f"airflow_provider_crew.service{part}" for part in ("", ".errors", ".limits", ".text")}
+    service = {f"airflow_provider_crew.service{part}" for part in ("", ".errors", ".limits", ".options", ".text")}
     loaded = set(newly_loaded[module])
 
     assert not {name.partition(".")[0] for name in loaded} & heavy
