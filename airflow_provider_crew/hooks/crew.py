@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
 import tenacity
 from airflow.providers.common.compat.sdk import BaseHook
@@ -29,6 +30,23 @@ from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, 
 from airflow_provider_crew.service.payload import KickoffRequest, some_names
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.watch_state import WatchRules
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Asynchronous = Coroutine[Any, Any, T]
+
+
+def _with_the_keywords_of(
+    twin: Callable[P, T],
+) -> Callable[[Callable[..., Asynchronous[T]]], Callable[P, Asynchronous[T]]]:
+    """Give an asynchronous method the signature of its synchronous twin, for people, editors and type checkers."""
+
+    def dressed(method: Callable[..., Asynchronous[T]]) -> Callable[P, Asynchronous[T]]:
+        method.__signature__ = signature(twin)  # type: ignore[attr-defined]
+        method.__annotations__ = twin.__annotations__
+        return method
+
+    return dressed
 
 
 class CrewHook(BaseHook):
@@ -84,7 +102,7 @@ class CrewHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Answer with what was found at the address, or with exactly what is wrong."""
         try:
-            inputs = self._client.inputs(repeat=False)
+            inputs = self._client.inputs()
         except UnreadableAnswer as error:
             return False, f"There is something at the address, but not a crew. {error}"
         except InvalidSettings as error:
@@ -96,12 +114,12 @@ class CrewHook(BaseHook):
 
     def inputs(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
-        return self._client.inputs()
+        return tenacity.Retrying(**repeating("GET /inputs"))(self._client.inputs)
 
     async def inputs_async(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
         async with await self.get_async_conn() as crew:
-            return await crew.inputs()
+            return await tenacity.AsyncRetrying(**repeating("GET /inputs"))(crew.inputs)
 
     def kickoff(  # noqa: PLR0913 - what a user sets by name
         self,
@@ -143,46 +161,32 @@ class CrewHook(BaseHook):
             webhooks=webhooks,
             restore_from_state_id=restore_from_state_id,
         )
-        policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))
-        return self._note(policy(self._client.kickoff, request))
+        return self._note(
+            tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))(self._client.kickoff, request)
+        )
 
-    async def kickoff_async(  # noqa: PLR0913 - what a user sets by name
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        meta: Mapping[str, Any] | None = None,
-        task_webhook_url: str | None = None,
-        step_webhook_url: str | None = None,
-        crew_webhook_url: str | None = None,
-        human_input_webhook_url: str | None = None,
-        webhooks: Mapping[str, Any] | None = None,
-        webhook_conn_id: str | None = None,
-        restore_from_state_id: str | None = None,
+    @_with_the_keywords_of(kickoff)
+    async def kickoff_async(
+        self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Any
     ) -> str:
         """Start an execution and return its kickoff id, like kickoff()."""
-        request = KickoffRequest.of(
-            inputs,
-            webhook_secret=await load_secret_async(webhook_conn_id) if webhook_conn_id else None,
-            meta=meta,
-            task_webhook_url=task_webhook_url,
-            step_webhook_url=step_webhook_url,
-            crew_webhook_url=crew_webhook_url,
-            human_input_webhook_url=human_input_webhook_url,
-            webhooks=webhooks,
-            restore_from_state_id=restore_from_state_id,
-        )
-        policy = tenacity.AsyncRetrying(**repeating("POST /kickoff", only_if_not_taken=True))
+        secret = await load_secret_async(webhook_conn_id) if webhook_conn_id else None
+        request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
         async with await self.get_async_conn() as crew:
-            return self._note(await policy(crew.kickoff, request))
+            return self._note(
+                await tenacity.AsyncRetrying(**repeating("POST /kickoff", only_if_not_taken=True))(
+                    crew.kickoff, request
+                )
+            )
 
     def status(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing."""
-        return self._client.status(kickoff_id)
+        return tenacity.Retrying(**repeating("GET status"))(self._client.status, kickoff_id)
 
     async def status_async(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
         """Ask how an execution is doing."""
         async with await self.get_async_conn() as crew:
-            return await crew.status(kickoff_id)
+            return await tenacity.AsyncRetrying(**repeating("GET status"))(crew.status, kickoff_id)
 
     def wait(
         self,
@@ -205,23 +209,20 @@ class CrewHook(BaseHook):
         Raises ExecutionFailed when the crew failed, and WaitedTooLong, LostContact, WatchBroken, ExecutionUnknown
         or ExecutionNotFound when the wait ended without its end.
         """
-        rules = self._rules(kickoff_id, poll_interval, timeout, max_outage, human_input=human_input)
-        with self._telling_of_interruption(kickoff_id):
-            return Poller(self, kickoff_id, rules).to_end()
+        rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
+        with self._watching(kickoff_id, timeout, **rules) as poller:
+            return poller.to_end()
 
+    @_with_the_keywords_of(wait)
     async def wait_async(
         self,
         kickoff_id: str,
         *,
-        poll_interval: float | None = None,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - a deadline on the wall clock, as in wait()
-        max_outage: float | None = MAX_OUTAGE,
-        human_input: bool = False,
+        **rules: Any,
     ) -> Completed:
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
-        rules = self._rules(kickoff_id, poll_interval, timeout, max_outage, human_input=human_input)
-        poller = Poller(self, kickoff_id, rules)
-        with self._telling_of_interruption(kickoff_id):
+        with self._watching(kickoff_id, timeout, **rules) as poller:
             async with poller.shared_crew() as crew:
                 await crew.connect()
                 return await poller.to_end_async(crew)
@@ -236,29 +237,18 @@ class CrewHook(BaseHook):
         self._kicked_off_at[kickoff_id] = time.time()
         return kickoff_id
 
-    def _rules(
-        self,
-        kickoff_id: str,
-        poll_interval: float | None,
-        timeout: float,
-        max_outage: float | None,
-        *,
-        human_input: bool,
-    ) -> WatchRules:
-        return WatchRules(
-            deadline=time.time() + timeout,
-            poll_interval=poll_interval,
-            max_outage=max_outage,
-            kicked_off_at=self._kicked_off_at.get(kickoff_id),
-            exists=kickoff_id in self._kicked_off_at,
-            human_input=human_input,
-        )
-
     @contextmanager
-    def _telling_of_interruption(self, kickoff_id: str) -> Iterator[None]:
-        """Say what goes on when a time-out, a kill or a cancelled task ends the wait."""
+    def _watching(self, kickoff_id: str, timeout: float, **rules: Any) -> Iterator[Poller]:
+        """Provide for a wait, and say what goes on when a time-out, a kill or a cancelled task ends it."""
+        kicked_off_at = self._kicked_off_at.get(kickoff_id)
+        exists = kicked_off_at is not None
+        deadline = time.time() + timeout
         try:
-            yield
+            yield Poller(
+                self,
+                kickoff_id,
+                WatchRules(deadline=deadline, kicked_off_at=kicked_off_at, exists=exists, **rules),
+            )
         except Exception:
             raise
         except BaseException:

@@ -55,7 +55,7 @@ class Poller:
     def poll(self) -> Step:
         """Poll once, log what is new, and raise what ends the watch. The step says when to poll again."""
         try:
-            step = self.watch.saw(self._hook.get_conn().status(self.watch.kickoff_id, repeat=False))
+            step = self.watch.saw(self._hook.get_conn().status(self.watch.kickoff_id))
         except CallError as error:
             step = self.watch.failed(error)
         return self._told(step)
@@ -72,7 +72,7 @@ class Poller:
         while True:
             try:
                 client = crew.client or await crew.reach()
-                step = watch.saw(await client.status(watch.kickoff_id, repeat=False))
+                step = watch.saw(await client.status(watch.kickoff_id))
             except CallError as error:
                 step = watch.failed(error)
             if completed := self._told(step).completed:

@@ -61,12 +61,12 @@ class _Repeating:
         return max(_wait(state), _WAKING_PAUSE) if self.is_waking else _wait(state)
 
     def say(self, state: tenacity.RetryCallState) -> None:
-        waking = ""
-        if self._wakes_up(_error_of(state)):
+        error, waking = _error_of(state), ""
+        if self._wakes_up(error):
             minutes = f"{self.wake_up_within / 60:.0f} minutes"
             waking = f" It may be waking up after a quiet period, and is given {minutes} for that."
         seconds = state.next_action.sleep if state.next_action else 0.0
-        log.warning("%s%s Trying %s again in %.1f s.", _error_of(state), waking, self.call, seconds)
+        log.warning("%s%s Trying %s again in %.1f s.", error, waking, self.call, seconds)
 
     def _wakes_up(self, error: BaseException | None) -> bool:
         return bool(self.wake_up_within) and isinstance(error, TransientError) and error.may_be_waking_up

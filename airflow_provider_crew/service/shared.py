@@ -20,7 +20,6 @@ from airflow_provider_crew.service.network import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import TracebackType
 
     from airflow_provider_crew.service.settings import ServiceSettings
 
@@ -50,9 +49,9 @@ class SharedCrew:
         self._key = key
         self._settings = settings
         self._largest = largest
-        self._here = _shared.setdefault(asyncio.get_running_loop(), _Shared())
-        self._look_up = self._here.look_ups.setdefault(key, _LookUp())
-        self.client: AsyncCrewClient | None = None
+        here = _shared.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+        self._shared = here.setdefault(key, _Shared())
+        self.client: _Client | None = None
 
     async def connect(self) -> AsyncCrewClient:
         """Return the client that is shared, after reading the connection if nobody has done so lately."""
@@ -80,82 +79,71 @@ class SharedCrew:
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
             log.warning("The connection %s could not be read anew: %s", self._key, error)
             return False
-        await self._here.give_back(old)
+        await self._shared.give_back(old)
         return self.client.settings.token != old.settings.token
 
-    async def _new_client(self, fresh: float) -> AsyncCrewClient:
-        settings = await self._look_up.settings(self._settings, fresh)
-        if (settings, self._largest) not in self._here.clients:
-            # Loading the authorities takes long enough to hold up all others.
-            await asyncio.to_thread(tls_context, settings)
-        return self._here.take(settings, self._largest)
+    async def _new_client(self, fresh: float) -> _Client:
+        return await self._shared.client(await self._shared.settings(self._settings, fresh), self._largest)
 
     async def __aenter__(self) -> Self:
         """Return the crew itself. Nothing is read or opened before the first poll."""
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close what nobody else uses."""
         client, self.client = self.client, None
         if client:
-            await self._here.give_back(client)
-
-
-class _LookUp:
-    """What one connection says. One asks at a time; who has waited meanwhile takes the same answer."""
-
-    def __init__(self) -> None:
-        self._asking = asyncio.Lock()
-        self._answer: ServiceSettings | Exception | None = None
-        self._answered_at = -math.inf
-
-    async def settings(self, ask: Callable[[], Awaitable[ServiceSettings]], fresh: float) -> ServiceSettings:
-        """Ask, unless somebody was told so lately, or was told while this one waited that it cannot be read."""
-        asked_at = time.monotonic()
-        async with self._asking:
-            if isinstance(self._answer, Exception):
-                if self._answered_at >= asked_at:
-                    raise self._answer.with_traceback(None)
-            elif self._answer and time.monotonic() - self._answered_at < fresh:
-                return self._answer
-            try:
-                settings = await ask()
-            except Exception as error:
-                self._note(error)
-                raise
-            self._note(settings)
-            return settings
-
-    def _note(self, answer: ServiceSettings | Exception) -> None:
-        self._answer, self._answered_at = answer, time.monotonic()
-
-
-class _Shared:
-    """What is shared on one event loop. A client is closed with its last user; a look-up goes with them."""
-
-    def __init__(self) -> None:
-        self.look_ups: WeakValueDictionary[str, _LookUp] = WeakValueDictionary()
-        self.clients: dict[tuple[ServiceSettings, int | None], _Client] = {}
-
-    def take(self, settings: ServiceSettings, largest: int | None) -> _Client:
-        if (settings, largest) not in self.clients:
-            self.clients[settings, largest] = _Client(settings, largest=largest)
-        client = self.clients[settings, largest]
-        client.users += 1
-        return client
-
-    async def give_back(self, client: AsyncCrewClient) -> None:
-        wanted = client.settings, client.largest
-        self.clients[wanted].users -= 1
-        if not self.clients[wanted].users:
-            del self.clients[wanted]
-            await client.close()
+            await self._shared.give_back(client)
 
 
 class _Client(AsyncCrewClient):
     users = 0
 
 
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
+class _Shared:
+    """
+    What one connection says on one event loop, and the clients of what it has said.
+
+    One asks at a time; who has waited meanwhile takes the same answer. A client is closed with its last user.
+    """
+
+    def __init__(self) -> None:
+        self._asking = asyncio.Lock()
+        self._answer: ServiceSettings | Exception | None = None
+        self._answered_at = -math.inf
+        self._clients: dict[tuple[ServiceSettings, int | None], _Client] = {}
+
+    async def settings(self, ask: Callable[[], Awaitable[ServiceSettings]], fresh: float) -> ServiceSettings:
+        """Ask, unless somebody was told so lately, or was told while this one waited that it cannot be read."""
+        asked_at = time.monotonic()
+        async with self._asking:
+            age = asked_at - self._answered_at
+            if self._answer is None or age >= (0.0 if isinstance(self._answer, Exception) else fresh):
+                try:
+                    self._answer = await ask()
+                except Exception as error:  # noqa: BLE001 - told to all who wait
+                    self._answer = error
+                self._answered_at = time.monotonic()
+            if isinstance(self._answer, Exception):
+                raise self._answer.with_traceback(None)
+            return self._answer
+
+    async def client(self, settings: ServiceSettings, largest: int | None) -> _Client:
+        """Take a client, which has to be given back."""
+        wanted = settings, largest
+        if wanted not in self._clients:
+            # Loading the authorities takes long enough to hold up all others.
+            await asyncio.to_thread(tls_context, settings)
+        client = self._clients.get(wanted) or self._clients.setdefault(wanted, _Client(settings, largest=largest))
+        client.users += 1
+        return client
+
+    async def give_back(self, client: _Client) -> None:
+        client.users -= 1
+        if not client.users:
+            del self._clients[client.settings, client.largest]
+            await client.close()
+
+
+# By event loop, and by the key of the connection.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, _Shared]] = WeakKeyDictionary()

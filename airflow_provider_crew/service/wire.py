@@ -1,45 +1,30 @@
 """
 The conversation with the service: requests to send and answers to read, without any I/O.
 
-Each operation is a generator that yields a request and is sent the answer, or is thrown what kept it from
-coming. Both clients drive the same generators, so neither can do, or say, what the other does not.
+Both clients are made of the same operations, so neither can do, or say, what the other does not. Each adds how a
+request is exchanged for an answer.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from airflow_provider_crew.service.answer import Answer
-from airflow_provider_crew.service.errors import (
-    AnswerTooLarge,
-    CallError,
-    ExecutionNotFound,
-    NotAllowed,
-    NotAuthenticated,
-    RateLimited,
-    Refused,
-    ServiceError,
-    TransientError,
-    UncertainKickoff,
-    Unreachable,
-    UnreadableAnswer,
-)
+from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.answer import Answer, forms_of
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
-from airflow_provider_crew.service.models import (
-    CrewInputs,
-    Execution,
-    read_execution,
-    read_inputs,
-)
+from airflow_provider_crew.service.models import CrewInputs, Execution, read_execution, read_inputs
+from airflow_provider_crew.service.network import is_trusted, reason_for, timed_out
 from airflow_provider_crew.service.payload import some_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from airflow_provider_crew.service.payload import KickoffRequest
     from airflow_provider_crew.service.settings import ServiceSettings
 
@@ -56,6 +41,13 @@ _HOW_TO_TRUST = (
     "Check the host in the connection. If an authority of your own has signed the certificate, put the path of "
     "that authority's certificate into verify in the connection; if it has expired, have it renewed."
 )
+_RENEW_IT = (
+    "The bearer token is missing, wrong or revoked: renew it in the connection with the one on the crew's Status "
+    "tab."
+)
+_USE_ANOTHER = (
+    "The token is known but may not do this: use the organization's token, or have the user's permissions widened."
+)
 
 # A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
@@ -65,205 +57,204 @@ _STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
 @dataclass(frozen=True, slots=True)
 class Request:
     """
-    What to send. ``path`` is percent-encoded for good: no library may decode or normalise it.
+    What to send. ``url`` is percent-encoded for good: no library may decode or normalise it.
 
-    ``secrets`` are what the body holds that nobody may read in an answer that repeats it.
+    ``secrets`` are the forms of what nobody may read in an answer that repeats it.
     """
 
     method: str
-    path: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: tuple[bytes, ...] = field(repr=False)
     body: bytes | None = field(default=None, repr=False)
-    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def starts_work(self) -> bool:
         """Whether sending it twice would do the work twice."""
         return self.method == "POST"
 
-
-Conversation = Generator[Request, Answer, T]
-
-
-def advance(conversation: Conversation[T], outcome: Answer | CallError) -> Request:
-    """Hand a conversation what came of its last request; StopIteration carries the end."""
-    return conversation.throw(outcome) if isinstance(outcome, CallError) else conversation.send(outcome)
+    def __str__(self) -> str:
+        """Name it in a message."""
+        return f"{self.method} {self.url}"
 
 
-class CrewWire:
-    """The operations of one crew, and what was learnt about its paths."""
+# What came of a request. An error is handed on and raised later: a traceback through the transport could show the
+# token.
+Outcome = Answer | errors.CallError
+
+
+class CrewCalls(ABC):
+    """The operations of one crew, each called once, and what was learnt about its paths."""
 
     def __init__(self, settings: ServiceSettings) -> None:
-        self._address = settings.address
-        self._status_paths = (
-            tuple(_STATUS_PATHS.values())
-            if settings.status_path == "auto"
-            else (_STATUS_PATHS[settings.status_path],)
-        )
+        self.settings = settings
+        chosen = _STATUS_PATHS.get(settings.status_path)
+        self._status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
 
-    def inputs(self) -> Conversation[CrewInputs]:
+    @abstractmethod
+    async def _exchange(self, request: Request) -> Outcome:
+        """Send a request that does no harm when it is sent twice."""
+
+    @abstractmethod
+    async def _exchange_once(self, request: Request) -> Outcome:
+        """
+        Send what starts work, and know whether it may have left.
+
+        It needs a connection of its own: a kept one that the peer has closed ends in a reset, which looks like a
+        lost answer.
+        """
+
+    async def inputs(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
-        request = Request("GET", "/inputs")
-        answer = yield request
-        self._raise_for_status(request, answer)
-        try:
-            return read_inputs(answer.json_object())
-        except (ValueError, RecursionError) as error:
-            raise self._unreadable(request, answer, error) from None
+        request = self._request("GET", "/inputs")
+        return _read(request, _answer(await self._exchange(request)), read_inputs)
 
-    def kickoff(self, kickoff: KickoffRequest) -> Conversation[str]:
-        """Start an execution. What cannot be told apart from a started one is an uncertain kickoff."""
-        request = Request("POST", "/kickoff", kickoff.body, secrets=kickoff.secrets)
+    async def kickoff(self, kickoff: KickoffRequest) -> str:
+        """
+        Send a kickoff, and return its kickoff id.
+
+        What cannot be told apart from a started execution is an uncertain kickoff.
+        """
+        request = self._request("POST", "/kickoff", kickoff.body, *kickoff.secrets)
         try:
-            answer = yield request
-            self._raise_for_status(request, answer)
-            try:
-                return issued_kickoff_id(answer.json_object().get("kickoff_id"))
-            except (ValueError, RecursionError) as error:
-                raise self._unreadable(request, answer, error) from None
-        except RateLimited:
+            return _read(request, _answer(await self._exchange_once(request)), _kickoff_id)
+        except errors.RateLimited:
             raise
-        except (TransientError, AnswerTooLarge) as error:
-            if isinstance(error, Unreachable) and not error.sent:
+        except (errors.TransientError, errors.AnswerTooLarge) as error:
+            if isinstance(error, errors.Unreachable) and not error.sent:
                 raise
-            raise UncertainKickoff(
+            raise errors.UncertainKickoff(
                 f"It is not known whether the kickoff started an execution. {error} The crew may be running, and "
-                "paid for, without anybody watching it. Look into the crew's dashboard before starting it again.",
+                "paid for, without anybody watching it. Look into the crew's dashboard before starting it again."
             ) from None
 
-    def status(self, kickoff_id: str) -> Conversation[Execution]:
+    async def status(self, kickoff_id: str) -> Execution:
         """Ask how an execution is doing, on whichever of the two paths the crew has."""
         segment = path_segment(checked_kickoff_id(kickoff_id))
-        untried = list(self._status_paths)
-        unknown: ExecutionNotFound | None = None
-        while True:
-            path = untried.pop(0)
-            request = Request("GET", path.format(segment))
-            answer = yield request
-            if answer.status == HTTPStatus.NOT_FOUND:
-                if answer.has_error_body:  # which some crews have for a path that they do not know, too
-                    unknown = unknown or self._not_found(request, answer, kickoff_id)
-                if untried:
-                    continue
-                if unknown:
-                    raise unknown
-            execution = self._read_status(request, answer, kickoff_id)
-            self._status_paths = (path,)
-            return execution
+        failure: errors.CallError | None = None
+        for path in self._status_paths:
+            request = self._request("GET", path.format(segment))
+            answer = _answer(await self._exchange(request))
+            if answer.status != HTTPStatus.NOT_FOUND:
+                execution = _read(request, answer, partial(read_execution, kickoff_id=kickoff_id))
+                if execution is None:
+                    raise self._not_found(request, answer, kickoff_id)
+                self._status_paths = (path,)
+                return execution
+            if not isinstance(failure, errors.ExecutionNotFound):
+                failure = self._not_found(request, answer, kickoff_id)
+        raise cast("errors.CallError", failure)
 
-    def _read_status(self, request: Request, answer: Answer, kickoff_id: str) -> Execution:
-        if answer.status == HTTPStatus.NOT_FOUND:
-            # A gateway without the crew behind it says so as well, and the execution runs on.
-            raise self._unreadable(request, answer, ValueError("it is not the crew's own"))
-        self._raise_for_status(request, answer)
-        try:
-            execution = read_execution(answer.json_object(), kickoff_id)
-        except (ValueError, RecursionError) as error:
-            raise self._unreadable(request, answer, error) from None
-        if execution is None:
-            raise self._not_found(request, answer, kickoff_id)
-        return execution
-
-    def call(self, request: Request) -> str:
-        """Name a request in a message."""
-        return f"{request.method} {self._address}{request.path}"
-
-    def too_large(
-        self, request: Request, status: int | None = None, *, limit: int = MAX_ANSWER_BYTES
-    ) -> AnswerTooLarge:
-        """Build the error for an answer that was not read to its end."""
-        call = self.call(request)
-        return AnswerTooLarge(
-            f"{call} answers with more than {_size(limit)}, which is not read. What is in it can be seen in the "
-            "crew's dashboard.",
-            http_status=status,
-        )
-
-    def unreachable(
-        self, request: Request, reason: str, *, sent: bool, trusted: bool = True, timed_out: bool = False
-    ) -> Unreachable:
+    def _unreachable(self, request: Request, error: Exception, *, sent: bool) -> errors.Unreachable:
         """Build the error for an exchange that brought no answer."""
-        call = self.call(request)
+        reason = reason_for(error, connected=sent, settings=self.settings)
+        trusted = is_trusted(error)
         if sent:
-            message = f"{call} got no complete answer: {reason}."
+            message = f"{request} got no complete answer: {reason}."
         else:
             advice = _HOW_TO_REACH if trusted else _HOW_TO_TRUST
-            message = f"{call} did not reach the crew: {reason}. Nothing was sent. {advice}"
-        return Unreachable(message, sent=sent, trusted=trusted, timed_out=timed_out)
+            message = f"{request} did not reach the crew: {reason}. Nothing was sent. {advice}"
+        return errors.Unreachable(message, sent=sent, trusted=trusted, timed_out=timed_out(error))
 
-    def _raise_for_status(self, request: Request, answer: Answer) -> None:
-        if answer.is_success:
-            return
-        if answer.status < HTTPStatus.OK:
-            # Such as 102 and 103: the work may well be under way.
-            raise self._unreadable(request, answer, ValueError("it is not a final answer"))
-        call = self.call(request)
-        told = f"{call} answers {answer.status}.{answer.reason()}"
-        match answer.status:
-            case 401:
-                raise NotAuthenticated(
-                    f"{told} The bearer token is missing, wrong or revoked: renew it in the connection with the "
-                    "one on the crew's Status tab.",
-                    http_status=401,
-                )
-            case 403:
-                raise NotAllowed(
-                    f"{told} The token is known but may not do this: use the organization's token, or have the "
-                    "user's permissions widened.",
-                    http_status=403,
-                )
-            case 429:
-                raise RateLimited(
-                    f"{told} The crew takes no more requests for now.",
-                    http_status=429,
-                    retry_after=answer.retry_after,
-                )
-            case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
-                status in _PASSING_CLIENT_ERRORS and not request.starts_work
-            ):
-                raise ServiceError(told, http_status=status, retry_after=answer.retry_after)
-        self._raise_refused(call, answer)
+    def _request(self, method: str, path: str, body: bytes | None = None, *secrets: str) -> Request:
+        # Put together anew for each request: who shows a client shows no token.
+        headers = {
+            "Accept": "application/json",
+            # No compression, and none undone: a small answer could become one that does not fit into memory.
+            "Accept-Encoding": "identity",
+            "Authorization": f"Bearer {self.settings.token}",
+            "User-Agent": self.settings.user_agent,
+        }
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        hidden = forms_of(self.settings.token, *secrets)
+        return Request(method, f"{self.settings.address}{path}", headers, hidden, body)
 
-    def _raise_refused(self, call: str, answer: Answer) -> NoReturn:
-        reason = answer.reason()
-        told = f"{call} answers {answer.status}.{reason}"
-        missing = answer.missing_inputs
-        if answer.is_redirect:
-            told += (
-                f" It redirects to {answer.redirect_target or 'no place that it names'}, which is not followed. "
-                "If that is where the crew is now, put that address into the connection."
-            )
-        elif missing and not _names_all(reason, missing):
-            told += f" The crew needs these inputs as well: {some_names(missing)}."
-        elif answer.status == HTTPStatus.NOT_FOUND:
-            told += " There is no crew at this address: check the host in the connection."
-        raise Refused(told, http_status=answer.status, missing_inputs=missing)
-
-    def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> ExecutionNotFound:
-        call = self.call(request)
-        return ExecutionNotFound(
-            f"The crew does not know the execution {kickoff_id}: {call} answers {answer.status}.{answer.reason()} "
-            "It may be waiting for a person's answer, or it was started by another crew or long ago, or the id is "
-            "not one.",
+    def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> errors.CallError:
+        if not (answer.is_success or answer.has_error_body):
+            # A gateway without the crew behind it says 404 as well, and the execution runs on.
+            return _unreadable(request, answer, "it is not the crew's own")
+        return errors.ExecutionNotFound(
+            f"The crew does not know the execution {kickoff_id}: {_told(request, answer)} It may be waiting for a "
+            "person's answer, or it was started by another crew or long ago, or the id is not one.",
             http_status=answer.status,
             kickoff_id=kickoff_id,
-            address=self._address,
-        )
-
-    def _unreadable(self, request: Request, answer: Answer, error: Exception) -> UnreadableAnswer:
-        call = self.call(request)
-        reason = "a field has a type it should not have" if isinstance(error, ValidationError) else str(error)
-        content_type = answer.content_type or "no content type"
-        return UnreadableAnswer(
-            f"{call} answers {answer.status} with {content_type} that cannot be read: {reason}. It begins: "
-            f"{answer.excerpt()!r}.",
-            http_status=answer.status,
+            address=self.settings.address,
         )
 
 
-def _names_all(text: str, names: tuple[str, ...]) -> bool:
-    return all(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for name in names)
+def too_large(request: Request, status: int, limit: int) -> errors.AnswerTooLarge:
+    """Build the error for an answer that was not read to its end."""
+    return errors.AnswerTooLarge(
+        f"{request} answers with more than {limit / 1024**2:g} MiB, which is not read. What is in it can be seen "
+        "in the crew's dashboard.",
+        http_status=status,
+    )
 
 
-def _size(limit: int) -> str:
-    kibibytes = limit // 1024
-    return f"{kibibytes // 1024} MiB" if kibibytes >= 1024 else f"{kibibytes} KiB"  # noqa: PLR2004 - a MiB
+def _answer(outcome: Outcome) -> Answer:
+    if isinstance(outcome, errors.CallError):
+        raise outcome
+    return outcome
+
+
+def _kickoff_id(told: Mapping[str, Any]) -> str:
+    return issued_kickoff_id(told.get("kickoff_id"))
+
+
+def _read(request: Request, answer: Answer, read: Callable[[Mapping[str, Any]], T]) -> T:
+    if not answer.is_success:
+        raise _failure(request, answer)
+    try:
+        return read(answer.json_object())
+    except ValidationError:
+        fault = "a field has a type it should not have"
+    except RecursionError:
+        fault = "it is nested too deeply"
+    except ValueError as error:
+        fault = str(error)
+    raise _unreadable(request, answer, fault)
+
+
+def _failure(request: Request, answer: Answer) -> errors.CallError:
+    status, told = answer.status, _told(request, answer)
+    if status < HTTPStatus.OK:  # such as 102 and 103: the work may well be under way
+        return _unreadable(request, answer, "it is not a final answer")
+    if status == HTTPStatus.UNAUTHORIZED:
+        return errors.NotAuthenticated(f"{told} {_RENEW_IT}", http_status=status)
+    if status == HTTPStatus.FORBIDDEN:
+        return errors.NotAllowed(f"{told} {_USE_ANOTHER}", http_status=status)
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        told = f"{told} The crew takes no more requests for now."
+        return errors.RateLimited(told, http_status=status, retry_after=answer.retry_after)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
+        request.method == "GET" and status in _PASSING_CLIENT_ERRORS
+    ):
+        return errors.ServiceError(told, http_status=status, retry_after=answer.retry_after)
+    return errors.Refused(told + _advice(answer), http_status=status, missing_inputs=answer.missing_inputs)
+
+
+def _advice(answer: Answer) -> str:
+    """Say what a refusal needs besides the service's own words."""
+    if answer.status < HTTPStatus.BAD_REQUEST:
+        return (
+            f" It redirects to {answer.redirect_target or 'no place that it names'}, which is not followed. If "
+            "that is where the crew is now, put that address into the connection."
+        )
+    if any(name not in answer.reason() for name in answer.missing_inputs):
+        return f" The crew needs these inputs as well: {some_names(answer.missing_inputs)}."
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return " There is no crew at this address: check the host in the connection."
+    return ""
+
+
+def _unreadable(request: Request, answer: Answer, fault: str) -> errors.UnreadableAnswer:
+    return errors.UnreadableAnswer(
+        f"{request} answers {answer.status} with {answer.content_type} that cannot be read: {fault}. It begins: "
+        f"{answer.excerpt()!r}.",
+        http_status=answer.status,
+    )
+
+
+def _told(request: Request, answer: Answer) -> str:
+    return f"{request} answers {answer.status}.{answer.reason()}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tenacity
+
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
     NotAllowed,
@@ -13,6 +15,7 @@ from airflow_provider_crew.service.errors import (
 )
 from airflow_provider_crew.service.limits import WAKING_UP
 from airflow_provider_crew.service.payload import compare_inputs
+from airflow_provider_crew.service.repeating import repeating
 
 if TYPE_CHECKING:
     from airflow_provider_crew.operators.arguments import ValidateInputs
@@ -36,7 +39,8 @@ def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateI
 
 def _listed_inputs(task: RunningTask, *, wanted: bool) -> CrewInputs | None:
     try:
-        return task.hook.get_conn().inputs(wake_up_within=WAKING_UP)
+        policy = tenacity.Retrying(**repeating("GET /inputs", wake_up_within=WAKING_UP))
+        return policy(task.hook.get_conn().inputs)
     except (NotAllowed, Refused, UnreadableAnswer, AnswerTooLarge) as error:
         if wanted:
             task.log.warning("The inputs are not checked, since the crew does not tell which it takes. %s", error)

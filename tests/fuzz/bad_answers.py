@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.answer import Answer
+from airflow_provider_crew.service.answer import Answer, forms_of
 from airflow_provider_crew.service.errors import (
     CallError,
     ExecutionNotFound,
@@ -27,7 +27,6 @@ from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
-from airflow_provider_crew.service.wire import CrewWire, advance
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome, presentable, storable
@@ -47,6 +46,7 @@ from tests.fuzz.bad_values import (
     near_values,
     statuses,
 )
+from tests.unit.crew_builders import ScriptedCalls
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
@@ -69,7 +69,7 @@ REQUEST = KickoffRequest.of({"topic": "ferries"}, webhooks=WEBHOOKS, webhook_sec
 
 
 def received(status: int, told: dict[str, str], body: bytes) -> Answer:
-    return Answer.received(status, told, body, secrets=(TOKEN, SECRET), now=NOW)
+    return Answer(status, told, body, forms_of(TOKEN, SECRET))
 
 
 def played(conversation: Any, *answers: Answer) -> Any:
@@ -77,10 +77,10 @@ def played(conversation: Any, *answers: Answer) -> Any:
 
     def play() -> Any:
         waiting = list(answers)
-        next(conversation)
+        conversation.send(None)
         while True:
             try:
-                advance(conversation, waiting.pop(0) if len(waiting) > 1 else waiting[0])
+                conversation.send(waiting.pop(0) if len(waiting) > 1 else waiting[0])
             except StopIteration as end:
                 return end.value
 
@@ -92,7 +92,7 @@ def answers_with(documents: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
 
 
 def inputs_are_read(_: World, case: Any) -> None:
-    came = played(CrewWire(SETTINGS).inputs(), received(*case))
+    came = played(ScriptedCalls(SETTINGS).inputs(), received(*case))
 
     assert isinstance(came, CrewInputs | CallError)
     if isinstance(came, CrewInputs):
@@ -102,7 +102,7 @@ def inputs_are_read(_: World, case: Any) -> None:
 
 def a_kickoff_is_not_lost(_: World, case: Any) -> None:
     status = case[0]
-    came = played(CrewWire(SETTINGS).kickoff(REQUEST), received(*case))
+    came = played(ScriptedCalls(SETTINGS).kickoff(REQUEST), received(*case))
 
     if isinstance(came, Exception):
         presentable(came, SECRET)
@@ -117,7 +117,7 @@ def a_kickoff_is_not_lost(_: World, case: Any) -> None:
 def an_id_is_kept(_: World, case: Any) -> None:
     document, kickoff_id = case
     answer = received(200, {}, as_bytes({**document, "kickoff_id": kickoff_id}))
-    came = played(CrewWire(SETTINGS).kickoff(REQUEST), answer)
+    came = played(ScriptedCalls(SETTINGS).kickoff(REQUEST), answer)
 
     if isinstance(came, UncertainKickoff):
         assert not str(kickoff_id).isprintable()
@@ -151,7 +151,7 @@ def _agrees(came: Any, document: dict[str, Any]) -> None:
 
 def a_look_is_understood(_: World, case: Any) -> None:
     document, told = case
-    came = played(CrewWire(SETTINGS).status("4711"), received(200, told, as_bytes(document)))
+    came = played(ScriptedCalls(SETTINGS).status("4711"), received(200, told, as_bytes(document)))
 
     _agrees(came, json.loads(as_bytes(document), parse_int=lambda digits: digits))
     _watched(came)
@@ -159,7 +159,7 @@ def a_look_is_understood(_: World, case: Any) -> None:
 
 def any_look_is_survived(_: World, case: Any) -> None:
     answers = [received(*each) for each in case]
-    came = played(CrewWire(SETTINGS).status("4711"), *answers)
+    came = played(ScriptedCalls(SETTINGS).status("4711"), *answers)
 
     assert isinstance(came, EXECUTIONS | CallError)
     assert not isinstance(came, EXECUTIONS) or any(answer.is_success for answer in answers)
@@ -271,14 +271,14 @@ failed_documents = st.builds(
 
 
 def a_result_is_not_lost(_: World, document: dict[str, Any]) -> None:
-    came = played(CrewWire(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
+    came = played(ScriptedCalls(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
 
     assert isinstance(came, Completed)
     _watched(came)
 
 
 def a_failure_is_told(_: World, document: dict[str, Any]) -> None:
-    came = played(CrewWire(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
+    came = played(ScriptedCalls(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
 
     assert isinstance(came, Failed)
     assert came.error.strip()
@@ -326,8 +326,8 @@ wire_bytes = (
 def bytes_are_survived(world: World, raw: bytes) -> None:
     world.service.answer = raw
     for crew in world.crews:
-        assert isinstance(outcome(partial(crew.inputs, repeat=False)), CrewInputs | CallError)
-        looked = outcome(partial(crew.status, "4711", repeat=False))
+        assert isinstance(outcome(partial(crew.inputs)), CrewInputs | CallError)
+        looked = outcome(partial(crew.status, "4711"))
         assert isinstance(looked, EXECUTIONS | CallError)
 
         world.service.asked.clear()

@@ -165,7 +165,7 @@ def odd_settings_reach_the_wire(world: World, case: Any) -> None:
     with both_clients(settings) as crews:
         for crew in crews:
             world.service.asked.clear()
-            came = outcome(partial(crew.inputs, repeat=False))
+            came = outcome(partial(crew.inputs))
             assert isinstance(came, CrewInputs | CallError)
             if isinstance(came, CrewInputs):
                 head = world.service.asked[0].decode("latin-1").split("\r\n")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
-from airflow_provider_crew.service.wire import CrewWire
 from tests.fuzz.bad_answers import SETTINGS
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome
 from tests.fuzz.bad_values import any_json, any_text
+from tests.unit.crew_builders import ScriptedCalls
 
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
 _ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"status": "running"}'
@@ -26,11 +26,11 @@ path_texts = (
 
 
 def a_given_id_stays_in_its_place(_: World, given: Any) -> None:
-    asked = outcome(lambda: next(CrewWire(SETTINGS).status(given)))
+    asked = outcome(lambda: ScriptedCalls(SETTINGS).status(given).send(None))
 
     if isinstance(asked, InvalidKickoffId):
         return
-    match = re.fullmatch(r"/status/([^/]+)", asked.path)
+    match = re.fullmatch(r"GET https://crew.example/status/([^/]+)", str(asked))
     assert match
     assert _SEGMENT.fullmatch(match[1])
     assert match[1] not in {".", ".."}
@@ -52,7 +52,7 @@ def an_id_arrives_as_it_is(world: World, given: str) -> None:
     world.service.answer = _ANSWER
     for crew in world.crews:
         world.service.asked.clear()
-        came = outcome(partial(crew.status, given, repeat=False))
+        came = outcome(partial(crew.status, given))
         if isinstance(came, InvalidKickoffId):
             assert world.service.asked == []
             continue

@@ -22,6 +22,11 @@ def kick_off(crew: CrewClient | AsyncCrew) -> str:
     return tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))(crew.kickoff, KICKOFF)
 
 
+def ask(crew: CrewClient | AsyncCrew) -> Any:
+    """Ask for the inputs as the hook does: again, after what may pass."""
+    return tenacity.Retrying(**repeating("GET /inputs"))(crew.inputs)
+
+
 class Connect:
     """Opens clients of one kind, and closes them after the test."""
 

@@ -16,9 +16,9 @@ from airflow_provider_crew.service.payload import KickoffRequest
 Said = bytes | Callable[[], Iterable[bytes]]
 
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "inputs": lambda crew: crew.inputs(repeat=False),
+    "inputs": lambda crew: crew.inputs(),
     "kickoff": lambda crew: crew.kickoff(KickoffRequest.of({"topic": "harbours"})),
-    "status": lambda crew: crew.status("some-id", repeat=False),
+    "status": lambda crew: crew.status("some-id"),
 }
 
 

@@ -45,9 +45,9 @@ HEADERS = st.dictionaries(
 
 def every_call(crew: Any) -> None:
     kinds: dict[str, tuple[Callable[[], Any], Any]] = {
-        "inputs": (lambda: crew.inputs(repeat=False), CrewInputs),
+        "inputs": (crew.inputs, CrewInputs),
         "kickoff": (lambda: crew.kickoff(KICKOFF), str),
-        "status": (lambda: crew.status("some-id", repeat=False), (Running, Completed, Failed)),
+        "status": (lambda: crew.status("some-id"), (Running, Completed, Failed)),
     }
     for call, kind in kinds.values():
         try:
@@ -57,15 +57,12 @@ def every_call(crew: Any) -> None:
 
 
 @pytest.fixture
-def patient_crew(connect, service, monkeypatch):
-    # Repeating is proved elsewhere; here every look is one look.
-    monkeypatch.setattr("airflow_provider_crew.service.repeating._ATTEMPTS", 1)
+def patient_crew(connect, service):
     return connect(service.url, request_timeout=2)
 
 
 @pytest.fixture
-def both_crews(service, monkeypatch) -> Iterator[tuple[Any, Any]]:
-    monkeypatch.setattr("airflow_provider_crew.service.repeating._ATTEMPTS", 1)
+def both_crews(service) -> Iterator[tuple[Any, Any]]:
     settings = ServiceSettings(address=service.url, token=TOKEN, request_timeout=5, status_path="status_first")
     crews = CrewClient(settings), AsyncCrew(settings)
     yield crews
@@ -121,9 +118,9 @@ def test_both_clients_make_the_same_of_it(both_crews, service, status, body, hea
     headers = {name: value for name, value in headers.items() if name != "Transfer-Encoding" and value.isascii()}
     service.faults.answer(status, body=body, headers=headers, times=6)
     for call in (
-        lambda crew: crew.inputs(repeat=False),
+        lambda crew: crew.inputs(),
         lambda crew: crew.kickoff(KICKOFF),
-        lambda crew: crew.status("some-id", repeat=False),
+        lambda crew: crew.status("some-id"),
     ):
         sync, asynchronous = (outcome(lambda crew=crew, call=call: call(crew)) for crew in both_crews)
         assert sync == asynchronous

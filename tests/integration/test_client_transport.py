@@ -34,7 +34,7 @@ class TestDeadline:
         began = time.monotonic()
 
         with pytest.raises(Unreachable, match=r"not complete after 1 s \(request_timeout\)") as caught:
-            crew.inputs(repeat=False)
+            crew.inputs()
 
         assert time.monotonic() - began > 0.9
         assert caught.value.sent is True
@@ -45,7 +45,7 @@ class TestDeadline:
         began = time.monotonic()
 
         with pytest.raises(Unreachable, match="not complete after 1 s"):
-            crew.inputs(repeat=False)
+            crew.inputs()
 
         assert time.monotonic() - began > 0.9
 
@@ -54,7 +54,7 @@ class TestDeadline:
         service.faults.hang(on="status")
 
         with pytest.raises(Unreachable, match=r"not complete after 0\.5 s"):
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
 
     def test_gives_a_slow_answer_its_time(self, connect, service):
         crew = connect(service.url, request_timeout=10)
@@ -78,7 +78,7 @@ class TestDeadline:
         service.faults.drip(pause=0.1, part=part, on="inputs")
 
         with pytest.raises(Unreachable):
-            crew.inputs(repeat=False)
+            crew.inputs()
 
         until = time.monotonic() + 60
         while any(thread.name == "crew-exchange" for thread in threading.enumerate()):
@@ -105,27 +105,27 @@ class TestDeadline:
         service.faults.hang(on="inputs")
 
         with pytest.raises(Unreachable):
-            crew.inputs(repeat=False)
+            crew.inputs()
 
-        assert crew.inputs(repeat=False).names == ("topic", "audience")
+        assert crew.inputs().names == ("topic", "audience")
 
 
 class TestBrokenConnections:
     def test_a_name_that_does_not_exist(self, connect):
         with pytest.raises(Unreachable, match=r"its name is not known \(DNS\). Nothing was sent"):
-            connect("https://no-such-crew.invalid").inputs(repeat=False)
+            connect("https://no-such-crew.invalid").inputs()
 
     def test_nobody_there(self, connect, service):
         service.faults.refuse()
 
         with pytest.raises(Unreachable, match="connection refused. Nothing was sent"):
-            connect(service.url).inputs(repeat=False)
+            connect(service.url).inputs()
 
     def test_a_reset(self, crew, service):
         service.faults.reset(on="status", times=2)  # aiohttp by itself repeats a read that was cut off, once
 
         with pytest.raises(Unreachable, match="got no complete answer: connection reset by peer"):
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
 
     @pytest.mark.parametrize(
         "data",
@@ -136,14 +136,14 @@ class TestBrokenConnections:
         service.faults.raw(data, on="status", times=2)
 
         with pytest.raises(TransientError):
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
 
     def test_an_answer_cut_off_in_its_body(self, crew, service):
         kickoff_id = crew.kickoff(KICKOFF)
         service.faults.truncate(incomplete=True, on="status")
 
         with pytest.raises(Unreachable, match="got no complete answer"):
-            crew.status(kickoff_id, repeat=False)
+            crew.status(kickoff_id)
 
     def test_a_kept_connection_that_went_away_costs_a_read_nothing(self, crew, service):
         crew.inputs()
@@ -166,7 +166,7 @@ class TestBrokenConnections:
 class TestCertificates:
     def test_an_unknown_authority_is_refused(self, connect, tls_service):
         with pytest.raises(Unreachable, match="its certificate is not accepted") as caught:
-            connect(tls_service.url).inputs(repeat=False)
+            connect(tls_service.url).inputs()
 
         assert caught.value.sent is False
         assert not tls_service.requests
@@ -186,20 +186,20 @@ class TestCertificates:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv(variable, str(certificates[0]))
 
-        assert connect(tls_service.url).inputs(repeat=False)
+        assert connect(tls_service.url).inputs()
 
     def test_checking_can_be_switched_off(self, connect, tls_service):
-        assert connect(tls_service.url, verify=False).inputs(repeat=False)
+        assert connect(tls_service.url, verify=False).inputs()
 
     def test_another_host_is_refused(self, connect, tls_service, certificates):
         address = tls_service.url.replace("127.0.0.1", "localhost")
 
         with pytest.raises(Unreachable, match="its certificate is not accepted"):
-            connect(address, verify=str(certificates[0])).inputs(repeat=False)
+            connect(address, verify=str(certificates[0])).inputs()
 
     def test_https_to_plain_http_is_said(self, connect, service):
         with pytest.raises(Unreachable, match="what listens there does not speak https"):
-            connect(service.url.replace("http://", "https://")).inputs(repeat=False)
+            connect(service.url.replace("http://", "https://")).inputs()
 
 
 class TestProxy:
@@ -237,7 +237,7 @@ class TestProxy:
         monkeypatch.setenv("no_proxy", "crew.invalid")
 
         with pytest.raises(Unreachable, match="DNS"):
-            connect("http://crew.invalid", allow_http=True).inputs(repeat=False)
+            connect("http://crew.invalid", allow_http=True).inputs()
 
         assert not proxy.asked
 
@@ -314,7 +314,7 @@ class TestOddAnswers:
         service.faults.hang(on="status")
 
         with pytest.raises(Unreachable, match="got no complete answer: it was not complete after") as caught:
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
 
         assert caught.value.sent is True
 
@@ -334,7 +334,7 @@ class TestOddAnswers:
         service.faults.answer(200, body=b"\x1f\x8b\x08", headers={"content-encoding": "gzip"}, on="status")
 
         with pytest.raises(UnreadableAnswer):
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
 
     def test_backslashes_take_no_time(self, connect, service):
         crew = connect(service.url, token="-_-token-that-begins-oddly", request_timeout=30)
@@ -342,7 +342,7 @@ class TestOddAnswers:
         began = time.thread_time()
 
         with pytest.raises(UnreadableAnswer):
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
 
         assert time.thread_time() - began < 5
 
@@ -380,7 +380,7 @@ class TestCertificatesThatCannotBeUsed:
         (tmp_path / f"{name}.0").write_bytes(certificates[0].read_bytes())
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path))
 
-        assert connect(tls_service.url).inputs(repeat=False)
+        assert connect(tls_service.url).inputs()
 
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -407,7 +407,7 @@ def test_a_proxy_that_drips_keeps_to_the_deadline(connect):
         )
 
         with pytest.raises(Unreachable):
-            crew.inputs(repeat=False)
+            crew.inputs()
 
         thread.join()
         assert 0 < len(said) < len(ESTABLISHED), "the client had gone before all was said"

@@ -93,7 +93,7 @@ def test_an_exception_is_obeyed(connect, tls_proxy, monkeypatch, variable, excep
     monkeypatch.setenv(variable, excepted)
 
     with pytest.raises(Unreachable, match="DNS"):
-        connect("https://crew.invalid:8443").inputs(repeat=False)
+        connect("https://crew.invalid:8443").inputs()
 
     assert not tls_proxy.asked
 

@@ -106,7 +106,7 @@ def test_what_has_no_end_is_given_up(connect, hostile, memory, endless):
     began = time.thread_time()
 
     with pytest.raises((Unreachable, AnswerTooLarge, UnreadableAnswer)):
-        crew.status("some-id", repeat=False)
+        crew.status("some-id")
 
     # It computes for as long as it reads. What reads headers without a bound takes its time as well.
     assert time.thread_time() - began < (3 if BOUNDS_HEADERS else 15)
@@ -151,7 +151,7 @@ def test_what_is_compressed_is_not_unpacked(connect, hostile, python_memory, hea
     hostile.says = [answer(body, header + b": " + encoding)]
 
     with pytest.raises((UnreadableAnswer, Unreachable)):
-        connect(hostile.url, request_timeout=2).status("some-id", repeat=False)
+        connect(hostile.url, request_timeout=2).status("some-id")
 
     assert python_memory() < 2_000_000 or not BOUNDS_DECODERS
     assert b"accept-encoding: identity\r\n" in hostile.requests[0].lower()
@@ -176,9 +176,9 @@ def test_json_takes_no_more_time_and_memory_than_its_text(crew_at, memory, heavy
 
     if error:
         with pytest.raises(error):
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
     else:
-        execution = crew.status("some-id", repeat=False)
+        execution = crew.status("some-id")
         assert getattr(execution, "output_json", None) is None
 
     assert time.thread_time() - began < 3
@@ -211,7 +211,7 @@ async def test_other_tasks_of_the_event_loop_go_on_meanwhile(hostile, endless, a
 
     turning = asyncio.create_task(turn())
     with pytest.raises(CrewError):
-        await async_crew.status("some-id", repeat=False)
+        await async_crew.status("some-id")
     turning.cancel()
 
     assert 1 < len(pieces) <= len(turns)

@@ -130,7 +130,7 @@ class TestAnAnswerIsThatToItsOwnRequest:
     UNASKED = answer(completed("unasked"))
 
     def outputs(self, crew: Any) -> list[str]:
-        return [crew.status("some-id", repeat=False).output for _ in range(3)]
+        return [crew.status("some-id").output for _ in range(3)]
 
     @pytest.fixture
     def keeping(self, hostile: Hostile) -> Hostile:
@@ -165,9 +165,9 @@ class TestAnAnswerIsThatToItsOwnRequest:
         crew = connect(keeping.url, request_timeout=0.5)
 
         with pytest.raises(CrewError):
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
 
-        assert crew.status("some-id", repeat=False).output == "2"
+        assert crew.status("some-id").output == "2"
 
     @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified", b"205 Reset Content"])
     def test_when_it_is_the_body_of_one_that_has_none(self, connect, keeping, status):
@@ -175,9 +175,9 @@ class TestAnAnswerIsThatToItsOwnRequest:
         crew = connect(keeping.url, request_timeout=0.5)
 
         with pytest.raises((UnreadableAnswer, Refused)):
-            crew.status("some-id", repeat=False)
+            crew.status("some-id")
 
-        assert crew.status("some-id", repeat=False).output == "2"
+        assert crew.status("some-id").output == "2"
 
 
 @pytest.mark.parametrize("drips", [False, True], ids=["and stops", "and drips"])

@@ -67,7 +67,7 @@ def test_an_id_of_the_service_stays_in_its_place(connect, hostile, trick, path):
         with pytest.raises(UncertainKickoff, match="its kickoff_id has characters that cannot be printed"):
             crew.kickoff(KICKOFF)
         return
-    crew.status(crew.kickoff(KICKOFF), repeat=False)
+    crew.status(crew.kickoff(KICKOFF))
 
     _, look = hostile.requests
     assert_asks_only_for_a_status(look)
@@ -79,7 +79,7 @@ def test_an_id_of_a_person_stays_in_its_place_or_is_refused(connect, hostile, tr
     crew = connect(f"{hostile.url}/teams/7")
 
     try:
-        crew.status(trick, repeat=False)
+        crew.status(trick)
     except InvalidKickoffId as error:
         assert_refusal_is_harmless(error)
 

@@ -94,10 +94,10 @@ def test_certificates_are_checked_unless_it_is_said_otherwise(connect, serving, 
     service = serving(tls_with(authority.issue_cert("127.0.0.1")))
 
     with pytest.raises(Unreachable):
-        connect(service.url).inputs(repeat=False)
+        connect(service.url).inputs()
 
     assert not service.requests
-    assert connect(service.url, verify=False).inputs(repeat=False)
+    assert connect(service.url, verify=False).inputs()
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
@@ -111,10 +111,10 @@ def test_both_clients_trust_the_same_environment(
     crew = connect(service.url)
 
     if variable in {"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"}:
-        assert crew.inputs(repeat=False)
+        assert crew.inputs()
     else:
         with pytest.raises(Unreachable, match="certificate is not accepted"):
-            crew.inputs(repeat=False)
+            crew.inputs()
 
 
 def test_the_environment_does_not_widen_what_the_connection_trusts(
@@ -125,7 +125,7 @@ def test_the_environment_does_not_widen_what_the_connection_trusts(
     service = serving(tls_with(authority.issue_cert("127.0.0.1")))
 
     with pytest.raises(Unreachable, match="certificate is not accepted"):
-        connect(service.url, verify=str(tmp_path / "other.pem")).inputs(repeat=False)
+        connect(service.url, verify=str(tmp_path / "other.pem")).inputs()
 
 
 def test_a_server_that_speaks_only_old_versions_is_told(connect, serving, authority, authority_file):
@@ -136,6 +136,6 @@ def test_a_server_that_speaks_only_old_versions_is_told(connect, serving, author
     service = serving(context)
 
     with pytest.raises(Unreachable, match=r"TLS failed \(tlsv1 alert protocol version\).*Nothing was sent"):
-        connect(service.url, verify=authority_file).inputs(repeat=False)
+        connect(service.url, verify=authority_file).inputs()
 
     assert not service.requests

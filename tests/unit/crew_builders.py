@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
+from types import coroutine
 from typing import Any
+from urllib.parse import urlsplit
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.answer import Answer
+from airflow_provider_crew.service.answer import Answer, forms_of
 from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.service.wire import advance
+from airflow_provider_crew.service.wire import CrewCalls, Outcome, Request
 
 TOKEN = "org/Token-0123+45=6789"
 KICKOFF_ID = "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"
@@ -23,7 +26,7 @@ def settings(**changes: Any) -> ServiceSettings:
 def answer(status: int = 200, body: Any = b"", headers: dict[str, str] | None = None) -> Answer:
     """Build an answer; a body that is not bytes is sent as JSON."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer.received(status, headers or {}, content, secrets=(TOKEN,), now=NOW)
+    return Answer(status, headers or {}, content, forms_of(TOKEN))
 
 
 def live_answer(state: str = "RUNNING", status: Any = None, **fields: Any) -> dict[str, Any]:
@@ -36,25 +39,35 @@ def live_answer(state: str = "RUNNING", status: Any = None, **fields: Any) -> di
     return {"state": state, "status": status, **dict.fromkeys(names), **fields}
 
 
+class ScriptedCalls(CrewCalls):
+    """Calls that hand each request to whoever drives them, and go on with the outcome that they are sent."""
+
+    @coroutine
+    def _exchange(self, request: Request) -> Generator[Request, Outcome, Outcome]:
+        return (yield request)
+
+    _exchange_once = _exchange
+
+
 class Script:
-    """Answers a conversation's requests one after the other, and keeps the requests."""
+    """Answers the requests of a call one after the other, and keeps the requests."""
 
     def __init__(self, *outcomes: Any) -> None:
         self._outcomes = list(outcomes)
-        self.requests: list[Any] = []
+        self.requests: list[Request] = []
 
     @property
     def paths(self) -> list[str]:
-        return [request.path for request in self.requests]
+        return [urlsplit(request.url).path for request in self.requests]
 
-    def play(self, conversation: Any) -> Any:
-        request = next(conversation)
+    def play(self, call: Any) -> Any:
+        outcome = None
         while True:
-            self.requests.append(request)
             try:
-                request = advance(conversation, self._outcomes.pop(0))
+                self.requests.append(call.send(outcome))
             except StopIteration as end:
                 return end.value
+            outcome = self._outcomes.pop(0)
 
 
 # Whatever can come in JSON as Python reads it: half surrogate pairs, NaN and infinities, integers of any width.

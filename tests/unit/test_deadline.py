@@ -17,9 +17,9 @@ def test_returns_and_raises_what_the_work_does() -> None:
     def fail() -> None:
         raise KeyError("a defect")
 
-    assert Exchange(lambda: 7).run(60) == 7
+    assert Exchange(lambda: 7).outcome(60) == 7
     with pytest.raises(KeyError, match="a defect"):
-        Exchange(fail).run(60)
+        Exchange(fail).outcome(60)
 
 
 def test_nothing_leaves_once_nobody_waits_any_more() -> None:
@@ -37,7 +37,7 @@ def test_nothing_leaves_once_nobody_waits_any_more() -> None:
 
     exchange: Exchange[Any] = Exchange(work)
     with pytest.raises(TimeoutError):
-        exchange.run(0.01)
+        exchange.outcome(0.01)
     assert exchange.sent is False
 
     go_on.set()
@@ -61,7 +61,7 @@ def test_a_signal_ends_the_wait_at_once_and_the_connection_with_it() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
         with pytest.raises(InterruptedError, match="execution_timeout"):
-            exchange.run(3600)  # which pytest would not wait for
+            exchange.outcome(3600)  # which pytest would not wait for
     finally:
         signal.signal(signal.SIGALRM, before)
 

@@ -186,7 +186,6 @@ def test_whatever_the_reason_holds_the_execution_has_failed(reason: str) -> None
         pytest.param({"status": "Task failed", "result": "boom"}, "boom", id="a sentence, result"),
         pytest.param({"status": "Task has failed."}, "Task has failed.", id="a sentence alone"),
         pytest.param({"status": " ", "error_message": "boom"}, "boom", id="white space, error_message"),
-        pytest.param({"status": "", "error": NESTED}, "(nested too deeply to be written down)", id="deep"),
         pytest.param({"state": "REVOKED", "status": "by an admin"}, "by an admin", id="revoked, and why"),
         pytest.param({"state": "REVOKED", "status": None}, "revoked", id="revoked"),
     ],

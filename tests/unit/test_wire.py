@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -28,11 +29,22 @@ from airflow_provider_crew.service.errors import (
 )
 from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.service.payload import KickoffRequest
-from airflow_provider_crew.service.wire import CrewWire, Request
-from tests.unit.crew_builders import KICKOFF_ID, TOKEN, Script, answer, any_json, live_answer, settings
+from airflow_provider_crew.service.wire import too_large
+from tests.unit.crew_builders import (
+    KICKOFF_ID,
+    TOKEN,
+    Script,
+    ScriptedCalls,
+    answer,
+    any_json,
+    live_answer,
+    settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from airflow_provider_crew.service.wire import Request
 
 REQUEST = KickoffRequest.of({"topic": "AI"})
 RUNNING = {"status": "running"}
@@ -51,8 +63,14 @@ each_conversation = pytest.mark.parametrize("conversation", CONVERSATIONS.values
 
 
 @pytest.fixture
-def wire() -> CrewWire:
-    return CrewWire(settings())
+def wire() -> ScriptedCalls:
+    return ScriptedCalls(settings())
+
+
+def first_request(call: Any) -> Request:
+    request: Request = call.send(None)
+    call.close()
+    return request
 
 
 def failure_of(conversation: Any, *outcomes: Any) -> Any:
@@ -61,36 +79,36 @@ def failure_of(conversation: Any, *outcomes: Any) -> Any:
     return caught.value
 
 
-def test_asks_for_the_inputs(wire: CrewWire) -> None:
+def test_asks_for_the_inputs(wire: ScriptedCalls) -> None:
     script = Script(answer(200, {"inputs": ["budget", "age"]}))
 
     assert script.play(wire.inputs()).names == ("budget", "age")
-    assert script.requests == [Request("GET", "/inputs")]
+    assert [str(request) for request in script.requests] == ["GET https://crew.example/inputs"]
 
 
-def test_a_kickoff_sends_its_payload_once_and_returns_the_id(wire: CrewWire) -> None:
+def test_a_kickoff_sends_its_payload_once_and_returns_the_id(wire: ScriptedCalls) -> None:
     script = Script(answer(200, {"kickoff_id": KICKOFF_ID}))
 
     assert script.play(wire.kickoff(REQUEST)) == KICKOFF_ID
 
     (request,) = script.requests
-    assert (request.method, request.path) == ("POST", "/kickoff")
-    assert json.loads(request.body) == {"inputs": {"topic": "AI"}}
+    assert str(request) == "POST https://crew.example/kickoff"
+    assert json.loads(request.body or b"") == {"inputs": {"topic": "AI"}}
 
 
-def test_a_kickoff_tells_which_secrets_it_sends(wire: CrewWire) -> None:
+def test_a_kickoff_tells_which_secrets_it_sends(wire: ScriptedCalls) -> None:
     told = KickoffRequest.of({}, webhooks={"url": "x", "events": []}, webhook_secret="webhook-secret")
 
-    request = next(wire.kickoff(told))
+    request = first_request(wire.kickoff(told))
 
-    assert request.secrets == ("webhook-secret",)
+    assert request.secrets == (TOKEN.replace("/", r"\/").encode(), TOKEN.encode(), b"webhook-secret")
     assert "webhook-secret" not in repr(request)
-    assert next(wire.kickoff(REQUEST)).secrets == ()
+    assert b"webhook-secret" not in first_request(wire.kickoff(REQUEST)).secrets
 
 
-def test_only_a_kickoff_starts_work() -> None:
-    assert Request("POST", "/kickoff").starts_work
-    assert not Request("GET", "/inputs").starts_work
+def test_only_a_kickoff_starts_work(wire: ScriptedCalls) -> None:
+    assert first_request(wire.kickoff(REQUEST)).starts_work
+    assert not first_request(wire.inputs()).starts_work
 
 
 @pytest.mark.parametrize("status", [200, 201, 202])
@@ -105,14 +123,14 @@ def test_only_a_kickoff_starts_work() -> None:
         pytest.param("a b", "a b", id="white space"),
     ],
 )
-def test_an_odd_id_is_a_success(wire: CrewWire, status: int, sent: Any, kickoff_id: str) -> None:
+def test_an_odd_id_is_a_success(wire: ScriptedCalls, status: int, sent: Any, kickoff_id: str) -> None:
     assert Script(answer(status, {"kickoff_id": sent})).play(wire.kickoff(REQUEST)) == kickoff_id
 
 
 @pytest.mark.parametrize(
     "outcome", [NEVER_SENT, answer(429, headers={"Retry-After": "7"})], ids=["never sent", "429"]
 )
-def test_a_kickoff_that_was_not_taken_may_be_sent_again(wire: CrewWire, outcome: Any) -> None:
+def test_a_kickoff_that_was_not_taken_may_be_sent_again(wire: ScriptedCalls, outcome: Any) -> None:
     failure = failure_of(wire.kickoff(REQUEST), outcome)
 
     assert isinstance(failure, RateLimited if outcome is not NEVER_SENT else Unreachable)
@@ -120,7 +138,7 @@ def test_a_kickoff_that_was_not_taken_may_be_sent_again(wire: CrewWire, outcome:
 
 
 @pytest.mark.parametrize("status", [s for s in range(300, 500) if s not in {401, 403, 429}])
-def test_every_other_3xx_and_4xx_refuses_a_kickoff(wire: CrewWire, status: int) -> None:
+def test_every_other_3xx_and_4xx_refuses_a_kickoff(wire: ScriptedCalls, status: int) -> None:
     failure = failure_of(wire.kickoff(REQUEST), answer(status))
 
     assert type(failure) is Refused
@@ -130,7 +148,7 @@ def test_every_other_3xx_and_4xx_refuses_a_kickoff(wire: CrewWire, status: int) 
 @each_conversation
 @pytest.mark.parametrize(("status", "kind"), [(401, NotAuthenticated), (403, NotAllowed)])
 def test_a_token_that_is_not_accepted(
-    wire: CrewWire, conversation: Callable[[CrewWire], Any], status: int, kind: type[CallError]
+    wire: ScriptedCalls, conversation: Callable[[ScriptedCalls], Any], status: int, kind: type[CallError]
 ) -> None:
     failure = failure_of(conversation(wire), answer(status, {"error": "No", "message": "Not with this token."}))
 
@@ -140,32 +158,36 @@ def test_a_token_that_is_not_accepted(
 
 
 @pytest.mark.parametrize(
-    "outcome",
+    ("outcome", "told"),
     [
-        *(pytest.param(answer(status), id=str(status)) for status in (500, 502, 503, 504, 520, 599, 999)),
-        *(pytest.param(answer(status), id=str(status)) for status in (100, 102, 103)),
-        pytest.param(LOST, id="lost answer"),
-        pytest.param(TOO_LARGE, id="too large"),
-        pytest.param(answer(200, b""), id="empty"),
-        pytest.param(answer(204), id="204"),
-        pytest.param(answer(200, b"<html>"), id="HTML"),
-        pytest.param(answer(200, {}), id="no id"),
-        pytest.param(answer(200, {"kickoff_id": ""}), id="empty id"),
-        pytest.param(answer(200, {"kickoff_id": None}), id="null"),
-        pytest.param(answer(200, {"kickoff_id": {}}), id="an object as id"),
-        pytest.param(answer(200, [KICKOFF_ID]), id="a list"),
-        pytest.param(answer(200, b"[" * 100_000), id="deep"),
+        *(
+            pytest.param(answer(status), f"answers {status}.", id=str(status))
+            for status in (500, 502, 503, 504, 520, 599, 999)
+        ),
+        *(pytest.param(answer(status), "it is not a final answer", id=str(status)) for status in (100, 102, 103)),
+        pytest.param(LOST, str(LOST), id="lost answer"),
+        pytest.param(TOO_LARGE, str(TOO_LARGE), id="too large"),
+        pytest.param(answer(200, b""), "cannot be read", id="empty"),
+        pytest.param(answer(204), "cannot be read", id="204"),
+        pytest.param(answer(200, b"<html>"), "cannot be read", id="HTML"),
+        pytest.param(answer(200, {}), "cannot be read", id="no id"),
+        pytest.param(answer(200, {"kickoff_id": ""}), "cannot be read", id="empty id"),
+        pytest.param(answer(200, {"kickoff_id": None}), "cannot be read", id="null"),
+        pytest.param(answer(200, {"kickoff_id": {}}), "cannot be read", id="an object as id"),
+        pytest.param(answer(200, [KICKOFF_ID]), "cannot be read", id="a list"),
+        pytest.param(answer(200, b"[" * 100_000), "cannot be read", id="deep"),
     ],
 )
-def test_everything_else_leaves_a_kickoff_uncertain(wire: CrewWire, outcome: Any) -> None:
+def test_everything_else_leaves_a_kickoff_uncertain(wire: ScriptedCalls, outcome: Any, told: str) -> None:
     failure = failure_of(wire.kickoff(REQUEST), outcome)
 
     assert type(failure) is UncertainKickoff
     assert "not known whether" in str(failure)
+    assert told in str(failure)
     assert "dashboard" in str(failure)
 
 
-def test_a_refused_kickoff_says_which_inputs_are_missing(wire: CrewWire) -> None:
+def test_a_refused_kickoff_says_which_inputs_are_missing(wire: ScriptedCalls) -> None:
     body = {"error": "Missing", "message": "inputs", "details": {"missing_inputs": ["topic", "tone"]}}
 
     failure = failure_of(wire.kickoff(REQUEST), answer(422, body))
@@ -192,13 +214,17 @@ def test_a_refused_kickoff_says_which_inputs_are_missing(wire: CrewWire) -> None
             id="the documented one, which names them",
         ),
         pytest.param(
-            {"error": "Invalid inputs", "message": "A topical one.", "details": {"missing_inputs": ["topic"]}},
-            "The service says: Invalid inputs: A topical one. The crew needs these inputs as well: topic.",
+            {
+                "error": "Invalid inputs",
+                "message": "No.",
+                "details": {"missing_inputs": ["topic"]},
+            },
+            "The service says: Invalid inputs: No. The crew needs these inputs as well: topic.",
             id="the documented one, which does not",
         ),
     ],
 )
-def test_missing_inputs_are_said_once(wire: CrewWire, body: dict[str, Any], said: str) -> None:
+def test_missing_inputs_are_said_once(wire: ScriptedCalls, body: dict[str, Any], said: str) -> None:
     failure = failure_of(wire.kickoff(REQUEST), answer(422, body))
 
     assert str(failure) == f"POST https://crew.example/kickoff answers 422. {said}"
@@ -206,9 +232,9 @@ def test_missing_inputs_are_said_once(wire: CrewWire, body: dict[str, Any], said
     assert failure.missing_inputs
 
 
-def test_an_id_that_cannot_be_one_is_not_asked_for(wire: CrewWire) -> None:
+def test_an_id_that_cannot_be_one_is_not_asked_for(wire: ScriptedCalls) -> None:
     with pytest.raises(InvalidKickoffId):
-        next(wire.status("inputs\n"))
+        first_request(wire.status("inputs\n"))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +247,7 @@ def test_an_id_that_cannot_be_one_is_not_asked_for(wire: CrewWire) -> None:
         ({"status": "error", "error": "boom", "execution_time": 1}, Failed),
     ],
 )
-def test_reads_how_an_execution_is_doing(wire: CrewWire, body: dict[str, Any], shape: Any) -> None:
+def test_reads_how_an_execution_is_doing(wire: ScriptedCalls, body: dict[str, Any], shape: Any) -> None:
     execution: Any = Script(answer(200, body)).play(wire.status(KICKOFF_ID))
 
     assert type(execution) is shape
@@ -238,7 +264,7 @@ def test_reads_how_an_execution_is_doing(wire: CrewWire, body: dict[str, Any], s
         ("..", "/status/%2E%2E"),
     ],
 )
-def test_an_id_stays_one_segment_of_the_path(wire: CrewWire, kickoff_id: str, path: str) -> None:
+def test_an_id_stays_one_segment_of_the_path(wire: ScriptedCalls, kickoff_id: str, path: str) -> None:
     script = Script(answer(200, RUNNING))
     script.play(wire.status(kickoff_id))
 
@@ -258,7 +284,7 @@ def test_an_id_stays_one_segment_of_the_path(wire: CrewWire, kickoff_id: str, pa
     ],
 )
 def test_finds_the_path_that_the_crew_has_and_remembers_it(
-    wire: CrewWire, first: Any, second: Any, remembered: str
+    wire: ScriptedCalls, first: Any, second: Any, remembered: str
 ) -> None:
     looking = Script(*filter(None, (first, second)))
     looking.play(wire.status(KICKOFF_ID))
@@ -298,7 +324,7 @@ def test_finds_the_path_that_the_crew_has_and_remembers_it(
     ],
 )
 def test_tries_the_variant_only_where_the_documented_path_does_not_exist(
-    wire: CrewWire, outcomes: list[Any], kind: type[CallError]
+    wire: ScriptedCalls, outcomes: list[Any], kind: type[CallError]
 ) -> None:
     script = Script(*outcomes)
     with pytest.raises(kind):
@@ -315,12 +341,12 @@ def test_asks_only_on_the_path_that_was_chosen(choice: str, path: str) -> None:
     script = Script(answer(404))
 
     with pytest.raises(UnreadableAnswer):
-        script.play(CrewWire(settings(status_path=choice)).status(KICKOFF_ID))
+        script.play(ScriptedCalls(settings(status_path=choice)).status(KICKOFF_ID))
 
     assert script.paths == [path]
 
 
-def test_an_execution_that_is_not_known_is_named(wire: CrewWire) -> None:
+def test_an_execution_that_is_not_known_is_named(wire: ScriptedCalls) -> None:
     failure = failure_of(wire.status(KICKOFF_ID), answer(404, UNKNOWN_EXECUTION), answer(404))
 
     assert failure.kickoff_id == KICKOFF_ID
@@ -328,7 +354,7 @@ def test_an_execution_that_is_not_known_is_named(wire: CrewWire) -> None:
     assert f"No execution {KICKOFF_ID}." in str(failure)
 
 
-def test_an_execution_that_is_not_known_may_be_alive(wire: CrewWire) -> None:
+def test_an_execution_that_is_not_known_may_be_alive(wire: ScriptedCalls) -> None:
     body = live_answer("NOT FOUND", "Task not found or Invalid kickoff id")
 
     failure = failure_of(wire.status(KICKOFF_ID), answer(200, body))
@@ -347,7 +373,7 @@ def test_an_execution_that_is_not_known_may_be_alive(wire: CrewWire) -> None:
     ("outcome", "kind", "retry_after"),
     [
         pytest.param(answer(429, headers={"Retry-After": "7"}), RateLimited, 7.0, id="429"),
-        pytest.param(answer(503, headers={"Retry-After": "1.5"}), ServiceError, 1.5, id="503"),
+        pytest.param(answer(503, headers={"Retry-After": "2"}), ServiceError, 2.0, id="503"),
         pytest.param(answer(500), ServiceError, None, id="500"),
         pytest.param(answer(408), ServiceError, None, id="408"),
         pytest.param(answer(425), ServiceError, None, id="425"),
@@ -357,7 +383,7 @@ def test_an_execution_that_is_not_known_may_be_alive(wire: CrewWire) -> None:
     ],
 )
 def test_what_a_read_may_be_repeated_after(
-    wire: CrewWire, name: str, outcome: Any, kind: type[TransientError], retry_after: float | None
+    wire: ScriptedCalls, name: str, outcome: Any, kind: type[TransientError], retry_after: float | None
 ) -> None:
     failure = failure_of(CONVERSATIONS[name](wire), outcome)
 
@@ -367,11 +393,11 @@ def test_what_a_read_may_be_repeated_after(
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 410, 422])
-def test_a_crew_without_inputs_refuses_to_list_them(wire: CrewWire, status: int) -> None:
+def test_a_crew_without_inputs_refuses_to_list_them(wire: ScriptedCalls, status: int) -> None:
     assert type(failure_of(wire.inputs(), answer(status))) is Refused
 
 
-def test_a_404_where_no_execution_is_asked_for_points_at_the_host(wire: CrewWire) -> None:
+def test_a_404_where_no_execution_is_asked_for_points_at_the_host(wire: ScriptedCalls) -> None:
     assert "check the host in the connection" in str(failure_of(wire.inputs(), answer(404, b"<html>")))
 
 
@@ -387,7 +413,7 @@ def test_a_404_where_no_execution_is_asked_for_points_at_the_host(wire: CrewWire
     ],
 )
 def test_a_redirect_is_told_and_not_followed(
-    wire: CrewWire, conversation: Callable[[CrewWire], Any], location: str, told: str
+    wire: ScriptedCalls, conversation: Callable[[ScriptedCalls], Any], location: str, told: str
 ) -> None:
     failure = failure_of(conversation(wire), answer(302, headers={"Location": location}))
 
@@ -396,17 +422,17 @@ def test_a_redirect_is_told_and_not_followed(
     assert "secret" not in str(failure)
 
 
-def test_an_answer_that_cannot_be_read_is_described(wire: CrewWire) -> None:
+def test_an_answer_that_cannot_be_read_is_described(wire: ScriptedCalls) -> None:
     failure = failure_of(wire.inputs(), answer(200, b"<html>\n<h1>Hello", {"Content-Type": "text/html"}))
 
     assert failure.http_status == 200
     assert str(failure) == (
-        "GET https://crew.example/inputs answers 200 with text/html that cannot be read: it is not JSON. "
+        "GET https://crew.example/inputs answers 200 with text/html that cannot be read: it is no JSON object. "
         "It begins: '<html> <h1>Hello'."
     )
 
 
-def test_a_field_of_the_wrong_type_is_told_without_a_trace_of_the_library(wire: CrewWire) -> None:
+def test_a_field_of_the_wrong_type_is_told_without_a_trace_of_the_library(wire: ScriptedCalls) -> None:
     failure = failure_of(wire.inputs(), answer(200, {"inputs": [{"name": 7}]}))
 
     assert "a field has a type it should not have" in str(failure)
@@ -414,8 +440,10 @@ def test_a_field_of_the_wrong_type_is_told_without_a_trace_of_the_library(wire: 
 
 
 @pytest.mark.parametrize("sent", [True, False])
-def test_an_exchange_without_an_answer_is_described(wire: CrewWire, sent: Any) -> None:
-    error = wire.unreachable(Request("GET", "/inputs"), "connection refused", sent=sent)
+def test_an_exchange_without_an_answer_is_described(wire: ScriptedCalls, sent: Any) -> None:
+    refused = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+    error = wire._unreachable(first_request(wire.inputs()), refused, sent=sent)
 
     assert error.sent is sent
     assert "GET https://crew.example/inputs" in str(error)
@@ -423,8 +451,8 @@ def test_an_exchange_without_an_answer_is_described(wire: CrewWire, sent: Any) -
     assert ("Nothing was sent" in str(error)) is not sent
 
 
-def test_an_answer_that_is_too_large_is_described(wire: CrewWire) -> None:
-    error = wire.too_large(Request("GET", "/inputs"), 200)
+def test_an_answer_that_is_too_large_is_described(wire: ScriptedCalls) -> None:
+    error = too_large(first_request(wire.inputs()), 200, 64 * 1024 * 1024)
 
     assert error.http_status == 200
     assert "more than 64 MiB" in str(error)
@@ -443,7 +471,7 @@ def test_an_answer_that_is_too_large_is_described(wire: CrewWire) -> None:
     ],
 )
 def test_no_error_repeats_the_token(
-    wire: CrewWire, conversation: Callable[[CrewWire], Any], status: int, body: Any
+    wire: ScriptedCalls, conversation: Callable[[ScriptedCalls], Any], status: int, body: Any
 ) -> None:
     headers = {"Content-Type": f"text/{TOKEN}", "Location": f"https://{TOKEN}@x.example/{TOKEN}?{TOKEN}"}
     outcome = answer(status, body, headers)
@@ -454,7 +482,7 @@ def test_no_error_repeats_the_token(
     assert TOKEN not in told
 
 
-def test_the_error_of_a_crew_does_not_repeat_the_token(wire: CrewWire) -> None:
+def test_the_error_of_a_crew_does_not_repeat_the_token(wire: ScriptedCalls) -> None:
     body = {"status": "error", "error": f"401 for Bearer {TOKEN}"}
 
     assert Script(answer(200, body)).play(wire.status(KICKOFF_ID)).error == "401 for Bearer ***"
@@ -497,7 +525,7 @@ def test_any_answer_is_read_or_ends_in_an_error_of_this_package(
 ) -> None:
     outcome = answer(status, body, headers)
     try:
-        brought = Script(outcome, outcome).play(CONVERSATIONS[name](CrewWire(settings())))
+        brought = Script(outcome, outcome).play(CONVERSATIONS[name](ScriptedCalls(settings())))
     except CrewError as error:
         assert str(error).encode()  # noqa: PT017 - an answer that is read is right as well
     else:
