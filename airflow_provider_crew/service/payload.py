@@ -129,7 +129,7 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool 
     if needed or mistyped or (strict and (missing or unlisted)):
         told = [f"{absent} Given: {some_names(given) or 'none'}."] if missing else []
         raise InvalidInputs(" ".join([*told, *odd, "Nothing was started."]))
-    doubts = [f"{told} It is sent all the same." for told in odd]
+    doubts = [f"{sentence} It is sent all the same." for sentence in odd]
     if missing:
         doubts.append(
             f"{absent} A crew refuses the kickoff then, and nothing starts; a flow runs on its defaults."

@@ -193,7 +193,7 @@ def test_a_path_that_is_set_is_the_only_one_asked(connect, service, style):
         ("a/b", "a%2Fb"),
         ("..", "%2E%2E"),
         ("../kickoff", "%2E%2E%2Fkickoff"),
-        ("a b\n", "a%20b%0A"),
+        ("a b ", "a%20b%20"),
         ("50%25", "50%2525"),
         ("what?#now", "what%3F%23now"),
     ],
@@ -210,7 +210,7 @@ def test_an_odd_kickoff_id_finds_its_execution_again(crew, service, sent_by_serv
 
 
 @pytest.mark.parametrize(
-    "kickoff_id", ["", "a/b", "..", ".", "a b", "a\tb", "id\n", "\x00", "100%", "\u2028", "a\\b"]
+    "kickoff_id", ["", "a\tb", "id\n", "\x00", "\u2028", "\ud800", "7" * 1001], ids=lambda text: repr(text[:9])
 )
 def test_an_impossible_kickoff_id_is_refused_before_anything_is_sent(crew, service, kickoff_id):
     with pytest.raises(InvalidKickoffId, match="kickoff id"):
