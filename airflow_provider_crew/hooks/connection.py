@@ -43,9 +43,7 @@ class _Fields(CheckedFields):
     password: str | None = Field(None, repr=False)
     user_bearer_token: str | None = Field(None, repr=False)
     token_type: TokenType | None = Field(None, description="organization or user, or be left out")
-    dashboard_url: HttpUrl | None = Field(
-        None, description="the full address of a page, such as https://app.example/crews/7"
-    )
+    dashboard_url: HttpUrl | None = Field(None, description="the full address of a page (https://app.example/7)")
 
 
 class _Secret(CheckedFields):
