@@ -318,10 +318,10 @@ class TestOddAnswers:
 
         assert caught.value.sent is True
 
-    def test_a_redirect_that_leads_nowhere_is_a_refusal(self, crew, service):
+    def test_a_redirect_that_leads_to_no_address_is_a_refusal(self, crew, service):
         service.faults.answer(302, headers={"location": "http://[bad/"}, on="kickoff")
 
-        with pytest.raises(Refused, match="redirects to no place that it names"):
+        with pytest.raises(Refused, match=r"redirects to http://\[bad/, which is not followed"):
             crew.kickoff(KICKOFF)
 
     def test_a_long_header_costs_no_kickoff(self, crew, service):
