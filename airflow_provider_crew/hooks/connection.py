@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from airflow import __version__ as airflow_version
-from airflow.providers.common.compat.connection import get_async_connection
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
-from asgiref.sync import sync_to_async
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
 from pydantic import Field, HttpUrl, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.compat import api_server_is_away, denies_connection
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
 from airflow_provider_crew.service.settings import USER_AGENT, CheckedFields, ServiceSettings, Token
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from airflow.providers.common.compat.sdk import Connection
-
 TokenType = Literal["organization", "user"]
 
 _USER_AGENT = f"{USER_AGENT} Airflow/{airflow_version}"
 _EXTRA: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 
+_NOT_DEFINED = (
+    "There is none of that name. Add it with the type Crew (Admin, Connections), or set AIRFLOW_CONN_{}. If that "
+    "is set, Airflow cannot read it: in a URI, everything in the token but letters and digits has to be "
+    "percent-encoded."
+)
 _NO_TOKEN: dict[TokenType, str] = {
     "organization": "There is no organization token. Put the bearer token from the crew's Status tab into the "
     "password field (in a URI behind a colon, crew://:TOKEN@host; what stands before the colon is the login).",
@@ -62,25 +61,20 @@ class CrewConnection:
 
 
 def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
-    """Look a connection up and read it."""
+    """
+    Look a connection up and read it.
+
+    From an event loop it is called in a thread: asking Airflow, and telling it what to mask, may block.
+    """
     return read_connection(_find(conn_id), token_type=token_type)
-
-
-async def load_connection_async(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
-    """Look a connection up and read it, without blocking the event loop."""
-    connection = await _find_async(conn_id)
-    # Reading tells Airflow what to mask, which on the event loop of a triggerer of Airflow 3.0 cannot be done.
-    return await sync_to_async(read_connection)(connection, token_type=token_type)
 
 
 def load_secret(conn_id: str) -> str:
     """Return a connection's password, the secret of webhooks, and have Airflow mask it."""
-    return _secret_of(_find(conn_id))
-
-
-async def load_secret_async(conn_id: str) -> str:
-    """Return a connection's password, like load_secret()."""
-    return await sync_to_async(_secret_of)(await _find_async(conn_id))
+    connection = _find(conn_id)
+    with _named(connection):
+        _mask(connection.password)
+        return _Secret.model_validate({"password": connection.password}).password
 
 
 def read_connection(connection: Connection, *, token_type: str | None = None) -> CrewConnection:
@@ -121,35 +115,12 @@ def _find(conn_id: str) -> Connection:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         if denies_connection(conn_id):
-            raise _not_defined(conn_id) from None
+            raise InvalidSettings(_NOT_DEFINED.format(conn_id.upper()), conn_id=conn_id) from None
     except Exception as error:
         if not api_server_is_away(error):
             raise
     told = f"The connection {conn_id!r} cannot be read: Airflow's API server did not answer."
     raise Unreachable(told, sent=False) from None
-
-
-async def _find_async(conn_id: str) -> Connection:
-    try:
-        return await get_async_connection(conn_id)
-    except AirflowNotFoundException:
-        raise _not_defined(conn_id) from None
-
-
-def _not_defined(conn_id: str) -> InvalidSettings:
-    """Build the error for a connection that Airflow does not have."""
-    return InvalidSettings(
-        "There is none of that name. Add it with the type Crew (Admin, Connections), or set "
-        f"AIRFLOW_CONN_{conn_id.upper()}. If that is set, Airflow cannot read it: in a URI, everything in the "
-        "token but letters and digits has to be percent-encoded.",
-        conn_id=conn_id,
-    )
-
-
-def _secret_of(connection: Connection) -> str:
-    with _named(connection):
-        _mask(connection.password)
-        return _Secret.model_validate({"password": connection.password}).password
 
 
 def _mask(*secrets: Any) -> None:

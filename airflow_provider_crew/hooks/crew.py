@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from inspect import signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Unpack
 
 import tenacity
 from airflow.providers.common.compat.sdk import BaseHook
+from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.hooks import form
-from airflow_provider_crew.hooks.connection import (
-    CrewConnection,
-    TokenType,
-    load_connection,
-    load_connection_async,
-    load_secret,
-    load_secret_async,
-)
+from airflow_provider_crew.hooks.connection import CrewConnection, TokenType, load_connection, load_secret
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.service.async_client import AsyncCrewClient
 from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import CrewError, InvalidSettings, UnreadableAnswer
+from airflow_provider_crew.service.errors import CrewError, InvalidSettings
 from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
+from airflow_provider_crew.service.models import Completed, CrewInputs, Execution
+from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest, some_names
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.watch_state import WatchRules
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Asynchronous = Coroutine[Any, Any, T]
-
-
-def _with_the_keywords_of(
-    twin: Callable[P, T],
-) -> Callable[[Callable[..., Asynchronous[T]]], Callable[P, Asynchronous[T]]]:
-    """Give an asynchronous method the signature of its synchronous twin, for people, editors and type checkers."""
-
-    def dressed(method: Callable[..., Asynchronous[T]]) -> Callable[P, Asynchronous[T]]:
-        method.__signature__ = signature(twin)  # type: ignore[attr-defined]
-        method.__annotations__ = twin.__annotations__
-        return method
-
-    return dressed
 
 
 class CrewHook(BaseHook):
@@ -97,14 +74,12 @@ class CrewHook(BaseHook):
 
     async def get_async_conn(self) -> AsyncCrewClient:
         """Return a new asynchronous client. Use it as an asynchronous context manager, or close it."""
-        return AsyncCrewClient((await load_connection_async(self.crew_conn_id, self.token_type)).settings)
+        return AsyncCrewClient((await sync_to_async(load_connection)(self.crew_conn_id, self.token_type)).settings)
 
     def test_connection(self) -> tuple[bool, str]:
         """Answer with what was found at the address, or with exactly what is wrong."""
         try:
             inputs = self._client.inputs()
-        except UnreadableAnswer as error:
-            return False, f"There is something at the address, but not a crew. {error}"
         except InvalidSettings as error:
             return False, error.fault
         except CrewError as error:
@@ -161,29 +136,24 @@ class CrewHook(BaseHook):
             webhooks=webhooks,
             restore_from_state_id=restore_from_state_id,
         )
-        return self._note(
-            tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))(self._client.kickoff, request)
-        )
+        policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))
+        return self._note(policy(self._client.kickoff, request))
 
-    @_with_the_keywords_of(kickoff)
     async def kickoff_async(
-        self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Any
+        self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Unpack[KickoffOptions]
     ) -> str:
         """Start an execution and return its kickoff id, like kickoff()."""
-        secret = await load_secret_async(webhook_conn_id) if webhook_conn_id else None
+        secret = await sync_to_async(load_secret)(webhook_conn_id) if webhook_conn_id else None
         request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
+        policy = tenacity.AsyncRetrying(**repeating("POST /kickoff", only_if_not_taken=True))
         async with await self.get_async_conn() as crew:
-            return self._note(
-                await tenacity.AsyncRetrying(**repeating("POST /kickoff", only_if_not_taken=True))(
-                    crew.kickoff, request
-                )
-            )
+            return self._note(await policy(crew.kickoff, request))
 
-    def status(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
+    def status(self, kickoff_id: str) -> Execution:
         """Ask how an execution is doing."""
         return tenacity.Retrying(**repeating("GET status"))(self._client.status, kickoff_id)
 
-    async def status_async(self, kickoff_id: str) -> Running | Paused | Completed | Failed:
+    async def status_async(self, kickoff_id: str) -> Execution:
         """Ask how an execution is doing."""
         async with await self.get_async_conn() as crew:
             return await tenacity.AsyncRetrying(**repeating("GET status"))(crew.status, kickoff_id)
@@ -213,15 +183,17 @@ class CrewHook(BaseHook):
         with self._watching(kickoff_id, timeout, **rules) as poller:
             return poller.to_end()
 
-    @_with_the_keywords_of(wait)
     async def wait_async(
         self,
         kickoff_id: str,
         *,
+        poll_interval: float | None = None,
         timeout: float = TIMEOUT,  # noqa: ASYNC109 - a deadline on the wall clock, as in wait()
-        **rules: Any,
+        max_outage: float | None = MAX_OUTAGE,
+        human_input: bool = False,
     ) -> Completed:
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
+        rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
         with self._watching(kickoff_id, timeout, **rules) as poller:
             async with poller.shared_crew() as crew:
                 await crew.connect()
@@ -241,14 +213,9 @@ class CrewHook(BaseHook):
     def _watching(self, kickoff_id: str, timeout: float, **rules: Any) -> Iterator[Poller]:
         """Provide for a wait, and say what goes on when a time-out, a kill or a cancelled task ends it."""
         kicked_off_at = self._kicked_off_at.get(kickoff_id)
-        exists = kicked_off_at is not None
-        deadline = time.time() + timeout
+        known: dict[str, Any] = {"kicked_off_at": kicked_off_at, "exists": kicked_off_at is not None}
         try:
-            yield Poller(
-                self,
-                kickoff_id,
-                WatchRules(deadline=deadline, kicked_off_at=kicked_off_at, exists=exists, **rules),
-            )
+            yield Poller(self, kickoff_id, WatchRules(deadline=time.time() + timeout, **known, **rules))
         except Exception:
             raise
         except BaseException:

@@ -6,19 +6,18 @@ import asyncio
 import copy
 import random
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from airflow_provider_crew.hooks.connection import load_connection_async
+from asgiref.sync import sync_to_async
+
+from airflow_provider_crew.hooks.connection import TokenType, load_connection
+from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CallError
+from airflow_provider_crew.service.models import Completed
+from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.shared import SharedCrew
 from airflow_provider_crew.service.watch import Watch
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.service.client import CrewClient
-    from airflow_provider_crew.service.models import Completed
-    from airflow_provider_crew.service.settings import ServiceSettings
-    from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
+from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
 
 
 class Hook(Protocol):
@@ -86,7 +85,7 @@ class Poller:
         conn_id, token_type = self._hook.crew_conn_id, self._hook.token_type
 
         async def settings() -> ServiceSettings:
-            return (await load_connection_async(conn_id, token_type)).settings
+            return (await sync_to_async(load_connection)(conn_id, token_type)).settings
 
         # As text: what a trigger was stored with may be anything.
         token = f" ({token_type!r} token)" if token_type else ""

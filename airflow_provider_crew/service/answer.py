@@ -91,7 +91,7 @@ class Answer:
         try:
             document = json.loads(text)
         except ValueError:
-            document = None
+            raise ValueError("it is not JSON") from None
         if not isinstance(document, dict):
             raise ValueError("it is no JSON object")  # noqa: TRY004 - one kind with what cannot be read otherwise
         return document

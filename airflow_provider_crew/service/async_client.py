@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import aiohttp
 from yarl import URL
 
 from airflow_provider_crew.service.answer import Answer
 from airflow_provider_crew.service.network import connect_timeout, proxy_for, tls_context
-from airflow_provider_crew.service.wire import (
-    INTERRUPTED_KICKOFF,
-    MAX_ANSWER_BYTES,
-    CrewCalls,
-    Outcome,
-    Request,
-    too_large,
-)
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.service.settings import ServiceSettings
-
-log = logging.getLogger(__name__)
+from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.wire import MAX_ANSWER_BYTES, CrewCalls, Outcome, Request, too_large
 
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
-_CONNECTION_FAILURES = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ClientHttpProxyError,
-    aiohttp.ConnectionTimeoutError,
-)
+_NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 # As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
 # Polls under way, and so connections that are kept; aiohttp has as many at the most.
@@ -84,12 +68,14 @@ class AsyncCrewClient(CrewCalls):
         )
 
     async def _exchange(self, request: Request) -> Outcome:
+        if request.starts_work:
+            return await self._exchange_once(request)
         try:
             # Outside the time limit: waiting here says nothing about the service.
             async with self._places:
                 return await self._send(self._session, request)
         except _TRANSPORT_FAILURES as error:
-            return self._unreachable(request, error, sent=not isinstance(error, _CONNECTION_FAILURES))
+            return self._unreachable(request, error, sent=not isinstance(error, _NOT_CONNECTED))
 
     async def _exchange_once(self, request: Request) -> Outcome:
         sent = False
@@ -106,8 +92,7 @@ class AsyncCrewClient(CrewCalls):
         except _TRANSPORT_FAILURES as error:
             return self._unreachable(request, error, sent=sent)
         except BaseException:
-            if sent:
-                log.warning(INTERRUPTED_KICKOFF)
+            self._interrupted(request, sent=sent)
             raise
 
     async def _send(self, session: aiohttp.ClientSession, request: Request) -> Outcome:

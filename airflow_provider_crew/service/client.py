@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import http.client
-import logging
+from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import requests
 import urllib3
 
 from airflow_provider_crew.service.answer import Answer
 from airflow_provider_crew.service.deadline import Exchange, NotedTransport
+from airflow_provider_crew.service.models import CrewInputs, Execution
 from airflow_provider_crew.service.network import connect_timeout, proxy_for, tls_context, trusted_certificates
-from airflow_provider_crew.service.wire import (
-    INTERRUPTED_KICKOFF,
-    MAX_ANSWER_BYTES,
-    CrewCalls,
-    Outcome,
-    Request,
-    too_large,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from airflow_provider_crew.service.models import CrewInputs, Execution
-    from airflow_provider_crew.service.payload import KickoffRequest
-    from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.payload import KickoffRequest
+from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.wire import MAX_ANSWER_BYTES, CrewCalls, Outcome, Request, too_large
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
-_TRANSPORT_FAILURES = (
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    http.client.HTTPException,
-    OSError,
-    ValueError,
-)
+# What requests itself raises is an OSError.
+_TRANSPORT_FAILURES = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 
 
 class CrewClient:
@@ -94,19 +76,16 @@ class _BlockingCalls(CrewCalls):
         self.transport = NotedTransport(proxy_for(settings))
 
     async def _exchange(self, request: Request) -> Outcome:
+        if request.starts_work:
+            self.transport.close()
         exchange = Exchange(partial(self._send, request))
         try:
             return exchange.outcome(self.settings.request_timeout)
         except _TRANSPORT_FAILURES as error:
             return self._unreachable(request, error, sent=exchange.sent)
         except BaseException:
-            if request.starts_work and exchange.sent:
-                log.warning(INTERRUPTED_KICKOFF)
+            self._interrupted(request, sent=exchange.sent)
             raise
-
-    async def _exchange_once(self, request: Request) -> Outcome:
-        self.transport.close()
-        return await self._exchange(request)
 
     def _send(self, request: Request) -> Outcome:
         # No session, which would follow redirects, keep cookies and read a .netrc.

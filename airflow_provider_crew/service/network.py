@@ -6,23 +6,17 @@ import os
 import re
 import socket
 import ssl
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import certifi
 
 from airflow_provider_crew.service.errors import InvalidSettings
-from airflow_provider_crew.service.settings import is_loopback, usable_proxy
+from airflow_provider_crew.service.settings import ServiceSettings, is_loopback, usable_proxy
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from airflow_provider_crew.service.settings import ServiceSettings
-
-CHUNK = 64 * 1024
 _CONNECT_TIMEOUT = 10.0
 # What http.client says, and what aiohttp does.
 _TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 from pydantic.alias_generators import to_camel
 
 from airflow_provider_crew.service.errors import InvalidInputs
+from airflow_provider_crew.service.models import CrewInputs
+from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.text import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from airflow_provider_crew.service.models import CrewInputs
-    from airflow_provider_crew.service.options import KickoffOptions
 
 _MAX_TOLD = 300
 _OBJECTS = frozenset({"inputs", "meta", "webhooks"})

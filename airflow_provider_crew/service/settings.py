@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import platform
+import re
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    HttpUrl,
-    ModelWrapValidatorHandler,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+import pydantic
+from pydantic import AfterValidator, Field, HttpUrl, TypeAdapter, ValidationError, model_validator
 
 from airflow_provider_crew import __version__
 from airflow_provider_crew.service.errors import InvalidSettings
@@ -27,21 +17,23 @@ StatusPath = Literal["auto", "status_first", "id_first"]
 
 USER_AGENT = f"airflow-provider-crew/{__version__} Python/{platform.python_version()}"
 _ENDPOINTS = ("/kickoff", "/inputs", "/status")
+# An IP address, or a name that only this machine may have.
+_LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d+){3}|::1")
 _URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 
 
-class CheckedFields(BaseModel):
+class CheckedFields(pydantic.BaseModel):
     """
     What people fill in. InvalidSettings names the field that cannot be used, and says what it must be.
 
     What it must be is the field's description. The value is never repeated: it may be a secret in the wrong place.
     """
 
-    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config = pydantic.ConfigDict(frozen=True, hide_input_in_errors=True)
 
     @model_validator(mode="wrap")
     @classmethod
-    def _refuse_in_words(cls, filled_in: dict[str, Any], check: ModelWrapValidatorHandler[Self]) -> Self:
+    def _refuse_in_words(cls, filled_in: dict[str, Any], check: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
         # A form leaves an empty text in a field that nobody has filled in.
         given = {name: value for name, value in filled_in.items() if value is not None and value != ""}
         try:
@@ -74,7 +66,7 @@ def usable_proxy(proxy: str) -> str:
         ) from None
 
 
-Token = Annotated[str, StringConstraints(strip_whitespace=True, pattern="^[!-~]+$")]
+Token = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern="^[!-~]+$")]
 
 
 class ServiceSettings(CheckedFields):
@@ -122,10 +114,4 @@ class ServiceSettings(CheckedFields):
 
 def is_loopback(address: str) -> bool:
     """Whether an address stays on this machine."""
-    host = urlsplit(address).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return _LOOPBACK.fullmatch(urlsplit(address).hostname or "") is not None

@@ -11,17 +11,14 @@ import asyncio
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Awaitable, Callable
+from typing import Self
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from airflow_provider_crew.service.async_client import AsyncCrewClient
 from airflow_provider_crew.service.errors import Unreachable
 from airflow_provider_crew.service.network import tls_context
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +50,17 @@ class SharedCrew:
         self._shared = here.setdefault(key, _Shared())
         self.client: _Client | None = None
 
-    async def connect(self) -> AsyncCrewClient:
+    async def connect(self) -> _Client:
         """Return the client that is shared, after reading the connection if nobody has done so lately."""
         if self.client is None:
             self.client = await self._new_client(_FRESH)
         return self.client
 
-    async def reach(self) -> AsyncCrewClient:
+    async def reach(self) -> _Client:
         """Connect for a poll: a connection that cannot be read just now is an outage like any other."""
         try:
             return await self.connect()
-        except ImportError:  # no outage, but an incomplete installation
+        except (ImportError, Unreachable):  # no outage, but an incomplete installation; or told already
             raise
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
             told = f"The connection {self._key} cannot be read: {str(error).rstrip('.')}."
@@ -71,9 +68,7 @@ class SharedCrew:
 
     async def renew(self) -> bool:
         """Read the connection anew, and say whether it holds another token. One that cannot be read stays."""
-        old = self.client
-        if old is None:
-            return False
+        old = await self.connect()
         try:
             self.client = await self._new_client(_FRESH_AFTER_REJECTION)
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution

@@ -7,11 +7,13 @@ request is exchanged for an answer.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -20,17 +22,14 @@ from airflow_provider_crew.service.answer import Answer, forms_of
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.service.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.service.network import is_trusted, reason_for, timed_out
-from airflow_provider_crew.service.payload import some_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from airflow_provider_crew.service.payload import KickoffRequest
-    from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.payload import KickoffRequest, some_names
+from airflow_provider_crew.service.settings import ServiceSettings
 
 T = TypeVar("T")
 
-INTERRUPTED_KICKOFF = (
+log = logging.getLogger(__name__)
+
+_INTERRUPTED_KICKOFF = (
     "Interrupted while a kickoff was under way. It is not known whether it started an execution: the crew may be "
     "running, and paid for, without anybody watching it. Look into the crew's dashboard before starting it again."
 )
@@ -93,15 +92,11 @@ class CrewCalls(ABC):
 
     @abstractmethod
     async def _exchange(self, request: Request) -> Outcome:
-        """Send a request that does no harm when it is sent twice."""
-
-    @abstractmethod
-    async def _exchange_once(self, request: Request) -> Outcome:
         """
-        Send what starts work, and know whether it may have left.
+        Send a request. It must be known whether one that starts work may have left.
 
-        It needs a connection of its own: a kept one that the peer has closed ends in a reset, which looks like a
-        lost answer.
+        Such a one needs a connection of its own: a kept one that the peer has closed ends in a reset, which looks
+        like a lost answer.
         """
 
     async def inputs(self) -> CrewInputs:
@@ -117,7 +112,8 @@ class CrewCalls(ABC):
         """
         request = self._request("POST", "/kickoff", kickoff.body, *kickoff.secrets)
         try:
-            return _read(request, _answer(await self._exchange_once(request)), _kickoff_id)
+            answer = _answer(await self._exchange(request))
+            return _read(request, answer, lambda told: issued_kickoff_id(told.get("kickoff_id")))
         except errors.RateLimited:
             raise
         except (errors.TransientError, errors.AnswerTooLarge) as error:
@@ -155,6 +151,10 @@ class CrewCalls(ABC):
             advice = _HOW_TO_REACH if trusted else _HOW_TO_TRUST
             message = f"{request} did not reach the crew: {reason}. Nothing was sent. {advice}"
         return errors.Unreachable(message, sent=sent, trusted=trusted, timed_out=timed_out(error))
+
+    def _interrupted(self, request: Request, *, sent: bool) -> None:
+        if sent and request.starts_work:
+            log.warning(_INTERRUPTED_KICKOFF)
 
     def _request(self, method: str, path: str, body: bytes | None = None, *secrets: str) -> Request:
         # Put together anew for each request: who shows a client shows no token.
@@ -196,10 +196,6 @@ def _answer(outcome: Outcome) -> Answer:
     if isinstance(outcome, errors.CallError):
         raise outcome
     return outcome
-
-
-def _kickoff_id(told: Mapping[str, Any]) -> str:
-    return issued_kickoff_id(told.get("kickoff_id"))
 
 
 def _read(request: Request, answer: Answer, read: Callable[[Mapping[str, Any]], T]) -> T:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import tenacity
 
-from airflow_provider_crew.service.errors import (
-    AnswerTooLarge,
-    NotAllowed,
-    Refused,
-    TransientError,
-    UnreadableAnswer,
-)
+from airflow_provider_crew.operators.arguments import ValidateInputs
+from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.limits import WAKING_UP
-from airflow_provider_crew.service.payload import compare_inputs
+from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs
 from airflow_provider_crew.service.repeating import repeating
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.operators.arguments import ValidateInputs
-    from airflow_provider_crew.service.models import CrewInputs
-    from airflow_provider_crew.service.payload import KickoffRequest
-    from airflow_provider_crew.tasks.running import RunningTask
+from airflow_provider_crew.tasks.running import RunningTask
 
 
 def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateInputs) -> None:
@@ -30,21 +18,16 @@ def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateI
 
     The crew is asked which inputs it takes in any case: one that sleeps wakes up by that.
     """
-    known = _listed_inputs(task, wanted=bool(validate))
-    if known is None or not validate:
-        return
-    for doubt in compare_inputs(request.inputs, known, strict=validate == "strict"):
-        task.log.warning("%s", doubt)
-
-
-def _listed_inputs(task: RunningTask, *, wanted: bool) -> CrewInputs | None:
+    policy = tenacity.Retrying(**repeating("GET /inputs", wake_up_within=WAKING_UP))
     try:
-        policy = tenacity.Retrying(**repeating("GET /inputs", wake_up_within=WAKING_UP))
-        return policy(task.hook.get_conn().inputs)
-    except (NotAllowed, Refused, UnreadableAnswer, AnswerTooLarge) as error:
-        if wanted:
+        known = policy(task.hook.get_conn().inputs)
+    except (errors.NotAllowed, errors.Refused, errors.UnreadableAnswer, errors.AnswerTooLarge) as error:
+        if validate:
             task.log.warning("The inputs are not checked, since the crew does not tell which it takes. %s", error)
-    except TransientError as error:
-        if wanted or error.may_be_waking_up:
+    except errors.TransientError as error:
+        if validate or error.may_be_waking_up:
             raise
-    return None
+    else:
+        doubts = compare_inputs(request.inputs, known, strict=validate == "strict") if validate else []
+        for doubt in doubts:
+            task.log.warning("%s", doubt)

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from airflow_provider_crew.hooks.connection import load_connection
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.service.errors import LostContact
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -36,18 +37,16 @@ class LookUps:
 
 @pytest.fixture
 def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
-    from airflow.providers.common.compat.connection import get_async_connection
+    seen, ask = LookUps(), load_connection
 
-    seen, ask = LookUps(), get_async_connection
-
-    async def counted(conn_id: str) -> Any:
+    def counted(*connection: Any) -> Any:
         seen.number += 1
-        await asyncio.sleep(seen.seconds)
+        time.sleep(seen.seconds)
         if seen.fails:
             raise OSError("Airflow's API server does not answer")
-        return await ask(conn_id)
+        return ask(*connection)
 
-    monkeypatch.setattr("airflow_provider_crew.hooks.connection.get_async_connection", counted)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling.load_connection", counted)
     return seen
 
 

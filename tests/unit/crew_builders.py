@@ -46,8 +46,6 @@ class ScriptedCalls(CrewCalls):
     def _exchange(self, request: Request) -> Generator[Request, Outcome, Outcome]:
         return (yield request)
 
-    _exchange_once = _exchange
-
 
 class Script:
     """Answers the requests of a call one after the other, and keeps the requests."""

@@ -427,7 +427,7 @@ def test_an_answer_that_cannot_be_read_is_described(wire: ScriptedCalls) -> None
 
     assert failure.http_status == 200
     assert str(failure) == (
-        "GET https://crew.example/inputs answers 200 with text/html that cannot be read: it is no JSON object. "
+        "GET https://crew.example/inputs answers 200 with text/html that cannot be read: it is not JSON. "
         "It begins: '<html> <h1>Hello'."
     )
 
