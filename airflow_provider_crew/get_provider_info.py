@@ -6,51 +6,50 @@ from typing import Any
 
 from airflow_provider_crew import __version__
 
-_TEXT = ["string", "null"]
+
+def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
+
 
 # One description of the connection's own fields: Airflow 3.2 and newer read it from here, and the hook builds
 # the form of older versions from it.
-CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
-    "user_bearer_token": {
-        "label": "User bearer token",
-        "description": "For individual access with limited permissions. From the Status tab of the crew.",
-        "schema": {"type": _TEXT, "format": "password"},
-    },
-    "token_type": {
-        "label": "Token to use",
-        "description": "organization or user. Empty: the organization's if there is one, else the user's.",
-        "schema": {"type": _TEXT, "enum": ["organization", "user"]},
-    },
-    "dashboard_url": {
-        "label": "Dashboard address",
-        "description": "Page of this crew in the dashboard; tasks link to it.",
-        "schema": {"type": _TEXT},
-    },
-    "request_timeout": {
-        "label": "Request time-out (s)",
-        "description": "For one whole exchange, from connecting to the last byte. Empty: 60.",
-        "schema": {"type": ["integer", "null"], "minimum": 1},
-    },
-    "verify": {
-        "label": "Verify TLS certificates",
-        "description": "true, false, or the path of a file of CA certificates. Empty: true.",
-        "schema": {"type": _TEXT},
-    },
-    "proxy": {
-        "label": "Proxy",
-        "description": "http://proxy.example:3128. Empty: what the environment says (https_proxy, no_proxy).",
-        "schema": {"type": _TEXT, "format": "password"},
-    },
-    "status_path": {
-        "label": "Status path",
-        "description": "auto, status_first (/status/ID) or id_first (/ID/status). Empty: auto, which finds out.",
-        "schema": {"type": _TEXT, "enum": ["auto", "status_first", "id_first"]},
-    },
-    "allow_http": {
-        "label": "Allow plain http",
-        "description": "Send the token unencrypted to a host that is not this machine.",
-        "schema": {"type": ["boolean", "null"], "default": False},
-    },
+CONNECTION_FIELDS = {
+    "user_bearer_token": _field(
+        "User bearer token",
+        "For individual access with limited permissions. From the Status tab of the crew.",
+        format="password",
+    ),
+    "token_type": _field(
+        "Token to use",
+        "organization or user. Empty: the organization's if there is one, else the user's.",
+        enum=["organization", "user"],
+    ),
+    "dashboard_url": _field("Dashboard address", "Page of this crew in the dashboard; tasks link to it."),
+    "request_timeout": _field(
+        "Request time-out (s)",
+        "For one whole exchange, from connecting to the last byte. Empty: 60.",
+        "integer",
+        minimum=1,
+    ),
+    "verify": _field(
+        "Verify TLS certificates", "true, false, or the path of a file of CA certificates. Empty: true."
+    ),
+    "proxy": _field(
+        "Proxy",
+        "http://proxy.example:3128. Empty: what the environment says (https_proxy, no_proxy).",
+        format="password",
+    ),
+    "status_path": _field(
+        "Status path",
+        "auto, status_first (/status/ID) or id_first (/ID/status). Empty: auto, which finds out.",
+        enum=["auto", "status_first", "id_first"],
+    ),
+    "allow_http": _field(
+        "Allow plain http",
+        "Send the token unencrypted to a host that is not this machine.",
+        "boolean",
+        default=False,
+    ),
 }
 
 FORM_BEHAVIOUR: dict[str, Any] = {
@@ -78,14 +77,14 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": [_modules("airflow_provider_crew.operators.crew")],
-        "sensors": [_modules("airflow_provider_crew.sensors.crew")],
-        "triggers": [_modules("airflow_provider_crew.triggers.crew")],
+        "operators": [_module("airflow_provider_crew.operators.crew")],
+        "sensors": [_module("airflow_provider_crew.sensors.crew")],
+        "triggers": [_module("airflow_provider_crew.triggers.crew")],
         "task-decorators": [
             {"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"},
         ],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
-        "hooks": [_modules("airflow_provider_crew.hooks.crew")],
+        "hooks": [_module("airflow_provider_crew.hooks.crew")],
         "connection-types": [
             {
                 "connection-type": "crew",
@@ -98,5 +97,5 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _modules(*names: str) -> dict[str, Any]:
-    return {"integration-name": "Crew", "python-modules": list(names)}
+def _module(name: str) -> dict[str, Any]:
+    return {"integration-name": "Crew", "python-modules": [name]}

@@ -7,20 +7,22 @@ the message. Facts are keyword arguments with defaults, which keeps every error 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, fields
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Self, dataclass_transform
 
 _GATEWAY_WITHOUT_CREW = frozenset({502, 503, 504})
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True)
 @dataclass(eq=False, repr=False)
 class CrewError(Exception):
     """Anything that goes wrong between this package and a crew."""
 
     message: InitVar[str]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(eq=False, repr=False, kw_only=True)(cls)
 
     def advising(self, advice: str) -> Self:
         """Return the same error with something more to say."""
@@ -28,7 +30,6 @@ class CrewError(Exception):
         return type(self)(f"{self.args[0]}{advice}", **facts)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class InvalidSettings(CrewError):
     """The address, the token or another setting cannot be used. Nothing was sent."""
 
@@ -44,7 +45,6 @@ class InvalidSettings(CrewError):
         return f"The connection {self.conn_id!r} cannot be used. {self.fault}" if self.conn_id else self.fault
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class InvalidKickoffId(CrewError):
     """A kickoff id that no service can have given out. Nothing was sent."""
 
@@ -55,7 +55,6 @@ class InvalidInputs(CrewError):
     """Inputs or meta that cannot be sent, or that are not all the crew needs. Nothing was sent."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class CallError(CrewError):
     """A call did not get the answer it asked for."""
 
@@ -70,7 +69,6 @@ class NotAllowed(CallError):
     """403: the token is known, but not allowed to do this."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class ExecutionNotFound(CallError):
     """The service does not know the execution: not yet, not any more, or while it waits for a person."""
 
@@ -78,14 +76,12 @@ class ExecutionNotFound(CallError):
     address: str = ""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class Refused(CallError):
     """Another 3xx or 4xx: the service understood and declined, so nothing was started."""
 
     missing_inputs: tuple[str, ...] = ()
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class TransientError(CallError):
     """The same call may well succeed a little later. ``timed_out``: time was over, and nobody said no."""
 
@@ -106,7 +102,6 @@ class ServiceError(TransientError):
     """5xx: the service or a gateway in front of it failed; the work may have begun all the same."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class Unreachable(TransientError):
     """
     No answer came. ``sent`` is False only when it is certain that no request reached the service.
@@ -130,14 +125,12 @@ class UncertainKickoff(CrewError):
     """The kickoff was sent, and whether an execution started cannot be known from here."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class WatchError(CrewError):
     """Watching an execution ended without its result."""
 
     kickoff_id: str = ""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class ExecutionFailed(WatchError):
     """The crew ran and failed. The execution is over."""
 
@@ -150,14 +143,12 @@ class WaitedTooLong(WatchError):
     """The deadline passed while the execution was still going."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class WatchBroken(WatchError):
     """The execution can no longer be read, and waiting would not mend it: the ``cause`` is no passing one."""
 
     cause: CallError | None = None
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class ExecutionUnknown(WatchError):
     """
     The service does not know an execution that certainly exists.

@@ -11,16 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AliasChoices,
-    AliasPath,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    OnErrorOmit,
-)
+from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, OnErrorOmit
 
 from airflow_provider_crew.service.reading import MEANINGS, reason_of, result_of, state_of
 from airflow_provider_crew.service.storable import storable_text, text_of
@@ -30,7 +21,7 @@ class _OrNone:
     """Marks a field that is None where its value does not fit: a schema of pydantic's own, and so a fast one."""
 
     @staticmethod
-    def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> Any:
+    def __get_pydantic_core_schema__(source: Any, handler: Any) -> Any:
         return {"type": "default", "schema": handler(source), "default": None, "on_error": "default"}
 
 
@@ -186,12 +177,12 @@ def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None
     Raises ValueError (pydantic's ValidationError is one) for a body that tells no status, or no result.
     """
     word, meaning = state_of(body)
-    fields = {**body, "status": meaning, "kickoff_id": kickoff_id}
+    fields = {**body, "status": meaning, "kickoff_id": kickoff_id, "word": word}
     match meaning:
         case "running":
-            return Running.model_validate({**fields, "word": word})
+            return Running.model_validate(fields)
         case "paused":
-            return Paused.model_validate({**fields, "word": word})
+            return Paused.model_validate(fields)
         case "completed":
             return Completed.model_validate({**fields, **result_of(body)})
         case "error":

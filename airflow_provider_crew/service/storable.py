@@ -28,11 +28,6 @@ def text_of(value: Any) -> str:
     return storable_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-def is_storable_number(value: Any) -> bool:
-    """Whether it is a number that every store takes as it is."""
-    return type(value) in (int, float) and _MIN_INT <= value <= MAX_INT
-
-
 def storable_json(value: Any, depth: int = 0) -> Any:
     """
     Return JSON data that every store takes; raise ValueError when it is nested too deeply.

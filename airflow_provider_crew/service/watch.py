@@ -10,40 +10,15 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
-from airflow_provider_crew.service.errors import (
-    CallError,
-    ExecutionNotFound,
-    ExecutionUnknown,
-    LostContact,
-    NotAllowed,
-    NotAuthenticated,
-    TransientError,
-    WaitedTooLong,
-    WatchBroken,
-    WatchError,
-)
-from airflow_provider_crew.service.limits import (
-    LONGEST_INTERVAL,
-    NOT_FOUND_GRACE,
-    SHORTEST_INTERVAL,
-    TOKEN_PATIENCE,
-)
+from airflow_provider_crew.service import errors, limits
+from airflow_provider_crew.service import watch_words as words
 from airflow_provider_crew.service.models import Completed, Execution, Failed, Paused, Running
 from airflow_provider_crew.service.text import one_line
 from airflow_provider_crew.service.watch_state import Line, Polls, Step, Trouble, WatchMemory, WatchRules
-from airflow_provider_crew.service.watch_words import (
-    after,
-    describe_progress,
-    duration,
-    execution_failed,
-    unknown_elsewhere,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _JITTER = 0.1
 _LONGEST_SPREAD = 15.0
@@ -51,7 +26,7 @@ _SHARE_OF_AGE = 0.05
 _LONGEST_RETRY_AFTER = 300.0
 _REMINDER = 300.0
 # Until the service knows an execution that it has just started, or knows it again.
-_SOON = NOT_FOUND_GRACE / 6
+_SOON = limits.NOT_FOUND_GRACE / 6
 # People take their time, and nothing else ends such a wait.
 _WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
@@ -101,8 +76,7 @@ class Watch:
         match execution:
             case Running():
                 self._keep_last_task(execution)
-                news = (*self._warn_of_strange_word(execution), *self._report_progress(execution))
-                return self._poll_again((*self._recovered(), *news))
+                return self._poll_again((*self._recovered(), *self._report_progress(execution)))
             case Paused():
                 self._keep_last_task(execution)
                 if "paused" not in self.memory.troubles:
@@ -110,22 +84,22 @@ class Watch:
                 self._lasted("paused")
                 return self._poll_again(self._in_trouble(_PAUSED), at_least=_WHILE_PEOPLE_DECIDE)
             case Completed():
-                end = self._line(f"completed{after(execution)}")
+                end = self._line(f"completed{words.after(execution)}")
                 return Step((*self._recovered(), end), completed=execution.including(self.memory.tasks))
             case Failed():
-                return Step(self._recovered(), error=execution_failed(execution))
+                return Step(self._recovered(), error=words.execution_failed(execution))
 
-    def failed(self, error: CallError) -> Step:
+    def failed(self, error: errors.CallError) -> Step:
         """Decide after a poll that brought no answer."""
         self._now = self._clock()
         self.polls.all += 1
         self.polls.failed += 1
         match error:
-            case NotAuthenticated() | NotAllowed():
+            case errors.NotAuthenticated() | errors.NotAllowed():
                 return self._rejected(error)
-            case ExecutionNotFound():
+            case errors.ExecutionNotFound():
                 return self._unknown(error)
-            case TransientError():
+            case errors.TransientError():
                 return self._silent(error)
         return self._broken(error)
 
@@ -138,13 +112,13 @@ class Watch:
         if execution.last_task and execution.last_task not in reversed(tasks):
             tasks.append(execution.last_task)
 
-    def _unknown(self, error: ExecutionNotFound) -> Step:
+    def _unknown(self, error: errors.ExecutionNotFound) -> Step:
         """Unknown is not gone: a crew that waits for a person reads like this, for as long as it waits."""
         rules, seen = self._rules, self.memory.seen
         if rules.address and error.address and rules.address != error.address:
-            return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
+            return Step(error=words.unknown_elsewhere(self.kickoff_id, rules.address, error.address))
         since = rules.kicked_off_at
-        is_young = since is not None and self._now - since < NOT_FOUND_GRACE
+        is_young = since is not None and self._now - since < limits.NOT_FOUND_GRACE
         if not (rules.exists or rules.human_input or seen):
             self.is_in_doubt = True
             return self._poll_again((), at_most=_SOON) if is_young else Step(error=error)
@@ -156,30 +130,30 @@ class Watch:
             return self._still_unknown(lasted)
         how_long = _up_to(patience) or "until the time to wait is over"
         lines = self._in_trouble(f"the service does not know it. {_MAY_WAIT} The wait goes on {how_long}.")
-        if lasted < NOT_FOUND_GRACE:
+        if lasted < limits.NOT_FOUND_GRACE:
             return self._poll_again(lines, at_most=min(_SOON, patience - lasted))
         return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)
 
     def _still_unknown(self, lasted: float) -> Step:
         return self._end(
-            ExecutionUnknown,
-            f"Execution {self.kickoff_id}: the service has said for {duration(lasted)} that it does not know it. "
-            f"Last seen before: {self._last_seen}. {_MAY_WAIT} Look into the crew's dashboard, and answer what it "
-            "asks. Do not kick off again before that.",
+            errors.ExecutionUnknown,
+            f"Execution {self.kickoff_id}: the service has said for {words.duration(lasted)} that it does not "
+            f"know it. Last seen before: {self.memory.progress}. {_MAY_WAIT} Look into the crew's dashboard, and "
+            "answer what it asks. Do not kick off again before that.",
             lasted=lasted,
         )
 
-    def _rejected(self, error: CallError) -> Step:
-        left = TOKEN_PATIENCE - self._lasted("rejected")
+    def _rejected(self, error: errors.CallError) -> Step:
+        left = limits.TOKEN_PATIENCE - self._lasted("rejected")
         if left <= 0:
             return self._broken(error)
         lines = self._in_trouble(
             f"{error} The execution goes on. The connection is read anew before the next poll, in case the token "
-            f"was rotated; giving up after {duration(TOKEN_PATIENCE)}."
+            f"was rotated; giving up after {words.duration(limits.TOKEN_PATIENCE)}."
         )
         return self._poll_again(lines, at_most=left)._replace(renew_token=True)
 
-    def _silent(self, error: TransientError) -> Step:
+    def _silent(self, error: errors.TransientError) -> Step:
         lasted = self._lasted("silent")
         left = self._patience - lasted
         if left <= 0:
@@ -189,20 +163,20 @@ class Watch:
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._poll_again(lines, at_least=asked_for, at_most=left)
 
-    def _lost(self, error: TransientError, lasted: float) -> Step:
+    def _lost(self, error: errors.TransientError, lasted: float) -> Step:
         failed = " A run that has failed may answer like that for ever: look into the crew's dashboard."
         return self._end(
-            LostContact,
-            f"There was no usable answer about execution {self.kickoff_id} for {duration(lasted)}. {error}"
+            errors.LostContact,
+            f"There was no usable answer about execution {self.kickoff_id} for {words.duration(lasted)}. {error}"
             f"{failed if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ''} Last seen before: "
-            f"{self._last_seen}. The execution may go on and is paid for. Wait for it with its kickoff id when "
-            "the service is back; do not kick off again.",
+            f"{self.memory.progress}. The execution may go on and is paid for. Wait for it with its kickoff id "
+            "when the service is back; do not kick off again.",
         )
 
-    def _broken(self, error: CallError) -> Step:
+    def _broken(self, error: errors.CallError) -> Step:
         """Give up what only a person can mend."""
         return self._end(
-            WatchBroken,
+            errors.WatchBroken,
             f"Execution {self.kickoff_id} can no longer be watched. {error} The execution may go on and is paid "
             "for. Mend this, and wait for it again with its kickoff id; do not kick off again.",
             cause=error,
@@ -214,19 +188,15 @@ class Watch:
             return self._still_unknown(self._now - unknown_since)
         trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
         return self._end(
-            WaitedTooLong,
+            errors.WaitedTooLong,
             f"Execution {self.kickoff_id} was still going when the time to wait was over, after "
-            f"{duration(self._now - memory.started_at)} of watching. Last seen: {self._last_seen}.{trouble} It "
-            "cannot be cancelled: it goes on and is paid for. Wait for it with its kickoff id and more time; do "
-            "not kick off again.",
+            f"{words.duration(self._now - memory.started_at)} of watching. Last seen: {memory.progress}.{trouble} "
+            "It cannot be cancelled: it goes on and is paid for. Wait for it with its kickoff id and more time; "
+            "do not kick off again.",
         )
 
-    def _end(self, kind: type[WatchError], told: str, **facts: Any) -> Step:
+    def _end(self, kind: type[errors.WatchError], told: str, **facts: Any) -> Step:
         return Step(error=kind(told, kickoff_id=self.kickoff_id, **facts))
-
-    @property
-    def _last_seen(self) -> str:
-        return self.memory.progress or "nothing"
 
     def _poll_again(self, lines: tuple[Line, ...], at_least: float = 0.0, at_most: float = math.inf) -> Step:
         left = self._rules.deadline - self._now
@@ -243,9 +213,9 @@ class Watch:
         if self._rules.poll_interval is not None:
             return self._rules.poll_interval * (1 - _JITTER + spread)
         age = self._now - min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
-        interval = min(max(age * _SHARE_OF_AGE, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+        interval = min(max(age * _SHARE_OF_AGE, limits.SHORTEST_INTERVAL), limits.LONGEST_INTERVAL)
         # What was promised is the longest, and the shortest is short enough.
-        return interval - spread * (interval - SHORTEST_INTERVAL)
+        return interval - spread * (interval - limits.SHORTEST_INTERVAL)
 
     def _lasted(self, trouble: Trouble) -> float:
         """Tell for how long a trouble has lasted. It ends those that tell less of the execution."""
@@ -275,23 +245,23 @@ class Watch:
             return (self._line("the crew goes on"),)
         return (self._line("the service knows it again" if "unknown" in over else "the service answers again"),)
 
-    def _warn_of_strange_word(self, running: Running) -> tuple[Line, ...]:
-        if running.is_known or (word := one_line(running.word, _WORD)) == self.memory.strange_word:
-            return ()
-        self.memory.strange_word = word
-        told = f"the service says {word!r}, which is not a known state. It is taken for still going."
-        return (self._line(told, logging.WARNING),)
-
     def _report_progress(self, running: Running) -> tuple[Line, ...]:
         memory, now = self.memory, self._now
-        progress = describe_progress(running)
+        progress = words.describe_progress(running)
         if progress != memory.progress:
             memory.progress, memory.progress_since, memory.said_at = progress, now, now
-            return (self._line(progress),)
+            news = self._line(progress)
+            return (news,) if running.is_known else (self._strange(running.word), news)
         if now - memory.said_at >= _REMINDER:
             memory.said_at = now
-            return (self._line(f"{progress}, for {duration(now - memory.progress_since)}"),)
+            return (self._line(f"{progress}, for {words.duration(now - memory.progress_since)}"),)
         return ()
+
+    def _strange(self, word: str) -> Line:
+        told = (
+            f"the service says {one_line(word, _WORD)!r}, which is not a known state. It is taken for still going."
+        )
+        return self._line(told, logging.WARNING)
 
     def _line(self, text: str, level: int = logging.INFO) -> Line:
         return Line(level, f"Execution {self.kickoff_id}: {text}")
@@ -299,4 +269,4 @@ class Watch:
 
 def _up_to(patience: float) -> str:
     """Say how long a trouble is put up with, where that has an end."""
-    return "" if patience == math.inf else f"for up to {duration(patience)}"
+    return "" if patience == math.inf else f"for up to {words.duration(patience)}"

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from itertools import accumulate
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from airflow_provider_crew.service.errors import InvalidSettings
+from airflow_provider_crew.service.errors import CrewError, InvalidSettings
 from airflow_provider_crew.service.limits import MAX_OUTAGE
-from airflow_provider_crew.service.models import TaskResult
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.service.errors import CrewError
-    from airflow_provider_crew.service.models import Completed
+from airflow_provider_crew.service.models import Completed, TaskResult
 
 # In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
 _LAST_TIME = 2.0**33
@@ -98,10 +94,10 @@ class WatchMemory:
     started_at: Time
     seen: StrictBool = False
     """Whether the service has known the execution at any poll."""
-    progress: str = ""
+    progress: str = "nothing"
+    """What was seen of it last, in words."""
     progress_since: Time = 0.0
     said_at: Time = 0.0
-    strange_word: str = ""
     troubles: dict[Trouble, Time | None] = Field(default_factory=dict)
     """What is in the way, and since when: None where another process is to count that anew."""
     said_trouble: str = ""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown
+from airflow_provider_crew.service.models import Completed, Failed, Running
 from airflow_provider_crew.service.text import one_line
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.service.models import Completed, Failed, Paused, Running
 
 # What the crew says may be as long as an answer; logs, errors and what is stored may not.
 _PROGRESS = 200
@@ -16,7 +12,7 @@ _SHOWN_ERROR = 2_000
 _KEPT_ERROR = 64 * 1024
 
 
-def describe_progress(execution: Running | Paused) -> str:
+def describe_progress(execution: Running) -> str:
     """Say how far it is: ``task 2 of 3, writing_task (Writer)``, or of a flow ``step 4, write_summary``."""
     said = []
     if (progress := execution.progress) and progress.total != 0:
@@ -26,7 +22,9 @@ def describe_progress(execution: Running | Paused) -> str:
     if execution.current_task:
         agent = f" ({execution.current_agent})" if execution.current_agent else ""
         said.append(f"{execution.current_task}{agent}")
-    return one_line(", ".join(said) or execution.word.lower(), _PROGRESS)
+    if not (said and execution.is_known):
+        said.append(execution.word.lower())
+    return one_line(", ".join(said), _PROGRESS)
 
 
 def duration(seconds: float) -> str:

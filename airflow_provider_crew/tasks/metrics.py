@@ -8,32 +8,26 @@ has counted comes with its event.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown, LostContact, WaitedTooLong
+from airflow.providers.common.compat.sdk import Context
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_crew.service.errors import CrewError
-    from airflow_provider_crew.service.watch import Watch
-    from airflow_provider_crew.service.watch_state import Polls
+from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.watch_state import Polls
 
 KickoffEnd = Literal["started", "not_taken", "uncertain"]
 
 log = logging.getLogger(__name__)
 
 _ENDS = {
-    ExecutionFailed: "failed",
-    ExecutionUnknown: "unknown",
-    WaitedTooLong: "timeout",
-    LostContact: "lost",
+    errors.ExecutionFailed: "failed",
+    errors.ExecutionUnknown: "unknown",
+    errors.WaitedTooLong: "timeout",
+    errors.LostContact: "lost",
 }
-_TOKENS = {"prompt": "prompt_tokens", "completion": "completion_tokens", "total": "total_tokens"}
+_TOKENS = ("prompt", "completion", "total")
 
 
 class TaskMetrics:
@@ -55,10 +49,12 @@ class TaskMetrics:
         """Tell that a task has the result of its execution, and how long that took, if the crew says so."""
         self._ended("completed", execution_time)
 
-    def gave_up(self, error: CrewError) -> None:
+    def gave_up(self, error: errors.CrewError) -> None:
         """Tell how else a wait ended."""
-        end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), "broken")
-        self._ended(end, error.execution_time if isinstance(error, ExecutionFailed) else None)
+        self._ended(
+            _ENDS.get(type(error), "broken"),
+            error.execution_time if isinstance(error, errors.ExecutionFailed) else None,
+        )
 
     def polls(self, polls: Polls) -> None:
         """Tell how often an execution was polled."""
@@ -68,17 +64,9 @@ class TaskMetrics:
 
     def tokens(self, usage: Mapping[str, Any]) -> None:
         """Tell how many tokens an execution has spent."""
-        for name, counted in _TOKENS.items():
-            if isinstance(count := usage.get(counted), int) and count > 0:
+        for name in _TOKENS:
+            if isinstance(count := usage.get(f"{name}_tokens"), int) and count > 0:
                 self._count(f"tokens.{name}", count)
-
-    @contextmanager
-    def polls_of(self, watch: Watch) -> Iterator[None]:
-        """Tell of the polls of a watch, however it ends."""
-        try:
-            yield
-        finally:
-            self.polls(watch.polls)
 
     def _ended(self, end: str, execution_time: float | None) -> None:
         self._count(f"execution.{end}")

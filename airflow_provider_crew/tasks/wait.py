@@ -146,8 +146,10 @@ class Wait:
         """Poll, tell of the polls, and let the task end as it should where they bring no result."""
         with self.ending(kickoff_id):
             poller = Poller(self.task.hook, kickoff_id, rules, memory)
-            with self.task.metrics.polls_of(poller.watch):
+            try:
                 yield poller
+            finally:
+                self.task.metrics.polls(poller.watch.polls)
 
     @contextmanager
     def ending(self, kickoff_id: str) -> Iterator[None]:

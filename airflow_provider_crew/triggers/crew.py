@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
 
+_STORED = ("kickoff_id", "crew_conn_id", "rules", "token_type", "deferred_at", "memory")
+
 
 class CrewExecutionTrigger(BaseTrigger):
     """
@@ -53,14 +55,7 @@ class CrewExecutionTrigger(BaseTrigger):
         """Return what is stored."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
-            {
-                "kickoff_id": self.kickoff_id,
-                "crew_conn_id": self.crew_conn_id,
-                "rules": self.rules,
-                "token_type": self.token_type,
-                "deferred_at": self.deferred_at,
-                "memory": self.memory,
-            },
+            {name: getattr(self, name) for name in _STORED},
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:

@@ -74,7 +74,6 @@ MEMORY = {
     "progress": "task 1 of 3",
     "progress_since": NOW - 50,
     "said_at": NOW - 20,
-    "strange_word": "queued",
     "troubles": {"silent": None},
     "said_trouble": "",
     "tasks": [TASK],

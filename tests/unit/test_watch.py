@@ -78,9 +78,9 @@ STRANGE = "! the service says '{}', which is not a known state. It is taken for 
                 (20, running(word="Hatching"), []),
                 (30, running(word="resting"), [STRANGE.format("resting"), "resting"]),
                 (40, running(word="PENDING"), ["pending"]),
-                (50, running("a", word="resting"), ["a"]),
+                (50, running("a", word="resting"), [STRANGE.format("resting"), "a, resting"]),
             ],
-            id="a strange word is warned of when it is new",
+            id="a strange word is warned of with each progress, of which it is a part",
         ),
         pytest.param(
             [

@@ -331,7 +331,6 @@ def test_a_memory_without_a_beginning_is_none(kept: Any) -> None:
     [
         {"progress": 7},
         {"said_at": "x"},
-        {"strange_word": ["queued"]},
         {"troubles": {"silent": []}},
         {"troubles": {"asleep": NOW}},
         {"said_trouble": {}},
