@@ -132,8 +132,7 @@ def first_poke(context: Context) -> float:
     else:
         from airflow.sensors.base import _orig_start_date
 
-        names = ("dag_id", "task_id", "run_id", "map_index", "try_number")
-        first = _orig_start_date(**{name: getattr(ti, name) for name in names})
+        first = _orig_start_date(ti.dag_id, ti.task_id, ti.run_id, ti.map_index, ti.try_number)
     began: float = (first or ti.start_date).timestamp()
     return began
 

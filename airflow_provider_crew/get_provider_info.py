@@ -80,9 +80,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [_module("airflow_provider_crew.operators.crew")],
         "sensors": [_module("airflow_provider_crew.sensors.crew")],
         "triggers": [_module("airflow_provider_crew.triggers.crew")],
-        "task-decorators": [
-            {"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"},
-        ],
+        "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
         "hooks": [_module("airflow_provider_crew.hooks.crew")],
         "connection-types": [

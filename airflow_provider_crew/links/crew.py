@@ -17,11 +17,7 @@ class CrewDashboardLink(BaseOperatorLink):
     """Leads to the page that the connection names as ``dashboard_url``."""
 
     name = "Crew dashboard"
-
-    @property
-    def xcom_key(self) -> str:
-        """Where Airflow 3 keeps the finished link."""
-        return DASHBOARD_KEY
+    xcom_key = DASHBOARD_KEY
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """

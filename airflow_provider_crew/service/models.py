@@ -163,13 +163,6 @@ class CrewInputs(_Shape):
         return tuple(known.name for known in self.inputs if known.required is False)
 
 
-class ErrorBody(_Shape):
-    """The documented error body."""
-
-    error: str
-    message: str
-
-
 def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None:
     """
     Read either dialect; None when the service says that it does not know the execution.

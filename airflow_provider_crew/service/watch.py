@@ -251,17 +251,15 @@ class Watch:
         if progress != memory.progress:
             memory.progress, memory.progress_since, memory.said_at = progress, now, now
             news = self._line(progress)
-            return (news,) if running.is_known else (self._strange(running.word), news)
+            if running.is_known:
+                return (news,)
+            word = one_line(running.word, _WORD)
+            told = f"the service says {word!r}, which is not a known state. It is taken for still going."
+            return (self._line(told, logging.WARNING), news)
         if now - memory.said_at >= _REMINDER:
             memory.said_at = now
             return (self._line(f"{progress}, for {words.duration(now - memory.progress_since)}"),)
         return ()
-
-    def _strange(self, word: str) -> Line:
-        told = (
-            f"the service says {one_line(word, _WORD)!r}, which is not a known state. It is taken for still going."
-        )
-        return self._line(told, logging.WARNING)
 
     def _line(self, text: str, level: int = logging.INFO) -> Line:
         return Line(level, f"Execution {self.kickoff_id}: {text}")

@@ -17,8 +17,6 @@ from airflow.providers.common.compat.sdk import Context
 from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.watch_state import Polls
 
-KickoffEnd = Literal["started", "not_taken", "uncertain"]
-
 log = logging.getLogger(__name__)
 
 _ENDS = {
@@ -41,7 +39,7 @@ class TaskMetrics:
         ti = context["ti"]
         self._tags = {"crew_conn_id": crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
 
-    def kickoff(self, end: KickoffEnd) -> None:
+    def kickoff(self, end: Literal["started", "not_taken", "uncertain"]) -> None:
         """Tell what came of a kickoff."""
         self._count(f"kickoff.{end}")
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.service.models import Completed
 from airflow_provider_crew.service.records import error_record, recorded_error
+from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Polls
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.service.models import Completed
-    from airflow_provider_crew.service.watch import Watch
 
 # What is larger is read from the service by the task, so that it goes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.service.errors import AnswerTooLarge, CrewError, WatchBroken
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import LARGEST_ANSWER, told_completed, told_error, told_watch
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
