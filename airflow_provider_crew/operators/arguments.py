@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import MutableMapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 from airflow_provider_crew.service.options import KickoffOptions
+
+T = TypeVar("T")
 
 OnUncertainKickoff = Literal["fail", "retry"]
 ValidateInputs = Literal[True, False, "strict"]
@@ -104,6 +106,13 @@ class SensorArguments(TaskArguments, total=False):
     max_wait: timedelta | float | None
     silent_fail: bool
     never_fail: bool
+
+
+def chosen(given: T, choices: Any, name: str) -> T:
+    """Return one of the choices, or refuse what is none before a DAG runs with it."""
+    if given not in get_args(choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}.")
+    return given
 
 
 def seconds(given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:

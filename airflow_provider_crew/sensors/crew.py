@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
+from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue, conf
 
 from airflow_provider_crew.operators.arguments import seconds, seconds_or_none
 from airflow_provider_crew.operators.base import CrewTask
@@ -71,6 +71,11 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         """Wait, and return the result."""
         sense = self._sense(context)
         return sense.result_or_reschedule() if self._is_rescheduled else sense.result()
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Poll once."""
+        result = self._sense(context).poke()
+        return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """

@@ -7,22 +7,19 @@ import reprlib
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.compat import SETTLING_TIME, first_poke, is_told_again, lacks_event
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
 from airflow_provider_crew.service.watch_state import WatchMemory
 from airflow_provider_crew.tasks.ends import end_sensor
+from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
 from airflow_provider_crew.triggers.events import read_event
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_crew.tasks.running import RunningTask
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +83,14 @@ class Sense:
         is_at_leisure = not seen.lasts and "unknown" in poller.watch.memory.troubles
         pause = timedelta(seconds=max(step.poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
+
+    def poke(self) -> dict[str, Any] | None:
+        """Poll once; return the result, or None while there is none."""
+        wait, now = self._wait, time.time()
+        rules = wait.rules(now + wait.given.timeout, kicked_off_at=now, exists=self._seen.exists)
+        with wait.polling(self._kickoff_id, rules) as poller:
+            completed = poller.poll().completed
+        return wait.finish(completed.result()) if completed else None
 
     def resume(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
         """Resume after a deferral."""

@@ -281,7 +281,7 @@ _any_argument = (
 )
 
 
-def times_that_make_no_sense_are_refused(_: World, case: Any) -> None:
+def arguments_that_make_no_sense_are_refused(_: World, case: Any) -> None:
     kind, arguments = made(case)
     try:
         operator = kind(task_id="crew", **needed_by(kind), **arguments)
@@ -293,6 +293,8 @@ def times_that_make_no_sense_are_refused(_: World, case: Any) -> None:
     assert operator.max_outage is None or 0 < operator.max_outage <= 10 * 366 * 86_400
     if kind is CrewRunOperator:
         assert operator.forget_after is None or 0 <= operator.forget_after <= 10 * 366 * 86_400
+        assert operator.on_uncertain_kickoff in ("fail", "retry")
+        assert operator.validate_inputs in (True, False, "strict")
 
 
 def _where_it_may_stand(value: Any) -> list[Any]:
@@ -357,7 +359,9 @@ KINDS = (
         "arguments of tasks",
         st.tuples(
             st.just(CrewRunOperator),
-            st.fixed_dictionaries({}, optional=dict.fromkeys(_TIMES, _any_argument)),
+            st.fixed_dictionaries(
+                {}, optional=dict.fromkeys([*_TIMES, "on_uncertain_kickoff", "validate_inputs"], _any_argument)
+            ),
         )
         | st.tuples(
             st.just(CrewExecutionSensor),
@@ -365,7 +369,7 @@ KINDS = (
                 {}, optional=dict.fromkeys(["poke_interval", "timeout", "max_outage"], _any_argument)
             ),
         ),
-        times_that_make_no_sense_are_refused,
+        arguments_that_make_no_sense_are_refused,
         weight=1,
     ),
 )

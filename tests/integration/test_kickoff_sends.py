@@ -293,6 +293,8 @@ def test_a_connection_that_cannot_be_used_is_named_and_not_retried(monkeypatch, 
 @pytest.mark.parametrize(
     "options",
     [
+        {"on_uncertain_kickoff": "again"},
+        {"validate_inputs": "strictly"},
         {"poll_interval": 0},
         {"poll_interval": -1},
         {"timeout": 0},

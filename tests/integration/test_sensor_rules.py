@@ -64,6 +64,26 @@ def test_returns_the_result_when_there_is_one(live_crew, store, mode, rememberin
     assert [told["task_id"] for told in result["tasks"]] == ["a"]
 
 
+def test_a_poke_polls_once(live_crew):
+    kickoff_id = kicked_off(live_crew, SLOW)
+    task = waiting(kickoff_id)
+
+    early = task.begin().poke(task.context)
+
+    assert (early.is_done, early.xcom_value) == (False, None)
+
+
+def test_a_poke_returns_the_result_when_there_is_one(live_crew):
+    kickoff_id = kicked_off(live_crew)
+    waiting(kickoff_id).run()
+    task = waiting(kickoff_id)
+
+    late = task.begin().poke(task.context)
+
+    assert late.is_done
+    assert late.xcom_value["kickoff_id"] == kickoff_id
+
+
 def test_a_kickoff_id_that_was_rendered_to_a_number_is_understood(live_crew):
     live_crew.next_kickoff_id(4711)
     kicked_off(live_crew)
