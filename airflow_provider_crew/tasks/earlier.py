@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from airflow_provider_crew.compat import was_rescheduled, xcom_keys_left_behind
 from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff
 from airflow_provider_crew.service.watch_words import unknown_elsewhere
-from airflow_provider_crew.tasks.decide import Decision, decide
-from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP
+from airflow_provider_crew.tasks.decide import Decision, End, Standing, decide
+from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
+from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.tasks.decide import End, Standing
-    from airflow_provider_crew.tasks.memory import KickoffMemory
-    from airflow_provider_crew.tasks.running import RunningTask
 
 IT_IS_NOT_KNOWN = (
     "It is not known whether that started an execution: the crew may be running, and paid for, without anybody "

@@ -6,7 +6,7 @@ What is raised is raised from None: a chain of tracebacks would only hide the me
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
@@ -16,24 +16,13 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider_crew.compat import CLEARING, KEEPING
-from airflow_provider_crew.service.errors import (
-    CrewError,
-    ExecutionFailed,
-    ExecutionNotFound,
-    ExecutionUnknown,
-    LostContact,
-    TransientError,
-    WaitedTooLong,
-    WatchBroken,
-)
-from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP
-
-if TYPE_CHECKING:
-    from airflow_provider_crew.tasks.memory import KickoffMemory
-    from airflow_provider_crew.tasks.running import RunningTask
+from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
+from airflow_provider_crew.tasks.running import RunningTask
 
 # What a later try may well not meet again.
-PASSING = (TransientError, LostContact)
+PASSING = (errors.TransientError, errors.LostContact)
 
 _SAME_AGAIN = f"{CLEARING[0].upper()}{CLEARING[1:]} goes on waiting for the same execution."
 _RETRY_WAITS_AGAIN = f"A retry of this task, or {CLEARING}, goes on waiting for the same execution."
@@ -55,25 +44,25 @@ class CrewTaskFailed(AirflowFailException):
         self.error = error
 
 
-class CutShort(WaitedTooLong):
+class CutShort(errors.WaitedTooLong):
     """Waiting was ended by execution_timeout, which every task may have."""
 
 
 def end_run(task: RunningTask, memory: KickoffMemory, error: CrewError) -> NoReturn:
     """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
-    if isinstance(error, ExecutionFailed):
+    if isinstance(error, errors.ExecutionFailed):
         memory.note(kickoff_id=task.execution, end="failed")
         raise error from None
     if not memory.lasts:
         raise CrewTaskFailed(error, not_retried(task.execution)) from None
-    if isinstance(error, ExecutionUnknown) and error.has_completed:  # there is no more of it to be had
+    if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # there is no more of it to be had
         memory.note(kickoff_id=task.execution, end="completed", delivered=True)
         raise CrewTaskFailed(error, " The task is not retried; clearing it kicks off anew.") from None
-    if isinstance(error, ExecutionUnknown):
+    if isinstance(error, errors.ExecutionUnknown):
         raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
     if isinstance(error, CutShort):
         raise AirflowTaskTimeout(f"{error} {_RETRY_WAITS_AGAIN}") from None
-    if isinstance(error, (*PASSING, WaitedTooLong)):
+    if isinstance(error, (*PASSING, errors.WaitedTooLong)):
         raise error.advising(f" {_RETRY_WAITS_AGAIN}") from None
     raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
 
@@ -87,14 +76,14 @@ def end_sensor(error: CrewError, *, soft_fail: bool, never_fail: bool) -> NoRetu
         raise error from None
     if isinstance(error, CutShort):
         raise AirflowTaskTimeout(f"{error}{_WAIT_AGAIN}") from None
-    if isinstance(error, WaitedTooLong):
+    if isinstance(error, errors.WaitedTooLong):
         raise AirflowSensorTimeout(f"{error}{_WAIT_AGAIN}") from None
     advice = ""
-    if isinstance(error, WatchBroken):
+    if isinstance(error, errors.WatchBroken):
         advice = _WAIT_AGAIN
-    elif isinstance(error, ExecutionNotFound):
+    elif isinstance(error, errors.ExecutionNotFound):
         advice = _NEVER_SEEN
-    elif isinstance(error, ExecutionUnknown) and not error.has_completed:
+    elif isinstance(error, errors.ExecutionUnknown) and not error.has_completed:
         advice = _UNKNOWN
     raise CrewTaskFailed(error, advice) from None
 

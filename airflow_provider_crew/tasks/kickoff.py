@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import tenacity
-from airflow.providers.common.compat.sdk import (
-    AirflowException,
-    AirflowFailException,
-    AirflowTaskTimeout,
-    TaskDeferred,
-)
+from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.compat import CLEARING, was_changed_from_outside
 from airflow_provider_crew.hooks.connection import load_secret
+from airflow_provider_crew.operators.arguments import OnUncertainKickoff, ValidateInputs
 from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, ExecutionUnknown, UncertainKickoff
 from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest
@@ -25,14 +22,9 @@ from airflow_provider_crew.tasks.check import check_inputs
 from airflow_provider_crew.tasks.earlier import IT_IS_NOT_KNOWN, earlier_execution
 from airflow_provider_crew.tasks.ends import PASSING, CrewTaskFailed, not_retried
 from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
+from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID, RETURN_VALUE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from airflow_provider_crew.operators.arguments import OnUncertainKickoff, ValidateInputs
-    from airflow_provider_crew.tasks.running import RunningTask
 
 T = TypeVar("T")
 
@@ -115,7 +107,7 @@ class Kickoff:
         task = self._task
         try:
             yield
-        except (TaskDeferred, AirflowFailException, ExecutionFailed, UncertainKickoff):
+        except (TaskDeferred, CrewTaskFailed, ExecutionFailed, UncertainKickoff):
             raise
         except BaseException as error:
             what = f"{type(error).__name__}: {error}".rstrip(": ")

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.providers.common.compat.sdk import Context
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew.compat import (
@@ -25,11 +27,6 @@ from airflow_provider_crew.compat import (
 )
 from airflow_provider_crew.tasks.decide import KickoffRecord
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow.providers.common.compat.sdk import Context
 
 log = logging.getLogger(__name__)
 

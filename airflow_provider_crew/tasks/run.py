@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from airflow_provider_crew.compat import is_told_again, lacks_event
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.tasks.ends import CrewTaskFailed, end_run
 from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
+from airflow_provider_crew.tasks.memory import KickoffMemory
+from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 from airflow_provider_crew.triggers.events import read_event
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_provider_crew.tasks.memory import KickoffMemory
-    from airflow_provider_crew.tasks.running import RunningTask
 
 
 class RunArguments(KickoffArguments, WaitArguments, Protocol):

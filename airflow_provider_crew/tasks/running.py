@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.providers.common.compat.sdk import Context
+
+from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.service.errors import TransientError
+from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.metrics import TaskMetrics
-
-if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.tasks.memory import KickoffMemory
 
 
 @dataclass

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.compat import TIME_TO_SAY_SO, trigger_timed_out
 from airflow_provider_crew.hooks.polling import Poller
-from airflow_provider_crew.service.errors import (
-    CrewError,
-    ExecutionFailed,
-    ExecutionUnknown,
-    LostContact,
-    WaitedTooLong,
-    WatchBroken,
-)
+from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.limits import MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import result_out_of_reach
 from airflow_provider_crew.tasks.ends import CutShort
+from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.xcom import USAGE, without_reserved_keys
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from airflow_provider_crew.tasks.running import RunningTask
-    from airflow_provider_crew.triggers.events import WatchEnd
+from airflow_provider_crew.triggers.events import WatchEnd
 
 # Of what a short execution_timeout allows, this share is left for the end.
 _LARGEST_SHARE = 0.1
@@ -128,7 +118,7 @@ class Wait:
         with self.polling(kickoff_id, rules, WatchMemory(task.started_at)) as poller:
             completed = poller.poll().completed
             if not completed:
-                raise LostContact(
+                raise errors.LostContact(
                     f"Execution {kickoff_id} is no longer watched by a triggerer: {why}. The triggerer's log says "
                     "more. The execution goes on and is paid for. Wait for it; do not kick off again.",
                     kickoff_id=kickoff_id,
@@ -172,10 +162,10 @@ class Wait:
         else:
             return
         limit = self.given.time_limit
-        if isinstance(end, WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
+        if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
             end = CutShort(str(end), kickoff_id=kickoff_id)
         task.metrics.gave_up(end)
-        if isinstance(end, ExecutionFailed):
+        if isinstance(end, errors.ExecutionFailed):
             self._leave_usage(end.usage, kickoff_id)
         self.give_up(end)
 
@@ -190,7 +180,7 @@ class Wait:
         with self.polling(end.kickoff_id, rules) as poller:
             try:
                 return poller.to_end().result()
-            except ExecutionUnknown as error:
+            except errors.ExecutionUnknown as error:
                 if not end.completed:
                     raise
                 raise result_out_of_reach(end.kickoff_id, error.lasted) from None
@@ -223,7 +213,7 @@ class Wait:
 
 def _about(kickoff_id: str, error: CrewError) -> CrewError:
     """Name the execution in an error that does not know of it, such as that of a connection."""
-    return WatchBroken(
+    return errors.WatchBroken(
         f"Execution {kickoff_id} cannot be watched. {error} It may go on and is paid for. Mend this, and wait for "
         "it again; do not kick off again.",
         kickoff_id=kickoff_id,
