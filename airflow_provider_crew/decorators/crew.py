@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from airflow.providers.common.compat.sdk import (
@@ -43,8 +42,6 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
     }
 
     def __init__(self, **kwargs: Any) -> None:
-        if iscoroutinefunction(kwargs.get("python_callable")):
-            raise TypeError("@task.crew takes a plain function, not an async one: it only returns the inputs.")
         super().__init__(inputs=SET_DURING_EXECUTION, **kwargs)
 
     def kickoff_inputs(self, context: Context) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue, conf
@@ -95,6 +96,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return self.reschedule and not self.deferrable
 
     def _sense(self, context: Context) -> Sense:
+        from airflow_provider_crew.tasks.ends import end_sensor
         from airflow_provider_crew.tasks.sense import Sense
 
-        return Sense(self._begin(context), self)
+        give_up = partial(end_sensor, soft_fail=self.soft_fail, never_fail=self.never_fail)
+        return Sense(self._begin(context), self, self.kickoff_id, give_up)

@@ -89,16 +89,12 @@ class Kickoff:
         """
         Return what the task is about to return.
 
-        Where tries do not know of each other it is stored right here: failing later would cost a second execution.
+        Where tries do not know of each other it is stored right here, in the shelter: failing later would cost a
+        second execution.
         """
-        task = self._task
-        if self.memory.lasts or not task.ti.max_tries or not self._given.do_xcom_push:
-            return value
-        try:
-            task.ti.xcom_push(key=RETURN_VALUE, value=value)
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            told = CrewError(f"Execution {task.execution}: the result could not be stored in XCom: {error}")
-            raise CrewTaskFailed(told, not_retried(task.execution)) from None
+        ti = self._task.ti
+        if not self.memory.lasts and ti.max_tries and self._given.do_xcom_push:
+            ti.xcom_push(key=RETURN_VALUE, value=value)
         return value
 
     @contextmanager

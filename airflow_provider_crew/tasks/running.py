@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import Context
 from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.service.errors import TransientError
+from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.metrics import TaskMetrics
 
@@ -69,7 +69,7 @@ class RunningTask:
         """Leave the address of the crew's page; a try that goes on with an execution has to do so again."""
         try:
             url = self.hook.connection.dashboard_url
-        except TransientError as error:  # a link is not worth failing for
+        except CrewError as error:  # a link is not worth failing for; what needs the connection fails
             self.log.warning("The link to the crew's page could not be left: %s", error)
             return
         if url:

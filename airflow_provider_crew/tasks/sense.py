@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import reprlib
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.compat import SETTLING_TIME, first_poke, is_told_again, lacks_event
-from airflow_provider_crew.service.errors import InvalidKickoffId
+from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
 from airflow_provider_crew.service.watch_state import WatchMemory
-from airflow_provider_crew.tasks.ends import end_sensor
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
 from airflow_provider_crew.triggers.events import read_event
@@ -26,21 +25,13 @@ log = logging.getLogger(__name__)
 _KEY = "crew_watch"
 
 
-class SenseArguments(WaitArguments, Protocol):
-    """What a sensor was given, rendered."""
-
-    kickoff_id: Any
-    soft_fail: bool
-    never_fail: bool
-
-
 class Sense:
     """One task's wait for an execution of which it knows no more than the id."""
 
-    def __init__(self, task: RunningTask, given: SenseArguments) -> None:
+    def __init__(
+        self, task: RunningTask, given: WaitArguments, kickoff_id: Any, give_up: Callable[[CrewError], NoReturn]
+    ) -> None:
         task.waits_again = "A retry of this task, or clearing it, waits again. "
-        give_up = partial(end_sensor, soft_fail=given.soft_fail, never_fail=given.never_fail)
-        kickoff_id = given.kickoff_id
         if isinstance(kickoff_id, int):
             kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
         if not isinstance(kickoff_id, str):
@@ -55,13 +46,13 @@ class Sense:
 
     def result(self) -> dict[str, Any]:
         """Wait in the worker or in the triggerer, and return the result."""
-        self._leave_link()
+        self._wait.task.leave_link()
         # Perhaps it was kicked off just now, by the task before.
         return self._wait.result(self._kickoff_id, kicked_off_at=time.time(), exists=self._seen.exists)
 
     def result_or_reschedule(self) -> dict[str, Any]:
         """Poll in a process of its own, which remembers the polls before it where Airflow lets it (from 3.3)."""
-        self._leave_link()
+        self._wait.task.leave_link()
         wait, seen = self._wait, self._seen
         began = first_poke(wait.task.context)
         if seen.lasts:
@@ -103,10 +94,6 @@ class Sense:
             self._seen.keep_that_it_exists(WatchMemory(time.time(), seen=True))
         return self._wait.resume(end)
 
-    def _leave_link(self) -> None:
-        with self._wait.ending(self._kickoff_id):
-            self._wait.task.leave_link()
-
 
 class SeenBefore:
     """
@@ -139,12 +126,11 @@ class SeenBefore:
         kept = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.exists}}
         if not self.lasts or kept == self._kept:
             return
+        self._kept = kept
         try:
             self._store.set(_KEY, kept)
         except Exception as error:  # noqa: BLE001
             log.warning("What was seen of the execution cannot be kept for the next process: %s", error)
-        else:
-            self._kept = kept
 
     def keep_that_it_exists(self, memory: WatchMemory) -> None:
         """Keep it as soon as the service knows the execution: from then on, unknown is not gone."""

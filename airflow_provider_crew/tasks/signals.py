@@ -28,11 +28,7 @@ class InterruptionsHeldOff:
     def __enter__(self) -> Self:
         """Hold signals off."""
         if threading.current_thread() is threading.main_thread():
-            # None: set from outside Python, which cannot set it again.
-            handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
-            self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
-        for number in self._handlers:
-            signal.signal(number, self._hold)
+            self._handlers = {number: signal.signal(number, self._hold) for number in _INTERRUPTIONS}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -77,11 +77,3 @@ def test_the_rendered_inputs_are_what_the_function_has_returned(live_crew, decor
 
     assert operator.inputs == live_crew.kickoffs[0].inputs
     assert operator.overwrite_rtif_after_execution
-
-
-def test_an_async_function_is_refused_at_once():
-    async def brief() -> dict[str, str]:
-        return {"topic": "harbours"}
-
-    with pytest.raises(TypeError, match="takes a plain function, not an async one"):
-        crew_task(cast("Any", brief))()
