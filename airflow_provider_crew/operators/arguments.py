@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import MutableMapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from airflow_provider_crew.service.options import KickoffOptions
-
-T = TypeVar("T")
 
 OnUncertainKickoff = Literal["fail", "retry"]
 ValidateInputs = Literal[True, False, "strict"]
@@ -108,11 +106,12 @@ class SensorArguments(TaskArguments, total=False):
     never_fail: bool
 
 
-def chosen(given: T, choices: Any, name: str) -> T:
-    """Return one of the choices, or refuse what is none before a DAG runs with it."""
-    if given not in get_args(choices):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}.")
-    return given
+def check_choices(validate_inputs: ValidateInputs, on_uncertain_kickoff: OnUncertainKickoff) -> None:
+    """Refuse what is none of the choices before a DAG runs with it."""
+    if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
+        raise ValueError("on_uncertain_kickoff must be 'fail' or 'retry'.")
+    if validate_inputs not in get_args(ValidateInputs):
+        raise ValueError("validate_inputs must be True, False or 'strict'.")
 
 
 def seconds(given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.compat import call_when_delivered, take_time_limit
-from airflow_provider_crew.operators.arguments import (
-    FORGET_AFTER,
-    OnUncertainKickoff,
-    ValidateInputs,
-    chosen,
-    seconds,
-    seconds_or_none,
-)
+from airflow_provider_crew.operators.arguments import FORGET_AFTER, check_choices, seconds, seconds_or_none
 from airflow_provider_crew.operators.base import CrewTask, note_delivery
 from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.service.options import KickoffOptions
@@ -29,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.operators.arguments import TaskArguments
+    from airflow_provider_crew.operators.arguments import OnUncertainKickoff, TaskArguments, ValidateInputs
     from airflow_provider_crew.tasks.run import CrewRun
 
 
@@ -87,6 +80,7 @@ class CrewKickoffOperator(_KickoffTask):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
+        check_choices(validate_inputs, on_uncertain_kickoff)
         if self.multiple_outputs:  # Airflow finds it out after the kickoff
             raise ValueError("multiple_outputs splits a mapping, and a kickoff id is none.")
         self.inputs = inputs
@@ -100,8 +94,8 @@ class CrewKickoffOperator(_KickoffTask):
         self.webhooks = webhooks
         self.webhook_conn_id = webhook_conn_id
         self.restore_from_state_id = restore_from_state_id
-        self.validate_inputs = chosen(validate_inputs, ValidateInputs, "validate_inputs")
-        self.on_uncertain_kickoff = chosen(on_uncertain_kickoff, OnUncertainKickoff, "on_uncertain_kickoff")
+        self.validate_inputs = validate_inputs
+        self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
         self.forget_after = seconds_or_none(forget_after, "forget_after", at_least=0)
         call_when_delivered(self, note_delivery)
@@ -177,6 +171,7 @@ class CrewRunOperator(_KickoffTask):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
+        check_choices(validate_inputs, on_uncertain_kickoff)
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -188,8 +183,8 @@ class CrewRunOperator(_KickoffTask):
         self.webhooks = webhooks
         self.webhook_conn_id = webhook_conn_id
         self.restore_from_state_id = restore_from_state_id
-        self.validate_inputs = chosen(validate_inputs, ValidateInputs, "validate_inputs")
-        self.on_uncertain_kickoff = chosen(on_uncertain_kickoff, OnUncertainKickoff, "on_uncertain_kickoff")
+        self.validate_inputs = validate_inputs
+        self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
         self.forget_after = seconds_or_none(forget_after, "forget_after", at_least=0)
         call_when_delivered(self, note_delivery)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import reprlib
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -36,7 +35,7 @@ class Sense:
             kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
         if not isinstance(kickoff_id, str):
             told = (
-                f"kickoff_id is {reprlib.repr(kickoff_id)}, which is no kickoff id. Did the task that kicks off "
+                f"kickoff_id is {kickoff_id!r}, which is no kickoff id. Did the task that kicks off "
                 "return one? Map the sensor over a mapped kickoff: .expand(kickoff_id=kickoff.output)."
             )
             give_up(InvalidKickoffId(told))
