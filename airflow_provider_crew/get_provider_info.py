@@ -1,7 +1,5 @@
 """What Airflow is told about this package, without importing any more of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from airflow_provider_crew import __version__

@@ -1,7 +1,5 @@
 """What a connection of type crew says, read into settings for a client."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

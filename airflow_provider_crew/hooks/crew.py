@@ -1,7 +1,5 @@
 """The hook: a connection becomes a client."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The connection form of Airflow up to 3.1, built from the metadata that newer versions read themselves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR

@@ -1,7 +1,5 @@
 """Polling one execution through a connection until it has ended."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import random

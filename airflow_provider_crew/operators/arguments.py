@@ -1,7 +1,5 @@
 """What the operators take besides what is theirs, and how it is checked when a DAG is parsed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import MutableMapping, Sequence
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """An answer of the service as it came over the wire, and what can be read from it whatever it is."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """The asynchronous client: the same methods and results as the synchronous one."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Self
 

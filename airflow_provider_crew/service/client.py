@@ -1,7 +1,5 @@
 """The synchronous client."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Coroutine
 from functools import partial

@@ -5,8 +5,6 @@ requests limits the time between two bytes, so that a peer that sends one byte n
 long as it likes. Here an exchange is a thread of its own, and who waits for it leaves when time is over.
 """
 
-from __future__ import annotations
-
 import logging
 import socket
 import threading

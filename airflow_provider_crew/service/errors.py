@@ -5,8 +5,6 @@ One class per outcome, with the facts as attributes, so that a caller decides by
 the message. Facts are keyword arguments with defaults, which keeps every error picklable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, fields
 from typing import Self, dataclass_transform

@@ -1,7 +1,5 @@
 """Kickoff ids on their way from the service to a person, a sensor or a trigger, and back into a path."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import quote
 

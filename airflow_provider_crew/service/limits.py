@@ -1,7 +1,5 @@
 """How long to wait for a service, and how often to poll it: in seconds, when nobody says otherwise."""
 
-from __future__ import annotations
-
 TIMEOUT = 24 * 60 * 60.0
 MAX_OUTAGE = 600.0
 # A service may need a moment until it knows an execution that it has just started.

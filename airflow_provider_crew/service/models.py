@@ -6,10 +6,8 @@ What matters is read strictly: whether an execution has ended, and how. Everythi
 result that was paid for must not be lost to a detail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, OnErrorOmit
 
@@ -110,7 +108,7 @@ class Completed(_Shape):
         counted = self.progress.total if self.progress and self.progress.unit == "task" else None
         return bool(counted) and counted == len({task.task_id or task for task in self.tasks})
 
-    def including(self, seen: Sequence[TaskResult]) -> Completed:
+    def including(self, seen: Sequence[TaskResult]) -> Self:
         """Return it with tasks that were seen before, each once, for a service that tells only the last one."""
         if self.lists_tasks or not seen:
             return self

@@ -1,7 +1,5 @@
 """What both clients share about the network: trust, proxies, time limits, and words for failures."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """What a kickoff sends, checked before it costs anything."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ A deployed crew has a ``state``: it alone decides, and ``status`` is a sentence 
 word. The documented answer has no ``state``, and its ``status`` is the word that decides.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Literal

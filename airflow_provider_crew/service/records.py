@@ -1,7 +1,5 @@
 """Errors as plain JSON data, to travel from the process that watched to the one that acts on it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any

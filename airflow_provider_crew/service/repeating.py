@@ -1,7 +1,5 @@
 """When a call that failed is made again, and after which pause."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Any

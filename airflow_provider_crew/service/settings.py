@@ -1,7 +1,5 @@
 """What a client needs to know to talk to one crew, checked before anything is sent."""
 
-from __future__ import annotations
-
 import platform
 import re
 from typing import Annotated, Any, Literal, Self

@@ -5,8 +5,6 @@ A thousand executions then need one look-up of the connection, and as many conne
 way, instead of a thousand of each. A look-up costs a triggerer tens of milliseconds, and they go one by one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -26,6 +24,10 @@ log = logging.getLogger(__name__)
 _FRESH = 60.0
 # A rejected token is rejected for all, each at its own next poll.
 _FRESH_AFTER_REJECTION = 5.0
+
+
+class _Client(AsyncCrewClient):
+    users = 0
 
 
 class SharedCrew:
@@ -89,10 +91,6 @@ class SharedCrew:
         client, self.client = self.client, None
         if client:
             await self._shared.give_back(client)
-
-
-class _Client(AsyncCrewClient):
-    users = 0
 
 
 class _Shared:

@@ -1,7 +1,5 @@
 """Texts and JSON data that every store takes, made of whatever the service says."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

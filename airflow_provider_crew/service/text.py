@@ -1,7 +1,5 @@
 """What others say, on its way into a log or an error."""
 
-from __future__ import annotations
-
 
 def one_line(text: str, most: int) -> str:
     """

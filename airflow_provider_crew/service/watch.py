@@ -6,8 +6,6 @@ of them decide alike and in the same words. No I/O happens here; the clock and t
 Times are wall-clock, because a deadline has to survive the restart of the process that watches.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable

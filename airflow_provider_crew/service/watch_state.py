@@ -1,7 +1,5 @@
 """What a watch goes by, what it remembers, and what it says: plain data, which travels from process to process."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from itertools import accumulate
@@ -75,7 +73,7 @@ class WatchRules:
     human_input: StrictBool = False
 
     @classmethod
-    def of(cls, record: Any) -> WatchRules:
+    def of(cls, record: Any) -> "WatchRules":
         """Return the rules of a record; InvalidSettings when it makes no sense."""
         try:
             return _RULES.validate_python(record)
@@ -106,7 +104,7 @@ class WatchMemory:
     """What the crew's tasks have put out, as far as the service told it: some tell the last one alone."""
 
     @classmethod
-    def recalled(cls, kept: Any) -> WatchMemory | None:
+    def recalled(cls, kept: Any) -> "WatchMemory | None":
         """Return what another process has kept, perhaps of another version; None when it makes no sense."""
         try:
             return _MEMORY.validate_python(kept)

@@ -1,7 +1,5 @@
 """The words for an execution: how far it is, and how it ended without a result."""
 
-from __future__ import annotations
-
 from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown
 from airflow_provider_crew.service.models import Completed, Failed, Running
 from airflow_provider_crew.service.text import one_line

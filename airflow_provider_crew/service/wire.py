@@ -5,8 +5,6 @@ Both clients are made of the same operations, so neither can do, or say, what th
 request is exchanged for an answer.
 """
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

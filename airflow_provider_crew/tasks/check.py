@@ -1,7 +1,5 @@
 """What is looked at before a kickoff: nothing of it costs anything, and a mistake that it finds would have."""
 
-from __future__ import annotations
-
 import tenacity
 
 from airflow_provider_crew.operators.arguments import ValidateInputs

@@ -5,8 +5,6 @@ An execution costs money and cannot be cancelled. So a try kicks off only when n
 remembered has ended and another run is wanted, or when somebody who was told has chosen so.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Literal

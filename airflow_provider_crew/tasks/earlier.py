@@ -1,7 +1,5 @@
 """What an earlier try has left: the execution that this try goes on with, or none."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -4,16 +4,9 @@ What the end of a wait without a result means for its task: a retry, none, a ski
 What is raised is raised from None: a chain of tracebacks would only hide the message.
 """
 
-from __future__ import annotations
-
 from typing import NoReturn
 
-from airflow.providers.common.compat.sdk import (
-    AirflowFailException,
-    AirflowSensorTimeout,
-    AirflowSkipException,
-    AirflowTaskTimeout,
-)
+from airflow.providers.common.compat import sdk
 
 from airflow_provider_crew.compat import CLEARING, KEEPING
 from airflow_provider_crew.service import errors
@@ -36,7 +29,7 @@ _UNKNOWN = (
 )
 
 
-class CrewTaskFailed(AirflowFailException):
+class CrewTaskFailed(sdk.AirflowFailException):
     """Ends a task without a retry, because a retry would not help or would cost. ``error`` is what happened."""
 
     def __init__(self, error: CrewError, advice: str = "") -> None:
@@ -61,7 +54,7 @@ def end_run(task: RunningTask, memory: KickoffMemory, error: CrewError) -> NoRet
     if isinstance(error, errors.ExecutionUnknown):
         raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
     if isinstance(error, CutShort):
-        raise AirflowTaskTimeout(f"{error} {_RETRY_WAITS_AGAIN}") from None
+        raise sdk.AirflowTaskTimeout(f"{error} {_RETRY_WAITS_AGAIN}") from None
     if isinstance(error, (*PASSING, errors.WaitedTooLong)):
         raise error.advising(f" {_RETRY_WAITS_AGAIN}") from None
     raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
@@ -71,13 +64,13 @@ def end_sensor(error: CrewError, *, soft_fail: bool, never_fail: bool) -> NoRetu
     """Skip, time out, fail for good or leave it to a retry: alike, however the sensor has waited."""
     passes = isinstance(error, PASSING)
     if never_fail or (soft_fail and not passes):
-        raise AirflowSkipException(str(error)) from None
+        raise sdk.AirflowSkipException(str(error)) from None
     if passes:
         raise error from None
     if isinstance(error, CutShort):
-        raise AirflowTaskTimeout(f"{error}{_WAIT_AGAIN}") from None
+        raise sdk.AirflowTaskTimeout(f"{error}{_WAIT_AGAIN}") from None
     if isinstance(error, errors.WaitedTooLong):
-        raise AirflowSensorTimeout(f"{error}{_WAIT_AGAIN}") from None
+        raise sdk.AirflowSensorTimeout(f"{error}{_WAIT_AGAIN}") from None
     advice = ""
     if isinstance(error, errors.WatchBroken):
         advice = _WAIT_AGAIN

@@ -1,7 +1,5 @@
 """Starting an execution once, whatever happens to the task: the one place that kicks off."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping

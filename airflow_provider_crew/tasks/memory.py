@@ -5,8 +5,6 @@ It lies in Airflow's store of task states, outlives the process and even its sup
 execution is paid for twice. Without a store the task forgets.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -18,13 +16,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import Context
 from pydantic import TypeAdapter, ValidationError
 
-from airflow_provider_crew.compat import (
-    FORGETS_AT_CLEAR,
-    api_server_is_away,
-    is_cleared_meanwhile,
-    never_expires,
-    xcom_keys_left_behind,
-)
+from airflow_provider_crew import compat
 from airflow_provider_crew.tasks.decide import KickoffRecord
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
@@ -77,7 +69,7 @@ class KickoffMemory:
     @property
     def may_have_forgotten(self) -> bool:
         """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
-        return FORGETS_AT_CLEAR and self.lasts and self.last is None and self._may_follow_a_clear
+        return compat.FORGETS_AT_CLEAR and self.lasts and self.last is None and self._may_follow_a_clear
 
     def note_sending(self, address: str) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""
@@ -95,7 +87,7 @@ class KickoffMemory:
         From Airflow 3.4 on the Clear that ends it has made Airflow forget. A signal's handler calls this, perhaps
         in the middle of a question to Airflow, which another thread can wait for.
         """
-        if FORGETS_AT_CLEAR and self.last:
+        if compat.FORGETS_AT_CLEAR and self.last:
             threading.Thread(target=self._keep_if_possible, daemon=True).start()
 
     def forget_sending(self) -> None:
@@ -115,7 +107,7 @@ class KickoffMemory:
 
         Not one that has come already, while the process was still there.
         """
-        return not is_cleared_meanwhile(self._ti) and self.note(max_tries=self._max_tries, reported=True)
+        return not compat.is_cleared_meanwhile(self._ti) and self.note(max_tries=self._max_tries, reported=True)
 
     def note_reattached(self) -> None:
         """Count the last kickoff as one of this try: a Clear that led to it is none for the next try."""
@@ -127,7 +119,7 @@ class KickoffMemory:
 
         From Airflow 3.4 on a task that was cleared may go on to its end, and its outcome is discarded then.
         """
-        if not (FORGETS_AT_CLEAR and is_cleared_meanwhile(self._ti)):
+        if not (compat.FORGETS_AT_CLEAR and compat.is_cleared_meanwhile(self._ti)):
             self.note(delivered=True)
 
     def note(self, **changes: Any) -> bool:
@@ -156,7 +148,7 @@ class KickoffMemory:
             self.last = KickoffRecord(self._max_tries, time.time())
             # Kept, so that a Clear can be told from a retry.
             self.note_reattached()
-        for key in xcom_keys_left_behind(self._ti):
+        for key in compat.xcom_keys_left_behind(self._ti):
             if key.startswith(_LEFT_BEHIND):
                 self.note_answer(key.removeprefix(_LEFT_BEHIND))
 
@@ -191,7 +183,7 @@ class KickoffMemory:
             return
         with self._keeping:  # so that what is kept last is what is known last
             if self.last:
-                keep = partial(self._store.set, _KEY, asdict(self.last), **never_expires())
+                keep = partial(self._store.set, _KEY, asdict(self.last), **compat.never_expires())
             else:
                 keep = partial(self._store.delete, _KEY)
             _repeat_while_away(keep)
@@ -208,7 +200,7 @@ def _repeat_while_away(ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except Exception as error:
-            if not api_server_is_away(error) or time.monotonic() > until:
+            if not compat.api_server_is_away(error) or time.monotonic() > until:
                 raise
             log.warning("Airflow's API server does not answer, and is asked again: %s", error)
         time.sleep(_PAUSE)

@@ -5,8 +5,6 @@ Only task processes tell: in the triggerer of some versions of Airflow nobody wo
 has counted comes with its event.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from datetime import timedelta
@@ -49,10 +47,8 @@ class TaskMetrics:
 
     def gave_up(self, error: errors.CrewError) -> None:
         """Tell how else a wait ended."""
-        self._ended(
-            _ENDS.get(type(error), "broken"),
-            error.execution_time if isinstance(error, errors.ExecutionFailed) else None,
-        )
+        end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), "broken")
+        self._ended(end, error.execution_time if isinstance(error, errors.ExecutionFailed) else None)
 
     def polls(self, polls: Polls) -> None:
         """Tell how often an execution was polled."""

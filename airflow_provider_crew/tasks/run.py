@@ -1,7 +1,5 @@
 """A task that kicks a crew off and waits for it: its kickoff, its wait, and what it remembers of both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

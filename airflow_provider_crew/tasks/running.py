@@ -1,7 +1,5 @@
 """A task in its process: what it asks Airflow and the crew for, and which execution it is about."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from functools import cached_property

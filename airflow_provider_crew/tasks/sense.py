@@ -1,7 +1,5 @@
 """A task that waits for an execution which was kicked off elsewhere."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

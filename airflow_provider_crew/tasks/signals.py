@@ -1,7 +1,5 @@
 """Keep a task from being interrupted where that would lose what was paid for."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

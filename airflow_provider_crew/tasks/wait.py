@@ -1,7 +1,5 @@
 """How a task waits for an execution: in the triggerer or in the worker, with the same words for the same ends."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What tasks leave in XCom, and under which keys."""
 
-from __future__ import annotations
-
 from typing import Any
 
 KICKOFF_ID = "kickoff_id"

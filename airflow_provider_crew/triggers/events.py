@@ -5,8 +5,6 @@ Results and errors travel as text: an event passes through Airflow's own encodin
 into keys of an object.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Annotated, Any

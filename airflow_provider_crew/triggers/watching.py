@@ -1,7 +1,5 @@
 """What a trigger does: apart from it, because what this imports takes long to import."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
