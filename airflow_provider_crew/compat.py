@@ -133,8 +133,7 @@ def first_poke(context: Context) -> float:
         from airflow.sensors.base import _orig_start_date
 
         first = _orig_start_date(ti.dag_id, ti.task_id, ti.run_id, ti.map_index, ti.try_number)
-    began: float = (first or ti.start_date).timestamp()
-    return began
+    return float((first or ti.start_date).timestamp())
 
 
 def call_when_delivered(operator: Any, note: Callable[[Context], None]) -> None:

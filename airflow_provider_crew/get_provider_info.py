@@ -50,6 +50,8 @@ CONNECTION_FIELDS = {
     ),
 }
 
+_ABOUT_CREWS = "https://docs.crewai.com/"
+
 FORM_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["login", "schema", "extra"],
     "relabeling": {"host": "Crew address", "password": "Organization bearer token"},
@@ -68,13 +70,7 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Crew",
         "description": "Run deployed AI crews: teams of agents behind a REST API.",
         "versions": [__version__],
-        "integrations": [
-            {
-                "integration-name": "Crew",
-                "external-doc-url": "https://docs.crewai.com/",
-                "tags": ["service"],
-            }
-        ],
+        "integrations": [{"integration-name": "Crew", "external-doc-url": _ABOUT_CREWS, "tags": ["service"]}],
         "operators": [_module("airflow_provider_crew.operators.crew")],
         "sensors": [_module("airflow_provider_crew.sensors.crew")],
         "triggers": [_module("airflow_provider_crew.triggers.crew")],

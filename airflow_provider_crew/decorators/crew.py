@@ -36,10 +36,9 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
     if ASKS_FOR_XCOM_PUSH:
         xcom_push = None
     template_fields = (*DecoratedOperator.template_fields, *CrewRunOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        **DecoratedOperator.template_fields_renderers,
-        **CrewRunOperator.template_fields_renderers,
-    }
+    template_fields_renderers: ClassVar[dict[str, str]] = (
+        DecoratedOperator.template_fields_renderers | CrewRunOperator.template_fields_renderers
+    )
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(inputs=SET_DURING_EXECUTION, **kwargs)

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
@@ -49,12 +48,10 @@ class _Secret(CheckedFields):
     password: Token = Field(description="the secret of webhooks, in characters that a bearer token may have")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrewConnection:
+class CrewConnection(NamedTuple):
     """A connection that has been read: how to talk to the crew, and where people look at it."""
 
     settings: ServiceSettings
-    token_type: TokenType
     dashboard_url: str | None
 
 
@@ -91,11 +88,10 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
             | {"host": connection.host, "port": connection.port, "scheme_or_prefix": connection.schema}
             | {"password": connection.password, "token_type": token_type or extra.get("token_type")}
         )
-        kind, token = _chosen_token(fields)
-        given = {"address": _address(fields), "token": token, "user_agent": _USER_AGENT}
+        given = {"address": _address(fields), "token": _chosen_token(fields), "user_agent": _USER_AGENT}
         settings = ServiceSettings.model_validate(extra | given)
     dashboard_url = str(fields.dashboard_url) if fields.dashboard_url else None
-    return CrewConnection(settings=settings, token_type=kind, dashboard_url=dashboard_url)
+    return CrewConnection(settings=settings, dashboard_url=dashboard_url)
 
 
 @contextmanager
@@ -137,13 +133,13 @@ def _extra_of(connection: Connection) -> dict[str, Any]:
         ) from None
 
 
-def _chosen_token(fields: _Fields) -> tuple[TokenType, str]:
+def _chosen_token(fields: _Fields) -> str:
     only: TokenType = "user" if fields.user_bearer_token and not fields.password else "organization"
     kind = fields.token_type or only
     token = fields.user_bearer_token if kind == "user" else fields.password
     if not token:
         raise InvalidSettings(_NO_TOKEN[kind])
-    return kind, token
+    return token
 
 
 def _address(fields: _Fields) -> str:

@@ -78,10 +78,8 @@ class CrewHook(BaseHook):
         """Answer with what was found at the address, or with exactly what is wrong."""
         try:
             inputs = self._client.inputs()
-        except InvalidSettings as error:
-            return False, error.fault
         except CrewError as error:
-            return False, str(error)
+            return False, error.fault if isinstance(error, InvalidSettings) else str(error)
         listed = [f"{name} (optional)" if name in inputs.optional else name for name in inputs.names]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 

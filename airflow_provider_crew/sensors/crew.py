@@ -71,7 +71,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait, and return the result."""
         sense = self._sense(context)
-        return sense.result_or_reschedule() if self._is_rescheduled else sense.result()
+        return sense.result() if self.deferrable or not self.reschedule else sense.result_or_reschedule()
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll once."""
@@ -89,11 +89,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     @property
     def time_limit(self) -> timedelta | None:
         """The execution_timeout, but for a sensor that is given it anew at every poke."""
-        return None if self._is_rescheduled else super().time_limit
-
-    @property
-    def _is_rescheduled(self) -> bool:
-        return self.reschedule and not self.deferrable
+        return super().time_limit if self.deferrable or not self.reschedule else None
 
     def _sense(self, context: Context) -> Sense:
         from airflow_provider_crew.tasks.ends import end_sensor

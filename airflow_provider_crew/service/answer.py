@@ -96,8 +96,9 @@ class Answer:
 
     def reason(self) -> str:
         """Tell what the service itself gives as the reason, in whichever of the usual forms."""
-        said = [_said(self._told.get(key)) for key in ("error", "title", "message", "detail")]
-        if told := ": ".join(filter(None, said)) or _said(self._told.get("status")):
+        keys = ("status",) if "state" in self._told else ("error", "title", "message", "detail")
+        said = [self._told.get(key) for key in keys]
+        if told := ": ".join(text.rstrip(". ") for text in said if isinstance(text, str) and text):
             return f" The service says: {one_line(told, _MESSAGE).rstrip('. ')}."
         return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body else ""
 
@@ -116,20 +117,6 @@ class Answer:
     def _header(self, name: str) -> str:
         value = self._headers.get(name, "").encode(errors="replace")
         return one_line(_without(self._secrets, value).decode(), _EXCERPT)
-
-
-def _said(value: Any) -> str:
-    """Return a text, or what a list of a framework's objections says: ``body.inputs: Field required``."""
-    if isinstance(value, list):
-        return "; ".join(_objection(entry) for entry in value if isinstance(entry, Mapping))
-    return value.rstrip(". ") if isinstance(value, str) else ""
-
-
-def _objection(entry: Mapping[str, Any]) -> str:
-    """Say where and what; not which value, which may be a secret."""
-    steps = entry.get("loc")
-    where = ".".join(map(str, steps)) if isinstance(steps, list) else "request"
-    return f"{where}: {entry.get('msg', 'refused')}"
 
 
 def _without(secrets: tuple[bytes, ...], told: bytes) -> bytes:

@@ -89,9 +89,6 @@ class AsyncCrewClient(CrewCalls):
                 return await self._send(session, request)
         except _TRANSPORT_FAILURES as error:
             return self._unreachable(request, error, sent=sent)
-        except BaseException:
-            self._interrupted(request, sent=sent)
-            raise
 
     async def _send(self, session: aiohttp.ClientSession, request: Request) -> Outcome:
         async with session.request(

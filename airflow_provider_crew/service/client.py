@@ -81,9 +81,6 @@ class _BlockingCalls(CrewCalls):
             return exchange.outcome(self.settings.request_timeout)
         except _TRANSPORT_FAILURES as error:
             return self._unreachable(request, error, sent=exchange.sent)
-        except BaseException:
-            self._interrupted(request, sent=exchange.sent)
-            raise
 
     def _send(self, request: Request) -> Outcome:
         # No session, which would follow redirects, keep cookies and read a .netrc.

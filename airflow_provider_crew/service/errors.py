@@ -46,8 +46,6 @@ class InvalidSettings(CrewError):
 class InvalidKickoffId(CrewError):
     """A kickoff id that no service can have given out. Nothing was sent."""
 
-    kickoff_id: str = ""
-
 
 class InvalidInputs(CrewError):
     """Inputs or meta that cannot be sent, or that are not all the crew needs. Nothing was sent."""

@@ -22,9 +22,9 @@ def checked_kickoff_id(kickoff_id: str) -> str:
     """Refuse an id that no kickoff has returned, before it reaches a path."""
     if not (fault := _fault_of(kickoff_id)):
         return kickoff_id
-    shown = repr(kickoff_id)[:80]
-    told = f"The kickoff id {shown} {fault}. Nothing was asked. Give the id exactly as the kickoff returned it."
-    raise InvalidKickoffId(told, kickoff_id=shown)
+    raise InvalidKickoffId(
+        f"The kickoff id {kickoff_id!r:.80} {fault}. Nothing was asked. Give it as the kickoff returned it."
+    )
 
 
 def path_segment(kickoff_id: str) -> str:

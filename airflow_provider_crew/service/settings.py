@@ -81,9 +81,7 @@ class ServiceSettings(CheckedFields):
         "without a path of its API, and without the token, which belongs into the password field"
     )
     token: Token = Field(
-        repr=False,
-        description="the bearer token (password, or user_bearer_token in the extra) from the crew's Status tab, "
-        "without the word Bearer and without white space inside",
+        repr=False, description="the bearer token (password, or user_bearer_token), without the word Bearer"
     )
     # Far beyond a day, a socket refuses the number after the connection is made.
     request_timeout: float = Field(
@@ -91,9 +89,7 @@ class ServiceSettings(CheckedFields):
     )
     # From left to right: a URI has only texts, and "true" is no path.
     verify: bool | str = Field(
-        default=True,
-        union_mode="left_to_right",
-        description="true, false, or the path of a file of CA certificates",
+        default=True, union_mode="left_to_right", description="true, false, or the path of a file of certificates"
     )
     proxy: Annotated[str, AfterValidator(usable_proxy)] | None = Field(None, repr=False)
     status_path: StatusPath = Field("auto", description="auto, status_first or id_first")

@@ -27,10 +27,11 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_INTERRUPTED_KICKOFF = (
-    "Interrupted while a kickoff was under way. It is not known whether it started an execution: the crew may be "
-    "running, and paid for, without anybody watching it. Look into the crew's dashboard before starting it again."
+_MAY_BE_RUNNING = (
+    "The crew may be running, and paid for, without anybody watching it. Look into the crew's dashboard before "
+    "starting it again."
 )
+IT_IS_NOT_KNOWN = f"It is not known whether that started an execution. {_MAY_BE_RUNNING}"
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 _HOW_TO_REACH = "Check the host and the port in the connection, and whether the crew is deployed."
@@ -38,13 +39,8 @@ _HOW_TO_TRUST = (
     "Check the host in the connection. If an authority of your own has signed the certificate, put the path of "
     "that authority's certificate into verify in the connection; if it has expired, have it renewed."
 )
-_RENEW_IT = (
-    "The bearer token is missing, wrong or revoked: renew it in the connection with the one on the crew's Status "
-    "tab."
-)
-_USE_ANOTHER = (
-    "The token is known but may not do this: use the organization's token, or have the user's permissions widened."
-)
+_RENEW_IT = "The bearer token is not valid: renew it in the connection with the one on the crew's Status tab."
+_USE_ANOTHER = "The token may not do this: use the organization's token, or have the user's permissions widened."
 
 # A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
@@ -110,16 +106,19 @@ class CrewCalls(ABC):
         """
         request = self._request("POST", "/kickoff", kickoff.body, *kickoff.secrets)
         try:
-            answer = _answer(await self._exchange(request))
-            return _read(request, answer, lambda told: issued_kickoff_id(told.get("kickoff_id")))
+            outcome = await self._exchange(request)
+        except BaseException:
+            log.warning("Interrupted while a kickoff was under way. %s", IT_IS_NOT_KNOWN)
+            raise
+        try:
+            return _read(request, _answer(outcome), lambda told: issued_kickoff_id(told.get("kickoff_id")))
         except errors.RateLimited:
             raise
         except (errors.TransientError, errors.AnswerTooLarge) as error:
             if isinstance(error, errors.Unreachable) and not error.sent:
                 raise
             raise errors.UncertainKickoff(
-                f"It is not known whether the kickoff started an execution. {error} The crew may be running, and "
-                "paid for, without anybody watching it. Look into the crew's dashboard before starting it again."
+                f"It is not known whether the kickoff started an execution. {error} {_MAY_BE_RUNNING}"
             ) from None
 
     async def status(self, kickoff_id: str) -> Execution:
@@ -149,10 +148,6 @@ class CrewCalls(ABC):
             advice = _HOW_TO_REACH if trusted else _HOW_TO_TRUST
             message = f"{request} did not reach the crew: {reason}. Nothing was sent. {advice}"
         return errors.Unreachable(message, sent=sent, trusted=trusted, timed_out=timed_out(error))
-
-    def _interrupted(self, request: Request, *, sent: bool) -> None:
-        if sent and request.starts_work:
-            log.warning(_INTERRUPTED_KICKOFF)
 
     def _request(self, method: str, path: str, body: bytes | None = None, *secrets: str) -> Request:
         # Put together anew for each request: who shows a client shows no token.

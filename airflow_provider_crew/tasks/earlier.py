@@ -6,20 +6,16 @@ from functools import partial
 from airflow_provider_crew.compat import was_rescheduled, xcom_keys_left_behind
 from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff
 from airflow_provider_crew.service.watch_words import unknown_elsewhere
+from airflow_provider_crew.service.wire import IT_IS_NOT_KNOWN
 from airflow_provider_crew.tasks.decide import Decision, End, Standing, decide
 from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID
 
-IT_IS_NOT_KNOWN = (
-    "It is not known whether that started an execution: the crew may be running, and paid for, without anybody "
-    "watching it. Look into the crew's dashboard before starting it again."
-)
 _LOST_ANSWER = f"An earlier try sent a kickoff and ended before it knew the answer. {IT_IS_NOT_KNOWN}"
 _BEGUN_ANEW = (
-    "This try has kicked off before. Airflow could not load its DAG when it was to resume, and has begun it anew, "
-    "without the kickoff id. That execution goes on and is paid for: the log of this try may name its id, for a "
-    "CrewExecutionSensor to wait for it. Else look into the crew's dashboard."
+    "This try has kicked off before. Airflow could not load its DAG when it was to resume, and has begun it anew. "
+    "That execution goes on and is paid for. Find its id in the log of this try, or in the crew's dashboard."
 )
 _ONE_TRY_TOO_MANY = (
     "Airflow runs this task once more than its retries allow: it has lost the process of the try before, or the "
@@ -27,8 +23,7 @@ _ONE_TRY_TOO_MANY = (
 )
 _FORGOTTEN = (
     "This task may have been cleared, and Airflow may have forgotten what the task remembered, as it does unless "
-    "Keep task state is ticked. Should an execution of an earlier try still be running, it goes on and is paid "
-    "for, too. The crew is kicked off."
+    "Keep task state is ticked. The crew is kicked off. An execution of an earlier try may go on, and is paid for."
 )
 _UNKNOWN = (
     "Execution %s: kicked off by an earlier try, and the service does not know it. A crew that waits for a "

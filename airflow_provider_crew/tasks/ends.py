@@ -10,7 +10,6 @@ from airflow.providers.common.compat import sdk
 
 from airflow_provider_crew.compat import CLEARING, KEEPING
 from airflow_provider_crew.service import errors
-from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
 from airflow_provider_crew.tasks.running import RunningTask
 
@@ -27,12 +26,17 @@ _UNKNOWN = (
     "execution up: on the page of the task instance that kicked it off, under Storage, Task State Store, delete "
     "crew_kickoff, and clear that task, which kicks off anew."
 )
+_HOW_TO_WAIT_AGAIN: dict[type[errors.CrewError], str] = {
+    errors.WatchBroken: _WAIT_AGAIN,
+    errors.ExecutionNotFound: _NEVER_SEEN,
+    errors.ExecutionUnknown: _UNKNOWN,
+}
 
 
 class CrewTaskFailed(sdk.AirflowFailException):
     """Ends a task without a retry, because a retry would not help or would cost. ``error`` is what happened."""
 
-    def __init__(self, error: CrewError, advice: str = "") -> None:
+    def __init__(self, error: errors.CrewError, advice: str = "") -> None:
         super().__init__(f"{error}{advice}")
         self.error = error
 
@@ -41,7 +45,7 @@ class CutShort(errors.WaitedTooLong):
     """Waiting was ended by execution_timeout, which every task may have."""
 
 
-def end_run(task: RunningTask, memory: KickoffMemory, error: CrewError) -> NoReturn:
+def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -> NoReturn:
     """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
     if isinstance(error, errors.ExecutionFailed):
         memory.note(kickoff_id=task.execution, end="failed")
@@ -60,7 +64,7 @@ def end_run(task: RunningTask, memory: KickoffMemory, error: CrewError) -> NoRet
     raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
 
 
-def end_sensor(error: CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
+def end_sensor(error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
     """Skip, time out, fail for good or leave it to a retry: alike, however the sensor has waited."""
     passes = isinstance(error, PASSING)
     if never_fail or (soft_fail and not passes):
@@ -71,14 +75,8 @@ def end_sensor(error: CrewError, *, soft_fail: bool, never_fail: bool) -> NoRetu
         raise sdk.AirflowTaskTimeout(f"{error}{_WAIT_AGAIN}") from None
     if isinstance(error, errors.WaitedTooLong):
         raise sdk.AirflowSensorTimeout(f"{error}{_WAIT_AGAIN}") from None
-    advice = ""
-    if isinstance(error, errors.WatchBroken):
-        advice = _WAIT_AGAIN
-    elif isinstance(error, errors.ExecutionNotFound):
-        advice = _NEVER_SEEN
-    elif isinstance(error, errors.ExecutionUnknown) and not error.has_completed:
-        advice = _UNKNOWN
-    raise CrewTaskFailed(error, advice) from None
+    has_completed = isinstance(error, errors.ExecutionUnknown) and error.has_completed
+    raise CrewTaskFailed(error, "" if has_completed else _HOW_TO_WAIT_AGAIN.get(type(error), "")) from None
 
 
 def not_retried(kickoff_id: str | None) -> str:

@@ -16,8 +16,9 @@ from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, Exe
 from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
+from airflow_provider_crew.service.wire import IT_IS_NOT_KNOWN
 from airflow_provider_crew.tasks.check import check_inputs
-from airflow_provider_crew.tasks.earlier import IT_IS_NOT_KNOWN, earlier_execution
+from airflow_provider_crew.tasks.earlier import earlier_execution
 from airflow_provider_crew.tasks.ends import PASSING, CrewTaskFailed, not_retried
 from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
 from airflow_provider_crew.tasks.running import RunningTask
@@ -27,8 +28,7 @@ from airflow_provider_crew.tasks.xcom import KICKOFF_ID, RETURN_VALUE
 T = TypeVar("T")
 
 _NOTHING_STARTED = (
-    "before the crew was kicked off. This try has started nothing. A retry of this task, or clearing it, goes on "
-    "with what an earlier try has kicked off, or kicks off."
+    "before the crew was kicked off. This try has started nothing. A retry of this task, or clearing it, goes on."
 )
 _LEFT_TO_A_RETRY = " The crew was not kicked off. A retry of this task, or clearing it, does so."
 _LEFT_TO_PEOPLE = " The crew was not kicked off, and a retry would not help: mend this, and clear the task."
@@ -191,10 +191,9 @@ class Kickoff:
         if self.memory.lasts or not self._task.ti.max_tries:
             return
         self._task.log.warning(
-            "This task has retries, and its tries do not know of each other (%s). If its process dies after the "
-            "kickoff, or Airflow fails it before or after the operator is asked, a retry starts, and pays for, "
-            "another execution. CrewKickoffOperator with retries=0, followed by CrewExecutionSensor with retries, "
-            "rules that out.",
+            "This task has retries, and its tries do not know of each other (%s). If it dies after the kickoff, a "
+            "retry starts, and pays for, another execution. CrewKickoffOperator with retries=0, and then "
+            "CrewExecutionSensor with retries, rules that out.",
             "Airflow can remember a kickoff from 3.3 on" if self._given.reattach else "reattach=False",
         )
 

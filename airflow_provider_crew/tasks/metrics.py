@@ -23,7 +23,6 @@ _ENDS = {
     errors.WaitedTooLong: "timeout",
     errors.LostContact: "lost",
 }
-_TOKENS = ("prompt", "completion", "total")
 
 
 class TaskMetrics:
@@ -41,14 +40,10 @@ class TaskMetrics:
         """Tell what came of a kickoff."""
         self._count(f"kickoff.{end}")
 
-    def completed(self, execution_time: float | None) -> None:
-        """Tell that a task has the result of its execution, and how long that took, if the crew says so."""
-        self._ended("completed", execution_time)
-
     def gave_up(self, error: errors.CrewError) -> None:
         """Tell how else a wait ended."""
         end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), "broken")
-        self._ended(end, error.execution_time if isinstance(error, errors.ExecutionFailed) else None)
+        self.ended(end, error.execution_time if isinstance(error, errors.ExecutionFailed) else None)
 
     def polls(self, polls: Polls) -> None:
         """Tell how often an execution was polled."""
@@ -58,11 +53,12 @@ class TaskMetrics:
 
     def tokens(self, usage: Mapping[str, Any]) -> None:
         """Tell how many tokens an execution has spent."""
-        for name in _TOKENS:
+        for name in ("prompt", "completion", "total"):
             if isinstance(count := usage.get(f"{name}_tokens"), int) and count > 0:
                 self._count(f"tokens.{name}", count)
 
-    def _ended(self, end: str, execution_time: float | None) -> None:
+    def ended(self, end: str, execution_time: float | None) -> None:
+        """Tell how an execution ended for a task, and how long it took, if the crew says so."""
         self._count(f"execution.{end}")
         if execution_time is not None:
             self._tell("timing", "execution.duration", timedelta(seconds=execution_time))

@@ -56,8 +56,7 @@ class Sense:
             kicked_off_at, memory = began, seen.recall()
         else:  # a poke that remembers none begins anew
             kicked_off_at, memory = time.time(), WatchMemory(began, said_at=time.time())
-        deadline = began + wait.given.timeout
-        rules = wait.rules(deadline, kicked_off_at=kicked_off_at, exists=seen.exists)
+        rules = wait.rules(began + wait.given.timeout, kicked_off_at=kicked_off_at, exists=seen.exists)
         with wait.polling(self._kickoff_id, rules, memory) as poller:
             step = poller.poll()
             # A process that leaves nothing to the next polls on where only polling again soon can tell.

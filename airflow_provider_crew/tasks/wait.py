@@ -12,7 +12,6 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 from airflow_provider_crew.compat import TIME_TO_SAY_SO, trigger_timed_out
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.service import errors
-from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.limits import MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import result_out_of_reach
@@ -59,7 +58,7 @@ class Wait:
 
     task: RunningTask
     given: WaitArguments
-    give_up: Callable[[CrewError], NoReturn]
+    give_up: Callable[[errors.CrewError], NoReturn]
     saw: Callable[[WatchMemory], None] = lambda _: None
 
     def rules(self, deadline: float, **origin: Any) -> WatchRules:
@@ -112,8 +111,7 @@ class Wait:
         if trigger_timed_out(told):
             task.log.warning("Execution %s: no triggerer has ended the wait in time.", kickoff_id)
             deadline = time.time()
-        rules = self.rules(deadline, exists=True)
-        with self.polling(kickoff_id, rules, WatchMemory(task.started_at)) as poller:
+        with self.polling(kickoff_id, self.rules(deadline, exists=True), WatchMemory(task.started_at)) as poller:
             completed = poller.poll().completed
             if not completed:
                 raise errors.LostContact(
@@ -125,7 +123,7 @@ class Wait:
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result as the task's own, in a form that XCom takes."""
-        self.task.metrics.completed(result.get("execution_time"))
+        self.task.metrics.ended("completed", result.get("execution_time"))
         self._leave_usage(result.get("usage"), str(result.get("kickoff_id")))
         return {**result, "output_json": without_reserved_keys(result.get("output_json"))}
 
@@ -149,7 +147,7 @@ class Wait:
         except KeyboardInterrupt:
             task.end()
             raise
-        except CrewError as error:
+        except errors.CrewError as error:
             end = error if kickoff_id in str(error) else _about(kickoff_id, error)
         except AirflowTaskTimeout:
             end = CutShort(
@@ -209,7 +207,7 @@ class Wait:
         )
 
 
-def _about(kickoff_id: str, error: CrewError) -> CrewError:
+def _about(kickoff_id: str, error: errors.CrewError) -> errors.CrewError:
     """Name the execution in an error that does not know of it, such as that of a connection."""
     return errors.WatchBroken(
         f"Execution {kickoff_id} cannot be watched. {error} It may go on and is paid for. Mend this, and wait for "

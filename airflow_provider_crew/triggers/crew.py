@@ -53,10 +53,8 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what is stored."""
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {name: getattr(self, name) for name in _STORED},
-        )
+        stored = {name: getattr(self, name) for name in _STORED}
+        return f"{type(self).__module__}.{type(self).__qualname__}", stored
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch to the end and fire."""

@@ -128,11 +128,7 @@ def test_form_and_uri_and_json_say_the_same(alike: list[Connection]) -> None:
     first, *others = [read_connection(each) for each in alike]
 
     for other in others:
-        assert (other.settings, other.token_type, other.dashboard_url) == (
-            first.settings,
-            first.token_type,
-            first.dashboard_url,
-        )
+        assert (other.settings, other.dashboard_url) == (first.settings, first.dashboard_url)
 
 
 def test_every_field_arrives() -> None:
@@ -156,7 +152,7 @@ def test_every_field_arrives() -> None:
     assert (settings.proxy, settings.status_path) == ("http://proxy.example:3128", "status_first")
     assert settings.user_agent.startswith("airflow-provider-crew/")
     assert settings.user_agent.endswith(f" Airflow/{airflow_version}")
-    assert (read.token_type, read.dashboard_url) == ("organization", "https://app.example/crews/7")
+    assert read.dashboard_url == "https://app.example/crews/7"
 
 
 def test_empty_fields_of_a_form_are_not_set() -> None:
@@ -230,7 +226,6 @@ def test_chooses_the_token(
     extra = {"user_bearer_token": user, "token_type": in_extra}
     read = read_connection(connection(password=organization, extra=extra), token_type=asked_for)
 
-    assert read.token_type == chosen
     assert read.settings.token == {"organization": TOKEN, "user": USER_TOKEN}[chosen]
 
 

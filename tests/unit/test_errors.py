@@ -17,7 +17,7 @@ RATE_LIMITED = errors.RateLimited("429", http_status=429, retry_after=2.5)
 ONE_OF_EACH = [
     errors.CrewError("something"),
     errors.InvalidSettings("wrong token", conn_id="my_crew"),
-    errors.InvalidKickoffId("wrong id", kickoff_id="a/b"),
+    errors.InvalidKickoffId("wrong id"),
     errors.InvalidInputs("wrong inputs"),
     errors.CallError("a call", http_status=418),
     errors.NotAuthenticated("401", http_status=401),
