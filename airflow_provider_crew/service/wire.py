@@ -1,5 +1,5 @@
 """
-The conversation with the service: requests to send and answers to read, without any I/O.
+The calls to the service: requests to send and answers to read, without any I/O.
 
 Both clients are made of the same operations, so neither can do, or say, what the other does not. Each adds how a
 request is exchanged for an answer.
