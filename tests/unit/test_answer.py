@@ -149,16 +149,6 @@ def test_tells_the_service_from_what_stands_before_it(body: Any, is_the_service:
         ),
         pytest.param({"detail": "Not Found"}, " The service says: Not Found.", id="a framework's"),
         pytest.param(
-            {"detail": [{"type": "missing", "loc": ["body", "inputs", 0], "msg": "Field required", "input": "x"}]},
-            " The service says: body.inputs.0: Field required.",
-            id="a framework's, in a list",
-        ),
-        pytest.param(
-            {"detail": [{"loc": "body", "msg": "Wrong"}, {"loc": ["query"], "msg": 7}, "Odd", 7, {}]},
-            " The service says: request: Wrong; query: 7; request: refused.",
-            id="a framework's, odd",
-        ),
-        pytest.param(
             {"error": "No", "message": "Not with this token."},
             " The service says: No: Not with this token.",
             id="not the same word",

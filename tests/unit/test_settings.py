@@ -194,7 +194,7 @@ def test_a_token_as_people_paste_it(given: str, token: str) -> None:
 def test_a_token_that_cannot_be_one_is_refused(token: str) -> None:
     told = str(fault_of(token=token))
 
-    assert told.startswith("token must be the bearer token (password, or user_bearer_token in the extra) from")
+    assert told.startswith("token must be the bearer token (password, or user_bearer_token)")
     assert "without the word Bearer" in told
     assert "abc" not in told
 
@@ -264,7 +264,7 @@ def test_a_status_path_that_does_not_exist_is_refused(path: Any) -> None:
 
 @pytest.mark.parametrize("verify", [7, ["ca.pem"]])
 def test_a_file_of_certificates_that_is_none_is_refused(verify: Any) -> None:
-    assert str(fault_of(verify=verify)) == "verify must be true, false, or the path of a file of CA certificates."
+    assert str(fault_of(verify=verify)) == "verify must be true, false, or the path of a file of certificates."
 
 
 def test_a_file_of_certificates_is_taken(tmp_path: Path) -> None:
