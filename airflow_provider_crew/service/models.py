@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, OnErrorOmit
 
 from airflow_provider_crew.service.reading import MEANINGS, reason_of, result_of, state_of
-from airflow_provider_crew.service.storable import storable_text, text_of
+from airflow_provider_crew.service.storable import MAX_INT, MIN_INT, storable_text, text_of
 
 
 class _OrNone:
@@ -30,9 +30,10 @@ def _storable(value: Any) -> Any:
 Words = Annotated[str, BeforeValidator(_storable), Field(min_length=1)]
 Text = Annotated[str, BeforeValidator(text_of)]
 OptionalText = Annotated[Words | None, _OrNone]
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=MAX_INT)]
 Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, _OrNone]
-Number = Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+StorableInt = Annotated[int, Field(strict=True, ge=MIN_INT, le=MAX_INT)]
+Number = StorableInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, _OrNone, Field(validation_alias="usage_metrics")]
 
 

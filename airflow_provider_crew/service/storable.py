@@ -8,7 +8,7 @@ from typing import Any
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 # Wider integers do not fit into what carries a value from one process to another.
-_MIN_INT, MAX_INT = -(2**63), 2**64 - 1
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1
 
 # Deeper JSON than this is no data that a crew puts out, and it breaks the recursion of whoever stores it.
 _MAX_DEPTH = 64
@@ -43,6 +43,6 @@ def storable_json(value: Any, depth: int = 0) -> Any:
             return [storable_json(item, depth + 1) for item in value]
         case float() if not math.isfinite(value):
             return None
-        case int() if not _MIN_INT <= value <= MAX_INT:
+        case int() if not MIN_INT <= value <= MAX_INT:
             return str(value)
     return value

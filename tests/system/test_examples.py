@@ -36,7 +36,7 @@ def test_one_task(runs):
 
     assert run.wait() == "success"
     result = run.xcom("report")
-    assert [*result] == [
+    assert {*result} == {
         "kickoff_id",
         "output",
         "output_json",
@@ -44,7 +44,7 @@ def test_one_task(runs):
         "tasks_complete",
         "usage",
         "execution_time",
-    ]
+    }
     assert (result["tasks_complete"], result["usage"]) == (True, None)
     assert result["output"] == "Briefing: harbours"
     assert [task["agent"] for task in result["tasks"]] == ["Researcher", "Writer"]

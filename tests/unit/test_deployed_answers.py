@@ -263,7 +263,7 @@ def test_reads_the_last_task(last: Any, read_to: Any) -> None:
         pytest.param({"usage_metrics": "total_tokens=7"}, None, id="a text"),
         pytest.param({"usage_metrics": {}}, {}, id="empty"),
         pytest.param(
-            {"usage_metrics": {"a": True, "b": None, "c": "7", "d": [1], "e": float("nan"), "g": 0}},
+            {"usage_metrics": {"a": True, "b": None, "c": "7", "d": [1], "e": float("nan"), "f": 2**70, "g": 0}},
             {"g": 0},
             id="only numbers that can be stored",
         ),
