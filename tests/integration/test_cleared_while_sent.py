@@ -181,7 +181,7 @@ class TestATryThatNobodyAskedFor:
 @pytest.fixture(params=[True, False], ids=["forgets at Clear", "keeps at Clear"])
 def forgets(request, monkeypatch) -> bool:
     """Airflow from 3.4 on, and before."""
-    monkeypatch.setattr("airflow_provider_crew.tasks.memory.FORGETS_AT_CLEAR", request.param)
+    monkeypatch.setattr("airflow_provider_crew.compat.FORGETS_AT_CLEAR", request.param)
     return request.param
 
 

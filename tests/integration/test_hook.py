@@ -337,7 +337,7 @@ def test_an_interruption_between_two_tries_raises_no_false_alarm(hook, service, 
     [
         (lambda faults: faults.clear(), (True, "Connected. This crew expects: topic, audience")),
         (lambda faults: faults.answer(401), (False, "renew it in the connection")),
-        (lambda faults: faults.answer(403), (False, "The token is known but may not do this")),
+        (lambda faults: faults.answer(403), (False, "The token may not do this")),
         (lambda faults: faults.answer(404), (False, "There is no crew at this address")),
         (lambda faults: faults.answer(500), (False, "answers 500")),
         (lambda faults: faults.answer(200, body="<html>"), (False, "cannot be read: it is not JSON")),

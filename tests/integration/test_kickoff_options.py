@@ -317,7 +317,8 @@ class TestInputs:
 
 
 def test_a_webhook_for_people_is_why_a_crew_is_waited_for(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.0)
     live_crew.scenario = ASKING
     live_crew.at_look(6, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
 

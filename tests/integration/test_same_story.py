@@ -118,7 +118,8 @@ def end_of(task: Task, service: WatchedService) -> Any:
 
 @pytest.fixture(params=["documented", "deployed"])
 def told(request, live_crew, monkeypatch) -> Callable[[Scenario], WatchedService]:
-    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.05)
+    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.05)
+    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.05 / 6)
 
     def tell(scenario: Scenario) -> WatchedService:
         live_crew.scenario = scenario.model_copy(update={"dialect": request.param})

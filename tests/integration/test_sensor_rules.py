@@ -137,8 +137,9 @@ ENDS = {
 @pytest.mark.parametrize("wish", [{}, {"soft_fail": True}, {"never_fail": True}], ids=["plain", "soft", "never"])
 @pytest.mark.parametrize("how", ENDS)
 def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how):
-    monkeypatch.setattr("airflow_provider_crew.service.watch.TOKEN_PATIENCE", 0.15)
-    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.1)
+    monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.15)
+    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.1)
+    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.1 / 6)
     kickoff_id = broken(live_crew, how)
     timeout = 0.2 if how == "time" else 3600
     plain, soft, said = ENDS[how]
@@ -155,7 +156,7 @@ def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how
 
 
 def test_a_token_that_stays_refused_ends_a_rescheduled_sensor_also_without_a_memory(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.watch.TOKEN_PATIENCE", 0.15)
+    monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.15)
     kickoff_id = broken(live_crew, "token")
 
     with pytest.raises(AirflowFailException, match="can no longer be watched"):

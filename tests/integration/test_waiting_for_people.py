@@ -59,7 +59,8 @@ def sensor(kickoff_id: str, **options: Any) -> CrewExecutionSensor:
 @pytest.fixture
 def asking(live_crew, monkeypatch) -> WatchedService:
     """A crew that waits for a person at once, and whom nobody believes to be just starting."""
-    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.0)
     live_crew.scenario = ASKING
     return live_crew
 

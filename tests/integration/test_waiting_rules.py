@@ -222,8 +222,9 @@ def test_a_time_out_that_airflow_enforces_says_what_goes_on(live_crew, monkeypat
 def test_a_wait_that_cannot_go_on_is_retried_only_when_that_starts_nothing_anew(
     live_crew, store, monkeypatch, deferrable, with_store, fault, error, retried_with_store, advice
 ):
-    monkeypatch.setattr("airflow_provider_crew.service.watch.TOKEN_PATIENCE", 0.2)
-    monkeypatch.setattr("airflow_provider_crew.service.watch.NOT_FOUND_GRACE", 0.1)
+    monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.2)
+    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.1)
+    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.1 / 6)
     live_crew.faults.answer(**fault, on="status", times=10_000)
     retried = with_store and retried_with_store
     task = Task(lambda: run(deferrable=deferrable, max_outage=0.2), store=store if with_store else None, retries=1)
