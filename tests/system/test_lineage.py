@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.airflow_runs import eventually
+
 pytestmark = pytest.mark.timeout(180)
+
+TASKS = {"lineage.kickoff", "lineage.sensor", "lineage.run"}
+
+
+def completed(home: Path) -> dict[str, dict[str, Any]]:
+    """Return the facets of each task that OpenLineage was told has completed, from the lines written whole."""
+    lines = (home / "lineage.json").read_text().split("\n")[:-1]
+    events = [event for event in map(json.loads, lines) if event["eventType"] == "COMPLETE"]
+    return {event["job"]["name"]: event["run"]["facets"] for event in events if event["job"]["name"] in TASKS}
 
 
 def test_the_execution_and_its_crew_are_reported(start, crews, airflow):
     run = start("lineage")
     assert run.wait() == "success"
 
-    events = [json.loads(line) for line in (airflow.home / "lineage.json").read_text().splitlines()]
-    reported = {
-        event["job"]["name"]: event["run"]["facets"]["externalQuery"]
-        for event in events
-        if event["eventType"] == "COMPLETE" and "externalQuery" in event["run"]["facets"]
-    }
+    # A task is a success to Airflow before it tells OpenLineage.
+    facets = eventually(lambda: (found := completed(airflow.home)).keys() == TASKS and found)
     execution = run.xcom("kickoff")
+    reported = {name: facet["externalQuery"] for name, facet in facets.items()}
     assert {name: (facet["externalQueryId"], facet["source"]) for name, facet in reported.items()} == {
         "lineage.kickoff": (execution, crews["default"].url),
         "lineage.sensor": (execution, crews["default"].url),
