@@ -113,7 +113,8 @@ def test_what_has_no_end_is_given_up(connect, hostile, memory, endless):
     # It computes for as long as it reads. What reads headers without a bound takes its time as well.
     assert time.thread_time() - began < (3 if BOUNDS_HEADERS else 15)
     assert not (BOUNDS_HEADERS and BOUNDS_CHUNK_LINES) or memory() < 40 * LIMIT
-    assert len(hostile.requests) == 1
+    # On a machine with other work the deadline may be over before the request has arrived.
+    assert len(hostile.requests) <= 1
 
 
 @pytest.mark.usefixtures("small_limit")
