@@ -22,7 +22,10 @@ CONNECTION_FIELDS = {
         "organization or user. Empty: the organization's if there is one, else the user's.",
         enum=["organization", "user"],
     ),
-    "dashboard_url": _field("Dashboard address", "Page of this crew in the dashboard; tasks link to it."),
+    "dashboard_url": _field(
+        "Dashboard address",
+        "Page of this crew in the dashboard; tasks link to it. With {kickoff_id} in it: page of an execution.",
+    ),
     "request_timeout": _field(
         "Request time-out (s)",
         "For one whole exchange, from connecting to the last byte. Empty: 60.",

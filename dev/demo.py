@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 import time
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from airflow_provider_crew.local import LocalCrewService
-from dev.target import TargetError, checkout_airflow, run
+from dev.target import TargetError, checkout_airflow, connection_to, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,7 @@ def main() -> None:
         print(f"A crew listens at {service.url}. Airflow gets it as AIRFLOW_CONN_CREW_DEFAULT.")
         print("Airflow starts: API server, scheduler, triggerer and DAG processor. The first time takes longer.")
         began = time.time()
-        with checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": service.connection_uri}) as airflow:
+        with checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": json.dumps(connection_to(service))}) as airflow:
             api = airflow.api
             print(f"Airflow is up at {airflow.url} after {time.time() - began:.0f} s.")
             api.wait_for_dag(_DAG, parsed_after=began)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 
 from airflow_provider_crew.local import LocalCrewService
-from dev.target import checkout_airflow, run
+from dev.target import checkout_airflow, connection_to, run
 
 _PAUSE = 5
 
@@ -17,7 +16,7 @@ def main() -> None:
     with LocalCrewService() as service:
         print("Airflow starts: API server, scheduler, triggerer and DAG processor. The first time takes longer.")
         with checkout_airflow() as airflow:
-            airflow.api.set_connection("crew_default", json.loads(service.connection_json))
+            airflow.api.set_connection("crew_default", connection_to(service))
             airflow.api.ensure_pool("crews", slots=4)
             print(f"\n    {airflow.url}\n")
             print("No login is asked for. The example DAGs have the tag crew. They run against a crew on this")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -13,12 +14,20 @@ from dev.stack import AirflowStack, StackError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from airflow_provider_crew.local import LocalCrewService
+
 _ROOT = Path(__file__).parents[1]
 _INTERRUPTED = 130
 
 
 class TargetError(Exception):
     """What the target was to do did not come about."""
+
+
+def connection_to(service: LocalCrewService) -> dict[str, str | int]:
+    """Return a connection to a crew service on this machine, with the page that it has of each execution."""
+    fields: dict[str, str | int] = json.loads(service.connection_json)
+    return fields | {"extra": json.dumps({"dashboard_url": service.dashboard_url})}
 
 
 def checkout_airflow(environment: Mapping[str, str] | None = None) -> AirflowStack:

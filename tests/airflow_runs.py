@@ -21,7 +21,7 @@ from tests.supported import AIRFLOW
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "organization-token-that-nobody-may-see"
-DASHBOARD = "https://app.example/crews/7"
+DASHBOARD = "https://app.example/crews/7?execution={kickoff_id}"
 INPUTS = {"topic": "ferries", "audience": "sailors"}
 
 

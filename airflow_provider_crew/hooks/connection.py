@@ -1,21 +1,29 @@
 """What a connection of type crew says, read into settings for a client."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
-from pydantic import Field, HttpUrl, Json, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, HttpUrl, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.compat import api_server_is_away, denies_connection
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
+from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
 from airflow_provider_crew.service.settings import USER_AGENT, CheckedFields, ServiceSettings, Token
 
 TokenType = Literal["organization", "user"]
 
 _USER_AGENT = f"{USER_AGENT} Airflow/{airflow_version}"
 _EXTRA: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
+_URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
+
+# Where the address of a page has the id of the execution.
+_KICKOFF_ID = "{kickoff_id}"
+_ANY_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 _NOT_DEFINED = (
     "There is none of that name. Add it with the type Crew (Admin, Connections), or set AIRFLOW_CONN_{}. If that "
@@ -30,6 +38,15 @@ _NO_TOKEN: dict[TokenType, str] = {
 }
 
 
+def _page(address: str) -> str:
+    """Return the address of a page, which may have a placeholder for the kickoff id."""
+    if _ANY_PLACEHOLDER.search(address.replace(_KICKOFF_ID, "")) or _KICKOFF_ID in urlsplit(address).netloc:
+        raise ValueError("it has another placeholder, or one that is no part of a page's address")
+    checked = str(_URL.validate_python(address))
+    # In a path the braces are encoded by now.
+    return checked.replace("%7Bkickoff_id%7D", _KICKOFF_ID) if _KICKOFF_ID in address else checked
+
+
 class _Fields(CheckedFields):
     """What is read from a connection besides the settings: Airflow's own fields, and three of the extra."""
 
@@ -39,7 +56,10 @@ class _Fields(CheckedFields):
     password: str | None = Field(None, repr=False)
     user_bearer_token: str | None = Field(None, repr=False)
     token_type: TokenType | None = Field(None, description="organization or user, or be left out")
-    dashboard_url: HttpUrl | None = Field(None, description="the full address of a page (https://app.example/7)")
+    dashboard_url: Annotated[str, AfterValidator(_page)] | None = Field(
+        None,
+        description="the full address of a page (https://app.example/7), with no placeholder but {kickoff_id}",
+    )
 
 
 class _Secret(CheckedFields):
@@ -53,6 +73,13 @@ class CrewConnection(NamedTuple):
 
     settings: ServiceSettings
     dashboard_url: str | None
+
+    def page_of(self, kickoff_id: str | None) -> str | None:
+        """Return the page to look at. One of an execution, and not of its crew, is not known before the id is."""
+        page = self.dashboard_url
+        if page is None or _KICKOFF_ID not in page:
+            return page
+        return page.replace(_KICKOFF_ID, path_segment(checked_kickoff_id(kickoff_id))) if kickoff_id else None
 
 
 def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
@@ -90,8 +117,7 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
         )
         given = {"address": _address(fields), "token": _chosen_token(fields), "user_agent": _USER_AGENT}
         settings = ServiceSettings.model_validate(extra | given)
-    dashboard_url = str(fields.dashboard_url) if fields.dashboard_url else None
-    return CrewConnection(settings=settings, dashboard_url=dashboard_url)
+    return CrewConnection(settings=settings, dashboard_url=fields.dashboard_url)
 
 
 @contextmanager

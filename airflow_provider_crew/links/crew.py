@@ -14,7 +14,7 @@ DASHBOARD_KEY = "crew_dashboard"
 
 
 class CrewDashboardLink(BaseOperatorLink):
-    """Leads to the page that the connection names as ``dashboard_url``."""
+    """Leads to the page that the connection names as ``dashboard_url``: of the crew, or of the very execution."""
 
     name = "Crew dashboard"
     xcom_key = DASHBOARD_KEY

@@ -31,6 +31,9 @@ _BEARER = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(aut
 
 _STATUS_PATHS = {"status_first": "/status/{kickoff_id}", "id_first": "/{kickoff_id}/status"}
 
+# Where a person looks at an execution. It is no part of the API.
+PAGE = "/executions/{kickoff_id}"
+
 _KICKOFF_ID = {
     "name": "kickoff_id",
     "in": "path",
@@ -128,6 +131,7 @@ class CrewApp(FastAPI):
                 responses=self._responses("status"),
                 openapi_extra={"parameters": [_KICKOFF_ID]},
             )
+        self.add_api_route(PAGE, self._page, include_in_schema=False)
 
     def _responses(self, operation: Operation) -> dict[int | str, dict[str, Any]]:
         return {status: _described(model) for status, model in self._dialect.bodies[operation].items()}
@@ -169,6 +173,13 @@ class CrewApp(FastAPI):
             return _json(200, self._crew.status_body(kickoff_id, self._dialect.standing))
         except LookupError:
             return _response(self._dialect.unknown_execution(kickoff_id))
+
+    async def _page(self, request: Request) -> Response:
+        """Show an execution to a person, who has no token at hand: what a dashboard is to a deployed crew."""
+        try:
+            return _json(200, self._crew.shown(unquote(request.path_params["kickoff_id"])))
+        except LookupError:
+            raise HTTPException(404) from None
 
     def _read_kickoff(self, body: bytes) -> KickoffRequest:
         try:

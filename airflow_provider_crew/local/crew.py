@@ -8,6 +8,7 @@ import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
+from airflow_provider_crew.local.answers import documented
 from airflow_provider_crew.local.executions import Execution
 
 if TYPE_CHECKING:
@@ -130,3 +131,9 @@ class Crew:
             if execution.statuses:
                 return execution.next_scripted_status()
         return tell(execution, self._clock())
+
+    def shown(self, kickoff_id: str) -> JsonValue:
+        """Return what there is to see of an execution, in one form for all dialects; LookupError for none."""
+        execution = self.execution(kickoff_id)
+        sent: dict[str, JsonValue] = {"kickoff_id": kickoff_id, "inputs": execution.inputs, "meta": execution.meta}
+        return sent | documented(execution, self._clock()).model_dump()

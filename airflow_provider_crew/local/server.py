@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from airflow_provider_crew.local.app import crew_app
+from airflow_provider_crew.local.app import PAGE, crew_app
 from airflow_provider_crew.local.crew import Crew
 from airflow_provider_crew.local.faults import Faults
 from airflow_provider_crew.local.front import Front
@@ -65,6 +65,11 @@ class LocalCrewService(Crew):
     def url(self) -> str:
         """The crew's address."""
         return f"{self.scheme}://{self._url_host}:{self.port}"
+
+    @property
+    def dashboard_url(self) -> str:
+        """The address of an execution's page, for the connection: the kickoff id is left to be filled in."""
+        return f"{self.url}{PAGE}"
 
     @property
     def connection_uri(self) -> str:

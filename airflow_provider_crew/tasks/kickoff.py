@@ -81,6 +81,7 @@ class Kickoff:
         except CrewError as error:
             self._give_up(error)
         task.leave(KICKOFF_ID, kickoff_id, what=f"Execution {kickoff_id}: its id")
+        task.leave_link(kickoff_id)
         return kickoff_id
 
     def secure(self, value: T) -> T:

@@ -34,6 +34,7 @@ class RunningTask:
     memory: KickoffMemory | None = None
     carried: dict[str, Any] = field(default_factory=dict)
     waits_again: str = ""
+    _link: str | None = None
 
     @property
     def ti(self) -> Any:
@@ -63,19 +64,24 @@ class RunningTask:
         except Exception as error:  # noqa: BLE001
             self.log.warning("%s could not be pushed to XCom: %s", what, error)
 
-    def leave_link(self) -> None:
-        """Leave the address of the crew's page; a try that goes on with an execution has to do so again."""
+    def leave_link(self, kickoff_id: str | None = None) -> None:
+        """
+        Leave the address of the page to look at, once as soon as it is known.
+
+        That of an execution has the kickoff id in it. A try that goes on with an execution has to leave it again.
+        """
         try:
-            url = self.hook.connection.dashboard_url
+            url = self.hook.connection.page_of(kickoff_id)
         except CrewError as error:  # a link is not worth failing for; what needs the connection fails
             self.log.warning("The link to the crew's page could not be left: %s", error)
             return
-        if url:
+        if url and url != self._link:
+            self._link = url
             self.leave(DASHBOARD_KEY, url, what="The link to the crew's page")
 
     @property
     def dashboard_url(self) -> str:
-        """The page of the crew, as this process or the one before has left it."""
+        """The page to look at, as this process or the one before has left it."""
         ti = self.ti
         return str(ti.xcom_pull(task_ids=ti.task_id, key=DASHBOARD_KEY, map_indexes=ti.map_index) or "")
 

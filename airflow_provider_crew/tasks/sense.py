@@ -43,13 +43,13 @@ class Sense:
 
     def result(self) -> dict[str, Any]:
         """Wait in the worker or in the triggerer, and return the result."""
-        self._wait.task.leave_link()
+        self._wait.task.leave_link(self._kickoff_id)
         # Perhaps it was kicked off just now, by the task before.
         return self._wait.result(self._kickoff_id, kicked_off_at=time.time(), exists=self._seen.exists)
 
     def result_or_reschedule(self) -> dict[str, Any]:
         """Poll in a process of its own, which remembers the polls before it where Airflow lets it (from 3.3)."""
-        self._wait.task.leave_link()
+        self._wait.task.leave_link(self._kickoff_id)
         wait, seen = self._wait, self._seen
         began = first_poke(wait.task.context)
         if seen.lasts:

@@ -564,6 +564,19 @@ class TestServing:
             "password": service.token,
         }
 
+    def test_a_person_may_look_at_an_execution_without_a_token(self, serve):
+        service = serve(story := Scenario(dialect="deployed").without_waiting())
+        kickoff_id = Client(service).kickoff().json()["kickoff_id"]
+        page = service.dashboard_url.format(kickoff_id=kickoff_id)
+
+        shown = requests.get(page, timeout=60)
+
+        assert shown.json().items() >= {"kickoff_id": kickoff_id, "status": "completed"}.items()
+        assert shown.json()["result"]["tasks"][-1]["agent"] == story.tasks[-1].agent
+        assert service.token not in shown.text
+        assert requests.get(f"{page}x", timeout=60).status_code == 404
+        assert not any("executions" in path for path in Client(service).get("/openapi.json").json()["paths"])
+
     def test_over_tls(self, serve, tmp_path):
         authority = trustme.CA()
         issued = authority.issue_cert("127.0.0.1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
-from tests.airflow_runs import eventually, task_processes
+from tests.airflow_runs import DASHBOARD, eventually, task_processes
 from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
@@ -134,6 +134,6 @@ def test_a_deferred_task_holds_no_process_and_shows_its_link(start, crews, airfl
     eventually(lambda: not task_processes(airflow), 30)
 
     assert run.task("report")["state"] == "deferred"
-    assert run.link("report") == "https://app.example/crews/7"
+    assert run.link("report") == DASHBOARD.format(kickoff_id=run.xcom("report", "kickoff_id"))
     crews["slow"].finish(run.xcom("report", "kickoff_id"))
     assert run.wait() == "success"

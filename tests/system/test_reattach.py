@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.airflow_runs import eventually, task_processes
+from tests.airflow_runs import DASHBOARD, eventually, task_processes
 from tests.supported import AIRFLOW, has
 
 pytestmark = pytest.mark.timeout(300)
@@ -50,7 +50,7 @@ def test_on_a_retry_a_running_execution_is_gone_on_with(begin):
     run, started, crew = begin("reattach")
     execution = started.wait_for(1)
     run.wait_for("report", "deferred", tries=2)
-    assert run.link("report") == "https://app.example/crews/7"
+    assert run.link("report") == DASHBOARD.format(kickoff_id=execution)
     crew.finish(execution)
 
     assert run.wait() == "success"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.airflow_runs import eventually, kick_off
+from tests.airflow_runs import DASHBOARD, eventually, kick_off
 from tests.supported import has
 
 pytestmark = pytest.mark.timeout(400)
@@ -124,4 +124,6 @@ def test_a_try_whose_time_is_over_is_followed_by_one_that_goes_on_with_the_execu
 
 @pytest.mark.parametrize("task", ["sensor_completed_poke", "sensor_completed_reschedule", "run_slow_deferred"])
 def test_the_link_is_there_in_every_mode(run, task):
-    assert run.link(task) == "https://app.example/crews/7"
+    execution = run.xcom(task, "kickoff_id") if task.startswith("run_") else run.xcom(task)["kickoff_id"]
+
+    assert run.link(task) == DASHBOARD.format(kickoff_id=execution)

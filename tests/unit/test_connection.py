@@ -155,6 +155,37 @@ def test_every_field_arrives() -> None:
     assert read.dashboard_url == "https://app.example/crews/7"
 
 
+@pytest.mark.parametrize(
+    ("address", "page"),
+    [
+        ("https://app.example/runs/{kickoff_id}", "https://app.example/runs/a%2Fb%20%C3%A9%2E"),
+        ("https://app.example?run={kickoff_id}#{kickoff_id}", "https://app.example/?run=ID#ID"),
+        ("https://app.example/%7Bkickoff_id%7D/{kickoff_id", "https://app.example/%7Bkickoff_id%7D/%7Bkickoff_id"),
+        ("https://app.example/crews/7", "https://app.example/crews/7"),
+    ],
+)
+def test_a_page_may_be_that_of_an_execution(address: str, page: str) -> None:
+    read = read_connection(connection(extra={"dashboard_url": address}))
+
+    assert read.page_of("a/b é.") == page.replace("ID", "a%2Fb%20%C3%A9%2E")
+
+
+def test_the_page_of_an_execution_is_not_known_before_its_id_is() -> None:
+    pages = {"https://app.example/{kickoff_id}": None, "https://app.example/7": "https://app.example/7"}
+
+    for address, page in pages.items():
+        assert read_connection(connection(extra={"dashboard_url": address})).page_of(None) == page
+
+
+def test_a_wrong_placeholder_is_told_with_the_one_there_is() -> None:
+    told = fault_of(connection(extra={"dashboard_url": "https://app.example/{id}"})).fault
+
+    assert told == (
+        "dashboard_url must be the full address of a page (https://app.example/7), with no placeholder but "
+        "{kickoff_id}."
+    )
+
+
 def test_empty_fields_of_a_form_are_not_set() -> None:
     names = "user_bearer_token token_type request_timeout verify proxy status_path dashboard_url allow_http"
     plain = read_connection(connection())
@@ -291,6 +322,11 @@ def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
         ("dashboard_url", ["secret", "app.example/crews/7", "ftp://me:secret@app.example", 7]),
         ("dashboard_url", ["javascript:alert(1)", "JAVASCRIPT://app.example/%0aalert(1)", "data:text/html,x"]),
         ("dashboard_url", ["vbscript:x", "file:///etc/passwd", "//app.example", "https://", "\x01javascript:x"]),
+        ("dashboard_url", ["https://app.example/{secret}", "https://app.example/{kickoff_id}/{secret}"]),
+        (
+            "dashboard_url",
+            ["https://app.example/{}", "https://app.example/{{ kickoff_id }}", "https://{kickoff_id}/"],
+        ),
         ("allow_http", ["secret", 7, []]),
     ],
 )

@@ -1,0 +1,139 @@
+"""The link from a task to the page of its crew, or of its very execution."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import requests
+from airflow.exceptions import AirflowRescheduleException
+
+from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from dev.target import connection_to
+from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+PAGES = "https://app.example/runs/"
+# No link asks for it.
+NO_KEY: Any = None
+
+
+@pytest.fixture
+def crew(live_crew, monkeypatch):
+    page = urlencode({"dashboard_url": f"{PAGES}{{kickoff_id}}"})
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{page}")
+    return live_crew
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def page_of(task: Task, operator: Any) -> str:
+    link: str = CrewDashboardLink().get_link(operator, ti_key=NO_KEY)
+    assert link == task.ti.xcoms.get(DASHBOARD_KEY, "")
+    return link
+
+
+@pytest.mark.parametrize("kind", [CrewKickoffOperator, CrewRunOperator])
+def test_a_task_leads_to_its_execution(crew, kind):
+    operator = kind(task_id="crew", inputs=INPUTS)
+    crew.next_kickoff_id("run 7/b")
+    task = Task(lambda: operator)
+
+    task.run()
+
+    assert page_of(task, operator) == f"{PAGES}run%207%2Fb"
+
+
+def test_a_deferred_task_leads_to_its_execution(crew):
+    crew.scenario = SLOW
+    operator = run(deferrable=True)
+    task = Task(lambda: operator)
+
+    task.deferred()
+
+    assert page_of(task, operator) == PAGES + crew.kickoffs[0].kickoff_id
+
+
+def test_a_try_that_goes_on_with_an_execution_leads_to_it(crew, store):
+    crew.scenario = SLOW
+    operator = run(deferrable=True)
+    task = Task(lambda: operator, store=store, retries=1)
+    task.deferred()
+
+    task.deferred()
+
+    assert page_of(task, operator) == PAGES + crew.kickoffs[0].kickoff_id
+    assert len(crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("options", [{"mode": "poke"}, {"mode": "reschedule"}, {"deferrable": True}])
+def test_a_sensor_leads_to_the_execution_that_it_waits_for(crew, options):
+    crew.scenario = SLOW if "reschedule" in options.values() else QUICK
+    kickoff_id = Task(lambda: CrewKickoffOperator(task_id="kickoff", inputs=INPUTS)).run()
+    operator = CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, poke_interval=0.02, **options)
+    task = Task(lambda: operator)
+
+    try:
+        task.run()
+    except AirflowRescheduleException:
+        assert crew.scenario is SLOW
+
+    assert page_of(task, operator) == PAGES + kickoff_id
+
+
+def test_a_kickoff_that_nobody_knows_of_leads_nowhere(crew):
+    operator = run()
+    task = Task(lambda: operator)
+    crew.faults.answer(504, on="kickoff")
+
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+
+    assert page_of(task, operator) == ""
+
+
+@pytest.mark.usefixtures("crew")
+def test_an_id_that_no_address_can_hold_costs_the_link_alone(task_log):
+    operator = CrewExecutionSensor(task_id="crew", kickoff_id="\ud800", poke_interval=0.02)
+    task = Task(lambda: operator)
+
+    with pytest.raises(CrewTaskFailed, match="has characters that cannot be printed"):
+        task.run()
+
+    assert page_of(task, operator) == ""
+    assert "The link to the crew's page could not be left" in task_log.text
+
+
+def test_the_page_of_a_crew_is_left_before_the_kickoff_and_once(live_crew, monkeypatch):
+    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': PAGES})}")
+    left: list[tuple[str, int]] = []
+    task = Task(run)
+
+    def push(key: str, value: Any) -> None:
+        task.ti.xcoms[key] = value
+        left.append((key, len(live_crew.kickoffs)))
+
+    monkeypatch.setattr(task.ti, "xcom_push", push)
+
+    task.run()
+
+    assert [when for key, when in left if key == DASHBOARD_KEY] == [0]
+
+
+def test_the_connection_of_the_demo_leads_to_a_page_that_opens(live_crew, monkeypatch):
+    monkeypatch.setenv(CONNECTION, json.dumps(connection_to(live_crew)))
+    operator = run()
+    task = Task(lambda: operator)
+    task.run()
+
+    shown = requests.get(page_of(task, operator), timeout=60)
+
+    assert shown.json()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
