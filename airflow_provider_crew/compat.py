@@ -147,6 +147,24 @@ def call_when_delivered(operator: Any, note: Callable[[Context], None]) -> None:
         operator.on_success_callback = [*operator.on_success_callback, note]
 
 
+def name_environment(dag: Any) -> Any:
+    """Return the Jinja environment in which Airflow renders a map_index_template."""
+    return dag.get_template_env(force_sandboxed=_RELEASE >= (3, 4))
+
+
+def show_name(ti: Any, name: str) -> None:
+    """Have a mapped task called by its name already while it is deferred, where Airflow takes that (2.11, 3.2)."""
+    if getattr(ti, "rendered_map_index", None) == name:
+        return
+    ti.rendered_map_index = name
+    try:
+        from airflow.sdk.execution_time.comms import SetRenderedMapIndex
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+    except ImportError:  # before 3.2, or not in a task
+        return
+    SUPERVISOR_COMMS.send(SetRenderedMapIndex(rendered_map_index=name))
+
+
 def take_time_limit(operator: Any) -> timedelta | None:
     """
     Return the operator's execution_timeout, for the task to keep it by itself where Airflow would not let it.

@@ -51,7 +51,7 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
         arguments = determine_kwargs(self.python_callable, self.op_args, context)
         self._show(plain(self.python_callable(*self.op_args, **arguments), "inputs"))
         if self._running:  # else the page would show none when the task resumes
-            self._running.carried = {"inputs": json.dumps(self.inputs)}
+            self._running.carried["inputs"] = json.dumps(self.inputs)
         return self.inputs
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:

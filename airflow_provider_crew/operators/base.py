@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
@@ -63,9 +63,17 @@ class CrewTask(BaseOperator):
         facet = ExternalQueryRunFacet(externalQueryId=running.execution, source=address)
         return OperatorLineage(run_facets={"externalQuery": facet})
 
-    def _begin(self, context: Context) -> RunningTask:
-        from airflow_provider_crew.tasks.running import RunningTask
+    def post_execute(self, context: Context, result: Any = None) -> None:
+        """Complete what Airflow takes from a task that has succeeded, after the author's own post_execute."""
+        super().post_execute(context, result)
+        if self._running:
+            self._running.finish()
 
-        self._running = RunningTask(self.log, context, self.crew_conn_id, self.token_type)
+    def _begin(self, context: Context, told: Mapping[str, Any] | None = None) -> RunningTask:
+        """Begin this process of the task; one that resumes is ``told`` what the process before it has left."""
+        from airflow_provider_crew.tasks.running import CARRIED, RunningTask
+
+        carried = {name: told[name] for name in CARRIED if name in told} if told else {}
+        self._running = RunningTask(self.log, context, self.crew_conn_id, self.token_type, carried=carried)
         self._running.is_told_to_end = self._is_told_to_end
         return self._running

@@ -202,7 +202,8 @@ class CrewRunOperator(_KickoffTask):
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral, also without an event."""
-        return self._run(context).resume(next_method, dict(next_kwargs or {}))
+        told = dict(next_kwargs or {})
+        return self._run(context, told).resume(next_method, told)
 
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return what to kick off with. A try that goes on with an execution does not ask."""
@@ -213,12 +214,12 @@ class CrewRunOperator(_KickoffTask):
         self._time_limit = take_time_limit(self)
         super().pre_execute(context)
 
-    def _run(self, context: Context) -> CrewRun:
+    def _run(self, context: Context, told: Mapping[str, Any] | None = None) -> CrewRun:
         from airflow_provider_crew.tasks.run import CrewRun
 
         if self.human_input is None:
             self.human_input = bool(self.human_input_webhook_url)
-        return CrewRun(self._begin(context), self, partial(self.kickoff_inputs, context))
+        return CrewRun(self._begin(context, told), self, partial(self.kickoff_inputs, context))
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]

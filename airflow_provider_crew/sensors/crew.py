@@ -12,6 +12,7 @@ from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import timedelta
     from typing import Unpack
 
@@ -84,16 +85,17 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
 
         Not through the base class: that replaces what a skipped or timed out sensor has to say.
         """
-        return self._sense(context).resume(next_method, dict(next_kwargs or {}))
+        told = dict(next_kwargs or {})
+        return self._sense(context, told).resume(next_method, told)
 
     @property
     def time_limit(self) -> timedelta | None:
         """The execution_timeout, but for a sensor that is given it anew at every poke."""
         return super().time_limit if self.deferrable or not self.reschedule else None
 
-    def _sense(self, context: Context) -> Sense:
+    def _sense(self, context: Context, told: Mapping[str, Any] | None = None) -> Sense:
         from airflow_provider_crew.tasks.ends import end_sensor
         from airflow_provider_crew.tasks.sense import Sense
 
         give_up = partial(end_sensor, soft_fail=self.soft_fail, never_fail=self.never_fail)
-        return Sense(self._begin(context), self, self.kickoff_id, give_up)
+        return Sense(self._begin(context, told), self, self.kickoff_id, give_up)

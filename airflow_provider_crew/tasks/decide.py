@@ -24,7 +24,8 @@ class KickoffRecord:
 
     ``max_tries`` is that of the task at the time: Airflow raises it when the task is cleared, and not for a retry.
     ``reported``: a try has ended by telling people that it is not known what became of the kickoff. ``address`` is
-    that of the crew at the time. ``delivered``: Airflow has what the task returns.
+    that of the crew at the time. ``delivered``: Airflow has what the task returns. ``name``: what the task was
+    called, if it is mapped and has a name.
     """
 
     max_tries: int
@@ -34,6 +35,7 @@ class KickoffRecord:
     reported: bool = False
     address: str = ""
     delivered: bool = False
+    name: str = ""
 
 
 class Decision(Enum):

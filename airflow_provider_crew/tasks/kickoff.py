@@ -60,6 +60,8 @@ class Kickoff:
         self._resumed = resumed
         self._on_its_way = False
         self.memory = task.memory = self._recalled()
+        if resumed:
+            self._recall_name()
         if self.memory.lasts:
             task.waits_again = f"A retry of this task, or {CLEARING}, goes on with it. "
 
@@ -74,6 +76,8 @@ class Kickoff:
         try:
             task.leave_link()
             earlier = earlier_execution(task, self.memory, chooses_twice=twice, forget_after=given.forget_after)
+            if earlier:
+                self._recall_name()
             kickoff_id = task.execution = earlier or self._kick_off(inputs)
         except KeyboardInterrupt:
             task.end()
@@ -120,6 +124,7 @@ class Kickoff:
 
     def _kick_off(self, inputs: Callable[[], Any]) -> str:
         request = self._request(inputs())
+        self._task.name.render()  # with what the function that returned them has set in its context
         check_inputs(self._task, request, self._given.validate_inputs)
         self._warn_of_retries()
         with InterruptionsHeldOff(self.memory.note_again) as held:
@@ -137,6 +142,10 @@ class Kickoff:
         self._task.metrics.kickoff("started")
         return kickoff_id
 
+    def _recall_name(self) -> None:
+        if self.memory.last:
+            self._task.name.recall(self.memory.last.name)
+
     def _request(self, inputs: Any) -> KickoffRequest:
         given = self._given
         options = {name: getattr(given, name) for name in KickoffOptions.__annotations__}
@@ -150,7 +159,7 @@ class Kickoff:
         if task.is_told_to_end:
             raise AirflowException(f"The task was to end {_NOTHING_STARTED}")
         try:
-            memory.note_sending(task.hook.connection.settings.address)
+            memory.note_sending(task.hook.connection.settings.address, task.name.text)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
             told = f"Airflow did not take note of the kickoff to come: the task ends {_NOTHING_STARTED} {error}"
             raise AirflowException(told) from None

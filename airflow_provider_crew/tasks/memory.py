@@ -71,9 +71,10 @@ class KickoffMemory:
         """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
         return compat.FORGETS_AT_CLEAR and self.lasts and self.last is None and self._may_follow_a_clear
 
-    def note_sending(self, address: str) -> None:
+    def note_sending(self, address: str, name: str) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""
-        self._before, self.last = self.last, KickoffRecord(self._max_tries, time.time(), address=address)
+        self._before = self.last
+        self.last = KickoffRecord(self._max_tries, time.time(), address=address, name=name)
         try:
             self._keep()
         except Exception:

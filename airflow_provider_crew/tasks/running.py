@@ -13,6 +13,10 @@ from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.metrics import TaskMetrics
+from airflow_provider_crew.tasks.naming import CARRIED_NAME, MappedName
+
+# What a process hands on to the one that resumes, whatever the operator is.
+CARRIED = (CARRIED_NAME,)
 
 
 @dataclass
@@ -22,7 +26,7 @@ class RunningTask:
 
     ``execution``: the kickoff id of the execution that the task is about, as soon as that is known. ``memory``:
     what a task that kicks off remembers. ``carried``: what it is given besides the event when it resumes, as plain
-    data. ``waits_again``: how this task itself can wait again, if it can.
+    data. ``waits_again``: how this task itself can wait again, if it can. ``name`` is what Airflow calls the task.
     """
 
     log: Any
@@ -35,6 +39,9 @@ class RunningTask:
     carried: dict[str, Any] = field(default_factory=dict)
     waits_again: str = ""
     _link: str | None = None
+
+    def __post_init__(self) -> None:
+        self.name = MappedName(self.log, self.context, self.carried)
 
     @property
     def ti(self) -> Any:
@@ -56,6 +63,10 @@ class RunningTask:
     def metrics(self) -> TaskMetrics:
         """What tells Airflow's statistics of this task."""
         return TaskMetrics(self.crew_conn_id, self.context)
+
+    def finish(self) -> None:
+        """Complete what Airflow takes from the task itself."""
+        self.name.finish()
 
     def leave(self, key: str, value: Any, *, what: str) -> None:
         """Leave a value in XCom. The execution runs, or has ended, so this may not fail the task."""

@@ -21,6 +21,8 @@ FAILED = "The crew says: out of credit. It has ended and will not go on; only a 
 GONE_ON_WITH = Ends("success", (REATTACHED,), "the result", "has completed", tries=2)
 WAITED_ON = Ends("success", ("Execution {id}: completed",), "the result", "has completed", tries=2)
 
+BROKEN = Code("lambda *_: 1 / 0")
+
 FAILING = Scenario.model_validate(
     {"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task", "error": "out of credit"}]}
 )
@@ -240,14 +242,33 @@ def test_marked_as_failed_and_cleared(scene):
 
 
 @row(
-    "Airflow fails to store the result that the task returned, and the task is cleared when that is mended",
+    "The map_index_template of the task cannot be rendered",
+    Ends(
+        "success",
+        ("map_index_template cannot be rendered: 'no_such_name' is undefined",),
+        "the result",
+        "has completed",
+    ),
+    ways=("deferred", "sync", "sensor deferred"),
+    core=True,
+    map_index_template="{{ no_such_name.at_all }}",
+)
+def test_no_name(scene):
+    scene.start()
+    if "deferred" in scene.way:
+        scene.wait_for("deferred")
+    scene.finish()
+
+
+@row(
+    "The author's post_execute fails when the crew has completed; the task is cleared when it is mended",
     Ends("success", (REATTACHED, KICK_OFF_ANEW), "the result", "has completed", tries=2),
     ways=RUN,
-    map_index_template="{{ no_such_name.at_all }}",
+    post_execute=BROKEN,
     retries=0,
     forgotten={"deferred": paid_again(), "sync": paid_again()},
 )
-def test_result_not_stored(scene):
+def test_post_execute_fails(scene):
     scene.start()
     scene.finish()
     scene.wait_for("failed")
@@ -256,12 +277,12 @@ def test_result_not_stored(scene):
 
 
 @row(
-    "Airflow fails to store the result that the task returned, which is cleared twice before that is mended",
+    "The author's post_execute fails when the crew has completed; the task is cleared twice before it is mended",
     Ends("success", (REATTACHED, KICK_OFF_ANEW), "the result", "has completed", tries=3),
-    map_index_template="{{ no_such_name.at_all }}",
+    post_execute=BROKEN,
     retries=0,
 )
-def test_result_never_stored(scene):
+def test_post_execute_keeps_failing(scene):
     if scene.forgets:
         pytest.skip("There every Clear kicks off anew.")
     scene.start()

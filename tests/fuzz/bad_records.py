@@ -222,6 +222,7 @@ KICKOFF = {
     "reported": False,
     "address": "",
     "delivered": False,
+    "name": "",
 }
 _near_kickoff = st.sampled_from(
     ["4711", "completed", "returned", "failed", "unknown", 3, 4, True, None, time.time(), "https://crew.example"]

@@ -1,0 +1,198 @@
+"""What a mapped task is called: its map_index_template, in every way of waiting, and whatever is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import ExecutionFailed
+from tests.integration.shown import ShownTask
+from tests.integration.tasks import FAILING, INPUTS, SLOW, fired, revived
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+CANNOT_BE_RENDERED = "map_index_template cannot be rendered"
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+
+
+def named_by_its_function(name: Any = "about ferries", **options: Any) -> Any:
+    """Return the operator of a function that sets a name in its context, as Airflow's documentation shows it."""
+
+    def brief(**context: Any) -> dict[str, Any]:
+        context["ti"].context["my_name"] = name
+        return INPUTS
+
+    crew: Any = crew_task(task_id="crew", poll_interval=0.02, **options)(brief)
+    return crew().operator
+
+
+class SeesItsContext(ShownTask):
+    """Lets the function of a task set something in its context, which it gets a copy of."""
+
+    def _new_process(self) -> None:
+        super()._new_process()
+        self._ti.context = self._context
+
+
+def resumed_late(task: ShownTask, crew: Any) -> Any:
+    """Defer a task, let its crew complete, and resume it in another process; return its result."""
+    crew.scenario = SLOW
+    waiting = task.deferred()
+    crew.finish(crew.kickoffs[-1].kickoff_id)
+    result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
+    task.names.append(task.rendered())
+    return result
+
+
+def test_a_name_that_the_function_sets_is_there_while_deferred_and_at_the_end(live_crew):
+    task = SeesItsContext(lambda: named_by_its_function(deferrable=True), template="{{ my_name }}")
+
+    assert resumed_late(task, live_crew)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert task.names == ["about ferries", "about ferries"]
+
+
+def test_a_name_that_the_function_sets_is_there_in_the_worker(live_crew):
+    task = SeesItsContext(named_by_its_function, template="{{ my_name }}")
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert task.names == ["about ferries"]
+
+
+def test_what_a_template_makes_of_a_name_that_is_missing_does_not_replace_the_name(live_crew):
+    task = SeesItsContext(
+        lambda: named_by_its_function(deferrable=True), template="{{ my_name | default('no name') }}"
+    )
+
+    resumed_late(task, live_crew)
+
+    assert task.names == ["about ferries", "about ferries"]
+
+
+@both_ways
+def test_a_name_that_the_function_sets_outlives_a_crew_that_fails(live_crew, deferrable):
+    live_crew.scenario = FAILING
+    task = SeesItsContext(lambda: named_by_its_function(deferrable=deferrable), template="{{ my_name }}")
+
+    with pytest.raises(ExecutionFailed):
+        task.run()
+
+    assert task.names == ["about ferries"]
+
+
+def test_a_try_that_goes_on_with_an_execution_has_its_name(live_crew, store):
+    task = SeesItsContext(
+        lambda: named_by_its_function(deferrable=True), template="{{ my_name }}", store=store, retries=1
+    )
+    live_crew.scenario = SLOW
+    task.deferred()
+
+    assert resumed_late(task, live_crew)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert (task.names, len(live_crew.kickoffs)) == (["about ferries"] * 3, 1)
+
+
+def test_a_task_whose_trigger_broke_has_its_name(live_crew, store):
+    task = SeesItsContext(lambda: named_by_its_function(deferrable=True), template="{{ my_name }}", store=store)
+    live_crew.scenario = SLOW
+    task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+    task.resume_without_event("the trigger broke")
+
+    assert task.rendered() == "about ferries"
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "template",
+    ["{{ no_such_name }}", "{{ no_such_name.at_all }}", "{{ 1 / 0 }}", "{% if %}", "{{ ti.nothing() }}"],
+)
+def test_a_template_that_cannot_be_rendered_fails_nothing(live_crew, task_log, template, deferrable):
+    def make() -> Any:
+        return CrewRunOperator(task_id="crew", inputs=INPUTS, poll_interval=0.02, deferrable=deferrable)
+
+    task = ShownTask(make, template=template)
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert task.names == [None]
+    assert task_log.warnings.count(CANNOT_BE_RENDERED) == 1
+
+
+def test_a_template_that_cannot_be_rendered_does_not_hide_why_the_crew_failed(live_crew):
+    live_crew.scenario = FAILING
+    task = ShownTask(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS), template="{{ 1 / 0 }}")
+
+    with pytest.raises(ExecutionFailed):
+        task.run()
+
+    assert task.names == [None]
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("3", "3"),
+        (7, "7"),
+        ("['a']", "['a']"),
+        ("{{ topic }} {% raw %} {#", "{{ topic }} {% raw %} {#"),
+        ("a\x00\ud800b", "a��b"),
+        ("é" * 300, "é" * 250),
+        ("it's", "it's"),
+        ("", None),
+    ],
+)
+def test_any_text_may_be_a_name(live_crew, name, shown, native):
+    task = SeesItsContext(
+        lambda: named_by_its_function(name, deferrable=True), template="{{ my_name }}", native=native
+    )
+
+    resumed_late(task, live_crew)
+
+    assert task.names == [shown, shown]
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 0), reason="Airflow 2 renders the name before post_execute")
+@both_ways
+def test_a_name_may_be_made_of_the_result(live_crew, deferrable, task_log):
+    def name(context: Any, result: Any = None) -> None:
+        context["my_name"] = result["output"].splitlines()[0]
+
+    def make() -> Any:
+        return CrewRunOperator(
+            task_id="crew", inputs=INPUTS, deferrable=deferrable, poll_interval=0.02, post_execute=name
+        )
+
+    task = ShownTask(make, template="{{ my_name }}")
+
+    task.run()
+
+    assert task.names == [f"Briefing: {live_crew.kickoffs[0].inputs['topic']}"]
+    assert CANNOT_BE_RENDERED not in task_log.text
+
+
+def test_a_kickoff_and_a_sensor_have_names(live_crew):
+    kickoff = ShownTask(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), template="{{ run_name }}")
+    kickoff_id = kickoff.run()
+    sensor = ShownTask(
+        lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, poke_interval=0.02, deferrable=True),
+        template="for {{ ti.run_id }}",
+    )
+
+    assert sensor.run()["kickoff_id"] == kickoff_id == live_crew.kickoffs[0].kickoff_id
+    assert (kickoff.names, sensor.names) == ([None], ["for manual__2026-01-01"])
+
+
+def test_a_task_without_a_template_is_left_alone(live_crew, store):
+    task = ShownTask(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS, deferrable=True), store=store)
+
+    resumed_late(task, live_crew)
+
+    assert task.names == [None, None]
+    assert "crew_map_index_name" not in task.context
+    assert store.kickoff["name"] == ""
