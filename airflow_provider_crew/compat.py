@@ -165,6 +165,17 @@ def show_name(ti: Any, name: str) -> None:
     SUPERVISOR_COMMS.send(SetRenderedMapIndex(rendered_map_index=name))
 
 
+def asset_kinds() -> tuple[type, ...]:
+    """Return the kinds of outlets that are assets. Airflow 2 calls them datasets, and has no references."""
+    from airflow.providers.common.compat.sdk import Asset
+
+    if IS_AIRFLOW_2:
+        return (Asset,)
+    from airflow.sdk.definitions.asset import AssetRef
+
+    return (Asset, AssetRef)
+
+
 def take_time_limit(operator: Any) -> timedelta | None:
     """
     Return the operator's execution_timeout, for the task to keep it by itself where Airflow would not let it.

@@ -14,9 +14,12 @@ from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.metrics import TaskMetrics
 from airflow_provider_crew.tasks.naming import CARRIED_NAME, MappedName
+from airflow_provider_crew.tasks.outlets import CARRIED_EXTRAS, OutletEvents
 
 # What a process hands on to the one that resumes, whatever the operator is.
-CARRIED = (CARRIED_NAME,)
+CARRIED = (CARRIED_NAME, CARRIED_EXTRAS)
+# What the events of outlets tell of a result, beside the kickoff id.
+_TOLD_TO_OUTLETS = ("usage", "execution_time")
 
 
 @dataclass
@@ -26,7 +29,8 @@ class RunningTask:
 
     ``execution``: the kickoff id of the execution that the task is about, as soon as that is known. ``memory``:
     what a task that kicks off remembers. ``carried``: what it is given besides the event when it resumes, as plain
-    data. ``waits_again``: how this task itself can wait again, if it can. ``name`` is what Airflow calls the task.
+    data. ``waits_again``: how this task itself can wait again, if it can. ``result``: what the execution has put
+    out, as the task returns it. ``name`` and ``outlets`` are what Airflow shows of the task.
     """
 
     log: Any
@@ -38,10 +42,12 @@ class RunningTask:
     memory: KickoffMemory | None = None
     carried: dict[str, Any] = field(default_factory=dict)
     waits_again: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
     _link: str | None = None
 
     def __post_init__(self) -> None:
         self.name = MappedName(self.log, self.context, self.carried)
+        self.outlets = OutletEvents(self.log, self.context, self.carried)
 
     @property
     def ti(self) -> Any:
@@ -65,8 +71,10 @@ class RunningTask:
         return TaskMetrics(self.crew_conn_id, self.context)
 
     def finish(self) -> None:
-        """Complete what Airflow takes from the task itself."""
+        """Complete what Airflow takes from the task itself: its name, and the events of its outlets."""
         self.name.finish()
+        told = {name: self.result[name] for name in _TOLD_TO_OUTLETS if name in self.result}
+        self.outlets.tell({"kickoff_id": self.execution, **told})
 
     def leave(self, key: str, value: Any, *, what: str) -> None:
         """Leave a value in XCom. The execution runs, or has ended, so this may not fail the task."""

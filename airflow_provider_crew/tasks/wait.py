@@ -125,7 +125,8 @@ class Wait:
         """Return the result as the task's own, in a form that XCom takes."""
         self.task.metrics.ended("completed", result.get("execution_time"))
         self._leave_usage(result.get("usage"), str(result.get("kickoff_id")))
-        return {**result, "output_json": without_reserved_keys(result.get("output_json"))}
+        self.task.result = {**result, "output_json": without_reserved_keys(result.get("output_json"))}
+        return self.task.result
 
     @contextmanager
     def polling(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> Iterator[Poller]:
@@ -192,6 +193,7 @@ class Wait:
 
     def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory) -> NoReturn:
         task, now = self.task, time.time()
+        task.outlets.carry()
         raise TaskDeferred(
             trigger=CrewExecutionTrigger(
                 kickoff_id,

@@ -1,0 +1,122 @@
+"""What the events of a task's assets tell of its execution."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import Asset
+
+from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.integration.shown import ShownTask
+from tests.integration.tasks import INPUTS, SLOW, fired, revived
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+REPORT = Asset("crew://reports/ferries")
+OTHER = Asset("crew://reports/harbours")
+DEPLOYED = Scenario(dialect="deployed").without_waiting()
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def told(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: result[name] for name in ("kickoff_id", "usage", "execution_time")}
+
+
+@both_ways
+@pytest.mark.parametrize("dialect", ["documented", "deployed"])
+def test_the_event_tells_which_execution_it_was_and_what_it_spent(live_crew, dialect, deferrable):
+    live_crew.scenario = DEPLOYED.model_copy(update={"dialect": dialect})
+    task = ShownTask(lambda: run(deferrable=deferrable), outlets=(REPORT, "no asset", OTHER))
+
+    result = task.run()
+
+    assert task.told(REPORT) == task.told(OTHER) == told(result)
+    assert bool(result["usage"]) == (dialect == "deployed")
+
+
+def test_a_kickoff_tells_its_execution_and_a_sensor_what_came_of_it(live_crew):
+    kickoff = ShownTask(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), outlets=(REPORT,))
+    kickoff_id = kickoff.run()
+    sensor = ShownTask(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id), outlets=(REPORT,))
+
+    result = sensor.run()
+
+    assert kickoff.told(REPORT) == {"kickoff_id": live_crew.kickoffs[0].kickoff_id}
+    assert sensor.told(REPORT) == told(result)
+
+
+@both_ways
+def test_what_post_execute_puts_there_stands(deferrable, live_crew):
+    def note(context: Any, result: Any = None) -> None:
+        context["outlet_events"][REPORT].extra = {"words": len(result["output"].split()), "usage": "mine"}
+
+    task = ShownTask(lambda: run(deferrable=deferrable, post_execute=note), outlets=(REPORT,))
+
+    result = task.run()
+
+    words = len(result["output"].split())
+    assert task.told(REPORT) == told(result) | {"words": words, "usage": "mine"}
+    assert live_crew.kickoffs
+
+
+@both_ways
+def test_what_the_function_puts_there_is_not_lost_by_a_deferral(live_crew, deferrable):
+    def brief(outlet_events: Any = None) -> dict[str, Any]:
+        outlet_events[OTHER].extra = {"day": "monday"}
+        return INPUTS
+
+    crew: Any = crew_task(task_id="crew", poll_interval=0.02, deferrable=deferrable)(brief)
+    live_crew.scenario = SLOW if deferrable else DEPLOYED
+    task = ShownTask(lambda: crew().operator, outlets=(REPORT, OTHER))
+
+    if deferrable:
+        waiting = task.deferred()
+        assert task.told(OTHER) == {"day": "monday"}, "nothing is told before the end"
+        live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+        result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
+    else:
+        result = task.run()
+
+    assert task.told(REPORT) == told(result)
+    assert task.told(OTHER) == told(result) | {"day": "monday"}
+
+
+@pytest.mark.parametrize("put", [{"day": {1, 2}}, "no mapping", 7])
+def test_what_airflow_cannot_take_is_left_to_airflow_and_fails_nothing_here(live_crew, task_log, put):
+    def brief(outlet_events: Any = None) -> dict[str, Any]:
+        outlet_events[REPORT].extra = put
+        return INPUTS
+
+    crew: Any = crew_task(task_id="crew", poll_interval=0.02, deferrable=True)(brief)
+    live_crew.scenario = SLOW
+    task = ShownTask(lambda: crew().operator, outlets=(REPORT,))
+    waiting = task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+    result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
+
+    assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert "outlets" in task_log.warnings
+
+
+def test_events_that_break_fail_nothing(live_crew, task_log):
+    task = ShownTask(run, outlets=(REPORT,))
+    begin = task._new_process
+
+    def without_events() -> None:
+        begin()
+        task.context.pop("outlet_events")
+
+    task._new_process = without_events  # type: ignore[method-assign]
+
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert "The events of the outlets do not tell of the execution" in task_log.warnings
