@@ -6,17 +6,18 @@ import sys
 import time
 
 from airflow_provider_crew.local import LocalCrewService
-from dev.target import checkout_airflow, connection_to, run
+from dev.target import EXAMPLES, checkout_airflow, connection_to, run
 
 _PAUSE = 5
 
 
 def main() -> None:
     """Serve until Ctrl-C, or until a part of Airflow is no more."""
-    with LocalCrewService() as service:
+    with LocalCrewService() as service, LocalCrewService(EXAMPLES / "crew_json_output.toml") as writes_json:
         print("Airflow starts: API server, scheduler, triggerer and DAG processor. The first time takes longer.")
         with checkout_airflow() as airflow:
             airflow.api.set_connection("crew_default", connection_to(service))
+            airflow.api.set_connection("crew_json", connection_to(writes_json))
             airflow.api.ensure_pool("crews", slots=4)
             print(f"\n    {airflow.url}\n")
             print("No login is asked for. The example DAGs have the tag crew. They run against a crew on this")

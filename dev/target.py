@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.local import LocalCrewService
 
 _ROOT = Path(__file__).parents[1]
+EXAMPLES = _ROOT / "example_dags"
 _INTERRUPTED = 130
 
 
@@ -32,7 +33,7 @@ def connection_to(service: LocalCrewService) -> dict[str, str | int]:
 
 def checkout_airflow(environment: Mapping[str, str] | None = None) -> AirflowStack:
     """Return the Airflow of this checkout, with the example DAGs."""
-    return AirflowStack(_ROOT / ".airflow", _ROOT / "example_dags", environment)
+    return AirflowStack(_ROOT / ".airflow", EXAMPLES, environment)
 
 
 def run(body: Callable[[], None]) -> int:

@@ -8,8 +8,14 @@ from airflow.providers.common.compat.sdk import dag, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
+REPORTS = [
+    {"topic": "harbours", "audience": "harbour masters"},
+    {"topic": "lighthouses", "audience": "sailors"},
+    {"topic": "sea monsters"},  # for nobody, so that the crew refuses it, and nothing is paid for
+]
 
-@dag(schedule=None, tags=["crew"], params={"topics": ["harbours", "lighthouses", "electric ferries"]})
+
+@dag(schedule=None, tags=["crew"], params={"reports": REPORTS})
 def crew_fan_out() -> None:
     """
     ### One crew run for each entry of a list, and a summary at the end.
@@ -19,20 +25,27 @@ def crew_fan_out() -> None:
 
     `airflow pools set crews 4 "Crew runs at a time" --include-deferred`
 
-    If some of the runs fail, the summary takes the results of the others.
+    `map_index_template` names the runs on the page of the task, and in its list of mapped tasks. It may use what a
+    function has set in its context, as in a `@task`. If some of the runs fail, as one does here, the summary takes
+    the results of the others.
     """
 
     @task
     def inputs_of_each(params: dict[str, Any]) -> list[dict[str, Any]]:
-        return [{"topic": topic, "audience": "harbour masters"} for topic in params["topics"]]
+        reports: list[dict[str, Any]] = params["reports"]
+        return reports
 
     @task(trigger_rule="all_done")
     def summary(results: list[dict[str, Any]]) -> list[str]:
         return [result["output"].splitlines()[0] for result in results]
 
-    reports = CrewRunOperator.partial(task_id="report", pool="crews", deferrable=True, poll_interval=2).expand(
-        inputs=inputs_of_each()
-    )
+    reports = CrewRunOperator.partial(
+        task_id="report",
+        map_index_template="about {{ task.inputs['topic'] }}",
+        pool="crews",
+        deferrable=True,
+        poll_interval=2,
+    ).expand(inputs=inputs_of_each())
     summary(reports.output)
 
 

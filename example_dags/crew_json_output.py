@@ -8,7 +8,7 @@ from airflow.providers.common.compat.sdk import dag, task
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-PARAMS = {"topic": "electric ferries", "audience": "harbour masters", "crew": "crew_default"}
+PARAMS = {"topic": "electric ferries", "audience": "harbour masters", "crew": "crew_json"}
 
 
 @dag(schedule=None, tags=["crew"], params=PARAMS)
@@ -16,8 +16,10 @@ def crew_json_output() -> None:
     """
     ### A crew's JSON output, used by the next task.
 
-    When the output of a crew is a JSON object or array, `output_json` holds it parsed; otherwise it is None. When
-    the crew puts out prose, as the local service does by default, `headlines` takes its lines.
+    When the output of a crew is JSON, `output_json` holds it parsed; otherwise it is None, and `headlines` fails.
+
+    The connection `crew_json` leads to a crew that puts out JSON. To have one on your own machine:
+    `python -m airflow_provider_crew.local --scenario example_dags/crew_json_output.toml`
     """
     report = CrewRunOperator(
         task_id="report",
@@ -29,8 +31,8 @@ def crew_json_output() -> None:
 
     @task
     def headlines(result: dict[str, Any]) -> list[str]:
-        found = result["output_json"]
-        return found["headlines"] if found else [line for line in result["output"].splitlines() if ":" in line]
+        report = result["output_json"]
+        return [headline["text"] for headline in report["headlines"] if headline["urgent"]]
 
     headlines(report.output)
 

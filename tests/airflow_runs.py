@@ -48,7 +48,7 @@ SCENARIOS = {
     "default": scenario(3, seconds=8),
     # Every look before the end finds it at the second task, whenever it comes.
     "failing": scenario(0, seconds=1.5, error="The writer ran out of credit"),
-    "json": scenario(0, output='{"headlines": ["{topic} for {audience}"]}'),
+    "json": Scenario.load(ROOT / "example_dags/crew_json_output.toml"),
     "brief": scenario(1, output='{"headlines": ["{topic} for {audience}"]}'),
     "slow": scenario(300),
     "uncertain": scenario(300),
@@ -112,6 +112,11 @@ class Run:
     def task(self, task_id: str, map_index: int = -1) -> dict[str, Any]:
         found = self.airflow.api.task_instances(self.dag_id, self.run_id)
         return next(ti for ti in found if (ti["task_id"], ti["map_index"]) == (task_id, map_index))
+
+    def tasks(self, task_id: str) -> list[dict[str, Any]]:
+        """Return the instances of a mapped task."""
+        found = self.airflow.api.task_instances(self.dag_id, self.run_id)
+        return [ti for ti in found if ti["task_id"] == task_id]
 
     @property
     def state(self) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.airflow_runs import ROOT, kick_off
+from tests.airflow_runs import ROOT, Run, eventually, kick_off
 from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
 
+SPENT = ("kickoff_id", "usage", "execution_time")
 TOPICS = [f"harbour {number}" for number in range(20)]
 
 
@@ -20,7 +23,8 @@ def runs(start, crews):
         "crew_kickoff_and_sensor": start("crew_kickoff_and_sensor"),
         "crew_between_tasks": start("crew_between_tasks"),
         "crew_with_fallback": start("crew_with_fallback", crew="crew_failing"),
-        "crew_json_output": start("crew_json_output", crew="crew_json"),
+        "crew_json_output": start("crew_json_output"),
+        "crew_asset": start("crew_asset", topic="tides"),
         "crew_from_python": start("crew_from_python"),
         "crew_go_on_from_state": start("crew_go_on_from_state", crew="crew_flow"),
         "crew_wait_for_execution": start("crew_wait_for_execution", kickoff_id=kick_off(crews["default"])),
@@ -107,8 +111,8 @@ def test_json_output(runs):
     run = runs["crew_json_output"]
 
     assert run.wait() == "success"
-    assert run.xcom("report")["output_json"] == {"headlines": ["electric ferries for harbour masters"]}
-    assert run.xcom("headlines") == ["electric ferries for harbour masters"]
+    assert run.xcom("report")["output_json"]["title"] == "News of electric ferries for harbour masters"
+    assert run.xcom("headlines") == ["What harbour masters have to do about electric ferries"]
 
 
 def test_from_python(runs):
@@ -141,10 +145,41 @@ def test_waiting_for_an_execution_without_a_task(runs, crews):
 def test_fan_out_of_twenty_of_which_none_fails(start, crews):
     before = len(crews["default"].kickoffs)
 
-    run = start("crew_fan_out", topics=TOPICS)
+    run = start("crew_fan_out", reports=[{"topic": topic, "audience": "sailors"} for topic in TOPICS])
 
     assert run.wait() == "success"
     assert run.xcom("summary") == [f"Briefing: {topic}" for topic in TOPICS]
     assert len(crews["default"].kickoffs) - before == len(TOPICS)
     tries = [ti["try_number"] for ti in run.airflow.api.task_instances(run.dag_id, run.run_id)]
     assert set(tries) == {1}
+    names = {ti["map_index"]: ti["rendered_map_index"] for ti in run.tasks("report")}
+    assert names == {index: f"about {topic}" for index, topic in enumerate(TOPICS)}
+
+
+def test_a_run_of_a_fan_out_that_fails_is_found_by_its_name(start, crews):
+    before = len(crews["default"].kickoffs)
+
+    run = start("crew_fan_out")
+
+    assert run.wait() == "success"
+    ends = {ti["rendered_map_index"]: ti["state"] for ti in run.tasks("report")}
+    assert ends == {"about harbours": "success", "about lighthouses": "success", "about sea monsters": "failed"}
+    assert run.xcom("summary") == ["Briefing: harbours", "Briefing: lighthouses"]
+    assert len(crews["default"].kickoffs) - before == 2
+
+
+def test_an_asset_starts_a_run_that_knows_the_execution(runs):
+    run = runs["crew_asset"]
+    assert run.wait() == "success"
+    result = run.xcom("report")
+
+    (event,) = run.airflow.api.asset_events("crew_asset")
+    assert event["extra"].items() >= {name: result[name] for name in SPENT}.items()
+    reader = Run(run.airflow, "crew_asset_reader", eventually(lambda: newest_run(run.airflow)))
+    assert reader.wait() == "success"
+    assert reader.xcom("publish") == f"Briefing: tides, by execution {result['kickoff_id']} in 11 s"
+
+
+def newest_run(airflow: Any) -> str | None:
+    found = airflow.api.get("dags/crew_asset_reader/dagRuns")["dag_runs"]
+    return found[0]["dag_run_id"] if found else None

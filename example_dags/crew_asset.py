@@ -1,0 +1,55 @@
+"""A DAG that begins when a crew's report is there, and knows which execution has brought it about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG, Asset, dag, task
+
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+REPORT = Asset("crew://reports/ferries")
+
+with DAG(
+    "crew_asset",
+    schedule=None,
+    tags=["crew"],
+    params={"topic": "electric ferries", "audience": "harbour masters"},
+    doc_md="""
+    ### A crew's report as an asset
+
+    When the crew has completed, and not before, Airflow sends an event of the asset, which starts the DAG
+    `crew_asset_reader`. The event's `extra` holds `kickoff_id`, `usage` and `execution_time`, beside what you put
+    there yourself.
+    """,
+):
+    CrewRunOperator(
+        task_id="report",
+        inputs={"topic": "{{ params.topic }}", "audience": "{{ params.audience }}"},
+        outlets=[REPORT],
+        deferrable=True,
+        poll_interval=2,
+    )
+
+
+@dag(schedule=[REPORT], tags=["crew"])
+def crew_asset_reader() -> None:
+    """
+    ### What to do when a crew's report is there.
+
+    The newest event of the asset says which execution it was, and which task of which run has its result.
+    """
+
+    @task(inlets=[REPORT])
+    def publish(inlet_events: Any = None, ti: Any = None) -> str:
+        event = inlet_events[REPORT][-1]
+        result = ti.xcom_pull(
+            dag_id=event.source_dag_id, run_id=event.source_run_id, task_ids=event.source_task_id
+        )
+        headline = result["output"].splitlines()[0]
+        return f"{headline}, by execution {event.extra['kickoff_id']} in {event.extra['execution_time']:.0f} s"
+
+    publish()
+
+
+crew_asset_reader()
