@@ -127,6 +127,19 @@ def test_each_way_runs(service, home, page):
 
 
 @pytest.mark.timeout(600)
+def test_results_are_read_and_passed_on_as_shown(service, home):
+    files = [block("docs/results.md", "python", name) for name in ("read_a_result", "name_each_run")]
+
+    said = python(home, "-c", PLAY, told=json.dumps(files), AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
+
+    played = [json.loads(line) for line in re.findall(r'^\{"errors": .*$', said, re.MULTILINE)]
+    assert [(each["errors"], list(each["ends"].values())) for each in played] == [({}, ["success"])] * 2
+    report, summary, *mapped = [kickoff.inputs["topic"] for kickoff in service.kickoffs]
+    assert (report, summary.splitlines()[0]) == ("ferries", "Briefing: ferries")
+    assert mapped == ["ferries", "tides"]
+
+
+@pytest.mark.timeout(600)
 def test_what_is_migrated_runs_before_and_after(service, home):
     http_before, http_after, requests_before, requests_after = blocks("docs/migrating.md", "python")
     runs = {"before": [http_before, requests_before, "brief()"], "after": [http_after, requests_after, "brief()"]}

@@ -1,0 +1,43 @@
+"""A mapped task is called what its map_index_template says, also while it is deferred, and fails for no name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.airflow_runs import eventually
+from tests.supported import has
+
+pytestmark = pytest.mark.timeout(300)
+
+NAMES = ["about ferries", "about tides"]
+
+
+@pytest.fixture(scope="module")
+def run(start):
+    return start("names")
+
+
+def names(run, task_id):
+    return [ti["rendered_map_index"] for ti in sorted(run.tasks(task_id), key=lambda ti: ti["map_index"])]
+
+
+def test_a_name_that_a_function_has_set_is_there_while_deferred_and_at_the_end(run, crews):
+    eventually(lambda: [ti["state"] for ti in run.tasks("report")] == ["deferred", "deferred"], 120)
+    shown = names(run, "report")
+    for index in range(2):
+        crews["slow"].finish(run.xcom("report", "kickoff_id", index))
+
+    assert run.wait() == "success"
+    assert shown == (NAMES if has("The name that a function gives") else [None, None])
+    assert names(run, "report") == NAMES
+    assert {ti["try_number"] for ti in run.tasks("report")} == {1}
+
+
+@pytest.mark.parametrize("task_id", ["unnamed_deferred", "unnamed_sync"])
+def test_a_template_that_cannot_be_rendered_fails_nothing(run, task_id):
+    run.wait()
+
+    (task,) = run.tasks(task_id)
+    assert (task["state"], task["rendered_map_index"], task["try_number"]) == ("success", None, 1)
+    said = [event["event"] for event in run.events(task_id, map_index=0)]
+    assert any("map_index_template cannot be rendered: 'no_such_name' is undefined" in line for line in said)
