@@ -82,8 +82,9 @@ class Watch:
                 self._lasted("paused")
                 return self._poll_again(self._in_trouble(_PAUSED), at_least=_WHILE_PEOPLE_DECIDE)
             case Completed():
-                end = self._line(f"completed{words.after(execution)}")
-                return Step((*self._recovered(), end), completed=execution.including(self.memory.tasks))
+                passed = words.passed_unseen(execution, self.memory.step)
+                told = [self._line(text) for text in (passed, f"completed{words.after(execution)}") if text]
+                return Step((*self._recovered(), *told), completed=execution.including(self.memory.tasks))
             case Failed():
                 return Step(self._recovered(), error=words.execution_failed(execution))
 
@@ -248,6 +249,7 @@ class Watch:
         progress = words.describe_progress(running)
         if progress != memory.progress:
             memory.progress, memory.progress_since, memory.said_at = progress, now, now
+            memory.step = words.step_of(running)
             news = self._line(progress)
             if running.is_known:
                 return (news,)

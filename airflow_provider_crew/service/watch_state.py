@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.service.errors import CrewError, InvalidSettings
 from airflow_provider_crew.service.limits import MAX_OUTAGE
-from airflow_provider_crew.service.models import Completed, TaskResult
+from airflow_provider_crew.service.models import Completed, Count, TaskResult
 
 # In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
 _LAST_TIME = 2.0**33
@@ -95,6 +95,8 @@ class WatchMemory:
     progress: str = "nothing"
     """What was seen of it last, in words."""
     progress_since: Time = 0.0
+    step: Count = 0
+    """The number of the task, or step, that the log was told of last."""
     said_at: Time = 0.0
     troubles: dict[Trouble, Time | None] = Field(default_factory=dict)
     """What is in the way, and since when: None where another process is to count that anew."""

@@ -13,16 +13,33 @@ _KEPT_ERROR = 64 * 1024
 def describe_progress(execution: Running) -> str:
     """Say how far it is: ``task 2 of 3, writing_task (Writer)``, or of a flow ``step 4, write_summary``."""
     said = []
-    if (progress := execution.progress) and progress.total != 0:
-        count = progress.completed + 1
-        total = progress.total
-        said.append(f"{progress.unit} {count if total is None else f'{min(count, total)} of {total}'}")
+    if (progress := execution.progress) and (step := step_of(execution)):
+        said.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
     if execution.current_task:
         agent = f" ({execution.current_agent})" if execution.current_agent else ""
         said.append(f"{execution.current_task}{agent}")
     if not (said and execution.is_known):
         said.append(execution.word.lower())
     return one_line(", ".join(said), _PROGRESS)
+
+
+def step_of(execution: Running) -> int:
+    """Return the number of the task, or step, that it is at; 0 where it does not tell."""
+    progress = execution.progress
+    if progress is None or progress.total == 0:
+        return 0
+    return progress.completed + 1 if progress.total is None else min(progress.completed + 1, progress.total)
+
+
+def passed_unseen(execution: Completed, step: int) -> str:
+    """Say which tasks, or steps, have come after the last one that a poll has met, where one has met any."""
+    counted = execution.progress.completed if execution.progress else 0
+    done = len(execution.tasks) if execution.lists_tasks else counted
+    if not 0 < step < done:
+        return ""
+    unit = execution.progress.unit if execution.progress else "task"
+    which = f"{unit} {done}" if step + 1 == done else f"{unit}s {step + 1} to {done}"
+    return f"{which} passed between two polls"
 
 
 def duration(seconds: float) -> str:

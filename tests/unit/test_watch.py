@@ -22,8 +22,8 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.service.models import Completed, Failed, Running
-from airflow_provider_crew.service.watch_state import WatchRules
+from airflow_provider_crew.service.models import Completed, Failed, Progress, Running, TaskResult
+from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import describe_progress, duration
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
@@ -373,6 +373,51 @@ def test_an_end_without_a_time_is_told_without_it() -> None:
 
     assert f"Execution {KICKOFF_ID} failed. The crew says: boom. " in str(Story().see(failure).error)
     assert said(Story().see(success)) == ["completed"]
+
+
+def listed(count: int) -> Completed:
+    """Return the end of a crew that lists all its tasks."""
+    return SUCCESS.model_copy(update={"tasks": (TaskResult(),) * count, "lists_tasks": True})
+
+
+def counted(done: int, **unit: Any) -> Completed:
+    """Return the end of a crew, or a flow, that counts them."""
+    return SUCCESS.model_copy(update={"progress": Progress(completed=done, **unit)})
+
+
+@pytest.mark.parametrize(
+    ("seen", "end", "told"),
+    [
+        ([RESEARCH], listed(3), ["tasks 2 to 3 passed between two polls"]),
+        ([RESEARCH], counted(3, total=3), ["tasks 2 to 3 passed between two polls"]),
+        ([RESEARCH, WRITING], listed(3), ["task 3 passed between two polls"]),
+        (
+            [running("step", 1, total=None, unit="step")],
+            counted(4, unit="step"),
+            ["steps 3 to 4 passed between two polls"],
+        ),
+        ([RESEARCH, WRITING, running("review_task", 2)], listed(3), []),
+        ([RESEARCH], SUCCESS, []),
+        ([running()], listed(3), []),
+        ([], listed(3), []),
+    ],
+)
+def test_a_step_that_passed_between_two_polls_is_told_at_the_end(
+    seen: list[Running], end: Completed, told: list[str]
+) -> None:
+    story = Story()
+    for execution in seen:
+        story.see(execution)
+
+    assert said(story.see(end)) == [*told, "completed after 1h 10m"]
+
+
+def test_a_step_that_was_told_in_another_process_has_not_passed() -> None:
+    before = Story()
+    before.see(running("review_task", 2))
+    carried = WatchMemory.recalled(before.watch.memory.handed_over())
+
+    assert said(Story(memory=carried).see(listed(3))) == ["completed after 1h 10m"]
 
 
 def test_a_long_watch_ends_with_the_result() -> None:
