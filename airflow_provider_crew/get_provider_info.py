@@ -53,6 +53,25 @@ CONNECTION_FIELDS = {
     ),
 }
 
+# Each is read with its default as the fallback: not every process of every Airflow has read this.
+CONFIGURATION: dict[str, Any] = {
+    "crew": {
+        "description": "What tasks that run deployed crews may do.",
+        "options": {
+            "log_output": {
+                "description": (
+                    "Show in a task's log what its crew has put out, up to 4 KB. Set it to False where that may "
+                    "be personal data. A task may keep its own out of the log with log_output=False."
+                ),
+                "version_added": "0.1.0",
+                "type": "boolean",
+                "example": None,
+                "default": "True",
+            },
+        },
+    },
+}
+
 _ABOUT_CREWS = "https://docs.crewai.com/"
 
 FORM_BEHAVIOUR: dict[str, Any] = {
@@ -79,6 +98,7 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [_module("airflow_provider_crew.triggers.crew")],
         "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
+        "config": CONFIGURATION,
         "hooks": [_module("airflow_provider_crew.hooks.crew")],
         "connection-types": [
             {

@@ -91,6 +91,7 @@ class RunArguments(TaskArguments, KickoffOptions, total=False):
     timeout: timedelta | float
     max_outage: timedelta | float | None
     human_input: bool | None
+    log_output: bool
 
 
 class SensorArguments(TaskArguments, total=False):

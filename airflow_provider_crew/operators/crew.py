@@ -141,6 +141,7 @@ class CrewRunOperator(_KickoffTask):
     :param max_outage: seconds without a usable answer after which a try stops waiting; None: go on until timeout
     :param human_input: the crew may wait for a person's answer, until timeout if need be; by default whether
         ``human_input_webhook_url`` is set
+    :param log_output: show in the log what the crew has put out, unless ``[crew] log_output`` forbids it
     """
 
     _not_rendered: Exception | None = None
@@ -168,6 +169,7 @@ class CrewRunOperator(_KickoffTask):
         timeout: timedelta | float = TIMEOUT,
         max_outage: timedelta | float | None = MAX_OUTAGE,
         human_input: bool | None = None,
+        log_output: bool = True,
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
@@ -193,6 +195,7 @@ class CrewRunOperator(_KickoffTask):
         self.timeout = seconds(timeout, "timeout")
         self.max_outage = seconds_or_none(max_outage, "max_outage")
         self.human_input = human_input
+        self.log_output = log_output
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Kick off and wait."""

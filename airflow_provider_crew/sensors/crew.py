@@ -40,6 +40,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     :param max_outage: seconds without a usable answer after which to stop waiting; None: go on until timeout
     :param human_input: the crew may wait for a person's answer, until timeout if need be. The service may say of
         a crew that waits that it does not know it.
+    :param log_output: show in the log what the crew has put out, unless ``[crew] log_output`` forbids it
     """
 
     template_fields = ("kickoff_id", "crew_conn_id")
@@ -56,6 +57,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         timeout: timedelta | float = TIMEOUT,
         max_outage: timedelta | float | None = MAX_OUTAGE,
         human_input: bool = False,
+        log_output: bool = True,
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         self.poll_interval = seconds_or_none(poke_interval, "poke_interval")
@@ -66,6 +68,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         self.token_type = token_type
         self.deferrable = deferrable
         self.human_input: bool | None = human_input
+        self.log_output = log_output
         # Who wants a sensor to go on silently after a failed poll wants no outage to end it.
         self.max_outage = None if self.silent_fail else seconds_or_none(max_outage, "max_outage")
 

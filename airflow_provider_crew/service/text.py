@@ -1,5 +1,14 @@
 """What others say, on its way into a log or an error."""
 
+import re
+
+# Airflow's log page folds what stands between two of these, wherever in a line they are, and shows neither.
+_FOLDS = re.compile(r"(?:::|##\[\]?)(?=(?:end)?group(?:::|\]))")
+# Some scripts, and some emoji, are not legible without them.
+_JOINERS = "\u200c\u200d"
+_TAB = 4
+_KILOBYTE = 1000
+
 
 def one_line(text: str, most: int) -> str:
     """
@@ -7,9 +16,41 @@ def one_line(text: str, most: int) -> str:
 
     Whoever writes it could otherwise forge the next line of a log, or hide what stands there.
     """
-    if len(text) <= most and text.isprintable() and "  " not in text:
+    if len(text) <= most and text.isprintable() and "  " not in text and "group" not in text:
         return text.strip()
     # Cut first: what others say may be as long as an answer.
     line = " ".join(text[: 4 * most].split())
-    shown = "".join(character if character.isprintable() else "\ufffd" for character in line[:most])
+    shown = _unfolded("".join(character if character.isprintable() else "\ufffd" for character in line[:most]))
     return shown if len(line) <= most and len(text) <= 4 * most else f"{shown}…"
+
+
+def quoted(text: str, most: int) -> tuple[str, bool]:
+    """
+    Return as many bytes of a text, line by line behind a bar, so that it forges no line, and whether it is cut.
+
+    Nothing in it commands a terminal, or ends what Airflow's log page folds.
+    """
+    beginning = text[:most].encode(errors="replace")[:most].decode(errors="ignore")
+    lines = beginning.expandtabs(_TAB).splitlines()
+    shown = [f"| {_unfolded(''.join(map(_shown, line)))}".rstrip() for line in lines]
+    is_cut = len(beginning) < len(text)
+    return "\n".join([*shown, "| …"] if is_cut else shown), is_cut
+
+
+def size(text: str) -> str:
+    """Say how large a text is, as people do: ``4.2 KB``."""
+    count = len(text.encode(errors="replace"))
+    if count < _KILOBYTE:
+        return f"{count} B"
+    kilobytes = count / _KILOBYTE
+    return f"{kilobytes:.1f} KB" if kilobytes < _KILOBYTE else f"{kilobytes / _KILOBYTE:.1f} MB"
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character in _JOINERS:
+        return character
+    return " " if character.isspace() else "\ufffd"
+
+
+def _unfolded(text: str) -> str:
+    return _FOLDS.sub(lambda mark: f"{mark[0][0]} {mark[0][1:]}", text)

@@ -16,6 +16,7 @@ from airflow_provider_crew.service.limits import MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import result_out_of_reach
 from airflow_provider_crew.tasks.ends import CutShort
+from airflow_provider_crew.tasks.report import ReportArguments, report
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.xcom import USAGE, without_reserved_keys
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -27,7 +28,7 @@ _LARGEST_SHARE = 0.1
 _BACKSTOP = 60.0
 
 
-class WaitArguments(Protocol):
+class WaitArguments(ReportArguments, Protocol):
     """
     How a task waits, as its author says.
 
@@ -125,6 +126,7 @@ class Wait:
         """Return the result as the task's own, in a form that XCom takes."""
         self.task.metrics.ended("completed", result.get("execution_time"))
         self._leave_usage(result.get("usage"), str(result.get("kickoff_id")))
+        report(self.task, self.given, result)
         self.task.result = {**result, "output_json": without_reserved_keys(result.get("output_json"))}
         return self.task.result
 

@@ -91,6 +91,24 @@ def python(code: str, *arguments: str) -> str:
     return done.stdout
 
 
+OPTIONS_AS_AIRFLOW_READS_THEM = """
+import json
+from airflow.configuration import conf
+from airflow.providers_manager import ProvidersManager
+from airflow_provider_crew.get_provider_info import CONFIGURATION
+
+ProvidersManager().initialize_providers_configuration()
+options = CONFIGURATION["crew"]["options"]
+print("", json.dumps({name: conf.getboolean("crew", name) for name in options}), sep="\\n")
+"""
+
+
+def test_airflow_knows_every_option_and_its_default():
+    read = json.loads(python(OPTIONS_AS_AIRFLOW_READS_THEM).splitlines()[-1])
+
+    assert read == {"log_output": True}
+
+
 LOADED_BY_AIRFLOW = [
     "airflow_provider_crew.decorators.crew",
     "airflow_provider_crew.get_provider_info",

@@ -1,0 +1,79 @@
+"""What the log of a task tells at the end of an execution that has a result."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_provider_crew.service.text import one_line, quoted, size
+from airflow_provider_crew.service.watch_words import duration
+from airflow_provider_crew.tasks.running import RunningTask
+
+_MOST_OUTPUT = 4_000
+_MOST_TASKS = 100
+_NAME = 60
+_USAGE = 300
+
+
+class ReportArguments(Protocol):
+    """What an operator was given. ``log_output``: the log may show what the crew has put out."""
+
+    log_output: bool
+    do_xcom_push: bool
+
+
+def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any]) -> None:
+    """
+    Tell what each task of the crew took and wrote, what all of it cost, and what came of it.
+
+    The result is paid for, so whatever fails here fails no more than the report.
+    """
+    try:
+        about = f"Execution {result['kickoff_id']}:"
+        for line in (*_tasks(result), *_total(result)):
+            task.log.info("%s %s", about, line)
+        if output := result["output"].strip():
+            where = "in XCom return_value" if given.do_xcom_push else "in the crew's dashboard"
+            if given.log_output and _output_is_allowed():
+                _show(task, f"{about} its output, {size(output)}", output, where)
+            else:
+                task.log.info(
+                    "%s its output, %s, is %s: log_output keeps it out of the log.", about, size(output), where
+                )
+    except Exception as error:  # noqa: BLE001 - whatever it is; its text may hold what is not to be shown
+        task.log.warning("What the execution has put out could not be told here: %s", type(error).__name__)
+
+
+def _tasks(result: Mapping[str, Any]) -> Iterator[str]:
+    """Tell one line for each task of the crew, with its number where all of them are there."""
+    tasks = result["tasks"]
+    for number, task in enumerate(tasks[:_MOST_TASKS], start=1):
+        which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
+        agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
+        took = task["execution_time"]
+        in_time = "" if took is None else f" in {duration(took)}"
+        yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
+    if left := len(tasks[_MOST_TASKS:]):
+        yield f"{left} more tasks"
+
+
+def _total(result: Mapping[str, Any]) -> Iterator[str]:
+    """Tell how long all of it took and what it has spent, as far as the service says so."""
+    took, usage = result["execution_time"], result["usage"]
+    told = [] if took is None else [duration(took)]
+    told += [f"{name} {count:,}" for name, count in (usage or {}).items()]
+    if told:
+        yield one_line(f"in all: {', '.join(told)}", _USAGE)
+
+
+def _show(task: RunningTask, heading: str, output: str, where: str) -> None:
+    shown, is_cut = quoted(output, _MOST_OUTPUT)
+    # Each a record of its own: Airflow's log page takes the whole record for the heading.
+    task.log.info("::group::%s", heading)
+    task.log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
+    task.log.info("::endgroup::")
+
+
+def _output_is_allowed() -> bool:
+    """Whether those who run this Airflow let outputs into its logs."""
+    return bool(conf.getboolean("crew", "log_output", fallback=True))

@@ -1,0 +1,81 @@
+"""What others say is shown in a log as what it is, and does nothing there."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service.text import one_line, quoted, size
+
+# What Airflow's log pages fold by: that of Airflow 3 looks for the first two anywhere in a line, and that of
+# Airflow 2 for this pattern.
+FOLDS = re.compile(r"::group::|::endgroup::|(?:::|##\[])(?:end)?group(?:::|\])")
+FOLDING = st.text(st.sampled_from(":#[]\n endgroup\x00\u200d")) | st.lists(
+    st.sampled_from(["::", ":", "group", "end", "##[", "]", "##", "[", "\n", " ", "\0", "\u200d", "\u00ad"])
+).map("".join)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("::endgroup::", ": :endgroup::"),
+        ("a ::group::b", "a : :group::b"),
+        ("##[group]b", "# #[group]b"),
+        ("INFO - ##[]group::b", "INFO - # #[]group::b"),
+        ("::::group::group::", "::: :group: :group::"),
+        ("the group of 20", "the group of 20"),
+        ("std::group", "std::group"),
+    ],
+)
+def test_a_line_ends_nothing_that_the_log_page_folds(text: str, shown: str) -> None:
+    assert one_line(text, 100) == shown
+    assert quoted(text, 100) == (f"| {shown}", False)
+
+
+@given(FOLDING | st.text(), st.integers(1, 60))
+def test_nothing_folds_and_nothing_commands(text: str, most: int) -> None:
+    shown, is_cut = quoted(text, most)
+
+    for line in shown.split("\n") if shown else []:
+        assert line.startswith("|")
+        assert not FOLDS.search(line)
+        assert not {unicodedata.category(c) for c in line} & {"Cc", "Cs", "Zl", "Zp"}
+        assert {c for c in line if unicodedata.category(c) == "Cf"} <= {"\u200c", "\u200d"}
+    assert not FOLDS.search(one_line(text, most))
+    assert is_cut == (len(text.encode(errors="replace")) > most)
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "shown"),
+    [
+        ("one\n\n  two\ttab\n", 100, "| one\n|\n|   two   tab"),
+        ("a\r\nb\rc\x0bd\u2028e\x85f", 100, "| a\n| b\n| c\n| d\n| e\n| f"),
+        ("\x1b[31mred\x07\x00 \u202eback", 100, "| \ufffd[31mred\ufffd\ufffd \ufffdback"),
+        ("caf\u00e9\u00a0: \U0001f469\u200d\U0001f4bb", 100, "| caf\u00e9 : \U0001f469\u200d\U0001f4bb"),
+        ("abcdef", 6, "| abcdef"),
+        ("abcdef", 4, "| abcd\n| …"),
+        ("\u00e9\u00e9\u00e9", 3, "| \u00e9\n| …"),  # of four bytes and a half, no half a letter
+        ("", 10, ""),
+    ],
+)
+def test_a_text_keeps_its_lines_and_none_is_forged(text: str, most: int, shown: str) -> None:
+    assert quoted(text, most)[0] == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "0 B"),
+        ("a" * 999, "999 B"),
+        ("a" * 1000, "1.0 KB"),
+        ("\u00e9" * 1000, "2.0 KB"),
+        ("a" * 1_500_000, "1.5 MB"),
+        ("\ud800", "1 B"),
+    ],
+)
+def test_a_size_is_said_as_people_do(text: str, said: str) -> None:
+    assert size(text) == said
