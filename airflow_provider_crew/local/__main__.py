@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import sys
 import threading
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT = 8765
 _PORTS = 65536
+_REASON = "RateLimitError: the model is overloaded. It was asked to fail, with --fail."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,12 +56,29 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dialect", choices=get_args(DialectName), help="how the crew talks; default: what the scenario says"
     )
+    parser.add_argument(
+        "--seconds", type=_seconds, help="how long each task takes; default: what the scenario says"
+    )
+    parser.add_argument(
+        "--fail", nargs="?", const=_REASON, metavar="REASON", help="let every execution fail at its last task"
+    )
     return parser
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
     scenario = Scenario.load(options.scenario) if options.scenario else Scenario()
-    return scenario.model_copy(update={"dialect": options.dialect}) if options.dialect else scenario
+    if options.dialect:
+        scenario = scenario.model_copy(update={"dialect": options.dialect})
+    if options.seconds is not None:
+        scenario = scenario.lasting(options.seconds)
+    return scenario if options.fail is None else scenario.failing(options.fail)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return seconds
 
 
 def _port(text: str) -> int:

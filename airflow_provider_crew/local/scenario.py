@@ -198,6 +198,18 @@ class Scenario(_Strict):
         done = {"seconds": 0.0, "human_input": False}
         return self.model_copy(update={"tasks": tuple(task.model_copy(update=done) for task in self.tasks)})
 
+    def lasting(self, seconds: float) -> Self:
+        """Return the same scenario with every task taking so many seconds."""
+        return self.model_copy(
+            update={"tasks": tuple(task.model_copy(update={"seconds": seconds}) for task in self.tasks)}
+        )
+
+    def failing(self, reason: str) -> Self:
+        """Return the same scenario with a failure at the end of the last task."""
+        *others, last = self.tasks
+        failed = last.model_copy(update={"error": reason, "human_input": False})
+        return self.model_copy(update={"tasks": (*others, failed)})
+
     @property
     def is_flow(self) -> bool:
         """Whether the deployed dialect tells of a flow."""
@@ -247,7 +259,14 @@ def filled(template: str, inputs: Mapping[str, JsonValue], text: Callable[[JsonV
 
 
 def _complaints(error: ValidationError) -> str:
-    return "; ".join(_complaint(found["loc"], found["msg"]) for found in error.errors())
+    found = [(complaint["loc"], complaint["msg"]) for complaint in error.errors()]
+    # A list without its faulty part may be too short: no second mistake.
+    apart = [each for each in found if not any(_is_part(other, each[0]) for other, _ in found)]
+    return "; ".join(_complaint(location, message) for location, message in apart)
+
+
+def _is_part(location: Sequence[str | int], whole: Sequence[str | int]) -> bool:
+    return len(location) > len(whole) and location[: len(whole)] == whole
 
 
 def _complaint(location: Sequence[str | int], message: str) -> str:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -153,6 +154,31 @@ class TestMain:
 
         assert met == [200, 404]
 
+    @pytest.mark.parametrize(
+        ("given", "ends"),
+        [
+            (("--seconds", "0"), {"status": "completed"}),
+            (("--seconds", "3600"), {"status": "running"}),
+            (("--seconds", "0", "--fail", "out of credit"), {"status": "error", "error": "out of credit"}),
+            (("--seconds", "0", "--fail"), {"status": "error", "error": __main__._REASON}),
+            (("--fail",), {"status": "running"}),
+        ],
+    )
+    def test_takes_as_long_and_fails_as_it_is_asked_to(self, capsys, monkeypatch, given, ends):
+        met: list[dict[str, Any]] = []
+        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Employer(capsys, met)))
+
+        assert __main__.main(["--port", "0", *given]) == 0
+
+        assert [{name: body.get(name) for name in ends} for body in met] == [ends]
+
+    @pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "soon"])
+    def test_says_what_is_no_number_of_seconds(self, capsys, seconds):
+        with pytest.raises(SystemExit):
+            __main__.main([f"--seconds={seconds}"])
+
+        assert re.search(f"{seconds} is no number|invalid _seconds value: '{seconds}'", capsys.readouterr().err)
+
     def test_says_which_dialects_there_are(self, capsys):
         with pytest.raises(SystemExit):
             __main__.main(["--dialect", "french"])
@@ -195,6 +221,23 @@ class Visitor:
             with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
                 connection.request(method, path, body='{"inputs": {"topic": "tides"}}')
                 connection.getresponse()
+        raise KeyboardInterrupt
+
+
+class Employer:
+    """Stands in for the wait at the terminal: kicks off, asks how it stands, then presses Ctrl-C."""
+
+    def __init__(self, capsys, met):
+        uri, token = exported(capsys)
+        self.url = f"http://127.0.0.1:{urlsplit(uri).port}"
+        self.headers = {"Authorization": f"Bearer {token}"}
+        self.met = met
+
+    def wait(self):
+        body = {"inputs": {"topic": "tides", "audience": "sailors"}}
+        begun = requests.post(f"{self.url}/kickoff", json=body, headers=self.headers, timeout=60).json()
+        status = requests.get(f"{self.url}/status/{begun['kickoff_id']}", headers=self.headers, timeout=60)
+        self.met.append(status.json())
         raise KeyboardInterrupt
 
 

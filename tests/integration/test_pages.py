@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service import errors
@@ -134,15 +135,21 @@ def test_the_scenario_is_one(tmp_path, shown):
 
     scenario = Scenario.load(path)
 
-    assert [wanted.name for wanted in scenario.inputs] == ["topic", "tone"]
-    assert scenario.tasks[0].output == '{"title": "All about {topic}"}'
-    assert len(scenario.faults) == 1
+    assert [task.name for task in scenario.tasks] == ["research_task", "writing_task"]
+
+
+def test_the_scenarios_show_every_key_that_makes_another_crew():
+    shown = [tomllib.loads(text) for page in PAGES for text in blocks(page, "toml") if "[[tasks]]" in text]
+
+    keys = {key for scenario in shown for key in scenario}
+    of_tasks = {key for scenario in shown for task in scenario["tasks"] for key in task}
+    assert {"inputs", "output", "result_json", "usage", "dialect", "kind", "inputs_shape", "faults"} <= keys
+    assert of_tasks == ScenarioTask.model_fields.keys() - {"description"}
 
 
 @pytest.mark.parametrize("shown", wherever("python", "crew_service.faults"))
 def test_the_test_is_one(tmp_path, shown):
-    imports = "from airflow_provider_crew.hooks.crew import CrewHook\n\n"
-    (tmp_path / "test_example.py").write_text(imports + shown)
+    (tmp_path / "test_example.py").write_text(shown)
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, tmp_path],

@@ -189,6 +189,25 @@ class TestFile:
         assert str(caught.value).startswith(f"{file}: {complaint}")
         assert "\n" not in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("text", "complaints"),
+        [
+            ("[[tasks]]\nname = 'a'\ncolour = 'red'", "tasks[0].colour: Extra inputs are not permitted"),
+            ("[[tasks]]", "tasks[0].name: Field required"),
+            (
+                "colour = 'red'\n[[tasks]]\nname = 'a'\ncolour = 'red'",
+                "tasks[0].colour: Extra inputs are not permitted; colour: Extra inputs are not permitted",
+            ),
+        ],
+    )
+    def test_with_one_mistake_is_told_of_no_other(self, written, text, complaints):
+        file = written(text)
+
+        with pytest.raises(ScenarioError) as caught:
+            Scenario.load(file)
+
+        assert str(caught.value) == f"{file}: {complaints}"
+
     def test_that_is_not_there_says_so(self, tmp_path):
         with pytest.raises(ScenarioError, match=r"none\.toml: cannot be read: No such file or directory$"):
             Scenario.load(tmp_path / "none.toml")
@@ -230,6 +249,21 @@ class TestDefaults:
 
         assert {task.seconds for task in hurried.tasks} == {0.0}
         assert [task.output for task in hurried.tasks] == [task.output for task in scenario.tasks]
+
+
+class TestAsked:
+    def test_to_take_longer_only_the_seconds_differ(self):
+        tasks = Scenario().lasting(0.5).tasks
+
+        assert {task.seconds for task in tasks} == {0.5}
+        assert [task.output for task in tasks] == [task.output for task in Scenario().tasks]
+
+    def test_to_fail_it_fails_at_its_last_task_and_waits_for_nobody(self):
+        waiting = Scenario(tasks=(ScenarioTask(name="work"), ScenarioTask(name="ask", human_input=True)))
+
+        end = standing(waiting.failing("out of credit").tasks, 0)
+
+        assert (end.done, end.over, end.error) == (1, True, "out of credit")
 
 
 class TestTemplate:
