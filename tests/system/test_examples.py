@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.service.text import size
 from tests.airflow_runs import ROOT, Run, eventually, kick_off
 from tests.supported import has
 
@@ -60,12 +61,29 @@ def test_progress_is_in_the_log_of_the_deferred_task(runs):
     run.wait()
     execution = f"Execution {run.xcom('report', 'kickoff_id')}: "
 
+    first, second = run.xcom("report")["tasks"]
+
     assert run.told("report") == [
         execution + "kicked off",
         execution + "task 1 of 2, research_task",
         execution + "task 2 of 2, writing_task",
         execution + "completed after 11s",
+        execution + f"task 1 of 2, research_task (Researcher) wrote {size(first['output'])} in 3s",
+        execution + f"task 2 of 2, writing_task (Writer) wrote {size(second['output'])} in 8s",
+        execution + "in all: 11s",
     ]
+
+
+def test_the_output_is_in_the_log_of_the_deferred_task_where_the_page_folds_it(runs):
+    run = runs["crew_in_one_task"]
+    run.wait()
+    result = run.xcom("report")
+    events = [event["event"] for event in run.events("report")]
+
+    header = f"::group::Execution {result['kickoff_id']}: its output, {size(result['output'])}"
+    begin = events.index(header)
+    assert events[begin + 1].startswith("All of it:")
+    assert events[begin + 2] == "::endgroup::"
 
 
 def test_kickoff_and_sensor(runs):
