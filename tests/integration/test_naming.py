@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,6 +175,26 @@ def test_a_name_may_be_made_of_the_result(live_crew, deferrable, task_log):
 
     assert task.names == [f"Briefing: {live_crew.kickoffs[0].inputs['topic']}"]
     assert CANNOT_BE_RENDERED not in task_log.text
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 2), reason="Airflow takes a name before the end from 3.2 on")
+@pytest.mark.parametrize("answers", [True, False], ids=["which takes it", "which does not answer"])
+def test_airflow_is_told_the_name_as_soon_as_it_is_known(live_crew, monkeypatch, task_log, answers):
+    told: list[tuple[Any, int]] = []
+
+    def send(msg: Any) -> None:
+        told.append((msg.rendered_map_index, len(live_crew.kickoffs)))
+        if not answers:
+            raise RuntimeError("the API server is away")
+
+    comms = "airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS"
+    monkeypatch.setattr(comms, SimpleNamespace(send=send), raising=False)
+    task = SeesItsContext(named_by_its_function, template="{{ my_name }}")
+
+    task.run()
+
+    assert (told, task.names) == ([("about ferries", 0)], ["about ferries"])
+    assert ("Airflow was not told the name of this mapped task" in task_log.warnings) != answers
 
 
 def test_a_kickoff_and_a_sensor_have_names(live_crew):
