@@ -4,6 +4,7 @@ import asyncio
 import copy
 import random
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from asgiref.sync import sync_to_async
@@ -11,7 +12,8 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.hooks.connection import TokenType, load_connection
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CallError
-from airflow_provider_crew.service.models import Completed
+from airflow_provider_crew.service.models import Completed, Execution
+from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.shared import SharedCrew
 from airflow_provider_crew.service.watch import Watch
@@ -32,6 +34,10 @@ class Hook(Protocol):
         """Return the client for the crew."""
 
 
+# Is told after each poll what there is to tell, and whether that is news.
+Observer = Callable[[ProgressReport, bool], None]
+
+
 class Poller:
     """
     Feeds a watch with what the polls bring, and does what it says.
@@ -39,9 +45,18 @@ class Poller:
     The connection is read anew when the token is rejected.
     """
 
-    def __init__(self, hook: Hook, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> None:
+    def __init__(
+        self,
+        hook: Hook,
+        kickoff_id: str,
+        rules: WatchRules,
+        memory: WatchMemory | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         self._hook = hook
         self.watch = Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
+        self.report = ProgressReport(self.watch)
+        self._observer = observer
 
     def to_end(self) -> Completed:
         """Poll until the execution has completed; raise what ends the watch otherwise."""
@@ -51,11 +66,13 @@ class Poller:
 
     def poll(self) -> Step:
         """Poll once, log what is new, and raise what ends the watch. The step says when to poll again."""
+        execution = None
         try:
-            step = self.watch.saw(self._hook.get_conn().status(self.watch.kickoff_id))
+            execution = self._hook.get_conn().status(self.watch.kickoff_id)
+            step = self.watch.saw(execution)
         except CallError as error:
             step = self.watch.failed(error)
-        return self._told(step)
+        return self._told(step, execution)
 
     def pause(self, step: Step) -> None:
         """Do what a step says is to be done before the next poll."""
@@ -67,12 +84,14 @@ class Poller:
         """Poll until the execution has completed, like to_end()."""
         watch = self.watch
         while True:
+            execution = None
             try:
                 client = crew.client or await crew.reach()
-                step = watch.saw(await client.status(watch.kickoff_id))
+                execution = await client.status(watch.kickoff_id)
+                step = watch.saw(execution)
             except CallError as error:
                 step = watch.failed(error)
-            if completed := self._told(step).completed:
+            if completed := self._told(step, execution).completed:
                 return completed
             await asyncio.sleep(step.poll_again_in)
             if step.renew_token and await crew.renew():
@@ -89,9 +108,14 @@ class Poller:
         token = f" ({token_type!r} token)" if token_type else ""
         return SharedCrew(f"{conn_id!r}{token}", settings, largest=largest)
 
-    def _told(self, step: Step) -> Step:
+    def _told(self, step: Step, execution: Execution | None) -> Step:
         for line in step.lines:
             self._hook.log.log(line.level, "%s", line.text)
+        if self._observer:
+            try:
+                self._observer(self.report, self.report.saw(execution))
+            except Exception as error:  # noqa: BLE001 - nobody who looks on may end the watch of a paid execution
+                self._hook.log.debug("How the execution is doing could not be told: %s", error)
         if step.error:
             raise step.error
         return step

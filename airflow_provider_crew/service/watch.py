@@ -48,7 +48,6 @@ class Watch:
         self.kickoff_id = kickoff_id
         self._clock = clock
         self._now = clock()
-        """When the poll came back that is being judged."""
         self.memory = memory or WatchMemory(started_at=self._now, said_at=self._now)
         self.polls = Polls()
         self.is_in_doubt = False
@@ -56,6 +55,16 @@ class Watch:
         self._rules = rules
         self._patience = math.inf if rules.max_outage is None else rules.max_outage
         self._random = random
+
+    @property
+    def polled_at(self) -> float:
+        """When the poll came back that is being judged."""
+        return self._now
+
+    @property
+    def started_at(self) -> float:
+        """When the execution was kicked off, as far as is known, or else when the watch began."""
+        return min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
 
     def spread(self) -> Step:
         """
@@ -211,7 +220,7 @@ class Watch:
         spread = 2 * _JITTER * chance
         if self._rules.poll_interval is not None:
             return self._rules.poll_interval * (1 - _JITTER + spread)
-        age = self._now - min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
+        age = self._now - self.started_at
         interval = min(max(age * _SHARE_OF_AGE, limits.SHORTEST_INTERVAL), limits.LONGEST_INTERVAL)
         # What was promised is the longest, and the shortest is short enough.
         return interval - spread * (interval - limits.SHORTEST_INTERVAL)

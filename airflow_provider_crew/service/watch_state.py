@@ -20,6 +20,8 @@ _MOST_CARRIED = 16 * 1024
 Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
 Interval = Annotated[float, Field(strict=True, gt=0, le=_LAST_TIME)]
 Patience = Annotated[float, Field(strict=True, ge=0)]
+# How far an execution is that nobody has seen yet.
+NOTHING_SEEN = "nothing"
 # Each tells more of the execution than those before it.
 Trouble = Literal["rejected", "silent", "unknown", "paused"]
 
@@ -92,7 +94,7 @@ class WatchMemory:
     started_at: Time
     seen: StrictBool = False
     """Whether the service has known the execution at any poll."""
-    progress: str = "nothing"
+    progress: str = NOTHING_SEEN
     """What was seen of it last, in words."""
     progress_since: Time = 0.0
     step: Count = 0

@@ -1,7 +1,7 @@
 """The words for an execution: how far it is, and how it ended without a result."""
 
 from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown
-from airflow_provider_crew.service.models import Completed, Failed, Running
+from airflow_provider_crew.service.models import Completed, Failed, Paused, Running
 from airflow_provider_crew.service.text import one_line
 
 # What the crew says may be as long as an answer; logs, errors and what is stored may not.
@@ -10,7 +10,7 @@ _SHOWN_ERROR = 2_000
 _KEPT_ERROR = 64 * 1024
 
 
-def describe_progress(execution: Running) -> str:
+def describe_progress(execution: Running | Paused) -> str:
     """Say how far it is: ``task 2 of 3, writing_task (Writer)``, or of a flow ``step 4, write_summary``."""
     said = []
     if (progress := execution.progress) and (step := step_of(execution)):

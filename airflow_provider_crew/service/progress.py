@@ -1,0 +1,176 @@
+"""
+How an execution is doing, for people who look on while somebody watches it: one JSON object, whoever watches.
+
+It may be written often and read by anybody, so it is short. Nothing may depend on it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from airflow_provider_crew.service import watch_words as words
+from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, ExecutionNotFound, ExecutionUnknown
+from airflow_provider_crew.service.models import Execution, Paused, Running, TaskResult
+from airflow_provider_crew.service.storable import storable_text
+from airflow_provider_crew.service.text import one_line
+from airflow_provider_crew.service.watch import Watch
+from airflow_provider_crew.service.watch_state import NOTHING_SEEN
+
+# Under which key it is left for people.
+PROGRESS = "crew_progress"
+# What is left of one execution within that many seconds is left as one.
+PAUSE = 5.0
+PAUSE_AFTER_FAILURE = 60.0
+
+State = Literal["running", "paused", "unknown", "completed", "failed"]
+
+_VERSION = 1
+_NAME = 200
+_SAID = 1_000
+_OUTPUT = 2_000
+# Of all tasks together, which share it where there are many.
+_OUTPUTS = 8 * _OUTPUT
+_MOST_TASKS = 100
+# What the others say of an execution is no more than was known before.
+_ENDS: tuple[tuple[type[CrewError], State], ...] = (
+    (ExecutionFailed, "failed"),
+    (ExecutionNotFound, "unknown"),
+    (ExecutionUnknown, "unknown"),
+)
+
+
+class ProgressReport:
+    """
+    What there is to tell of one watch, and whether that has changed since the last poll.
+
+    What the watch was handed over with has been told by the process before.
+    """
+
+    __slots__ = ("_since", "_told", "_watch", "_where")
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._where: Running | Paused | None = None
+        """What the service said last of where the execution is."""
+        self._told = self._what_counts()
+        self._since = watch.memory.progress_since or watch.memory.started_at
+
+    def saw(self, execution: Execution | None) -> bool:
+        """Take note of a poll, and say whether there is news. An end is told by the task."""
+        if isinstance(execution, Running | Paused):
+            self._where = execution
+        elif execution or not self.tells:
+            return False
+        told, self._told = self._told, self._what_counts()
+        if told[:2] != self._told[:2]:
+            self._since = self._watch.polled_at
+        return told != self._told
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything is known of the execution, or is in the way."""
+        return bool(self._watch.memory.seen or self._watch.memory.said_trouble)
+
+    def told(self) -> dict[str, Any]:
+        """Return how the execution was doing at the last poll."""
+        watch, where = self._watch, self._where
+        count = where.progress if where else None
+        state, doing, _, trouble = self._told
+        return begun(watch.kickoff_id, watch.started_at) | {
+            "state": state,
+            "doing": doing,
+            "unit": count.unit if count else "task",
+            "completed": count.completed if count else None,
+            "total": count.total if count else None,
+            "current_task": _short(where.current_task if where else None),
+            "current_agent": _short(where.current_agent if where else None),
+            "since": self._since,
+            "polled_at": watch.polled_at,
+            "trouble": one_line(trouble, _SAID),
+            "tasks": _tasks(watch.memory.tasks),
+        }
+
+    def _what_counts(self) -> tuple[State, str, int, str]:
+        """Return what is news when it changes, and cheap to compare at each of many polls."""
+        memory = self._watch.memory
+        return self._state(), self._doing(), len(memory.tasks), memory.said_trouble
+
+    def _state(self) -> State:
+        memory = self._watch.memory
+        if "paused" in memory.troubles:
+            return "paused"
+        # Before anything is said of it, the service only does not know it yet.
+        return "unknown" if "unknown" in memory.troubles and memory.said_trouble else "running"
+
+    def _doing(self) -> str:
+        if isinstance(self._where, Paused):
+            return words.describe_progress(self._where)
+        seen = self._watch.memory.progress
+        return "" if seen == NOTHING_SEEN else seen
+
+
+def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
+    """Return what is told of an execution of which nothing was seen yet."""
+    return {
+        "version": _VERSION,
+        "kickoff_id": storable_text(kickoff_id),
+        "state": "running",
+        "doing": "",
+        "unit": "task",
+        "completed": None,
+        "total": None,
+        "current_task": None,
+        "current_agent": None,
+        "started_at": started_at,
+        "since": started_at,
+        "polled_at": started_at,
+        "trouble": "",
+        "tasks": [],
+        "end": None,
+    }
+
+
+def completed(told: Mapping[str, Any], result: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Return what is told at the end of an execution, of which this was told before."""
+    took = result.get("execution_time")
+    # One that was read apart from the watch, because it is large, may list the last task alone.
+    tasks = max(_tasks(result.get("tasks") or ()), told["tasks"], key=len)
+    total = told["total"] or (len(tasks) if result.get("tasks_complete") else None)
+    return _over(told, now) | {
+        "state": "completed",
+        "doing": "completed" if took is None else f"completed after {words.duration(took)}",
+        "completed": told["completed"] if total is None else total,
+        "total": total,
+        "current_task": None,
+        "current_agent": None,
+        "tasks": tasks,
+    }
+
+
+def ended(told: Mapping[str, Any], error: CrewError, end: Mapping[str, str], now: float) -> dict[str, Any]:
+    """Return what is told when a wait has ended without a result. The execution itself may go on."""
+    state = next((state for kind, state in _ENDS if isinstance(error, kind)), told["state"])
+    return _over(told, now) | {"state": state, "end": {name: one_line(line, _SAID) for name, line in end.items()}}
+
+
+def _over(told: Mapping[str, Any], now: float) -> dict[str, Any]:
+    return {**told, "trouble": "", "since": now, "polled_at": now}
+
+
+def _tasks(tasks: Sequence[TaskResult | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    newest = tasks[-_MOST_TASKS:]
+    most = min(_OUTPUT, _OUTPUTS // max(len(newest), 1))
+    return [_task(task if isinstance(task, Mapping) else task.model_dump(mode="json"), most) for task in newest]
+
+
+def _task(task: Mapping[str, Any], most: int) -> dict[str, Any]:
+    output = str(task.get("output") or "")
+    return {
+        "task_id": one_line(str(task.get("task_id") or ""), _NAME),
+        "agent": one_line(str(task.get("agent") or ""), _NAME),
+        "output": output if len(output) <= most else f"{output[:most]}…",
+        "execution_time": task.get("execution_time"),
+    }
+
+
+def _short(name: str | None) -> str | None:
+    return name and one_line(name, _NAME)

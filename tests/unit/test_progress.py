@@ -1,0 +1,251 @@
+"""What people are told of an execution while somebody watches it, and when that is news."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.service import progress
+from airflow_provider_crew.service.errors import (
+    CallError,
+    ExecutionFailed,
+    ExecutionNotFound,
+    ExecutionUnknown,
+    LostContact,
+)
+from airflow_provider_crew.service.models import Failed, Paused, Progress, TaskResult
+from airflow_provider_crew.service.progress import ProgressReport
+from airflow_provider_crew.service.watch_state import WatchMemory
+from tests.unit.crew_builders import KICKOFF_ID, NOW
+from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running
+
+UNKNOWN = ExecutionNotFound("The crew does not know it.")
+PAUSED = Paused(
+    status="paused",
+    kickoff_id=KICKOFF_ID,
+    word="PAUSED",
+    progress=Progress(completed=1, total=3),
+    current_task="ask",
+)
+KEYS = {
+    *("version", "kickoff_id", "state", "doing", "unit", "completed", "total", "current_task", "current_agent"),
+    *("started_at", "since", "polled_at", "trouble", "tasks", "end"),
+}
+RESULT: dict[str, Any] = {
+    "tasks": [{"task_id": "a", "agent": "", "output": "", "execution_time": 1.5}] * 3,
+    "tasks_complete": True,
+    "execution_time": 250.0,
+}
+END = {"what": "It has ended.", "money": "", "next": ""}
+
+
+class Told:
+    """A watch of one execution, and what people are told of it."""
+
+    def __init__(self, **story: Any) -> None:
+        self.story = Story(**story)
+        self.report = ProgressReport(self.story.watch)
+
+    def see(self, outcome: Any, *, at: float) -> dict[str, Any] | None:
+        """Return what is told after a poll, if it is news."""
+        self.story.see(outcome, at=at)
+        is_news = self.report.saw(None if isinstance(outcome, CallError) else outcome)
+        return self.report.told() if is_news else None
+
+
+def task(name: str, output: str = "Notes") -> TaskResult:
+    return TaskResult(task_id=name, agent="Writer", output=output, execution_time=None)
+
+
+def test_a_crew_that_gets_on_is_told_when_it_does():
+    told = Told(kicked_off_at=NOW - 5)
+    seen = running("writing_task", 1, current_agent="Writer", last_task=task("research_task"))
+
+    assert told.see(RESEARCH, at=10)["doing"] == "task 1 of 3, research_task"
+    assert told.see(RESEARCH, at=20) is None
+    assert told.see(seen, at=30) == {
+        "version": 1,
+        "kickoff_id": KICKOFF_ID,
+        "state": "running",
+        "doing": "task 2 of 3, writing_task (Writer)",
+        "unit": "task",
+        "completed": 1,
+        "total": 3,
+        "current_task": "writing_task",
+        "current_agent": "Writer",
+        "started_at": NOW - 5,
+        "since": NOW + 30,
+        "polled_at": NOW + 30,
+        "trouble": "",
+        "tasks": [{"task_id": "research_task", "agent": "Writer", "output": "Notes", "execution_time": None}],
+        "end": None,
+    }
+    assert told.see(seen, at=40) is None
+    assert told.report.told()["polled_at"] == NOW + 40
+
+
+def test_a_flow_counts_steps():
+    told = Told().see(running("write_summary", 3, total=None, unit="step"), at=10)
+
+    assert (told["unit"], told["completed"], told["total"]) == ("step", 3, None)
+
+
+def test_a_task_that_was_done_between_two_polls_is_news():
+    told = Told()
+    told.see(RESEARCH, at=10)
+
+    assert told.see(RESEARCH.model_copy(update={"last_task": task("a")}), at=20)["tasks"]
+
+
+def test_an_outage_is_told_and_that_it_is_over():
+    told = Told()
+    told.see(RESEARCH, at=10)
+
+    trouble = told.see(DOWN, at=20)
+    assert (trouble["state"], trouble["doing"], trouble["completed"]) == (
+        "running",
+        "task 1 of 3, research_task",
+        0,
+    )
+    assert str(DOWN) in trouble["trouble"]
+    assert (trouble["since"], trouble["polled_at"]) == (NOW + 10, NOW + 20)
+    assert told.see(DOWN, at=30) is None
+    assert told.see(RESEARCH, at=40)["trouble"] == ""
+
+
+def test_a_crew_that_waits_for_a_person_is_told_with_since_when():
+    told = Told()
+    told.see(RESEARCH, at=10)
+
+    paused = told.see(PAUSED, at=20)
+    assert (paused["state"], paused["doing"], paused["since"]) == ("paused", "task 2 of 3, ask", NOW + 20)
+    assert "waits for a person" in paused["trouble"]
+    assert told.see(PAUSED, at=80) is None
+    assert told.report.told()["since"] == NOW + 20
+    assert told.see(WRITING, at=140)["state"] == "running"
+
+
+def test_an_execution_that_is_unknown_now_is_told_as_that():
+    told = Told(exists=True)
+    told.see(RESEARCH, at=10)
+
+    unknown = told.see(UNKNOWN, at=100)
+    assert (unknown["state"], unknown["doing"], unknown["since"]) == (
+        "unknown",
+        "task 1 of 3, research_task",
+        NOW + 100,
+    )
+    assert unknown["trouble"]
+    # The service is away as well, and may know as little as before when it is back.
+    assert told.see(DOWN, at=110)["state"] == "unknown"
+    assert told.see(RESEARCH, at=120)["state"] == "running"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_nothing_is_told_of_what_the_service_does_not_know_yet(exists):
+    told = Told(exists=exists, kicked_off_at=NOW)
+
+    assert told.see(UNKNOWN, at=5) is None
+    assert told.see(RESEARCH, at=10)
+
+
+@pytest.mark.parametrize("end", [SUCCESS, Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")])
+def test_an_end_is_not_told_by_who_polls(end):
+    told = Told()
+    told.see(RESEARCH, at=10)
+    told.see(DOWN, at=20)
+
+    assert told.see(end, at=30) is None
+
+
+@pytest.mark.parametrize("before", [[RESEARCH], [RESEARCH, DOWN], [UNKNOWN], [DOWN]])
+def test_what_the_process_before_has_told_is_no_news(before):
+    first = Told(exists=True)
+    for number, outcome in enumerate(before):
+        first.see(outcome, at=60 + number)
+    carried = WatchMemory.recalled(json.loads(json.dumps(first.story.watch.memory.handed_over())))
+
+    then = Told(exists=True, memory=carried)
+
+    assert then.see(before[-1], at=100) is None
+    assert then.see(WRITING, at=110)
+
+
+def test_what_the_watch_remembers_does_not_grow_by_it():
+    alone, told = Story(exists=True), Told(exists=True)
+    for number, outcome in enumerate((RESEARCH, DOWN, UNKNOWN, WRITING)):
+        alone.see(outcome, at=number)
+        told.see(outcome, at=number)
+
+    assert told.story.watch.memory.handed_over() == alone.watch.memory.handed_over()
+
+
+def test_outputs_share_a_bounded_room():
+    for count, longest in ((1, 2_000), (8, 2_000), (16, 1_000), (500, 160)):
+        told = Told()
+        told.story.watch.memory.tasks.extend(task(f"task_{number}", "x" * 9_000) for number in range(count))
+        told.see(RESEARCH, at=10)
+
+        tasks = told.report.told()["tasks"]
+        assert {each["output"] for each in tasks} == {"x" * longest + "…"}
+        assert tasks[-1]["task_id"] == f"task_{count - 1}"
+        assert len(json.dumps(tasks)) < 32_000
+
+
+def test_names_are_cut_and_do_what_no_terminal_obeys():
+    told = Told().see(running("a\x1b[31m" + "b" * 900, 1, current_agent="c\nd" * 900), at=10)
+
+    assert len(told["current_task"]) <= 201
+    assert "\x1b" not in told["current_task"]
+    assert "\n" not in told["current_agent"]
+
+
+class TestAtTheEnd:
+    def test_a_result_is_complete(self):
+        told = Told()
+        told.see(WRITING, at=10)
+        told.see(DOWN, at=20)
+
+        end = progress.completed(told.report.told(), RESULT, NOW + 30)
+
+        assert end.keys() == KEYS
+        assert (end["state"], end["doing"], end["trouble"]) == ("completed", "completed after 4m 10s", "")
+        assert (end["completed"], end["total"], end["current_task"]) == (3, 3, None)
+        assert (end["since"], end["polled_at"], len(end["tasks"])) == (NOW + 30, NOW + 30, 3)
+
+    def test_a_result_that_says_nothing_of_its_tasks_keeps_those_that_were_seen(self):
+        told = Told()
+        told.see(running("b", 1, total=None, unit="step", last_task=task("a")), at=10)
+
+        end = progress.completed(told.report.told(), {"tasks": []}, NOW + 30)
+
+        assert (end["doing"], end["completed"], end["total"]) == ("completed", 1, None)
+        assert [each["task_id"] for each in end["tasks"]] == ["a"]
+
+    @pytest.mark.parametrize(
+        ("error", "state"),
+        [
+            (ExecutionFailed("boom", kickoff_id=KICKOFF_ID), "failed"),
+            (ExecutionUnknown("unknown", kickoff_id=KICKOFF_ID), "unknown"),
+            (UNKNOWN, "unknown"),
+            (LostContact("away", kickoff_id=KICKOFF_ID), "running"),
+        ],
+    )
+    def test_only_a_crew_that_has_failed_is_said_to_have_failed(self, error, state):
+        told = Told()
+        told.see(WRITING, at=10)
+
+        end = progress.ended(told.report.told(), error, END, NOW + 30)
+
+        assert end.keys() == KEYS
+        assert (end["state"], end["end"], end["current_task"]) == (state, END, "writing_task")
+
+    def test_nothing_that_cannot_be_stored_is_left(self):
+        end = progress.ended(progress.begun("a\x00\ud800", NOW), DOWN, {"what": "b\x00\ud800" * 2_000}, NOW)
+
+        assert "\x00" not in repr(end)
+        assert json.dumps(end).encode()
+        assert not any(0xD800 <= ord(character) <= 0xDFFF for character in end["kickoff_id"] + end["end"]["what"])
+        assert len(end["end"]["what"]) < 1_100
