@@ -25,6 +25,9 @@ ASKS_FOR_XCOM_PUSH = _RELEASE == (3, 0)
 # There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
 _TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
 
+# Its triggers may leave XComs, and its pages can show what they leave.
+SHOWS_PROGRESS = _RELEASE >= (3, 1)
+
 KEEPING = " with 'Keep task state'" if FORGETS_AT_CLEAR else ""
 CLEARING = f"clearing it{KEEPING}"
 
@@ -122,6 +125,27 @@ def never_expires() -> dict[str, Any]:
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     return {"retention": NEVER_EXPIRE}
+
+
+def encoded_xcom(ti: Any, key: str, value: Any) -> Any:
+    """Return what the XCom backend makes of a value. A custom one may take as long as it likes."""
+    from airflow.sdk.execution_time.xcom import XCom
+
+    return XCom.serialize_value(
+        value, key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
+    )
+
+
+def leave_encoded_xcom(ti: Any, key: str, encoded: Any) -> None:
+    """Leave in XCom what the backend has made of a value: Airflow itself would do both in one."""
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    class Encoded(BaseXCom):
+        @staticmethod
+        def serialize_value(value: Any, **_: Any) -> Any:
+            return value
+
+    Encoded.set(key, encoded, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
 
 
 def first_poke(context: Context) -> float:

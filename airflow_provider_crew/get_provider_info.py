@@ -56,12 +56,22 @@ CONNECTION_FIELDS = {
 # Each is read with its default as the fallback: not every process of every Airflow has read this.
 CONFIGURATION: dict[str, Any] = {
     "crew": {
-        "description": "What tasks that run deployed crews may do.",
+        "description": "What is shown and left of crews for people to see.",
         "options": {
             "log_output": {
                 "description": (
                     "Show in a task's log what its crew has put out, up to 4 KB. Set it to False where that may "
                     "be personal data. A task may keep its own out of the log with log_output=False."
+                ),
+                "version_added": "0.1.0",
+                "type": "boolean",
+                "example": None,
+                "default": "True",
+            },
+            "progress_xcom": {
+                "description": (
+                    "Whether triggers leave in XCom how their execution is doing (crew_progress). Without that, only "
+                    "tasks do, while they poll by themselves, and at their end."
                 ),
                 "version_added": "0.1.0",
                 "type": "boolean",

@@ -15,6 +15,7 @@ from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.metrics import TaskMetrics
 from airflow_provider_crew.tasks.naming import CARRIED_NAME, MappedName
 from airflow_provider_crew.tasks.outlets import CARRIED_EXTRAS, OutletEvents
+from airflow_provider_crew.tasks.progress import TaskProgress
 
 # What a process hands on to the one that resumes, whatever the operator is.
 CARRIED = (CARRIED_NAME, CARRIED_EXTRAS)
@@ -69,6 +70,11 @@ class RunningTask:
     def metrics(self) -> TaskMetrics:
         """What tells Airflow's statistics of this task."""
         return TaskMetrics(self.crew_conn_id, self.context)
+
+    @cached_property
+    def progress(self) -> TaskProgress:
+        """What leaves in XCom how the execution is doing."""
+        return TaskProgress(self.ti, self.log, self.started_at)
 
     def finish(self) -> None:
         """Complete what Airflow takes from the task itself: its name, and the events of its outlets."""

@@ -66,6 +66,7 @@ class Sense:
         if step.completed:
             return wait.finish(step.completed.result())
         seen.keep(poller.watch.memory)
+        wait.task.progress.leave_again()
         # A poke that remembers none takes every unknown for the first.
         is_at_leisure = not seen.lasts and "unknown" in poller.watch.memory.troubles
         pause = timedelta(seconds=max(step.poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))

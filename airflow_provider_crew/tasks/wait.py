@@ -98,6 +98,7 @@ class Wait:
     def resume(self, end: WatchEnd) -> dict[str, Any]:
         """Resume with what the trigger has seen."""
         self.task.metrics.polls(end.polls)
+        self.task.progress.heard(end.progress)
         with self.ending(end.kickoff_id):
             if end.error:
                 raise end.error
@@ -125,7 +126,9 @@ class Wait:
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result as the task's own, in a form that XCom takes."""
         self.task.metrics.ended("completed", result.get("execution_time"))
-        self._leave_usage(result.get("usage"), str(result.get("kickoff_id")))
+        kickoff_id = str(result.get("kickoff_id"))
+        self._leave_usage(result.get("usage"), kickoff_id)
+        self.task.progress.completed(kickoff_id, result)
         report(self.task, self.given, result)
         self.task.result = {**result, "output_json": without_reserved_keys(result.get("output_json"))}
         return self.task.result
@@ -134,7 +137,7 @@ class Wait:
     def polling(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> Iterator[Poller]:
         """Poll, tell of the polls, and let the task end as it should where they bring no result."""
         with self.ending(kickoff_id):
-            poller = Poller(self.task.hook, kickoff_id, rules, memory)
+            poller = Poller(self.task.hook, kickoff_id, rules, memory, self.task.progress.saw)
             try:
                 yield poller
             finally:
@@ -166,6 +169,7 @@ class Wait:
         task.metrics.gave_up(end)
         if isinstance(end, errors.ExecutionFailed):
             self._leave_usage(end.usage, kickoff_id)
+        task.progress.ended(kickoff_id, end)
         self.give_up(end)
 
     def _read(self, end: WatchEnd) -> dict[str, Any]:

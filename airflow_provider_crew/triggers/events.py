@@ -6,6 +6,7 @@ into keys of an object.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAd
 
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.models import Completed
+from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.records import error_record, recorded_error
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Polls
@@ -29,12 +31,20 @@ def _recorded(told: Any) -> CrewError:
     return recorded_error(_RECORD.validate_python(told))
 
 
+def _progress(told: Any) -> dict[str, Any] | None:
+    """Read what people are shown, which is worth no error."""
+    try:
+        return _RECORD.validate_python(told)
+    except ValidationError:
+        return None
+
+
 class WatchEnd(BaseModel):
     """
     How a watch ended: with a result, with an error, or with an answer that the task is to read itself.
 
     ``deadline``: until when to wait. ``completed``: the execution was seen to have completed. ``seen``: the
-    service has known it.
+    service has known it. ``progress``: how the execution was doing before.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -46,6 +56,7 @@ class WatchEnd(BaseModel):
     completed: bool = False
     seen: bool = False
     polls: Polls = Polls()
+    progress: Annotated[dict[str, Any] | None, BeforeValidator(_progress)] = None
 
 
 def told_completed(completed: Completed) -> dict[str, Any]:
@@ -62,6 +73,12 @@ def told_error(error: CrewError) -> dict[str, Any]:
 def told_watch(watch: Watch) -> dict[str, Any]:
     """Tell how often the trigger has polled, and whether the service has known the execution."""
     return {"polls": asdict(watch.polls), "seen": watch.memory.seen}
+
+
+def told_progress(report: ProgressReport, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell how the execution was doing, for a task that knows no more; a result lists the tasks by itself."""
+    told = report.told()
+    return {"progress": json.dumps(told | {"tasks": []} if "result" in event else told)}
 
 
 def read_event(event: Any) -> WatchEnd | None:

@@ -8,7 +8,14 @@ from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.service.errors import AnswerTooLarge, CrewError, WatchBroken
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import LARGEST_ANSWER, told_completed, told_error, told_watch
+from airflow_provider_crew.triggers.events import (
+    LARGEST_ANSWER,
+    told_completed,
+    told_error,
+    told_progress,
+    told_watch,
+)
+from airflow_provider_crew.triggers.progress import progress_of
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
@@ -20,7 +27,9 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         return event | told_error(error)
     event["deadline"] = rules.deadline
     hook = CrewHook(trigger.crew_conn_id, token_type=trigger.token_type)
-    poller = Poller(hook, trigger.kickoff_id, rules, WatchMemory.recalled(trigger.memory))
+    progress = progress_of(trigger.task_instance)
+    memory = WatchMemory.recalled(trigger.memory)
+    poller = Poller(hook, trigger.kickoff_id, rules, memory, progress.saw if progress else None)
     await asyncio.sleep(poller.watch.spread().poll_again_in)
     try:
         async with poller.shared_crew(largest=LARGEST_ANSWER) as crew:
@@ -30,4 +39,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
             trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
         else:
             event |= told_error(error)
-    return event | told_watch(poller.watch)
+    finally:
+        if progress:
+            progress.close()
+    return event | told_watch(poller.watch) | told_progress(poller.report, event)

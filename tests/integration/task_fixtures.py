@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_provider_crew.compat import SHOWS_PROGRESS
 from tests.integration.tasks import CONNECTION, Log, TaskStateStore, WatchedService
 
 try:
@@ -36,6 +37,10 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     for module in ("triggers.crew", "tasks.sense"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.SETTLING_TIME", 0.0)
     monkeypatch.setattr("airflow_provider_crew.tasks.sense.LONGEST_INTERVAL", 0.01)
+    for where in ("tasks.progress.PAUSE", "triggers.progress.PAUSE", "triggers.progress._PAUSE_FOR_ALL"):
+        monkeypatch.setattr(f"airflow_provider_crew.{where}", 0.0)
     with WatchedService() as running:
+        if SHOWS_PROGRESS:
+            monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
         monkeypatch.setenv(CONNECTION, running.connection_uri)
         yield running

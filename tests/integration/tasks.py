@@ -145,7 +145,13 @@ class Task:
             return self._ended(operator, operator.execute(self.context))
         except TaskDeferred as deferred:
             waiting = deferred
-        return self.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
+        return self.resume(waiting, asyncio.run(fired(self.revived(waiting))))
+
+    def revived(self, waiting: TaskDeferred) -> CrewExecutionTrigger:
+        """Return the trigger of a deferred try as the triggerer builds it."""
+        trigger = revived(waiting.trigger)
+        trigger.task_instance = self.ti  # type: ignore[assignment]
+        return trigger
 
     def deferred(self) -> TaskDeferred:
         """Run the next try up to its deferral."""
@@ -198,11 +204,31 @@ async def fired(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     return event.payload
 
 
+class LeftXComs:
+    """What Airflow keeps of the progress that tasks and triggers leave, and whose it is."""
+
+    def __init__(self) -> None:
+        self.progress: list[dict[str, Any]] = []
+        self.left_for: list[dict[str, Any]] = []
+
+    def take(self, backend: Any, /, key: str, value: Any, **left_for: Any) -> None:
+        """Take one as ``XCom.set`` does, which stores what the backend makes of it."""
+        assert key == "crew_progress"
+        self.progress.append(json.loads(json.dumps(backend.serialize_value(value), allow_nan=False)))
+        self.left_for.append(left_for)
+
+    @property
+    def story(self) -> list[tuple[str, str]]:
+        """The states and what the crew was doing, in order."""
+        return [(told["state"], told["doing"]) for told in self.progress]
+
+
 class WatchedService(LocalCrewService):
     """A crew that tells when it is kicked off, before it answers, and when it has answered."""
 
     def __init__(self) -> None:
         super().__init__(QUICK, token=TOKEN, on_request=self._answered)
+        self.xcoms = LeftXComs()
         self.at_kickoff: Callable[[], None] = lambda: None
         self.after: Callable[[ReceivedRequest], None] = lambda _: None
 

@@ -48,7 +48,7 @@ class Told:
         self.story = Story(**story)
         self.report = ProgressReport(self.story.watch)
 
-    def see(self, outcome: Any, *, at: float) -> dict[str, Any] | None:
+    def see(self, outcome: Any, *, at: float) -> Any:
         """Return what is told after a poll, if it is news."""
         self.story.see(outcome, at=at)
         is_news = self.report.saw(None if isinstance(outcome, CallError) else outcome)

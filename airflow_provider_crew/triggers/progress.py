@@ -1,0 +1,109 @@
+"""What a trigger leaves in XCom while its task is deferred, so that people see how the execution is doing."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from airflow.providers.common.compat.sdk import conf
+from asgiref.sync import sync_to_async
+
+from airflow_provider_crew.compat import SHOWS_PROGRESS, leave_encoded_xcom
+from airflow_provider_crew.hooks.encoding import encoding
+from airflow_provider_crew.service.progress import PAUSE, PROGRESS, ProgressReport
+
+log = logging.getLogger(__name__)
+
+# Between two XComs of one triggerer: each costs it as much as a dozen polls.
+_PAUSE_FOR_ALL = 2.0
+
+
+def progress_of(ti: Any) -> "TriggerProgress | None":
+    """Return what leaves the progress of a deferred task, where Airflow can and its operators want that."""
+    if not SHOWS_PROGRESS or ti is None:  # dag.test() tells a trigger of no task
+        return None
+    try:
+        wanted = conf.getboolean("crew", "progress_xcom", fallback=True)
+    except Exception as error:  # noqa: BLE001 - a setting that cannot be read may not end the watch
+        log.warning("No trigger leaves in XCom how its execution is doing: %s", error)
+        return None
+    return TriggerProgress(ti) if wanted else None
+
+
+class TriggerProgress:
+    """
+    Leaves what is new, soon, beside the polls.
+
+    All that watch on one event loop take turns, so that many cost no more than a few, and so that a backend of
+    XComs that blocks holds up nothing else. What is new meanwhile is left along with what waits. What still waits
+    at the end goes to the task, with the event.
+    """
+
+    def __init__(self, ti: Any) -> None:
+        self._ti = ti
+        self._turns = _turns.setdefault(asyncio.get_running_loop(), _Turns())
+        self._news: ProgressReport | None = None
+        self._leaving: asyncio.Task[None] | None = None
+
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - as an observer of polls
+        """See to it that what a poll has brought is left, if it is news."""
+        if is_news:
+            self._news = report
+            if self._leaving is None or self._leaving.done():
+                self._leaving = asyncio.create_task(self._leave())
+
+    def close(self) -> None:
+        """Leave nothing any more: what comes now is the task's to tell."""
+        if self._leaving:
+            self._leaving.cancel()
+
+    async def _leave(self) -> None:
+        while self._news:
+            await self._turns.take(self._leave_now)
+            await asyncio.sleep(PAUSE)
+
+    async def _leave_now(self) -> None:
+        report, self._news = self._news, None
+        if report:
+            encoded = await self._turns.encoded(self._ti, report.told())
+            # In a thread, from which every triggerer finds back to its event loop.
+            await sync_to_async(leave_encoded_xcom)(self._ti, PROGRESS, encoded)
+
+
+class _Turns:
+    """One XCom at a time, and no more than that many in a while, in the order in which there was news."""
+
+    def __init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+        self._not_before = 0.0
+        self._encoding: Future[Any] | None = None
+        self._has_complained = False
+
+    async def take(self, leave: Callable[[], Awaitable[None]]) -> None:
+        """Take a turn. What fails is said once, and is worth no more."""
+        async with self._one_at_a_time:
+            await asyncio.sleep(max(self._not_before - time.monotonic(), 0.0))
+            if self._encoding:  # for one who has gone meanwhile
+                await asyncio.gather(asyncio.wrap_future(self._encoding), return_exceptions=True)
+            try:
+                await leave()
+            except Exception as error:  # noqa: BLE001
+                level = logging.DEBUG if self._has_complained else logging.WARNING
+                log.log(
+                    level, "How executions are doing could not be left in XCom. They are watched on: %s", error
+                )
+                self._has_complained = True
+            finally:
+                self._not_before = time.monotonic() + _PAUSE_FOR_ALL
+
+    async def encoded(self, ti: Any, told: dict[str, Any]) -> Any:
+        """Have the backend encode it, which may never come back."""
+        self._encoding = encoding(ti, told)
+        return await asyncio.wrap_future(self._encoding)
+
+
+# By event loop.
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()

@@ -1,0 +1,322 @@
+"""The progress that people see: left in XCom by whoever polls, and never in the way of an execution."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.exceptions import AirflowRescheduleException
+
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import ExecutionFailed
+from airflow_provider_crew.triggers.events import read_event
+from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
+from tests.supported import has
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(not has("Progress in XCom"), reason="there is nothing that shows it")
+
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+FIRST = {"status": "running", "current_task": "a", "progress": {"completed_tasks": 0, "total_tasks": 2}}
+SECOND = {"status": "running", "current_task": "b", "progress": {"completed_tasks": 1, "total_tasks": 2}}
+THIRD = {"status": "running", "current_task": "c", "progress": {"completed_tasks": 1, "total_tasks": 2}}
+DONE = {
+    "status": "completed",
+    "result": {"output": "Done.", "tasks": [{"task_id": name, "output": name * 9} for name in "ab"]},
+    "execution_time": 250,
+}
+FAILED = {"status": "error", "error": "out of credit"}
+# A deployed crew, which tells the last task alone, and not how it went on when it has failed.
+OUTPUT_OF_A = {
+    "state": "RUNNING",
+    "status": "Task is Running",
+    "last_executed_task": {"name": "a", "output": "A."},
+}
+BROKE = {"state": "FAILED", "status": "out of credit"}
+# What the local crew tells at the first look of the worker.
+AT_FIRST = ("running", "task 1 of 1, writing_task")
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def after_the_first_look(crew: WatchedService, *answers: Any) -> None:
+    """Let the crew answer these, one after the other, when it was looked at once."""
+    crew.scenario = SLOW
+    crew.at_look(1, lambda: crew.set_status(crew.kickoffs[0].kickoff_id, *answers))
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    """An XCom backend of the user's own, which does what it is told before it encodes anything."""
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    class Own(BaseXCom):
+        before: Any = staticmethod(lambda: None)
+        key: str = ""
+
+        @staticmethod
+        def serialize_value(value: Any, *, key: str | None = None, **of: Any) -> Any:
+            assert of.keys() == {"dag_id", "task_id", "run_id", "map_index"}
+            Own.before()
+            return BaseXCom.serialize_value(value, key=key, **of)
+
+    monkeypatch.setattr("airflow.sdk.execution_time.xcom.XCom", Own)
+    return Own
+
+
+@pytest.fixture
+def stuck(backend):
+    """A backend that is stuck until this is set."""
+    released = threading.Event()
+    backend.before = staticmethod(released.wait)
+    yield released
+    released.set()
+    for thread in at_work():
+        thread.join(10)
+
+
+def at_work() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "crew-progress"]
+
+
+async def until(there: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not there():  # noqa: ASYNC110 - what is waited for happens in other threads
+            await asyncio.sleep(0.01)
+
+
+@both_ways
+def test_each_change_is_left_once_and_then_the_end(live_crew, deferrable):
+    after_the_first_look(live_crew, SECOND, SECOND, *[SECOND] * 20, DONE)
+
+    result = Task(lambda: run(deferrable=deferrable)).run()
+
+    assert live_crew.xcoms.story == [
+        AT_FIRST,
+        ("running", "task 2 of 2, b"),
+        ("completed", "completed after 4m 10s"),
+    ]
+    *_, at_second, end = live_crew.xcoms.progress
+    assert (at_second["completed"], at_second["total"], at_second["current_task"]) == (1, 2, "b")
+    assert [task["output"] for task in end["tasks"]] == ["aaaaaaaaa", "bbbbbbbbb"]
+    assert end["kickoff_id"] == result["kickoff_id"]
+    assert time.time() - 60 < end["started_at"] <= at_second["since"] <= end["since"] <= end["polled_at"]
+    assert {"dag_id": "research", "task_id": "crew", "run_id": "manual__2026-01-01", "map_index": -1} in (
+        live_crew.xcoms.left_for
+    )
+
+
+@both_ways
+@pytest.mark.parametrize("map_index", [-1, 3])
+def test_each_is_left_for_its_own_task(live_crew, deferrable, map_index):
+    after_the_first_look(live_crew, *[SECOND] * 5, DONE)
+
+    Task(lambda: run(deferrable=deferrable), map_index=map_index).run()
+
+    assert {of["map_index"] for of in live_crew.xcoms.left_for} == {map_index}
+
+
+@both_ways
+def test_a_failure_keeps_what_was_done_and_says_what_happened(live_crew, deferrable):
+    after_the_first_look(live_crew, *[OUTPUT_OF_A] * 5, BROKE)
+
+    with pytest.raises(ExecutionFailed) as caught:
+        Task(lambda: run(deferrable=deferrable)).run()
+
+    end = live_crew.xcoms.progress[-1]
+    assert (end["state"], [task["output"] for task in end["tasks"]]) == ("failed", ["A."])
+    assert end["end"]["what"] == str(caught.value).partition("\n")[0]
+    assert end["end"].keys() == {"what", "money", "next"}
+
+
+@both_ways
+def test_a_wait_that_is_over_says_so_of_an_execution_that_goes_on(live_crew, deferrable):
+    live_crew.scenario = SLOW
+
+    with pytest.raises(Exception, match="still going"):
+        Task(lambda: run(deferrable=deferrable, timeout=0.3)).run()
+
+    end = live_crew.xcoms.progress[-1]
+    assert (end["state"], end["doing"]) == AT_FIRST
+    assert "still going" in end["end"]["what"]
+
+
+@pytest.mark.parametrize("remembering", [False, True])
+def test_each_poke_of_a_rescheduled_sensor_leaves_it_again(live_crew, request, remembering):
+    live_crew.scenario = SLOW
+    kickoff_id = live_crew.take(INPUTS, None, {})
+    store = request.getfixturevalue("store") if remembering else None
+    options = {"task_id": "crew", "kickoff_id": kickoff_id, "mode": "reschedule", "poke_interval": 0.02}
+    task = Task(lambda: CrewExecutionSensor(**options), store=store)
+
+    for _ in range(3):
+        with pytest.raises(AirflowRescheduleException):
+            task.run()
+        task.ti.try_number -= 1
+    live_crew.set_status(kickoff_id, DONE)
+    task.run()
+
+    assert live_crew.xcoms.story == [*[AT_FIRST] * 3, ("completed", "completed after 4m 10s")]
+
+
+def test_what_changes_often_is_left_seldom_and_the_last_is_not_lost(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.triggers.progress.PAUSE", 3600.0)
+    after_the_first_look(live_crew, *[SECOND] * 10, *[THIRD] * 10, FAILED)
+
+    with pytest.raises(ExecutionFailed):
+        Task(lambda: run(deferrable=True)).run()
+
+    assert live_crew.xcoms.story == [AT_FIRST, ("running", "task 2 of 2, b"), ("failed", "task 2 of 2, c")]
+
+
+def test_a_worker_leaves_seldom_as_well(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.tasks.progress.PAUSE", 3600.0)
+    after_the_first_look(live_crew, *[SECOND] * 10, *[THIRD] * 10, FAILED)
+
+    with pytest.raises(ExecutionFailed):
+        Task(run).run()
+
+    assert live_crew.xcoms.story == [AT_FIRST, ("failed", "task 2 of 2, c")]
+
+
+async def test_all_triggers_together_leave_one_at_a_time(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.triggers.progress._PAUSE_FOR_ALL", 0.1)
+    live_crew.scenario = SLOW
+    began = time.monotonic()
+
+    running = [asyncio.create_task(fired(trigger_of(live_crew, map_index=number))) for number in range(5)]
+    await until(lambda: len(live_crew.xcoms.left_for) == 5)
+
+    assert time.monotonic() - began >= 0.4
+    assert {of["map_index"] for of in live_crew.xcoms.left_for} == set(range(5))
+    for each in running:
+        each.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) -> Any:
+    """Return the trigger of a task that has been told nothing before it was deferred."""
+    from airflow_provider_crew.service.watch_state import WatchRules
+    from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+    from tests.integration.tasks import TaskInstance
+
+    rules = WatchRules(deadline=time.time() + seconds, poll_interval=0.02).record()
+    trigger = CrewExecutionTrigger(crew.take(INPUTS, None, {}), "crew_default", rules=rules)
+    trigger.task_instance = TaskInstance(**instance)  # type: ignore[assignment]
+    return trigger
+
+
+@pytest.mark.usefixtures("stuck")
+async def test_a_stuck_backend_holds_up_neither_polls_nor_events_nor_anything_else(live_crew):
+    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", seconds=0.3, output="Done."),), inputs=())
+
+    events = await asyncio.wait_for(asyncio.gather(*(fired(trigger_of(live_crew)) for _ in range(40))), 20)
+
+    assert all(read_event(event).result for event in events)
+    assert len(at_work()) == 1
+    # A thread of the default pool is there for whoever asks.
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
+    assert live_crew.xcoms.progress == []
+
+
+async def test_what_a_backend_gives_back_too_late_is_left_no_more(live_crew, stuck):
+    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", seconds=0.2, output="Done."),), inputs=())
+
+    await fired(trigger_of(live_crew))
+    stuck.set()
+    await asyncio.sleep(0.2)
+
+    assert live_crew.xcoms.progress == []
+
+
+async def test_a_backend_that_was_stuck_leaves_what_is_new_then(live_crew, stuck):
+    live_crew.scenario = SLOW
+    running = asyncio.create_task(fired(trigger_of(live_crew)))
+    await until(at_work)
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, SECOND)
+    polls = len(live_crew.calls)
+    await until(lambda: len(live_crew.calls) > polls + 5)
+    stuck.set()
+    await until(lambda: len(live_crew.xcoms.progress) == 2)
+
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert live_crew.xcoms.story == [AT_FIRST, ("running", "task 2 of 2, b")]
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_worker_waits_for_a_stuck_backend_once(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.tasks.progress._PATIENCE", 0.3)
+    after_the_first_look(live_crew, SECOND, THIRD, SECOND, THIRD, SECOND, THIRD, SECOND, THIRD, SECOND, DONE)
+    began = time.monotonic()
+
+    assert Task(run).run()["output"] == "Done."
+
+    # Once when it polls, and once at the end.
+    assert 0.6 < time.monotonic() - began < 2.5
+    assert len(at_work()) == 1
+
+
+@both_ways
+def test_a_backend_that_fails_costs_one_line_in_the_log(live_crew, backend, task_log, deferrable):
+    def fail() -> None:
+        raise OSError("the bucket is gone")
+
+    backend.before = staticmethod(fail)
+    after_the_first_look(live_crew, *[SECOND] * 5, *[THIRD] * 5, DONE)
+
+    assert Task(lambda: run(deferrable=deferrable)).run()["output"] == "Done."
+
+    assert live_crew.xcoms.progress == []
+    # One for each process: those before the deferral, while deferred, and after it.
+    assert task_log.warnings.count("the bucket is gone") == (3 if deferrable else 1)
+
+
+def test_it_can_be_switched_off_for_triggers(live_crew, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "False")
+    after_the_first_look(live_crew, *[SECOND] * 10, DONE)
+
+    Task(lambda: run(deferrable=True)).run()
+
+    assert live_crew.xcoms.story == [AT_FIRST, ("completed", "completed after 4m 10s")]
+
+
+def test_a_setting_that_makes_no_sense_costs_no_watch(live_crew, monkeypatch, task_log):
+    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "perhaps")
+    after_the_first_look(live_crew, *[SECOND] * 10, DONE)
+
+    assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
+
+    assert "progress_xcom" in task_log.warnings
+
+
+@pytest.mark.parametrize(
+    "progress", ["{}", "[]", "no JSON", '{"tasks": 7}', '{"version": 2, "total": "x"}', 7, None]
+)
+def test_an_event_of_another_version_ends_the_task_all_the_same(live_crew, progress):
+    after_the_first_look(live_crew, *[SECOND] * 5, DONE)
+    task = Task(lambda: run(deferrable=True))
+    waiting = task.deferred()
+    event = asyncio.run(fired(task.revived(waiting)))
+
+    result = task.resume(waiting, event | {"progress": progress})
+
+    assert result["output"] == "Done."
+
+
+def test_what_is_stored_of_a_trigger_does_not_grow_by_it(live_crew):
+    live_crew.scenario = SLOW
+    waiting = Task(lambda: run(deferrable=True)).deferred()
+
+    stored = json.dumps(waiting.trigger.serialize())
+
+    assert "crew_progress" not in stored
