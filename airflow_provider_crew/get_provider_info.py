@@ -70,8 +70,8 @@ CONFIGURATION: dict[str, Any] = {
             },
             "progress_xcom": {
                 "description": (
-                    "Whether triggers leave in XCom how their execution is doing (crew_progress). Without that, only "
-                    "tasks do, while they poll by themselves, and at their end."
+                    "Whether triggers leave in XCom how their execution is doing (crew_progress). Without that, "
+                    "only tasks do, while they poll by themselves, and at their end."
                 ),
                 "version_added": "0.1.0",
                 "type": "boolean",

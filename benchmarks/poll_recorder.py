@@ -26,12 +26,14 @@ class PollRecorder:
     """
     The service over TLS, in a thread. Connections are kept for as long as the client keeps them.
 
-    It speaks to clients of a crew and of dbt Cloud.
+    It speaks to clients of a crew and of dbt Cloud. With ``moves_on`` a crew has put out
+    something more at each poll, of which no log says anything.
     """
 
     def __init__(self, authority: trustme.CA) -> None:
         self.connections = 0
         self.port = 0
+        self.moves_on = False
         self._polls: defaultdict[str, list[float]] = defaultdict(list)
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         authority.issue_cert(HOST).configure_cert(self._tls)
@@ -50,8 +52,11 @@ class PollRecorder:
 
     def answer(self, path: str) -> bytes:
         """Note a poll, and say that what it asks about is still running."""
-        self._polls[path].append(time.time())
-        return _CREW_RUNS if path.startswith("/status/") else _DBT_RUNS
+        polls = self._polls[path]
+        polls.append(time.time())
+        if not path.startswith("/status/"):
+            return _DBT_RUNS
+        return _CREW_RUNS[min(len(polls), _MOST) if self.moves_on else 0]
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -96,11 +101,14 @@ def _answer(body: object) -> bytes:
     return head.encode() + _END_OF_HEAD + content
 
 
-_CREW_RUNS = _answer(
-    {
-        "status": "running",
-        "current_task": "research_task",
-        "progress": {"completed_tasks": 1, "total_tasks": 3},
-    }
-)
+_RUNS = {
+    "status": "running",
+    "current_task": "research_task",
+    "progress": {"completed_tasks": 1, "total_tasks": 3},
+}
+_MOST = 20
+_CREW_RUNS = [_answer(_RUNS)] + [
+    _answer(_RUNS | {"last_executed_task": {"name": f"task_{number}", "output": "A paragraph or two. " * 50}})
+    for number in range(_MOST)
+]
 _DBT_RUNS = _answer({"status": {"code": 200, "is_success": True}, "data": {"id": 1, "status": 3}})

@@ -93,7 +93,7 @@ def measure(rounds: int) -> list[Table]:
         authority.cert_pem.write_to_path(trusted)
         trust = {"SSL_CERT_FILE": str(trusted), "REQUESTS_CA_BUNDLE": str(trusted)}
         with started("deferred", trust) as benched:
-            _prepare(benched, service)
+            prepare(benched, service)
             for _ in range(rounds):
                 for (count, kind), trials in found.items():
                     trials.append(_trial(benched, service, kind, count))
@@ -118,7 +118,7 @@ def _row(count: int, kind: str, trials: list[_Trial]) -> list[object]:
     ]
 
 
-def _prepare(benched: Benched, service: PollRecorder) -> None:
+def prepare(benched: Benched, service: PollRecorder) -> None:
     """Have the rows of the task instances made, and stop what the triggerer does not need."""
     api, address = benched.airflow.api, f"{HOST}:{service.port}"
     api.set_connection("crew_default", {"conn_type": "crew", "host": f"https://{address}", "password": "token"})
@@ -129,11 +129,16 @@ def _prepare(benched: Benched, service: PollRecorder) -> None:
         benched.airflow.processes[name].stop()
 
 
-def _trial(benched: Benched, service: PollRecorder, kind: str, count: int) -> _Trial:
-    triggerer = benched.airflow.processes["triggerer"]
+def seed(benched: Benched, kind: str, count: int) -> None:
+    """Defer that many tasks for triggers of that kind."""
     subprocess.run(
         [sys.executable, "-m", "benchmarks.seeding", kind, str(count)], env=benched.environment, check=True
     )
+
+
+def _trial(benched: Benched, service: PollRecorder, kind: str, count: int) -> _Trial:
+    triggerer = benched.airflow.processes["triggerer"]
+    seed(benched, kind, count)
     service.forget()
     looked_up = _look_ups(benched)
     triggerer.start()
@@ -147,15 +152,15 @@ def _trial(benched: Benched, service: PollRecorder, kind: str, count: int) -> _T
 
 def _watch(benched: Benched, service: PollRecorder, kind: str, count: int, looked_up: int) -> _Trial:
     triggerer = benched.airflow.processes["triggerer"]
-    _wait_for_polls(service, count, 1, _PATIENCE)
+    wait_for_polls(service, count, 1, _PATIENCE)
     supervisor = psutil.Process(triggerer.pid)
     loop = max(supervisor.children(), key=lambda child: child.memory_info().rss)
-    before = _cpu(supervisor), _cpu(loop)
+    before = cpu(supervisor), cpu(loop)
     time.sleep(POLL_INTERVAL)
-    used = _cpu(supervisor) - before[0], _cpu(loop) - before[1]
+    used = cpu(supervisor) - before[0], cpu(loop) - before[1]
     memory = sum(process.memory_full_info().pss for process in (supervisor, loop))
     with contextlib.suppress(TimeoutError):  # then it is late, which is what is to be found out
-        _wait_for_polls(service, count, 2, _SLACK)
+        wait_for_polls(service, count, 2, _SLACK)
     polls = service.polls()
     distances = [_distance(times) for times in polls]
     jitter = _CONTESTANTS[kind].jitter
@@ -172,7 +177,7 @@ def _watch(benched: Benched, service: PollRecorder, kind: str, count: int, looke
     )
 
 
-def _wait_for_polls(service: PollRecorder, executions: int, each: int, patience: float) -> None:
+def wait_for_polls(service: PollRecorder, executions: int, each: int, patience: float) -> None:
     """Wait until so many executions have been asked about so many times."""
     until = time.monotonic() + patience
     while (there := sum(len(times) >= each for times in service.polls())) < executions:
@@ -187,7 +192,8 @@ def _distance(times: list[float]) -> float:
     return second - times[0]
 
 
-def _cpu(process: psutil.Process) -> float:
+def cpu(process: psutil.Process) -> float:
+    """Return what a process has used so far, in user and in system mode."""
     return float(sum(process.cpu_times()[:2]))
 
 

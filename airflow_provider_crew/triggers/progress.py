@@ -17,8 +17,8 @@ from airflow_provider_crew.service.progress import PAUSE, PROGRESS, ProgressRepo
 
 log = logging.getLogger(__name__)
 
-# Between two XComs of one triggerer: each costs it as much as a dozen polls.
-_PAUSE_FOR_ALL = 2.0
+# Between two XComs of one triggerer. Each costs it as much as ten polls: many executions may not make it slow.
+_PAUSE_FOR_ALL = 5.0
 
 
 def progress_of(ti: Any) -> "TriggerProgress | None":

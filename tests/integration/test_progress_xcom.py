@@ -16,7 +16,9 @@ from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed
+from airflow_provider_crew.service.progress import begun
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.pages import table
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
 from tests.supported import has
 
@@ -311,6 +313,12 @@ def test_an_event_of_another_version_ends_the_task_all_the_same(live_crew, progr
     result = task.resume(waiting, event | {"progress": progress})
 
     assert result["output"] == "Done."
+
+
+def test_every_key_is_on_the_page():
+    told = [key for keys, _ in table("docs/monitoring.md", "How the crew is doing") for key in keys.split(", ")]
+
+    assert [key.strip("`") for key in told] == [*begun("some-id", 0.0)]
 
 
 def test_what_is_stored_of_a_trigger_does_not_grow_by_it(live_crew):

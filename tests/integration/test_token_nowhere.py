@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_provider_crew.compat import SHOWS_PROGRESS
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
@@ -24,7 +25,7 @@ from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.integration.clients import TOKEN
 from tests.integration.hostile import CALLS, answer
-from tests.integration.tasks import CONNECTION, Log, Task, TaskStateStore, fired
+from tests.integration.tasks import CONNECTION, Log, Task, TaskInstance, TaskStateStore, fired
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -108,8 +109,7 @@ def test_in_nothing_that_a_client_returns_raises_or_logs(connect, hostile, task_
 
 @pytest.mark.parametrize("how", ESCAPED)
 @pytest.mark.parametrize("deferrable", [False, True])
-@pytest.mark.usefixtures("live_crew")
-def test_in_nothing_that_a_task_leaves(hostile, monkeypatch, task_log, how, deferrable):
+def test_in_nothing_that_a_task_leaves(live_crew, hostile, monkeypatch, task_log, how, deferrable):
     repeated = ESCAPED[how]
     monkeypatch.setenv(CONNECTION, f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
     hostile.keeps = True
@@ -137,6 +137,8 @@ def test_in_nothing_that_a_task_leaves(hostile, monkeypatch, task_log, how, defe
 
     assert_nowhere(result)
     assert_nowhere(task.ti.xcoms)
+    assert [told["state"] for told in live_crew.xcoms.progress] == ["running", "completed"] * SHOWS_PROGRESS
+    assert_nowhere(live_crew.xcoms.progress)
     assert_nowhere(vars(store) if store else None)
     assert_nowhere(task_log.text)
     for operator in operators:
@@ -173,16 +175,19 @@ def test_in_nothing_that_hangs_on_a_broken_exchange(connect, hostile, task_log, 
     assert_nowhere(task_log.text)
 
 
-async def test_in_nothing_that_a_trigger_stores_or_fires(hostile, monkeypatch, task_log):
+async def test_in_nothing_that_a_trigger_leaves_stores_or_fires(live_crew, hostile, monkeypatch, task_log):
     monkeypatch.setenv(CONNECTION, f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
     hostile.keeps = True
     for name in ("completed", "nested", "failed", "running", "word", "error", "text"):
         hostile.says = [answer(BODIES[name].format(TOKEN).encode(), status=b"200 " + TOKEN.encode())]
         rules = {"poll_interval": 0.01, "deadline": time.time() + 0.05, "max_outage": 0.03}
         trigger = CrewExecutionTrigger("some-id", "crew_default", rules=rules, deferred_at=1.0)
+        trigger.task_instance = TaskInstance()  # type: ignore[assignment]
         assert_nowhere(await fired(trigger))
         assert_nowhere(repr(trigger) + repr(vars(trigger)))
         assert_nowhere(trigger.serialize())
+    assert bool(live_crew.xcoms.progress) == SHOWS_PROGRESS
+    assert_nowhere(live_crew.xcoms.progress)
     assert_nowhere(task_log.text)
 
 

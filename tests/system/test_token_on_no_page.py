@@ -9,7 +9,7 @@ from cryptography.fernet import Fernet
 from sqlalchemy import create_engine, inspect, text
 
 from tests.airflow_runs import TOKEN
-from tests.supported import AIRFLOW
+from tests.supported import AIRFLOW, has
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -65,6 +65,8 @@ def test_in_no_trigger(airflow, database, deferred):
 
 def test_in_no_table(database, deferred):
     """XComs, rendered templates, task states and all else that Airflow keeps."""
+    if has("Progress in XCom"):
+        assert deferred.xcom("report", "crew_progress")["kickoff_id"] == deferred.xcom("report", "kickoff_id")
     xcoms, fields = ("xcom_v2", "rtif_v2") if AIRFLOW >= (3, 4) else ("xcom", "rendered_task_instance_fields")
     assert deferred.xcom("report", "kickoff_id") in repr(rows(database, f"select * from {xcoms}"))  # noqa: S608
     tables = inspect(database).get_table_names()
@@ -77,6 +79,7 @@ def test_in_no_table(database, deferred):
 
 def test_on_no_page(airflow, deferred):
     task = f"dags/{deferred.dag_id}/dagRuns/{deferred.run_id}/taskInstances/report"
-    pages = [task, f"{task}/xcomEntries", f"{task}/links", "connections", "dags/features_sync/details"]
+    left = [f"{task}/xcomEntries/crew_progress"] * has("Progress in XCom")
+    pages = [task, f"{task}/xcomEntries", *left, f"{task}/links", "connections", "dags/features_sync/details"]
 
     assert not any(found_in(repr(airflow.api.get(page)).encode()) for page in pages)
