@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 
-from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed
@@ -91,7 +90,7 @@ def at_work() -> list[threading.Thread]:
 
 
 async def until(there: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not there():  # noqa: ASYNC110 - what is waited for happens in other threads
             await asyncio.sleep(0.01)
 
@@ -219,10 +218,17 @@ def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) ->
 
 @pytest.mark.usefixtures("stuck")
 async def test_a_stuck_backend_holds_up_neither_polls_nor_events_nor_anything_else(live_crew):
-    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", seconds=0.3, output="Done."),), inputs=())
+    live_crew.scenario = SLOW
+    running = [asyncio.create_task(fired(trigger_of(live_crew))) for _ in range(40)]
+    await until(at_work)
+    polls = len(live_crew.calls)
+    await until(lambda: len(live_crew.calls) > polls + 5 * len(running))
+    assert len(at_work()) == 1
 
-    events = await asyncio.wait_for(asyncio.gather(*(fired(trigger_of(live_crew)) for _ in range(40))), 20)
+    for taken in live_crew.kickoffs:
+        live_crew.finish(taken.kickoff_id)
 
+    events = await asyncio.wait_for(asyncio.gather(*running), 60)
     assert all(read_event(event).result for event in events)
     assert len(at_work()) == 1
     # A thread of the default pool is there for whoever asks.
@@ -231,9 +237,12 @@ async def test_a_stuck_backend_holds_up_neither_polls_nor_events_nor_anything_el
 
 
 async def test_what_a_backend_gives_back_too_late_is_left_no_more(live_crew, stuck):
-    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", seconds=0.2, output="Done."),), inputs=())
+    live_crew.scenario = SLOW
+    running = asyncio.create_task(fired(trigger_of(live_crew)))
+    await until(at_work)
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
 
-    await fired(trigger_of(live_crew))
+    assert read_event(await running).result
     stuck.set()
     await asyncio.sleep(0.2)
 

@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from airflow_provider_crew.compat import SHOWS_PROGRESS
 from tests.supported import has
 
 
@@ -32,3 +33,9 @@ def test_deferred_tasks_are_counted_where_there_is_a_name_for_all_that_are_under
 
 def test_functions_may_be_asynchronous_where_operators_may():
     assert has("`async def` tasks") == there("airflow.sdk", "BaseAsyncOperator")
+
+
+def test_progress_is_left_where_pages_may_have_a_part_of_ours_that_shows_it():
+    from airflow import plugins_manager
+
+    assert has("Progress in XCom") == SHOWS_PROGRESS == ("react_apps" in plugins_manager.AirflowPlugin.__dict__)
