@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 
 IS_AIRFLOW_2 = _RELEASE < (3,)
+# The page of a task instance has room for the tabs of others.
+HAS_TABS = _RELEASE >= (3, 1)
 # How long before Airflow's own end of a task its wait ends, which says what goes on. Airflow 2 enforces
 # execution_timeout while a task is deferred, and then needs time to resume it.
 TIME_TO_SAY_SO = 60.0 if IS_AIRFLOW_2 else 2.0

@@ -63,9 +63,10 @@ def environment(folder: Path, *requirements: str | Path) -> Path:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
 
-    package = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in {".py", ".typed"}}
+    kinds = {".py", ".typed", ".js", ".css", ".svg"}
+    package = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in kinds}
     assert {name for name in names if ".dist-info/" not in name} == package
-    assert "airflow_provider_crew/py.typed" in names
+    assert {"airflow_provider_crew/py.typed", "airflow_provider_crew/plugins/tab/crew.js"} <= names
 
 
 def test_the_same_files_make_the_same_wheel(wheel, tmp_path):

@@ -114,6 +114,7 @@ LOADED_BY_AIRFLOW = [
     "airflow_provider_crew.get_provider_info",
     "airflow_provider_crew.links.crew",
     "airflow_provider_crew.operators.crew",
+    "airflow_provider_crew.plugins.crew",
     "airflow_provider_crew.sensors.crew",
     "airflow_provider_crew.triggers.crew",
 ]
@@ -133,6 +134,7 @@ def test_what_the_metadata_name_is_among_what_airflow_loads():
 IMPORTS_IN_CHILDREN = """
 import importlib, json, os, sys
 from airflow.providers.common.compat.sdk import BaseHook, BaseSensorOperator, DecoratedOperator, XCom, mask_secret
+from airflow.providers.common.compat.sdk import AirflowPlugin, conf
 import airflow.triggers.base
 before = set(sys.modules)
 for module in sys.argv[1:]:
@@ -170,6 +172,8 @@ def imported_by(path: Path) -> Iterator[str]:
 
 # The plugin runs inside pytest; the others come with the Airflow versions that draw forms with them.
 THEIRS = {"pytest", "flask_appbuilder", "flask_babel", "wtforms"}
+# What serves the tab is imported by an Airflow that has tabs, and that brings it.
+BROUGHT = {"": {"fastapi"}, "local": set()}
 # OpenLineage's own listener asks for the facets, and for nothing where it is not there.
 PROVIDERS = ("airflow.providers.common.compat.", "airflow.providers.openlineage.")
 
@@ -185,7 +189,7 @@ def test_every_distribution_that_is_imported_is_declared(extra):
         if need.marker is None or any(need.marker.evaluate({"extra": name}) for name in {"", extra})
     }
 
-    others = imports - sys.stdlib_module_names - {"airflow", "airflow_provider_crew"} - THEIRS
+    others = imports - sys.stdlib_module_names - {"airflow", "airflow_provider_crew"} - THEIRS - BROUGHT[extra]
     assert len(others) > 2
     assert {name for name in others if not declared & set(map(canonicalize_name, known.get(name, ())))} == set()
 

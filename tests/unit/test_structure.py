@@ -137,7 +137,7 @@ def reached_from(begin: set[str], uses: dict[str, set[str]]) -> set[str]:
 
 
 # What Airflow imports, in every process that parses a DAG.
-PARSED = {f"{NAME}.{part}.crew" for part in ("decorators", "links", "operators", "sensors", "triggers")}
+PARSED = {f"{NAME}.{part}.crew" for part in ("decorators", "links", "operators", "plugins", "sensors", "triggers")}
 HEAVY = {"aiohttp", "certifi", "fastapi", "pydantic", "requests", "tenacity", "urllib3", "uvicorn", "yarl"}
 
 

@@ -1,0 +1,142 @@
+// From what Airflow tells of a task to what the tab shows of it. Whatever crews wrote is text, or is left out.
+
+export const text = (value) => (typeof value === "string" ? value : value == null ? "" : JSON.stringify(value));
+const object = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
+const list = (value) => (Array.isArray(value) ? value : []);
+const count = (value) => (Number.isFinite(value) ? value : null);
+
+export function duration(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const [h, m, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  if (h) return `${h}h ${String(m).padStart(2, "0")}m`;
+  return m ? `${m}m ${String(s).padStart(2, "0")}s` : `${s}s`;
+}
+
+const NOT_YET = new Set([null, "scheduled", "queued", "none"]);
+const TOLD = new Set(["running", "paused", "unknown", "completed", "failed"]);
+const GOING_ON = new Set(["running", "paused", "unknown"]);
+const LOOKS = {
+  running: { title: "Running", tone: "active" },
+  paused: { title: "Waits for a person", tone: "waiting" },
+  unknown: { title: "Not known to the service", tone: "waiting" },
+  completed: { title: "Completed", tone: "good" },
+  failed: { title: "Failed", tone: "bad" },
+  kickedOff: { title: "Kicked off", tone: "good" },
+  waitsForRetry: { title: "Waits for a retry", tone: "waiting" },
+  skipped: { title: "Skipped", tone: "quiet" },
+  notYet: { title: "Not kicked off yet", tone: "quiet" },
+  ended: { title: "Ended", tone: "quiet" },
+};
+
+// The task's own state counts first: its execution may go on when it has ended.
+function standing(seen, progress, kickoffId) {
+  const { state } = seen;
+  if (typeof seen.return_value === "string") return "kickedOff";
+  if (state === "success" || seen.return_value) return "completed";
+  if (state === "failed" || progress.state === "failed") return "failed";
+  if (state === "skipped" || state === "upstream_failed") return "skipped";
+  if (state === "up_for_retry") return "waitsForRetry";
+  if (state === "removed") return "ended";
+  if (TOLD.has(progress.state)) return progress.state;
+  return kickoffId && !NOT_YET.has(state) ? "running" : "notYet";
+}
+
+function sentence(how, seen, progress, end) {
+  if (end) return "";
+  switch (how) {
+    case "kickedOff":
+      return "This task has kicked the execution off. It does not wait for its end.";
+    case "completed":
+      return seen.return_value ? "" : "The task has succeeded, and has left no result here.";
+    case "failed":
+      return "The task has failed, and has left no reason here. Its log says why.";
+    case "waitsForRetry":
+      return "This try has failed. Its log says why. Airflow tries again.";
+    case "skipped":
+      return "The task was skipped. If an execution was kicked off before, it may go on.";
+    case "ended":
+      return "The task is no longer in its DAG. If it kicked an execution off, that may go on.";
+    case "notYet":
+      return "Nothing is known of an execution so far.";
+    case "unknown":
+      return text(progress.doing) || "It may be waiting for a person. This task goes on waiting for it.";
+    default:
+      return text(progress.doing) || "No poll has told yet how far the crew is.";
+  }
+}
+
+const done = (task) => ({
+  state: "done",
+  name: text(task.task_id) || "(no name)",
+  agent: text(task.agent),
+  seconds: count(task.execution_time),
+  output: text(task.output),
+});
+
+// The task that the crew is at. Of an execution that is no longer watched, it is the one that it was at.
+const MARKED = { running: "current", paused: "waiting", unknown: "waiting" };
+
+// What is done, what the crew is at, and what is still to come, as far as the service tells.
+function timeline(how, seen, progress) {
+  const result = object(seen.return_value);
+  const told = list(seen.return_value ? result.tasks : progress.tasks).map((task) => done(object(task)));
+  if (how === "completed") return { rows: told, untold: result.tasks_complete === false, missing: 0, coming: 0 };
+  const [completed, total] = [count(progress.completed), count(progress.total)];
+  const rows = [...told];
+  if (progress.current_task) {
+    const isAt = progress.state === "failed" ? "failed" : (MARKED[how] ?? "left");
+    const seconds = how === "running" ? sinceThen(progress.since) : null;
+    rows.push({ state: isAt, name: text(progress.current_task), agent: text(progress.current_agent), seconds, output: "" });
+  }
+  const missing = Math.max(0, (completed ?? 0) - told.length);
+  const coming = total === null ? 0 : Math.max(0, total - (completed ?? 0) - (progress.current_task ? 1 : 0));
+  return { rows, untold: false, missing, coming: GOING_ON.has(how) ? coming : 0 };
+}
+
+const sinceThen = (then) => (count(then) === null ? null : Math.max(0, Date.now() / 1000 - then));
+
+function usage(seen) {
+  const spent = { ...object(seen.usage), ...object(object(seen.return_value).usage) };
+  const own = new Set(["kickoff_id", "try_number"]);
+  return Object.entries(spent).filter(([name, value]) => !own.has(name) && Number.isFinite(value));
+}
+
+export function story(seen) {
+  const progress = object(seen.crew_progress);
+  const result = object(seen.return_value);
+  const kickoffId = text(result.kickoff_id ?? progress.kickoff_id ?? seen.kickoff_id);
+  const how = standing(seen, progress, kickoffId);
+  const end = how === "completed" || how === "kickedOff" || !progress.end ? null : object(progress.end);
+  const [completed, total] = [count(progress.completed), count(progress.total)];
+  const goesOn = GOING_ON.has(how);
+  return {
+    ...LOOKS[how],
+    goesOn,
+    sentence: sentence(how, seen, progress, end),
+    since: how === "paused" || how === "unknown" ? sinceThen(progress.since) : null,
+    runsFor: goesOn ? sinceThen(progress.started_at) : count(result.execution_time),
+    bar: goesOn ? bar(progress.unit, completed, total) : null,
+    trouble: goesOn ? text(progress.trouble) : "",
+    timeline: timeline(how, seen, progress),
+    end,
+    kickoffId,
+    dashboard: text(seen.crew_dashboard),
+    output: text(result.output),
+    outputJson: result.output_json ?? null,
+    elsewhere: elsewhere(seen, kickoffId),
+    usage: usage(seen),
+  };
+}
+
+function bar(unit, completed, total) {
+  const of = unit === "step" ? "step" : "task";
+  if (completed === null) return null;
+  if (!total) return { value: null, says: `${completed} ${of}${completed === 1 ? "" : "s"} done` };
+  return { value: completed, max: total, says: `${completed} of ${total} ${of}s done` };
+}
+
+// A custom XCom backend may leave only where it has put the result.
+function elsewhere(seen, kickoffId) {
+  const { return_value: left } = seen;
+  return typeof left === "string" && seen.isOver && left !== kickoffId ? left : "";
+}

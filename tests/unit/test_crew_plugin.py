@@ -1,0 +1,85 @@
+"""The plugin with the tab: what it tells Airflow, and what it serves."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_crew.plugins.crew import CrewPlugin
+from tests.supported import AIRFLOW, has
+
+FILES = Path(__file__).parents[2] / "airflow_provider_crew" / "plugins" / "tab"
+SCRIPTS = sorted(FILES.glob("*.js"))
+where_it_is_shown = pytest.mark.skipif(AIRFLOW < (3, 1), reason="no tabs there")
+
+
+def test_airflow_finds_it_as_a_plugin():
+    (found,) = entry_points(group="airflow.plugins", name="crew")
+
+    assert found.load() is CrewPlugin
+
+
+def test_it_does_nothing_where_airflow_has_no_place_for_tabs():
+    plugin = CrewPlugin()
+
+    assert bool(plugin.react_apps) == bool(plugin.fastapi_apps) == has("The tab Crew") == (AIRFLOW >= (3, 1))
+
+
+@where_it_is_shown
+@pytest.mark.parametrize(
+    ("base_url", "root"),
+    [
+        ("http://localhost:8080", ""),
+        ("https://x.example/air/flow", "/air/flow"),
+        ("https://x.example/air/", "/air"),
+    ],
+)
+def test_the_tab_is_found_behind_any_address(monkeypatch, base_url, root):
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
+    (tab,) = CrewPlugin().react_apps
+
+    assert tab["bundle_url"] == f"{root}/crew-tab/crew.js"
+    assert (tab["icon"], tab["icon_dark_mode"]) == (f"{root}/crew-tab/crew.svg", f"{root}/crew-tab/crew-dark.svg")
+
+
+@where_it_is_shown
+def test_from_3_4_on_it_is_for_tasks_with_a_crews_connection():
+    from airflow_provider_crew.operators.crew import CrewRunOperator
+    from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+    (tab,) = CrewPlugin().react_apps
+
+    assert tab["applies_to"] == {"task.template_fields": ["crew_conn_id"]}
+    assert all("crew_conn_id" in each.template_fields for each in (CrewRunOperator, CrewExecutionSensor))
+
+
+@where_it_is_shown
+def test_it_serves_its_files_and_nothing_else():
+    from fastapi.testclient import TestClient
+
+    (served,) = CrewPlugin().fastapi_apps
+    client = TestClient(served["app"])
+    answers = {path.name: client.get(f"/{path.name}") for path in FILES.iterdir()}
+
+    assert "crew.js" in answers
+    assert {name: answer.status_code for name, answer in answers.items() if not answer.is_success} == {}
+    assert {answer.headers["cache-control"] for answer in answers.values()} == {"no-cache"}
+    assert answers["crew.js"].headers["content-type"].startswith("text/javascript")
+    for path in ("/", "/docs", "/redoc", "/openapi.json", "/../crew.py", "/%2e%2e/crew.py", "/none.js"):
+        assert client.get(path).status_code == 404, path
+    assert client.post("/crew.js").status_code == 405
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_makes_a_page_or_a_program_of_a_text(script):
+    source = script.read_text(encoding="utf-8")
+    ways = r"(inner|outer)HTML|insertAdjacent|dangerously|document\.write|\beval\b|Function\(|DOMParser|Fragment\("
+
+    assert re.findall(ways, source) == []
+    assert len(source.splitlines()) <= 400
+    # And nothing is loaded from elsewhere.
+    assert set(re.findall(r"\bfrom \"(.*)\"", source)) <= {f"./{each.name}" for each in SCRIPTS}
+    assert "://" not in re.sub(r"https\?:\\/\\/|https?:\\/\\/", "", source)
