@@ -53,7 +53,7 @@ nightly:  ## Run what takes too long for every change: all faults, and every Air
 fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
 	$(BIN)/python -m tests.faults.table
 
-picture: $(READY)  ## Draw the README's picture from a run of the demo
+picture: $(READY)  ## Draw the pictures of README and docs from runs of the demo (needs Chromium)
 	$(BIN)/python -m dev.picture
 
 bench: $(BENCH_READY)  ## Measure side by side with other providers, into benchmarks/RESULTS.md

@@ -91,11 +91,12 @@ class AirflowStack:
         if self._guardian:
             self._guardian.dismiss()
 
-    def start_another(self, name: str) -> Process:
-        """Start a second process of a kind, which the health of the whole does not depend on."""
+    def start_another(self, name: str, environment: Mapping[str, str] | None = None) -> Process:
+        """Start a second process, maybe with other settings. The health of the whole does not depend on it."""
         if self._guardian is None:
             raise RuntimeError("Airflow does not run")
-        process = self._new_process(name, self._commands[name], self._guardian, number=len(self._more) + 2)
+        number = len(self._more) + 2
+        process = self._new_process(name, self._commands[name], self._guardian, number, environment)
         self._more.append(process)
         process.start()
         return process
@@ -145,10 +146,18 @@ class AirflowStack:
                 ) from None
             return Guardian(lock.fileno())
 
-    def _new_process(self, name: str, command: list[str], guardian: Guardian, number: int = 1) -> Process:
+    def _new_process(
+        self,
+        name: str,
+        command: list[str],
+        guardian: Guardian,
+        number: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
         log = self.logs / (f"{name}.log" if number == 1 else f"{name}-{number}.log")
         log.unlink(missing_ok=True)
-        return Process(name, [sys.executable, "-m", *command], self._environment, log, guardian)
+        surroundings = self._environment | dict(environment or {})
+        return Process(name, [sys.executable, "-m", *command], surroundings, log, guardian)
 
     def _migrate(self, guardian: Guardian) -> None:
         """Bring the database to this version of Airflow, unless the last run left word that it is there."""
