@@ -1,0 +1,184 @@
+"""What tasks leave for the tab of a crew to show: what crews write, and what they should not."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+KICKOFF_ID = "57a13a6e-0d6f-4b36-9d0e-3a1f6c2b9e11"
+DASHBOARD = "https://app.example/crews/7?execution=57a13a6e"
+REPORT = """# Electric ferries, for harbour masters
+
+**Summary.** Three ports have ordered shore power, and [the first one](https://ports.example/news?id=7&lang=en)
+has it. See `crew_run` and https://ports.example/wiki/Ferry_(electric).
+
+## What changes
+
+1. Charging takes *seven* minutes
+   - at night longer
+   - with two berths, half of it
+2. The berth needs 4 MW
+
+| Port | Power | Ready |
+|------|-------|-------|
+| Aero | 4 MW  | yes   |
+| Fynshav | 2 MW | 2027 |
+
+> Batteries are lighter than they were.
+
+```python
+berths = {"Aero": 4}
+```
+
+---
+
+~~Diesel~~ is on its way out.
+"""
+
+
+def progress(**others: Any) -> dict[str, Any]:
+    now = time.time()
+    return {
+        "version": 1,
+        "kickoff_id": KICKOFF_ID,
+        "state": "running",
+        "doing": "task 2 of 3, writing_task (Writer)",
+        "unit": "task",
+        "completed": 1,
+        "total": 3,
+        "current_task": "writing_task",
+        "current_agent": "Writer",
+        "started_at": now - 190,
+        "since": now - 62,
+        "polled_at": now,
+        "trouble": "",
+        "tasks": [
+            {
+                "task_id": "research_task",
+                "agent": "Researcher",
+                "output": "* Notes on **ferries**",
+                "execution_time": 128.0,
+            }
+        ],
+        "end": None,
+        **others,
+    }
+
+
+def result(**others: Any) -> dict[str, Any]:
+    return {
+        "kickoff_id": KICKOFF_ID,
+        "output": REPORT,
+        "output_json": {
+            "headlines": ["Seven minutes", "4 MW"],
+            "ports": [{"name": "Aero", "ready": True, "berth": None}],
+        },
+        "tasks": [
+            {
+                "task_id": "research_task",
+                "agent": "Researcher",
+                "output": "* Notes on **ferries**",
+                "execution_time": 4.2,
+            },
+            {
+                "task_id": "fact_check",
+                "agent": "Checker",
+                "output": "All five claims hold.",
+                "execution_time": 3.0,
+            },
+            {"task_id": "writing_task", "agent": "Writer", "output": REPORT, "execution_time": 8.6},
+        ],
+        "tasks_complete": True,
+        "usage": {
+            "total_tokens": 3410,
+            "prompt_tokens": 2120,
+            "completion_tokens": 1290,
+            "successful_requests": 6,
+        },
+        "execution_time": 15.8,
+        **others,
+    }
+
+
+FINISHED = {
+    "kickoff_id": KICKOFF_ID,
+    "usage": {"kickoff_id": KICKOFF_ID, "try_number": 1, "total_tokens": 3410},
+    "crew_dashboard": DASHBOARD,
+    "return_value": result(),
+}
+END = {
+    "what": "The crew has failed at writing_task (Writer): the model's provider has no credit left.",
+    "money": "The execution was paid for, and has ended.",
+    "next": "Top up the account, then clear this task. A retry kicks off anew, and pays again.",
+}
+
+# Each tries to run a script that calls crewGotIn(), or to reach another host.
+ATTACKS = [
+    "<script>crewGotIn(1)</script>",
+    "<img src=x onerror=crewGotIn(2)>",
+    "<img src='http://evil.example/pixel.png'>",
+    "<svg onload=crewGotIn(3)><animate onbegin=crewGotIn(3) attributeName=x dur=1s></svg>",
+    "<iframe srcdoc='<script>parent.crewGotIn(4)</script>'></iframe>",
+    "<iframe src='javascript:parent.crewGotIn(5)'></iframe>",
+    "<details open ontoggle=crewGotIn(6)>",
+    "<style>@import 'http://evil.example/a.css'; body { background: url(http://evil.example/b.png) }</style>",
+    "<link rel=stylesheet href=http://evil.example/c.css>",
+    "<link rel=prefetch href=http://evil.example/d>",
+    "<meta http-equiv=refresh content='0;url=http://evil.example/e'>",
+    "<base href='http://evil.example/'>",
+    "<object data='http://evil.example/f'></object><embed src='http://evil.example/g'>",
+    "<video src='http://evil.example/h' autoplay onerror=crewGotIn(7)></video>",
+    "<form action='http://evil.example/i'><input autofocus onfocus=crewGotIn(8)></form>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=crewGotIn(9)>",
+    "<noscript><p title='</noscript><img src=x onerror=crewGotIn(10)>'>",
+    "</code></pre></div><script>crewGotIn(11)</script>",
+    "```\n</code></pre><script>crewGotIn(12)</script>\n```",
+    "[click](javascript:crewGotIn(13))",
+    "[click](JaVaScRiPt:crewGotIn(14))",
+    "[click](java\tscript:crewGotIn(15))",
+    "[click](&#106;avascript:crewGotIn(16))",
+    "[click](data:text/html,<script>crewGotIn(17)</script>)",
+    "[click](vbscript:crewGotIn(18))",
+    '[click](https://evil.example/"onmouseover="crewGotIn(19))',
+    "[<img src=x onerror=crewGotIn(20)>](https://evil.example/j)",
+    "![pixel](http://evil.example/k.png)",
+    '![pixel](http://evil.example/l.png "title")',
+    "[![nested](http://evil.example/m.png)](javascript:crewGotIn(21))",
+    "<javascript:crewGotIn(22)>",
+    "<https://evil.example/n><script>crewGotIn(23)</script>",
+    "| a | b |\n|---|---|\n| <img src=x onerror=crewGotIn(24)> | [x](javascript:crewGotIn(25)) |",
+    "# <img src=x onerror=crewGotIn(26)>",
+    "- <svg/onload=crewGotIn(27)>",
+    "> <script>crewGotIn(28)</script>",
+    "**<img src=x onerror=crewGotIn(29)>**",
+    "[ref]: javascript:crewGotIn(30)\n[ref]",
+    "{{constructor.constructor('crewGotIn(31)')()}}",
+    "${crewGotIn(32)}",
+    "\u202e<script>crewGotIn(33)</script>\u2028\u2029\x00",
+]
+
+
+def hostile() -> dict[str, Any]:
+    """Return what a crew leaves whose every text is an attack: outputs, names, agents, keys, and what is odd."""
+    all_of_them = "\n\n".join(ATTACKS)
+    odd: list[Any] = [
+        None,
+        7,
+        "text",
+        [],
+        {"task_id": {"$$typeof": "x"}, "agent": ["<b>"], "execution_time": "NaN"},
+    ]
+    tasks = [{"task_id": each, "agent": each, "output": each, "execution_time": 1e308} for each in ATTACKS]
+    keys = {each: each for each in ATTACKS} | {"__proto__": {"onclick": ATTACKS[0]}, "constructor": ATTACKS[1]}
+    left = result(output=all_of_them, output_json=keys, tasks=[*tasks, *odd])
+    left["usage"] = {**dict.fromkeys(ATTACKS, 1), "dangerouslySetInnerHTML": {"__html": ATTACKS[0]}}
+    return {"return_value": left, "crew_dashboard": "javascript:crewGotIn(40)", "usage": {ATTACKS[0]: 1}}
+
+
+def hostile_progress() -> dict[str, Any]:
+    """Return the progress of such a crew."""
+    attack = ATTACKS[0] + ATTACKS[1]
+    said = dict.fromkeys(("doing", "current_task", "current_agent", "trouble", "kickoff_id"), attack)
+    return progress(
+        **said, unit=attack, tasks=[{"task_id": attack, "agent": attack, "output": attack}], state="constructor"
+    )

@@ -1,0 +1,409 @@
+"""The tab "Crew" of a task instance, in a real Airflow and a real Chromium."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+import requests
+
+from dev.chromium import EXECUTABLE, Chromium, Page
+from dev.loopback import HOST, free_port
+from tests.airflow_runs import DASHBOARD as CREWS_PAGE
+from tests.airflow_runs import Run, eventually
+from tests.supported import AIRFLOW, has
+from tests.system.crew_tab_contents import (
+    DASHBOARD,
+    END,
+    FINISHED,
+    KICKOFF_ID,
+    REPORT,
+    hostile,
+    hostile_progress,
+    progress,
+    result,
+)
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not has("The tab Crew"), reason="this Airflow has no place for such a tab"),
+    pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
+]
+
+TAB = "document.querySelector('.crew-tab')"
+TWO_LOOKS = 9.0  # the seconds that they take
+STAYING = ("running", "paused", "hostile_running")
+
+
+@pytest.fixture(scope="module")
+def run(airflow, start, crews) -> Iterator[Run]:
+    started = start(
+        "crew_tab",
+        finished=FINISHED,
+        kicked_off={"kickoff_id": KICKOFF_ID, "return_value": KICKOFF_ID},
+        hostile=hostile(),
+        large={"return_value": result(output=REPORT * 100)},
+        failed={"kickoff_id": KICKOFF_ID, "crew_progress": progress(state="failed", end=END)},
+        running={"crew_progress": progress()},
+        paused={"crew_progress": progress(state="paused", doing="", since=time.time() - 3 * 3600)},
+        hostile_running={"crew_progress": hostile_progress()},
+        mapped_0={"return_value": result(output="The first")},
+        mapped_1={"return_value": result(output="The second")},
+    )
+
+    def is_settled() -> bool:
+        found = {
+            (ti["task_id"], ti["map_index"]): ti["state"]
+            for ti in airflow.api.task_instances("crew_tab", started.run_id)
+        }
+        left = {state for (task, _), state in found.items() if task not in STAYING}
+        return (
+            left <= {"success", "failed", "deferred"}
+            and ("mapped", 1) in found
+            and all(pushed(started, task) for task in STAYING)
+        )
+
+    eventually(is_settled, 120)
+    yield started
+    for task in STAYING:
+        mark(started, task, "success")
+    crews["slow"].finish(started.xcom("deferred", "kickoff_id"))
+    started.wait()
+
+
+def path(run: Run, task: str) -> str:
+    return f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}/taskInstances/{task}"
+
+
+def pushed(run: Run, task: str) -> bool:
+    return bool(run.airflow.api.get(f"{path(run, task)}/xcomEntries")["xcom_entries"])
+
+
+def mark(run: Run, task: str, state: str) -> None:
+    run.airflow.api.patch(path(run, task), {"new_state": state})
+
+
+def tell(run: Run, task: str, value: dict[str, Any]) -> None:
+    """Leave another progress for a task, as its trigger would."""
+    run.airflow.api.patch(f"{path(run, task)}/xcomEntries/crew_progress", {"value": value, "map_index": -1})
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser, airflow) -> Iterator[Page]:
+    opened = browser.page()
+    token = requests.get(f"{airflow.url}/auth/token", timeout=30).json()["access_token"]
+    opened.log_in(airflow.url, token)
+    opened.resize(1400, 1000)
+    yield opened
+    assert opened.dialogs == []
+    assert [error for error in opened.errors if "crew-tab" in error] == []
+    opened.close()
+
+
+@pytest.fixture
+def shown(page, run):
+    """Show the tab of a task, and return what it says."""
+
+    def show(task: str, index: int = -1, url: str = run.airflow.url) -> str:
+        mapped = "" if index < 0 else f"/mapped/{index}"
+        page.open(f"{url}/dags/crew_tab/runs/{quote(run.run_id)}/tasks/{task}{mapped}/plugin/crew")
+        page.wait_for(f"{TAB} && !{TAB}.innerText.includes('Loading')", 60)
+        return says(page)
+
+    return show
+
+
+def says(page: Page) -> str:
+    return page.evaluate(f"{TAB}.innerText")
+
+
+def all_of(page: Page, selector: str, what: str = "innerText") -> list[str]:
+    return page.evaluate(f"[...{TAB}.querySelectorAll({selector!r})].map((each) => each.{what})")
+
+
+def test_of_a_finished_crew_it_shows_tasks_output_and_usage(shown, page):
+    said = shown("finished")
+
+    assert said.startswith("Completed\n")
+    assert all_of(page, ".crew-name") == ["research_task", "fact_check", "writing_task"]
+    assert all_of(page, ".crew-seconds") == ["4s", "3s", "9s"]
+    assert all_of(page, ".crew-id code") == [KICKOFF_ID]
+    assert all_of(page, "h4") == ["Electric ferries, for harbour masters"]
+    assert all_of(page, "th") == ["Port", "Power", "Ready"]
+    assert "total tokens\n3,410" in said
+    assert "headlines: [2]" in said
+    assert '1: "4 MW"' in said
+
+
+def test_links_lead_elsewhere_and_say_nothing_of_where_they_were(shown, page):
+    shown("finished")
+
+    assert all_of(page, "a", "href") == [
+        DASHBOARD,
+        "https://ports.example/news?id=7&lang=en",
+        "https://ports.example/wiki/Ferry_(electric)",
+    ]
+    assert set(all_of(page, "a", "rel")) == {"noopener noreferrer"}
+
+
+def test_by_keyboard_an_output_unfolds_and_the_id_is_copied(shown, page):
+    shown("finished")
+    assert "Notes on" not in says(page)
+
+    page.evaluate(f"{TAB}.querySelector('button').focus()")
+    page.press("Enter")
+    page.wait_for(f"{TAB}.querySelector('.crew-id button').innerText === 'Copied'")
+    # The dashboard's link, and then the first output.
+    for _ in range(2):
+        page.press("Tab")
+    page.press("Enter")
+    page.wait_for(f"{TAB}.querySelector('.crew-row li')?.innerText === 'Notes on ferries'")
+
+
+def test_of_a_running_crew_it_shows_the_progress_and_follows_it(shown, page, run):
+    said = shown("running")
+    assert said.startswith("Running\n")
+    assert "1 of 3 tasks done" in said
+    assert "1 more to come" in said
+    assert all_of(page, "[aria-current=step] .crew-name") == ["writing_task"]
+
+    tell(run, "running", progress(completed=2, current_task="checking_task", doing="task 3 of 3, checking_task"))
+    page.wait_for(f"{TAB}.innerText.includes('2 of 3 tasks done')")
+    assert all_of(page, "[aria-current=step] .crew-name") == ["checking_task"]
+
+
+def test_a_screen_reader_is_told_the_progress_and_only_what_changes_seldom(shown, page):
+    shown("paused")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+
+    (bar,) = (node for node in nodes if node["role"]["value"] == "progressbar")
+    values = {each["name"]: each["value"].get("value") for each in bar["properties"]}
+    assert bar["name"]["value"] == "Progress of the crew"
+    assert (values["valuemin"], values["valuemax"], bar["value"]["value"]) == (0, 3, 1)
+    assert page.evaluate(f"{TAB}.querySelector('[role=progressbar]').ariaValueText") == "1 of 3 tasks done"
+    live = all_of(page, "[aria-live], [role=status]")
+    assert live[0].startswith("Waits for a person")
+    assert not any("3h" in each for each in live)
+
+
+def test_nothing_is_asked_while_nobody_looks_nor_when_the_task_is_over(shown, page):
+    def be_hidden(hidden: str) -> None:
+        page.evaluate(
+            f"Object.defineProperty(document, 'hidden', {{ value: {hidden}, configurable: true }});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+
+    shown("running")
+    assert asks_within(30, page)
+    be_hidden("true")
+    asks_within(2, page)  # what was on its way
+    assert not asks_within(TWO_LOOKS, page)
+    be_hidden("false")
+    assert asks_within(30, page)
+
+    shown("finished")
+    assert not asks_within(TWO_LOOKS, page)
+
+
+def asks_within(seconds: float, page: Page) -> bool:
+    until, before = time.monotonic() + seconds, len(ours(page))
+    while len(ours(page)) == before and time.monotonic() < until:
+        page.evaluate("new Promise((then) => setTimeout(then, 200))")
+    return len(ours(page)) > before
+
+
+def ours(page: Page) -> list[str]:
+    """Return what the tab has asked for, which the page itself asks for only on other tabs."""
+    return [url for url in page.requests if "map_index_filter=-1" in url]
+
+
+def test_of_a_crew_that_waits_for_a_person_it_shows_that_and_for_how_long(shown):
+    said = shown("paused")
+
+    assert said.startswith("Waits for a person\n")
+    assert "Waits for\n3h 0" in said
+
+
+def test_of_a_failure_it_shows_the_three_lines(shown, page):
+    said = shown("failed")
+
+    assert said.startswith("Failed\n")
+    assert all_of(page, ".crew-end dd") == [END["what"], END["money"], END["next"]]
+    assert all_of(page, ".crew-row-failed .crew-name") == ["writing_task"]
+
+
+def test_of_a_deferred_task_it_shows_the_execution(shown, page, run):
+    said = shown("deferred")
+
+    assert said.startswith("Running\n")
+    assert all_of(page, ".crew-id code") == [run.xcom("deferred", "kickoff_id")]
+    assert all_of(page, ".crew-facts a", "href") == [CREWS_PAGE]
+
+
+def test_of_a_kickoff_it_shows_the_execution(shown):
+    said = shown("kicked_off")
+
+    assert said.startswith("Kicked off\n")
+    assert KICKOFF_ID in said
+
+
+def test_each_of_the_mapped_tasks_shows_its_own(shown):
+    assert "The first" in shown("mapped", 0)
+    assert "The second" in shown("mapped", 1)
+
+
+def test_a_large_output_is_cut_and_can_be_had_whole(shown, page):
+    shown("large")
+    assert len(all_of(page, ".crew-output h4")) < 20
+
+    page.evaluate(f"{TAB}.querySelector('.crew-cut button').click()")
+    page.wait_for(f"{TAB}.querySelectorAll('.crew-output h4').length === 100")
+
+
+def test_it_is_for_tasks_of_crews_alone(page, run):
+    page.open(f"{run.airflow.url}/dags/crew_tab/runs/{quote(run.run_id)}/tasks/plain/plugin/crew")
+
+    if AIRFLOW < (3, 4):
+        page.wait_for(f"{TAB}?.innerText === 'This tab is for tasks that run a crew.'")
+    else:
+        page.wait_for("document.body.innerText.includes('Audit Log')")
+        assert page.evaluate(
+            "[...document.querySelectorAll('a')].every((link) => !link.href.endsWith('plugin/crew'))"
+        )
+
+
+HARMFUL = "script, img, svg, iframe, object, embed, style, link, meta, base, form, input, video, math, noscript"
+
+
+@pytest.mark.parametrize("task", ["hostile", "hostile_running"])
+def test_what_a_crew_writes_is_shown_and_never_done(shown, page, task):
+    page.call(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source="globalThis.crewGotIn = (...args) => (globalThis.crewsDoing ??= []).push(args)",
+    )
+    said = shown(task)
+    # All that can be unfolded, and each kind of event that a mouse makes.
+    page.evaluate(
+        f"{TAB}.querySelectorAll('summary').forEach((each) => each.click());"
+        f"{TAB}.querySelectorAll('.crew-cut button').forEach((each) => each.click())"
+    )
+    time.sleep(1)
+    page.evaluate(
+        f"{TAB}.querySelectorAll('*').forEach((each) =>"
+        " ['mouseover', 'mouseenter', 'focus'].forEach((name) => each.dispatchEvent(new Event(name))))"
+    )
+    time.sleep(1)
+
+    assert "<script>crewGotIn(1)</script>" in said
+    assert page.evaluate("globalThis.crewsDoing ?? []") == []
+    assert all_of(page, HARMFUL, "outerHTML") == []
+    assert {urlsplit(each).scheme for each in all_of(page, "a", "href")} <= {"http", "https"}
+    assert (
+        page.evaluate(
+            f"[...{TAB}.querySelectorAll('*')].flatMap((each) => each.getAttributeNames())"
+            ".filter((name) => name.startsWith('on'))"
+        )
+        == []
+    )
+    assert elsewhere(page) == []
+
+
+def elsewhere(page: Page) -> list[str]:
+    """Return what went to any other host, or tried to."""
+    return [
+        url
+        for url in page.requests
+        if urlsplit(url.removeprefix("blob:")).hostname != HOST and not url.startswith("data:")
+    ]
+
+
+SLOW = {
+    "stars": "'*'.repeat(300000)",
+    "pairs": "'**a '.repeat(75000)",
+    "underscores": "' __a _b'.repeat(40000)",
+    "brackets": "'[a]('.repeat(75000)",
+    "addresses": "'https://a('.repeat(30000)",
+    "backticks": "'`a'.repeat(150000)",
+    "dashes": "'a|b\\n' + '-|'.repeat(150000) + 'x'",
+    "heading": "'#' + ' '.repeat(300000) + 'x'",
+    "quotes": "('>'.repeat(30) + 'a\\n').repeat(9000)",
+    "lists": "Array.from({ length: 3000 }, (_, i) => ' '.repeat(i % 20) + '- a').join('\\n')",
+    "spaces": "' '.repeat(300000) + 'x'",
+    "lines": "'a\\n\\n'.repeat(100000)",
+}
+
+TIMED = """(async () => {
+    const { Markdown } = await import("/crew-tab/markdown.js");
+    const times = {};
+    for (const [name, source] of Object.entries({ %s })) {
+        const began = performance.now();
+        Markdown({ source });
+        times[name] = performance.now() - began;
+    }
+    return times;
+})()"""
+
+
+def test_no_text_takes_long(shown, page):
+    shown("finished")
+    times = page.evaluate(TIMED % ", ".join(f"{name}: {text}" for name, text in SLOW.items()))
+
+    assert set(times) == set(SLOW)
+    assert {name: took for name, took in times.items() if took > 3000} == {}
+
+
+@pytest.fixture(scope="module")
+def others_airflow(airflow, tmp_path_factory) -> Iterator[str]:
+    """Have the same tasks behind an address with a path, and with users of different rights."""
+    from tests.system import viewers
+
+    port = free_port()
+    url = f"http://{HOST}:{port}/air/flow"
+    settings = {"AIRFLOW__API__PORT": str(port), "AIRFLOW__API__BASE_URL": url}
+    settings |= viewers.settings(tmp_path_factory.mktemp("users") / "passwords.json")
+    process = airflow.start_another("api-server", settings)
+    eventually(lambda: _answers(f"{url}/api/v2/version"), 60)
+    yield url
+    process.stop()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=5).ok
+    except requests.RequestException:
+        return False
+
+
+def log_in(page: Page, url: str, name: str) -> None:
+    from tests.system import viewers
+
+    body = {"username": name, "password": viewers.PASSWORDS[name]}
+    answer = requests.post(f"{url}/auth/token", json=body, timeout=30)
+    assert answer.ok, answer.text
+    page.call("Network.clearBrowserCookies")
+    page.log_in(url, answer.json()["access_token"])
+
+
+def test_behind_a_path_who_may_see_the_xcoms_sees_the_tab(shown, page, others_airflow):
+    log_in(page, others_airflow, "admin")
+
+    assert shown("finished", url=others_airflow).startswith("Completed\n")
+
+
+def test_who_may_not_see_the_xcoms_sees_nothing_of_the_crew(shown, page, others_airflow):
+    log_in(page, others_airflow, "viewer")
+
+    assert (
+        shown("finished", url=others_airflow)
+        == "You may not read the XComs of this task, from which this tab is made."
+    )
+    assert KICKOFF_ID not in page.evaluate("document.body.innerText")
