@@ -28,7 +28,7 @@ from tests.system.crew_tab_contents import (
 )
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not has("The tab Crew"), reason="this Airflow has no place for such a tab"),
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
 ]
@@ -116,7 +116,7 @@ def shown(page, run):
     def show(task: str, index: int = -1, url: str = run.airflow.url) -> str:
         mapped = "" if index < 0 else f"/mapped/{index}"
         page.open(f"{url}/dags/crew_tab/runs/{quote(run.run_id)}/tasks/{task}{mapped}/plugin/crew")
-        page.wait_for(f"{TAB} && !{TAB}.innerText.includes('Loading')", 60)
+        page.wait_for(f"{TAB} && !{TAB}.innerText.includes('Loading')", 150)
         return says(page)
 
     return show

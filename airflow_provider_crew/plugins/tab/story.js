@@ -1,9 +1,13 @@
 // From what Airflow tells of a task to what the tab shows of it. Whatever crews wrote is text, or is left out.
+import { safeAddress } from "./markdown.js";
+
+// More than any time since 1970 in seconds, and than any number of tasks.
+const MOST = 1e11;
 
 export const text = (value) => (typeof value === "string" ? value : value == null ? "" : JSON.stringify(value));
 const object = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
 const list = (value) => (Array.isArray(value) ? value : []);
-const count = (value) => (Number.isFinite(value) ? value : null);
+const count = (value) => (Number.isFinite(value) && Math.abs(value) < MOST ? value : null);
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.round(seconds));
@@ -120,7 +124,7 @@ export function story(seen) {
     timeline: timeline(how, seen, progress),
     end,
     kickoffId,
-    dashboard: text(seen.crew_dashboard),
+    dashboard: safeAddress(text(seen.crew_dashboard)),
     output: text(result.output),
     outputJson: result.output_json ?? null,
     elsewhere: elsewhere(seen, kickoffId),
