@@ -23,7 +23,7 @@ def describe_progress(execution: Running | Paused) -> str:
     return one_line(", ".join(said), _PROGRESS)
 
 
-def step_of(execution: Running) -> int:
+def step_of(execution: Running | Paused) -> int:
     """Return the number of the task, or step, that it is at; 0 where it does not tell."""
     progress = execution.progress
     if progress is None or progress.total == 0:
