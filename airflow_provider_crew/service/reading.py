@@ -5,10 +5,10 @@ A deployed crew has a ``state``: it alone decides, and ``status`` is a sentence 
 word. The documented answer has no ``state``, and its ``status`` is the word that decides.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from airflow_provider_crew.service.json_text import json_of
 from airflow_provider_crew.service.storable import storable_json, storable_text, text_of
 
 Meaning = Literal["running", "paused", "completed", "error", "not found"]
@@ -68,7 +68,7 @@ def reason_of(body: Mapping[str, Any], word: str) -> str:
 
 
 def _output_json(result_json: Any, output: Any) -> Any:
-    """Return what the service says is JSON, or the output when it is an object or an array, else None."""
+    """Return what the service says is JSON, or the output when it holds an object or an array, else None."""
     if (parsed := _parsed(result_json)) is not None:
         return parsed
     parsed = _parsed(output)
@@ -77,6 +77,6 @@ def _output_json(result_json: Any, output: Any) -> Any:
 
 def _parsed(value: Any) -> Any:
     try:
-        return storable_json(json.loads(value) if isinstance(value, str) else value)
-    except (ValueError, RecursionError):
+        return json_of(value) if isinstance(value, str) else storable_json(value)
+    except ValueError:
         return None

@@ -40,6 +40,9 @@ EVERY_KEY = [
 ]
 RESULT_KEYS = {"kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"}
 
+FENCED = 'Here it is:\n```json\n{"a": 1}\n```\nEnjoy.'
+FENCED_NUMBER = "```json\n7\n```"
+
 
 def read(body: dict[str, Any]) -> Any:
     return read_execution(body, KICKOFF_ID)
@@ -229,6 +232,9 @@ def test_the_documented_completed_shape() -> None:
         pytest.param({"result": "42"}, "42", None, id="output is a number"),
         pytest.param({"result": '"text"'}, '"text"', None, id="output is a JSON text"),
         pytest.param({"result": "{broken"}, "{broken", None, id="output is no JSON"),
+        pytest.param({"result": FENCED}, FENCED, {"a": 1}, id="output holds one block of JSON"),
+        pytest.param({"result": f"{FENCED}\n{FENCED}"}, f"{FENCED}\n{FENCED}", None, id="output holds two blocks"),
+        pytest.param({"result": FENCED_NUMBER}, FENCED_NUMBER, None, id="the block is a number"),
         pytest.param({"result": "text", "result_json": {"a": 1}}, "text", {"a": 1}, id="result_json, object"),
         pytest.param({"result": "text", "result_json": '{"a": 1}'}, "text", {"a": 1}, id="result_json, text"),
         pytest.param({"result": "text", "result_json": "7"}, "text", 7, id="result_json, number"),

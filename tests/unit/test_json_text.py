@@ -1,0 +1,242 @@
+"""JSON is found in what crews write, by a rule, and however long and odd that is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service import json_text
+from airflow_provider_crew.service.json_text import doubt_about, json_of, json_within
+
+REPORT = {"title": "Ferries", "ports": ["Kiel", "Oslo"]}
+SHORT = {"title": "F"}
+LONG, SHORTER = json.dumps(REPORT), json.dumps(SHORT)
+NOTHING = "it holds no JSON object or array"
+
+
+def fenced(text: str, kind: str = "json", ticks: str = "```") -> str:
+    return f"{ticks}{kind}\n{text}\n{ticks}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param(LONG, REPORT, id="all of it"),
+        pytest.param(f"\r\n\t {LONG}\n\n", REPORT, id="and space"),
+        pytest.param("7", 7, id="a number"),
+        pytest.param('"7"', "7", id="a text"),
+        pytest.param("null", None, id="null"),
+        pytest.param(fenced(LONG), REPORT, id="block"),
+        pytest.param(fenced(LONG, "JSON"), REPORT, id="block, in capitals"),
+        pytest.param(fenced(LONG, " json title=x"), REPORT, id="block that says more"),
+        pytest.param(fenced(LONG, ticks="`````"), REPORT, id="block of five backticks"),
+        pytest.param(f"Here it is:\r\n```json\r\n{LONG}\r\n```\r\nRead it.", REPORT, id="block between sentences"),
+        pytest.param(f"- Here:\n  ```json\n  {LONG}\n  ```", REPORT, id="block of a list"),
+        pytest.param(f"```json\n{LONG}", REPORT, id="block that nothing closes"),
+        pytest.param(fenced("[1, 2]"), [1, 2], id="block with a list"),
+        pytest.param(
+            fenced(json.dumps({"code": "```js\n1\n```"})), {"code": "```js\n1\n```"}, id="fences in a text"
+        ),
+    ],
+)
+def test_finds_what_is_meant_to_be_json(text: str, found: Any) -> None:
+    assert json_of(text) == found
+    assert json_within(text) == found
+    assert doubt_about(text) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(fenced(LONG, ""), id="a block that does not say that it is JSON"),
+        pytest.param(f"{fenced(LONG)}\n{fenced(SHORTER)}", id="two blocks"),
+        pytest.param(f"{fenced('pip install x', 'console')}\n{fenced(LONG)}", id="a block of something else"),
+        pytest.param(f"Here it is: {LONG} Read it.", id="between sentences"),
+        pytest.param(f"```json {LONG} ```", id="backticks within a line"),
+        pytest.param(f"The list [1], {{topic}}: {LONG}", id="after other brackets"),
+    ],
+)
+def test_what_may_be_an_example_counts_only_where_a_type_is_asked_for(text: str) -> None:
+    with pytest.raises(ValueError, match="line 1, column"):
+        json_of(text)
+    assert json_within(text) == REPORT
+    assert doubt_about(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param(f"{LONG} or {SHORTER}", REPORT, id="the longest"),
+        pytest.param(f"{SHORTER} or {LONG}", REPORT, id="the longest, last"),
+        pytest.param('{"a": 1} {"a": 2}', {"a": 2}, id="the last of equally long ones"),
+        pytest.param(f"{fenced(SHORTER)}\n{LONG}", SHORT, id="a block that is said to be JSON, before all else"),
+        pytest.param(f"{fenced(SHORTER)}\n{fenced(LONG)}", REPORT, id="the longest block"),
+        pytest.param(f"{fenced(LONG, '')}\n{fenced(SHORTER)}", SHORT, id="no block that says nothing"),
+        pytest.param(
+            'See [1] and [2], [0, 1), {topic}, {} and []: ["a"]', ["a"], id="no footnotes, no placeholders"
+        ),
+        pytest.param('[link](http://a.example) [ {"a": 1} ]', [{"a": 1}], id="no links"),
+        pytest.param('It said "{" and then {"a": "}"} "}"', {"a": "}"}, id="brackets in texts"),
+        pytest.param('{"a": "\\"}"} }', {"a": '"}'}, id="quotation marks in texts"),
+        pytest.param('{"a": "\\\\"} }', {"a": "\\"}, id="backslashes in texts"),
+        pytest.param("Matrix: [[1, 2], [3, 4]].", [[1, 2], [3, 4]], id="a matrix"),
+    ],
+)
+def test_of_several_the_longest_counts(text: str, found: Any) -> None:
+    assert json_within(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param("", NOTHING, id="nothing"),
+        pytest.param("Ferries cross.", NOTHING, id="prose"),
+        pytest.param("See [1], {topic}, {} and [].", NOTHING, id="brackets"),
+        pytest.param('{"a": 1', "delimiter, in line 1, column 8", id="cut off"),
+        pytest.param(
+            '[{"a": 1}, {"a": 2}, {"a":', "Expecting value, in line 1, column 27", id="cut off in a list"
+        ),
+        pytest.param(f'{SHORTER} and then {{"a": {LONG}', "delimiter, in line 1", id="cut off after another"),
+        pytest.param(f'{{"a": {LONG},}} {SHORTER}', "line 1, column", id="broken, around another"),
+        pytest.param("So: {'a': 1}.", "double quotes, in line 1, column 6", id="Python"),
+        pytest.param(fenced("{\n  // why\n}"), "double quotes, in line 3, column 3", id="a comment"),
+        pytest.param(f"{fenced(f'{LONG} {SHORTER}')}", "Extra data, in line 2", id="two in a block"),
+        pytest.param("[" * 100_000, "nested too deeply|Expecting value", id="brackets alone"),
+        pytest.param('{"a":' * 100_000, "nested too deeply|Expecting value", id="objects in objects"),
+        pytest.param("[" * 100 + "]" * 100, "nested more than 64 levels deep", id="lists in lists"),
+        pytest.param(f"[[{'9' * 5000}]]", "limit", id="a number that is too long"),
+    ],
+)
+def test_without_json_it_is_said_why(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        json_within(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        pytest.param("Ferries cross.", "", id="prose"),
+        pytest.param("[1] A footnote", "", id="a footnote"),
+        pytest.param("{topic}", "", id="a placeholder"),
+        pytest.param("{'a': 1}", "double quotes, in line 1, column 2", id="Python"),
+        pytest.param(' \n[{"a": 1}', "in line 2, column 10", id="cut off"),
+        pytest.param(f"{LONG} I hope this helps.", "Extra data, in line 1, column", id="more after it"),
+        pytest.param("So:\n" + fenced('{"a": 1,}'), "in line 3, column", id="a block"),
+        pytest.param(fenced("Ferries cross."), "", id="prose in a block"),
+    ],
+)
+def test_what_looks_like_json_and_is_none_is_told(text: str, doubt: str) -> None:
+    assert re.search(doubt, doubt_about(text)) if doubt else doubt_about(text) == ""
+
+
+def test_no_value_is_repeated() -> None:
+    with pytest.raises(ValueError, match="^Expecting value, in line 1, column 12$"):
+        json_within('{"secret": s3cr3t}')
+
+
+@hypothesis.given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+        max_leaves=12,
+    ),
+    around=st.tuples(*2 * [st.text(alphabet="Words, \n.:;!?()1", max_size=20)]),
+    indent=st.sampled_from([None, 2]),
+)
+def test_an_object_is_found_whatever_is_in_it_and_around_it(
+    value: Any, around: tuple[str, str], indent: Any
+) -> None:
+    wanted = json.loads(json.dumps({"value": value}).replace("\\u0000", "\\ufffd"))
+    before, after = around
+
+    assert json_within(f"{before}{json.dumps(wanted, indent=indent)}{after}") == wanted
+    assert json_within(f"{before}\n{fenced(json.dumps(wanted, indent=indent))}\n{after}") == wanted
+
+
+MANY = 20_000
+HOSTILE = {
+    "open brackets": "[" * MANY,
+    "open braces": "{" * MANY,
+    "objects in objects": '{"' * MANY,
+    "objects of long names": ('{"' + "a" * 100) * (MANY // 100),
+    "names with quotation marks": '{"\\"' * MANY,
+    "names in lists": '[{"' * MANY,
+    "keys": '{"a":' * MANY,
+    "small objects": '{"a":1}' * MANY,
+    "broken objects": '{"a":1,} ' * MANY,
+    "quotation marks": '{"' + '\\"' * MANY,
+    "backslashes": '{"' + "\\" * MANY,
+    "lines that open a text": '{"\n' * MANY,
+    "space after a brace": ("{" + " " * 100) * (MANY // 100),
+    "closed brackets": '["' + "]" * MANY,
+    "fences": "```json\n" * MANY,
+    "empty blocks": "```json\n```\n" * MANY,
+    "backticks": "`" * MANY,
+    "lines of backticks": "````\n" * MANY,
+    "space": " " * MANY,
+    "space before backticks": ("\n" + " " * 100 + "x") * (MANY // 100),
+}
+
+
+class Counted:
+    """A pattern that counts over how many characters it was led, from where each search has begun to its end."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self.characters = 0
+
+    def search(self, text: str, begin: int = 0) -> re.Match[str] | None:
+        found = self._pattern.search(text, begin)
+        self.characters += (found.end() if found else len(text)) - begin
+        return found
+
+    def finditer(self, text: str, begin: int = 0) -> Iterator[re.Match[str]]:
+        end = begin
+        for found in self._pattern.finditer(text, begin):
+            self.characters += found.end() - end
+            end = found.end()
+            yield found
+        self.characters += len(text) - end
+
+    def match(self, text: str, begin: int = 0) -> re.Match[str] | None:
+        found = self._pattern.match(text, begin)
+        self.characters += found.end() - begin if found else 1
+        return found
+
+    def fullmatch(self, text: str, begin: int, end: int) -> re.Match[str] | None:
+        self.characters += end - begin
+        return self._pattern.fullmatch(text, begin, end)
+
+
+class CountedDecoder:
+    """What parses JSON, counting how often it is asked, from where to where."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def raw_decode(self, text: str, begin: int) -> tuple[Any, int]:
+        self.times += 1
+        return json.JSONDecoder().raw_decode(text, begin)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("look", [json_of, json_within, doubt_about])
+def test_each_character_is_looked_at_a_fixed_number_of_times(text, look, monkeypatch):
+    patterns = {name: Counted(getattr(json_text, name)) for name in ("_SPACE", "_FENCE", "_BEGIN", "_TOKEN")}
+    for name, pattern in patterns.items():
+        monkeypatch.setattr(json_text, name, pattern)
+    decoder = CountedDecoder()
+    monkeypatch.setattr(json_text, "_DECODER", decoder)
+
+    with suppress(ValueError):
+        look(text)
+
+    assert sum(pattern.characters for pattern in patterns.values()) <= 6 * len(text)
+    assert decoder.times <= 2
