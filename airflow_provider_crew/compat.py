@@ -46,8 +46,12 @@ _TRIGGER_TIMED_OUT = frozenset({"Trigger timeout", "Trigger/execution timeout"})
 
 def is_told_again(told: dict[str, Any], ti: Any) -> bool:
     """Whether Airflow tells a retry how its earlier try failed, instead of running it."""
-    is_of_this_try = told.get("try_number", ti.try_number) == ti.try_number
-    return _TELLS_AGAIN and not is_of_this_try and "error" in (told.get("event") or ())
+    return tells_of_earlier_try(told, ti) and "error" in (told.get("event") or ())
+
+
+def tells_of_earlier_try(told: dict[str, Any], ti: Any) -> bool:
+    """Whether Airflow tells a retry what an earlier try was told, instead of running it."""
+    return _TELLS_AGAIN and told.get("try_number", ti.try_number) != ti.try_number
 
 
 def lacks_event(next_method: str, told: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from airflow_provider_crew.service.options import KickoffOptions
 
 OnUncertainKickoff = Literal["fail", "retry"]
 ValidateInputs = Literal[True, False, "strict"]
+OnInvalidOutput = Literal["fail", "retry"]
 
 # How long a person may take to answer a crew, before a Clear may give the execution up.
 FORGET_AFTER = 7 * 24 * 60 * 60.0
@@ -92,6 +93,8 @@ class RunArguments(TaskArguments, KickoffOptions, total=False):
     max_outage: timedelta | float | None
     human_input: bool | None
     log_output: bool
+    output_type: object
+    on_invalid_output: OnInvalidOutput
 
 
 class SensorArguments(TaskArguments, total=False):
@@ -105,12 +108,18 @@ class SensorArguments(TaskArguments, total=False):
     never_fail: bool
 
 
-def check_choices(validate_inputs: ValidateInputs, on_uncertain_kickoff: OnUncertainKickoff) -> None:
+def check_choices(
+    validate_inputs: ValidateInputs,
+    on_uncertain_kickoff: OnUncertainKickoff,
+    on_invalid_output: OnInvalidOutput = "fail",
+) -> None:
     """Refuse what is none of the choices before a DAG runs with it."""
     if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
         raise ValueError("on_uncertain_kickoff must be 'fail' or 'retry'.")
     if validate_inputs not in get_args(ValidateInputs):
         raise ValueError("validate_inputs must be True, False or 'strict'.")
+    if on_invalid_output not in get_args(OnInvalidOutput):
+        raise ValueError("on_invalid_output must be 'fail' or 'retry'.")
 
 
 def seconds(given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:

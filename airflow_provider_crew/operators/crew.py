@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.operators.arguments import OnUncertainKickoff, TaskArguments, ValidateInputs
+    from airflow_provider_crew.operators.arguments import (
+        OnInvalidOutput,
+        OnUncertainKickoff,
+        TaskArguments,
+        ValidateInputs,
+    )
     from airflow_provider_crew.tasks.run import CrewRun
 
 
@@ -142,6 +147,10 @@ class CrewRunOperator(_KickoffTask):
     :param human_input: the crew may wait for a person's answer, until timeout if need be; by default whether
         ``human_input_webhook_url`` is set
     :param log_output: show in the log what the crew has put out, unless ``[crew] log_output`` forbids it
+    :param output_type: what the output has to be: a pydantic model, any type that pydantic can check JSON data by,
+        or the import path of one
+    :param on_invalid_output: ``fail`` when the output is not of that type, without a retry: a Clear checks the
+        same result again (from Airflow 3.3); or ``retry`` to let Airflow retry, which kicks off, and pays, again
     """
 
     _not_rendered: Exception | None = None
@@ -170,10 +179,12 @@ class CrewRunOperator(_KickoffTask):
         max_outage: timedelta | float | None = MAX_OUTAGE,
         human_input: bool | None = None,
         log_output: bool = True,
+        output_type: object = None,
+        on_invalid_output: OnInvalidOutput = "fail",
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        check_choices(validate_inputs, on_uncertain_kickoff)
+        check_choices(validate_inputs, on_uncertain_kickoff, on_invalid_output)
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -196,6 +207,8 @@ class CrewRunOperator(_KickoffTask):
         self.max_outage = seconds_or_none(max_outage, "max_outage")
         self.human_input = human_input
         self.log_output = log_output
+        self.output_type = output_type
+        self.on_invalid_output = on_invalid_output
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Kick off and wait."""

@@ -41,6 +41,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     :param human_input: the crew may wait for a person's answer, until timeout if need be. The service may say of
         a crew that waits that it does not know it.
     :param log_output: show in the log what the crew has put out, unless ``[crew] log_output`` forbids it
+    :param output_type: what the output has to be: a pydantic model, any type that pydantic can check JSON data by,
+        or the import path of one. When it is not, the task fails without a retry.
     """
 
     template_fields = ("kickoff_id", "crew_conn_id")
@@ -58,6 +60,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         max_outage: timedelta | float | None = MAX_OUTAGE,
         human_input: bool = False,
         log_output: bool = True,
+        output_type: object = None,
         **kwargs: Unpack[SensorArguments],
     ) -> None:
         self.poll_interval = seconds_or_none(poke_interval, "poke_interval")
@@ -69,6 +72,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         self.deferrable = deferrable
         self.human_input: bool | None = human_input
         self.log_output = log_output
+        self.output_type = output_type
         # Who wants a sensor to go on silently after a failed poll wants no outage to end it.
         self.max_outage = None if self.silent_fail else seconds_or_none(max_outage, "max_outage")
 

@@ -51,6 +51,10 @@ class InvalidInputs(CrewError):
     """Inputs or meta that cannot be sent, or that are not all the crew needs. Nothing was sent."""
 
 
+class InvalidOutputType(CrewError):
+    """An output_type by which nothing can be checked. Nothing was sent."""
+
+
 class CallError(CrewError):
     """A call did not get the answer it asked for."""
 
@@ -133,6 +137,16 @@ class ExecutionFailed(WatchError):
     error: str = ""
     execution_time: float | None = None
     usage: Mapping[str, float] | None = None
+
+
+class InvalidOutput(WatchError):
+    """
+    The crew has completed, and its output is not of the type that was asked for.
+
+    ``misfits`` name what does not fit; there are none where the output could not be checked at all.
+    """
+
+    misfits: tuple[str, ...] = ()
 
 
 class WaitedTooLong(WatchError):

@@ -8,7 +8,7 @@ from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.storable import storable_json
 
 # What an error tells whoever catches it, and no other process.
-_STAYS_HERE = {"cause", "missing_inputs"}
+_STAYS_HERE = {"cause", "misfits", "missing_inputs"}
 
 
 def error_record(error: errors.CrewError) -> dict[str, Any]:

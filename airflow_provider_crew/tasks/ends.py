@@ -26,10 +26,14 @@ _UNKNOWN = (
     "execution up: on the page of the task instance that kicked it off, under Storage, Task State Store, delete "
     "crew_kickoff, and clear that task, which kicks off anew."
 )
+_THE_SAME = "the same result again, which costs nothing"
+_NO_RETRY_FOR_MISFIT = " The task is not retried, since that would pay for another."
 _HOW_TO_WAIT_AGAIN: dict[type[errors.CrewError], str] = {
     errors.WatchBroken: _WAIT_AGAIN,
     errors.ExecutionNotFound: _NEVER_SEEN,
     errors.ExecutionUnknown: _UNKNOWN,
+    errors.InvalidOutputType: " Mend this, and clear this task.",
+    errors.InvalidOutput: f" Mend output_type, and clear this task: it reads {_THE_SAME}.",
 }
 
 
@@ -62,6 +66,21 @@ def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -
     if isinstance(error, (*PASSING, errors.WaitedTooLong)):
         raise error.advising(f" {_RETRY_WAITS_AGAIN}") from None
     raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
+
+
+def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
+    """Keep an output that does not fit for a Clear to check again; ``anew``: a retry is to kick off instead."""
+    if anew and error.misfits:
+        memory.note(kickoff_id=task.execution, end="failed")
+        raise error.advising(" It has ended. A retry of this task, or clearing it, kicks off anew.") from None
+    if not memory.lasts:
+        raise CrewTaskFailed(
+            error,
+            f'{_NO_RETRY_FOR_MISFIT} Mend output_type. CrewExecutionSensor(kickoff_id="{task.execution}", '
+            f"output_type=…) reads {_THE_SAME}; clearing this task kicks off anew.",
+        ) from None
+    advice = f"{_NO_RETRY_FOR_MISFIT} Mend output_type; {CLEARING} checks {_THE_SAME}."
+    raise CrewTaskFailed(error, advice) from None
 
 
 def end_sensor(error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:

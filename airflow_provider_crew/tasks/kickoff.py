@@ -12,7 +12,13 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTim
 from airflow_provider_crew.compat import CLEARING, was_changed_from_outside
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.operators.arguments import OnUncertainKickoff, ValidateInputs
-from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, ExecutionUnknown, UncertainKickoff
+from airflow_provider_crew.service.errors import (
+    CrewError,
+    ExecutionFailed,
+    ExecutionUnknown,
+    InvalidOutput,
+    UncertainKickoff,
+)
 from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
@@ -106,7 +112,7 @@ class Kickoff:
         task = self._task
         try:
             yield
-        except (TaskDeferred, CrewTaskFailed, ExecutionFailed, UncertainKickoff):
+        except (TaskDeferred, CrewTaskFailed, ExecutionFailed, InvalidOutput, UncertainKickoff):
             raise
         except BaseException as error:
             what = f"{type(error).__name__}: {error}".rstrip(": ")

@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
-from airflow_provider_crew.compat import is_told_again, lacks_event
-from airflow_provider_crew.service.errors import InvalidKickoffId
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, end_run
+from airflow_provider_crew.compat import is_told_again, lacks_event, tells_of_earlier_try
+from airflow_provider_crew.operators.arguments import OnInvalidOutput
+from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutput
+from airflow_provider_crew.tasks.ends import CrewTaskFailed, end_misfit, end_run
 from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.running import RunningTask
+from airflow_provider_crew.tasks.typed import check_type
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 from airflow_provider_crew.triggers.events import read_event
@@ -18,6 +20,8 @@ from airflow_provider_crew.triggers.events import read_event
 
 class RunArguments(KickoffArguments, WaitArguments, Protocol):
     """What an operator that kicks off and waits was given, rendered."""
+
+    on_invalid_output: OnInvalidOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +36,22 @@ class CrewRun:
         """Kick off and wait."""
         kickoff = Kickoff(self.task, self.given)
         with kickoff.shelter():
-            kickoff_id = kickoff.execution(self.inputs)
-            result = self._wait(kickoff.memory).result(kickoff_id, **_origin(kickoff.memory))
-            return self._secured(kickoff, result)
+            kickoff_id = kickoff.execution(self._inputs)
+            return kickoff.secure(self._wait(kickoff.memory).result(kickoff_id, **_origin(kickoff.memory)))
 
     def resume(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
         """Resume after a deferral: the crew was kicked off, and what came of it counts more than a memory."""
         if is_told_again(told, self.task.ti):
             return self.result()
+        try:
+            return self._resumed(next_method, told)
+        except InvalidOutput:
+            if not tells_of_earlier_try(told, self.task.ti):
+                raise
+            self.task.execution = None  # which is over, and not of this try
+            return self.result()
+
+    def _resumed(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
         kickoff = Kickoff(self.task, self.given, resumed=True)
         memory, wait = kickoff.memory, self._wait(kickoff.memory)
         with kickoff.shelter():
@@ -53,10 +65,22 @@ class CrewRun:
                 result = wait.result(kickoff_id, **_origin(memory))
             else:
                 result = wait.poll_after_all(kickoff_id, told)
-            return self._secured(kickoff, result)
+            return kickoff.secure(result)
+
+    def _inputs(self) -> Any:
+        check_type(self.given)
+        return self.inputs()
 
     def _wait(self, memory: KickoffMemory) -> Wait:
-        return Wait(self.task, self.given, partial(end_run, self.task, memory))
+        def remember() -> None:
+            memory.note(kickoff_id=self.task.execution, end="completed")
+
+        return Wait(self.task, self.given, partial(self._give_up, memory), has_completed=remember)
+
+    def _give_up(self, memory: KickoffMemory, error: CrewError) -> NoReturn:
+        if isinstance(error, InvalidOutput):
+            end_misfit(self.task, memory, error, anew=self.given.on_invalid_output == "retry")
+        end_run(self.task, memory, error)
 
     def _kickoff_id(self, memory: KickoffMemory) -> str:
         """Return the kickoff id that this try has left in XCom, or that the task remembers."""
@@ -64,10 +88,6 @@ class CrewRun:
         if found := kickoff_id_left_by(self.task.ti) or remembered:
             return found
         raise CrewTaskFailed(InvalidKickoffId("The kickoff id of this task is not known any more."))
-
-    def _secured(self, kickoff: Kickoff, result: dict[str, Any]) -> dict[str, Any]:
-        kickoff.memory.note(kickoff_id=self.task.execution, end="completed")
-        return kickoff.secure(result)
 
 
 def _origin(memory: KickoffMemory) -> dict[str, Any]:

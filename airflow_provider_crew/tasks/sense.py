@@ -10,10 +10,11 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.compat import SETTLING_TIME, first_poke, is_told_again, lacks_event
-from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId
+from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutputType
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
 from airflow_provider_crew.service.watch_state import WatchMemory
 from airflow_provider_crew.tasks.running import RunningTask
+from airflow_provider_crew.tasks.typed import check_type
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
 from airflow_provider_crew.triggers.events import read_event
 
@@ -43,12 +44,14 @@ class Sense:
 
     def result(self) -> dict[str, Any]:
         """Wait in the worker or in the triggerer, and return the result."""
+        self._check_type()
         self._wait.task.leave_link(self._kickoff_id)
         # Perhaps it was kicked off just now, by the task before.
         return self._wait.result(self._kickoff_id, kicked_off_at=time.time(), exists=self._seen.exists)
 
     def result_or_reschedule(self) -> dict[str, Any]:
         """Poll in a process of its own, which remembers the polls before it where Airflow lets it (from 3.3)."""
+        self._check_type()
         self._wait.task.leave_link(self._kickoff_id)
         wait, seen = self._wait, self._seen
         began = first_poke(wait.task.context)
@@ -74,6 +77,7 @@ class Sense:
 
     def poke(self) -> dict[str, Any] | None:
         """Poll once; return the result, or None while there is none."""
+        self._check_type()
         wait, now = self._wait, time.time()
         rules = wait.rules(now + wait.given.timeout, kicked_off_at=now, exists=self._seen.exists)
         with wait.polling(self._kickoff_id, rules) as poller:
@@ -90,6 +94,13 @@ class Sense:
         if end.seen and not end.result:
             self._seen.keep_that_it_exists(WatchMemory(time.time(), seen=True))
         return self._wait.resume(end)
+
+    def _check_type(self) -> None:
+        """Refuse a type that cannot be used before there is a long wait in vain."""
+        try:
+            check_type(self._wait.given)
+        except InvalidOutputType as error:
+            self._wait.give_up(error)
 
 
 class SeenBefore:

@@ -18,7 +18,8 @@ from airflow_provider_crew.service.watch_words import result_out_of_reach
 from airflow_provider_crew.tasks.ends import CutShort
 from airflow_provider_crew.tasks.report import ReportArguments, report
 from airflow_provider_crew.tasks.running import RunningTask
-from airflow_provider_crew.tasks.xcom import USAGE, without_reserved_keys
+from airflow_provider_crew.tasks.typed import OutputArguments, finished
+from airflow_provider_crew.tasks.xcom import USAGE
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import WatchEnd
 
@@ -28,7 +29,7 @@ _LARGEST_SHARE = 0.1
 _BACKSTOP = 60.0
 
 
-class WaitArguments(ReportArguments, Protocol):
+class WaitArguments(OutputArguments, ReportArguments, Protocol):
     """
     How a task waits, as its author says.
 
@@ -54,13 +55,14 @@ class Wait:
     One task's wait for one execution.
 
     ``give_up`` raises what an end without a result means for the task. ``saw`` is told what each poll has left the
-    watch with.
+    watch with, and ``has_completed`` that the execution has, before its output is looked at.
     """
 
     task: RunningTask
     given: WaitArguments
     give_up: Callable[[errors.CrewError], NoReturn]
     saw: Callable[[WatchMemory], None] = lambda _: None
+    has_completed: Callable[[], object] = lambda: None
 
     def rules(self, deadline: float, **origin: Any) -> WatchRules:
         """Return how an execution is watched; ``origin`` is what is known of it, as the rules take it."""
@@ -124,13 +126,17 @@ class Wait:
         return self.finish(completed.result())
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result as the task's own, in a form that XCom takes."""
+        """Return the result as the task's own, if its output is what it is to be."""
         self.task.metrics.ended("completed", result.get("execution_time"))
         kickoff_id = str(result.get("kickoff_id"))
         self._leave_usage(result.get("usage"), kickoff_id)
+        self.has_completed()
         self.task.progress.completed(kickoff_id, result)
         report(self.task, self.given, result)
-        self.task.result = {**result, "output_json": without_reserved_keys(result.get("output_json"))}
+        try:
+            self.task.result = finished(self.task, self.given, result)
+        except errors.InvalidOutput as error:
+            self.give_up(error)
         return self.task.result
 
     @contextmanager

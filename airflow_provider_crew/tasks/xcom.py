@@ -5,6 +5,8 @@ from typing import Any
 KICKOFF_ID = "kickoff_id"
 RETURN_VALUE = "return_value"
 USAGE = "usage"
+RESULT = "crew_result"
+"""Of a result that is not returned, since the output is not of the type that was asked for."""
 
 # Airflow's serializers refuse objects with these keys, or read another meaning into them.
 _RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})

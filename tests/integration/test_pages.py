@@ -25,6 +25,7 @@ from tests.integration.pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, re
 # Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
 RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults", '"read_a_result"', '"name_each_run"')
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
+RUN_AS_A_DAG = ("output_type=Report",)
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def connected(service, monkeypatch):
 # Of the page about migrating, every block is a part of a DAG that is run; of the README, a whole one.
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", "README.md"}))
 def test_every_block_is_run_by_a_test(page):
-    marks = (*RUN_HERE, A_RESULT, *(RUN_IN_A_DAG if page == OPERATORS else ()))
+    marks = (*RUN_HERE, *RUN_AS_A_DAG, A_RESULT, *(RUN_IN_A_DAG if page == OPERATORS else ()))
     for shown in blocks(page, "python"):
         assert any(mark in shown for mark in marks), shown
 

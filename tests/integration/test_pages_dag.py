@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.service.models import Completed
 from tests.integration.clients import TOKEN
 from tests.integration.pages import OPERATORS, block, blocks, readme_dags, wherever
@@ -28,6 +29,8 @@ with DAG("shown", schedule=None, params={{"topic": "electric ferries"}}):
 
 TOPICS = {"README.md": {"electric ferries", "ferries"}, OPERATORS: {"electric ferries", "ferries", "lighthouses"}}
 WAYS = r" (?:CrewRunOperator|CrewExecutionSensor)\(|@task\.crew"
+
+REPORT = '{"title": "Ferries", "headlines": ["They cross"]}'
 
 # Says of each file, alone in the dags folder, what Airflow finds in it, and how a run of that ends.
 PLAY = """
@@ -137,6 +140,19 @@ def test_results_are_read_and_passed_on_as_shown(service, home):
     report, summary, *mapped = [kickoff.inputs["topic"] for kickoff in service.kickoffs]
     assert (report, summary.splitlines()[0]) == ("ferries", "Briefing: ferries")
     assert sorted(mapped) == ["ferries", "tides"]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shown", wherever("python", "output_type=Report"))
+def test_a_typed_result_is_read_as_shown(service, home, shown):
+    service.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),))
+
+    said = python(home, "-c", PLAY, told=json.dumps([shown]), AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
+
+    assert re.findall(r'^\{"errors": .*$', said, re.MULTILINE) == [
+        '{"errors": {}, "ends": {"typed_report": "success"}}'
+    ]
+    assert "Ferries: They cross" in said
 
 
 @pytest.mark.timeout(600)

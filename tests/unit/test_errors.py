@@ -19,6 +19,7 @@ ONE_OF_EACH = [
     errors.InvalidSettings("wrong token", conn_id="my_crew"),
     errors.InvalidKickoffId("wrong id"),
     errors.InvalidInputs("wrong inputs"),
+    errors.InvalidOutputType("no such module"),
     errors.CallError("a call", http_status=418),
     errors.NotAuthenticated("401", http_status=401),
     errors.NotAllowed("403", http_status=403),
@@ -45,6 +46,7 @@ ONE_OF_EACH = [
     errors.ExecutionFailed(
         "failed", kickoff_id="7", error="boom", execution_time=1.5, usage={"total_tokens": 312, "cost": 0.5}
     ),
+    errors.InvalidOutput("no title", kickoff_id="7", misfits=("title: Field required",)),
     errors.WaitedTooLong("too long", kickoff_id="7"),
     errors.WatchBroken("broken", kickoff_id="7", cause=RATE_LIMITED),
     errors.ExecutionUnknown("unknown", kickoff_id="7", lasted=600.0, elsewhere="https://crew.example"),

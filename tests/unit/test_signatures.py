@@ -114,10 +114,17 @@ from airflow_provider_crew import CrewExecutionSensor, CrewKickoffOperator, Crew
 CrewRunOperator(task_id="run", inputs={}, poll_interval=5, retries=2)
 CrewKickoffOperator(task_id="kickoff", inputs={}, meta={})
 CrewExecutionSensor(task_id="result", kickoff_id="4711", mode="reschedule")
+CrewRunOperator(task_id="run", inputs={}, output_type=list[int] | None, on_invalid_output="retry")
+CrewExecutionSensor(task_id="result", kickoff_id="4711", output_type="my_company.reports.Report")
 
 
 @crew_task(crew_conn_id="crew_default", retries=2)
 def right(day: str) -> dict[str, str]:
+    return {"topic": day}
+
+
+@crew_task(output_type=dict[str, int])
+def typed(day: str) -> dict[str, str]:
     return {"topic": day}
 
 
@@ -128,6 +135,8 @@ def bare(day: str) -> dict[str, str]:
 
 right("monday")
 CrewRunOperator(task_id="run", inputs={}, poll_intervall=5)  # wrong
+CrewRunOperator(task_id="run", inputs={}, output_type=int, on_invalid_output="skip")  # wrong
+CrewKickoffOperator(task_id="kickoff", inputs={}, output_type=int)  # wrong
 CrewKickoffOperator(task_id="kickoff", input={})  # wrong
 CrewExecutionSensor(task_id="result", kickoff_id="4711", poll_interval=5)  # wrong
 

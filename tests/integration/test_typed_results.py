@@ -1,0 +1,392 @@
+"""An output is of the type that was asked for, or the task fails and nothing is lost, however it has waited."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferred,
+)
+from pydantic import BaseModel
+
+from airflow_provider_crew.compat import CLEARING
+from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import InvalidOutput, InvalidOutputType
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import INPUTS, SLOW, Task, fired, poked, revived
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+FITS = '{"title": "Ferries"}'
+TYPED = {"title": "Ferries", "pages": 1}
+MISFIT = '{"title": "Ferries", "pages": "many", "__id__": 7}'
+SAYS = "does not fit output_type: pages: Input should be a valid integer"
+
+
+class Report(BaseModel):
+    title: str
+    pages: int = 1
+
+
+class Mended(BaseModel):
+    title: str
+    pages: str
+
+
+class Passing(Report):
+    """A type that is gone when it is needed."""
+
+
+HERE = f"{__name__}.Report"
+
+
+def writing(output: str, **habits: Any) -> Scenario:
+    return Scenario(tasks=(ScenarioTask(name="writing_task", output=output, **habits),), inputs=())
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def run_deferred(**options: Any) -> CrewRunOperator:
+    return run(deferrable=True, **options)
+
+
+def decorated(**options: Any) -> Any:
+    crew: Any = crew_task(task_id="crew", poll_interval=0.02, deferrable=True, **options)
+    return crew(lambda: INPUTS)().operator
+
+
+every_operator = pytest.mark.parametrize("operator", [run, run_deferred, decorated])
+in_every_mode = pytest.mark.parametrize(
+    "mode", [{}, {"deferrable": True}, {"mode": "reschedule"}], ids=["poke", "deferred", "reschedule"]
+)
+
+
+def sensing(service: Any, **options: Any) -> Task:
+    store = options.pop("store", None)
+    kickoff_id = service.take(INPUTS, None, {})
+    given = {"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02, **options}
+    return Task(lambda: CrewExecutionSensor(**given), store=store)
+
+
+@every_operator
+@pytest.mark.parametrize("with_store", [False, True])
+@pytest.mark.parametrize("output_type", [Report, HERE])
+def test_an_operator_returns_the_output_as_its_type_says(live_crew, store, operator, with_store, output_type):
+    live_crew.scenario = writing(f"Here it is: {FITS}. Enjoy.", seconds=0.1)
+    task = Task(lambda: operator(output_type=output_type), store=store if with_store else None)
+
+    result = task.run()
+
+    assert (result["output"], result["output_json"]) == (f"Here it is: {FITS}. Enjoy.", TYPED)
+    assert "crew_result" not in task.ti.xcoms
+
+
+@in_every_mode
+def test_a_sensor_returns_the_output_as_its_type_says(live_crew, mode):
+    live_crew.scenario = writing(FITS)
+
+    assert poked(sensing(live_crew, output_type=Report, **mode))["output_json"] == TYPED
+
+
+def test_an_output_that_is_too_large_for_a_trigger_is_checked_when_the_task_has_read_it(live_crew):
+    live_crew.scenario = writing(json.dumps({"title": "x" * 70_000}))
+
+    assert Task(lambda: run_deferred(output_type=Report)).run()["output_json"]["pages"] == 1
+
+
+@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
+def test_a_task_resumed_without_an_event_checks_the_output(live_crew, why):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run_deferred(output_type=Report))
+    task.deferred()
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "completed", "result": {"output": MISFIT}})
+
+    with pytest.raises(CrewTaskFailed, match=SAYS):
+        task.resume_without_event(why)
+
+
+def test_keys_that_airflow_reserves_are_checked_as_they_are_and_returned_as_ever(live_crew):
+    live_crew.scenario = writing('{"__id__": 7}')
+
+    assert Task(lambda: run(output_type=dict[str, int])).run()["output_json"] == {"__id___": 7}
+
+
+@every_operator
+def test_a_misfit_fails_for_good_and_a_clear_checks_the_same_result_again(live_crew, store, operator):
+    live_crew.scenario = writing(MISFIT)
+    output_type: Any = Report
+    task = Task(lambda: operator(output_type=output_type), store=store, retries=2)
+
+    with pytest.raises(CrewTaskFailed, match=f"completed and is paid for.*{SAYS}") as caught:
+        task.run()
+
+    (execution,) = live_crew.kickoffs
+    assert isinstance(caught.value, AirflowFailException)
+    assert isinstance(caught.value.error, InvalidOutput)
+    assert str(caught.value).endswith(
+        "The task is not retried, since that would pay for another. Mend output_type; "
+        f"{CLEARING} checks the same result again, which costs nothing."
+    )
+    kept = task.ti.xcoms["crew_result"]
+    assert (kept["kickoff_id"], kept["output"]) == (execution.kickoff_id, MISFIT)
+    assert kept["output_json"] == {"title": "Ferries", "pages": "many", "__id___": 7}
+    assert (store.kickoff["end"], store.kickoff["delivered"]) == ("completed", False)
+
+    task.clear()
+    with pytest.raises(CrewTaskFailed, match=SAYS):
+        task.run()
+    output_type = Mended
+    task.clear()
+    assert task.run()["output_json"] == {"title": "Ferries", "pages": "many"}
+    assert task.ti.xcoms["kickoff_id"] == execution.kickoff_id
+    assert len(live_crew.kickoffs) == 1
+
+    live_crew.scenario = writing('{"title": "Trains", "pages": "few"}')
+    task.clear()
+    assert task.run()["output_json"]["title"] == "Trains"
+    assert len(live_crew.kickoffs) == 2
+
+
+def test_a_misfit_is_told_without_what_the_crew_has_written(live_crew, task_log):
+    live_crew.scenario = writing('{"title": ["a secret"], "pages": "another secret"}')
+
+    with pytest.raises(CrewTaskFailed, match="title: Input should be a valid string; pages: Input") as caught:
+        Task(lambda: run(output_type=Report)).run()
+
+    assert "secret" not in str(caught.value)
+    assert "secret" not in task_log.text
+    assert caught.value.__suppress_context__
+
+
+@every_operator
+def test_where_tries_do_not_know_of_each_other_a_sensor_reads_the_same_result_again(live_crew, operator):
+    live_crew.scenario = writing(MISFIT)
+    task = Task(lambda: operator(output_type=Report), retries=1)
+
+    with pytest.raises(CrewTaskFailed, match=SAYS) as caught:
+        task.run()
+
+    told = re.search(r'CrewExecutionSensor\(kickoff_id="(.+)", output_type=…\)', str(caught.value))
+    assert told
+    assert task.ti.xcoms["crew_result"]["output"] == MISFIT
+    sensor = CrewExecutionSensor(task_id="crew", kickoff_id=told[1], output_type=Mended)
+    assert Task(lambda: sensor).run()["output_json"]["pages"] == "many"
+    assert len(live_crew.kickoffs) == 1
+
+
+@every_operator
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_retry_kicks_off_anew_where_that_is_wanted(live_crew, store, operator, with_store):
+    live_crew.scenario = writing(MISFIT)
+    task = Task(
+        lambda: operator(output_type=Report, on_invalid_output="retry"),
+        store=store if with_store else None,
+        retries=1,
+    )
+
+    with pytest.raises(
+        InvalidOutput, match=f"{SAYS}.*A retry of this task, or clearing it, kicks off anew"
+    ) as caught:
+        task.run()
+
+    assert not isinstance(caught.value, AirflowFailException)
+    assert task.ti.xcoms["crew_result"]["output"] == MISFIT
+    live_crew.scenario = writing(FITS)
+    assert task.run()["output_json"] == TYPED
+    assert len(live_crew.kickoffs) == 2
+
+
+def test_a_retry_that_is_told_once_more_of_a_misfit_kicks_off_anew_where_that_is_wanted(live_crew, monkeypatch):
+    """As Airflow 3.0 tells it."""
+    monkeypatch.setattr("airflow_provider_crew.compat._TELLS_AGAIN", True)
+    live_crew.scenario = writing(MISFIT, seconds=3600)
+    task = Task(lambda: run_deferred(output_type=Report, on_invalid_output="retry"), retries=1)
+    waiting = task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    event = asyncio.run(fired(revived(waiting.trigger)))
+    with pytest.raises(InvalidOutput):
+        task.resume(waiting, event)
+    assert len(live_crew.kickoffs) == 1
+    task.ti.try_number += 1
+
+    with pytest.raises(TaskDeferred):
+        task.resume(waiting, event)
+
+    assert len(live_crew.kickoffs) == 2
+
+
+@every_operator
+def test_no_retry_pays_again_for_a_type_that_cannot_be_used_any_more(live_crew, store, operator, monkeypatch):
+    live_crew.scenario = writing(FITS, seconds=0.1)
+    output_type: Any = f"{__name__}.Passing"
+    task = Task(lambda: operator(output_type=output_type, on_invalid_output="retry"), store=store, retries=1)
+    live_crew.at_look(1, lambda: monkeypatch.delattr(f"{__name__}.Passing"))
+
+    with pytest.raises(
+        CrewTaskFailed, match="cannot be checked. output_type .*Passing cannot be used.*checks the"
+    ):
+        task.run()
+
+    assert store.kickoff["end"] == "completed"
+    output_type = Report
+    task.clear()
+    assert task.run()["output_json"] == TYPED
+    assert len(live_crew.kickoffs) == 1
+
+
+@every_operator
+def test_a_type_that_cannot_be_used_starts_nothing(live_crew, operator):
+    task = Task(lambda: operator(output_type="no_such_module.Report", on_invalid_output="retry"), retries=1)
+
+    with pytest.raises(
+        CrewTaskFailed, match="No module named 'no_such_module'.*was not kicked off.*clear"
+    ) as caught:
+        task.run()
+
+    assert isinstance(caught.value.error, InvalidOutputType)
+    assert live_crew.calls == []
+
+
+@in_every_mode
+def test_a_sensor_does_not_wait_for_what_it_could_not_check(live_crew, mode):
+    live_crew.scenario = SLOW
+    task = sensing(live_crew, output_type="no_such_module.Report", **mode)
+
+    with pytest.raises(CrewTaskFailed, match="No module named 'no_such_module'. Mend this, and clear this task."):
+        poked(task)
+
+    assert live_crew.calls == []
+
+
+@in_every_mode
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_sensor_fails_for_good_and_a_clear_reads_the_same_result_again(live_crew, store, mode, with_store):
+    live_crew.scenario = writing(MISFIT)
+    given: dict[str, Any] = {"output_type": Report}
+    kickoff_id = live_crew.take(INPUTS, None, {})
+    task = Task(
+        lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, poke_interval=0.02, **mode, **given),
+        store=store if with_store else None,
+        retries=1,
+    )
+
+    with pytest.raises(CrewTaskFailed, match=f"{SAYS}.*it reads the same result again, which costs nothing."):
+        poked(task)
+
+    assert task.ti.xcoms["crew_result"]["output"] == MISFIT
+    given["output_type"] = Mended
+    task.clear()
+    assert poked(task)["output_json"] == {"title": "Ferries", "pages": "many"}
+    assert len(live_crew.kickoffs) == 1
+
+
+@in_every_mode
+@pytest.mark.parametrize("habit", ["soft_fail", "never_fail"])
+def test_a_sensor_that_is_to_skip_skips_at_a_misfit(live_crew, mode, habit):
+    live_crew.scenario = writing(MISFIT)
+    task = sensing(live_crew, output_type=Report, **mode, **{habit: True})
+
+    with pytest.raises(AirflowSkipException, match=SAYS):
+        poked(task)
+
+    assert task.ti.xcoms["crew_result"]["output"] == MISFIT
+
+
+def test_a_result_that_nobody_wants_in_xcom_is_not_left_there(live_crew):
+    live_crew.scenario = writing(MISFIT)
+    task = Task(lambda: run(output_type=Report, do_xcom_push=False))
+
+    with pytest.raises(CrewTaskFailed, match=SAYS):
+        task.run()
+
+    assert "crew_result" not in task.ti.xcoms
+
+
+@pytest.mark.parametrize(("on_invalid_output", "error"), [("fail", CrewTaskFailed), ("retry", InvalidOutput)])
+def test_a_store_and_an_xcom_that_take_nothing_change_no_end(live_crew, store, task_log, on_invalid_output, error):
+    live_crew.scenario = writing(MISFIT)
+    task = Task(
+        lambda: run(output_type=Report, on_invalid_output=on_invalid_output),
+        store=store,
+        retries=1,
+        refused_xcoms=frozenset({"crew_result"}),
+    )
+    live_crew.at_look(1, lambda: setattr(store, "breaks_at", lambda _: True))
+
+    with pytest.raises(error, match=SAYS):
+        task.run()
+
+    assert "its result could not be pushed to XCom: the XCom backend is full" in task_log.warnings
+    assert "store of task states does not take what there is to remember" in task_log.warnings
+    store.breaks_at = lambda _: False
+    with pytest.raises(
+        error, match=SAYS
+    ):  # what is remembered is that it runs: the service says that it has ended
+        task.run()
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_a_killed_check_is_done_again_by_the_retry(live_crew, store, monkeypatch):
+    live_crew.scenario = writing(FITS)
+    task = Task(lambda: run(output_type=Report), store=store, retries=1)
+    with monkeypatch.context() as killed:
+        killed.setattr("airflow_provider_crew.tasks.typed.fitted", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            task.run()
+
+    assert (store.kickoff["end"], store.kickoff["delivered"]) == ("completed", False)
+    assert task.run()["output_json"] == TYPED
+    assert len(live_crew.kickoffs) == 1
+
+
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@every_operator
+def test_without_a_type_a_block_of_json_is_read(live_crew, operator):
+    live_crew.scenario = writing(f"Here it is:\n```json\n{FITS}\n```\nEnjoy.")
+
+    assert Task(operator).run()["output_json"] == {"title": "Ferries"}
+
+
+@pytest.mark.parametrize("output", [f"Here it is: {FITS}", "Ferries cross.", '"Ferries"', "[1] says so."])
+def test_without_a_type_other_outputs_are_as_they_are(live_crew, output, task_log):
+    live_crew.scenario = writing(output)
+
+    result = Task(run).run()
+
+    assert (result["output"], result["output_json"]) == (output, None)
+    assert "looks like JSON" not in task_log.text
+
+
+@every_operator
+def test_without_a_type_it_is_said_when_something_looks_like_json_and_is_none(live_crew, operator, task_log):
+    live_crew.scenario = writing("{'title': 'a secret'}")
+
+    assert Task(operator).run()["output_json"] is None
+
+    (execution,) = live_crew.kickoffs
+    told = f"Execution {execution.kickoff_id}: its output looks like JSON, and is none: Expecting property name"
+    assert told in task_log.warnings
+    assert "in line 1, column 2. output_json is None." in task_log.warnings
+
+
+@in_every_mode
+def test_a_sensor_says_so_too(live_crew, mode, task_log):
+    live_crew.scenario = writing('{"title": "Ferries"')
+
+    assert poked(sensing(live_crew, **mode))["output_json"] is None
+
+    assert "its output looks like JSON, and is none: Expecting ',' delimiter, in line 1" in task_log.warnings

@@ -1,0 +1,227 @@
+"""An output is made what its type says, or it is said where it does not fit, and never what stands there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from types import ModuleType
+from typing import Annotated, Any, Literal
+
+import pydantic
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from airflow_provider_crew.service.errors import InvalidOutput, InvalidOutputType
+from airflow_provider_crew.service.output_type import adapter_of, fitted
+
+HERE = __name__
+SECRET = "what-the-crew-has-found-out"
+
+
+class Port(BaseModel):
+    name: str
+    berths: int = Field(default=1, ge=0)
+
+
+class Report(BaseModel):
+    title: str
+    ports: list[Port] = []
+    day: date | None = None
+
+
+class Summary(TypedDict):
+    title: str
+
+
+class Mood(Enum):
+    GOOD = "good"
+
+
+@dataclass
+class Trip:
+    hours: float
+    mood: Mood = Mood.GOOD
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    day: date
+    ports: tuple[str, ...] = ()
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+class Choosy(BaseModel):
+    title: str
+
+    @pydantic.field_validator("title")
+    @classmethod
+    def looked_at(cls, title: str) -> str:
+        if title == "refused":
+            raise ValueError("no such title. Choose another.")
+        raise KeyError(title)
+
+
+class Unfinished(BaseModel):
+    other: ThatIsNowhere  # type: ignore[name-defined]  # noqa: F821
+
+
+class Shy(BaseModel):
+    title: str
+
+    @pydantic.field_serializer("title")
+    def shown(self, title: str) -> str:
+        raise LookupError(title)
+
+
+def fit(output_type: object, output: Any) -> Any:
+    text = output if isinstance(output, str) else json.dumps(output)
+    return fitted(output_type, "4711", text, None)
+
+
+def misfit(output_type: object, output: Any) -> InvalidOutput:
+    with pytest.raises(
+        InvalidOutput, match="^Execution 4711 has completed and is paid for, and its output"
+    ) as caught:
+        fit(output_type, output)
+    assert caught.value.kickoff_id == "4711"
+    assert caught.value.__suppress_context__
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("output_type", "output", "made_of_it"),
+    [
+        pytest.param(Report, {"title": "F"}, {"title": "F", "ports": [], "day": None}, id="defaults"),
+        pytest.param(
+            f"{HERE}.Report",
+            {"title": "F", "ports": [{"name": "Kiel"}], "day": "2026-11-23", "more": 1},
+            {"title": "F", "ports": [{"name": "Kiel", "berths": 1}], "day": "2026-11-23"},
+            id="import path",
+        ),
+        pytest.param(
+            f"{HERE}:Report", {"title": "F"}, {"title": "F", "ports": [], "day": None}, id="with a colon"
+        ),
+        pytest.param(list[Port], [{"name": "Kiel"}], [{"name": "Kiel", "berths": 1}], id="list"),
+        pytest.param(Summary, {"title": "F"}, {"title": "F"}, id="TypedDict"),
+        pytest.param(Trip, {"hours": "1.5"}, {"hours": 1.5, "mood": "good"}, id="dataclass"),
+        pytest.param(Report | None, "null", None, id="union"),
+        pytest.param(Annotated[int, Field(gt=0)], "7", 7, id="annotated"),
+        pytest.param(Literal["yes", "no"], '"yes"', "yes", id="literal"),
+        pytest.param("builtins.int", "7", 7, id="builtin"),
+        pytest.param(dict[str, Decimal], {"a": 1.5}, {"a": "1.5"}, id="decimal"),
+        pytest.param(datetime, '"2026-11-23T04:00:00Z"', "2026-11-23T04:00:00Z", id="time"),
+        pytest.param(set[int], "[1]", [1], id="set"),
+        pytest.param(
+            Strict, {"day": "2026-11-23", "ports": ["a"]}, {"day": "2026-11-23", "ports": ["a"]}, id="strict"
+        ),
+        pytest.param(
+            Report, 'Here: {"title": "F"}.', {"title": "F", "ports": [], "day": None}, id="in a sentence"
+        ),
+        pytest.param(dict[str, int], {"n": 2**80}, {"n": str(2**80)}, id="wider than any store"),
+        pytest.param(dict[str, float], '{"n": "inf"}', {"n": None}, id="infinity"),
+    ],
+)
+def test_an_output_that_fits_is_dumped_as_json(output_type: object, output: Any, made_of_it: Any) -> None:
+    made = fit(output_type, output)
+
+    assert made == made_of_it
+    assert json.loads(json.dumps(made, allow_nan=False)) == made
+
+
+def test_what_is_json_already_is_not_looked_for_in_the_text() -> None:
+    assert fitted(Summary, "4711", '{"title": "in the text"}', {"title": "given"}) == {"title": "given"}
+
+
+@pytest.mark.parametrize(
+    ("output_type", "output", "misfits"),
+    [
+        (Report, {}, ("title: Field required",)),
+        (
+            Report,
+            {"title": SECRET, "ports": [{"name": "Kiel"}, {"name": 7, "berths": -1}]},
+            (
+                "ports[1].name: Input should be a valid string",
+                "ports[1].berths: Input should be greater than or equal to 0",
+            ),
+        ),
+        (list[Port], {"name": SECRET}, ("Input should be a valid array",)),
+        (Strict, {"day": "2026-11-23", "extra": SECRET}, ("extra: Extra inputs are not permitted",)),
+        (
+            Annotated[Cat | Dog, Field(discriminator="kind")],
+            {"kind": SECRET},
+            ("Input tag is none of 'cat', 'dog'",),
+        ),
+        (Choosy, {"title": "refused"}, ("title: Value error, no such title. Choose another",)),
+        (Report, f"It is {SECRET}.", ("it cannot be read as JSON: it holds no JSON object or array",)),
+        (Report, '{"title": ', ("it cannot be read as JSON: Expecting value, in line 1, column 11",)),
+    ],
+)
+def test_each_place_that_does_not_fit_is_named(output_type: object, output: Any, misfits: tuple[str, ...]) -> None:
+    error = misfit(output_type, output)
+
+    assert error.misfits == misfits
+    assert str(error).endswith(f"does not fit output_type: {'; '.join(misfits)}.")
+    assert SECRET not in str(error)
+
+
+def test_what_does_not_fit_is_told_on_one_line_that_has_an_end() -> None:
+    output = {f"{'name' * 100}\n\x1b[31m {number}": None for number in range(50)}
+
+    error = misfit(dict[str, int], output)
+
+    assert len(error.misfits) == 10
+    assert str(error).endswith("; and 40 more.")
+    assert len(str(error)) < 4000
+    assert str(error).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("output_type", "why"),
+    [
+        pytest.param(
+            "no_such_module.Report", "ModuleNotFoundError: No module named 'no_such_module'", id="module"
+        ),
+        pytest.param(f"{HERE}.NoSuchType", "AttributeError: ", id="name"),
+        pytest.param("not a path", "", id="no path"),
+        pytest.param("", "", id="nothing"),
+        pytest.param("json", "PydanticSchemaGenerationError: ", id="a module"),
+        pytest.param(ModuleType, "<class 'module'>. Set `arbitrary_types_allowed=True`", id="any class"),
+        pytest.param(Unfinished, "Pydantic.*ThatIsNowhere", id="an unfinished model"),
+        pytest.param(Port(name="Kiel"), "PydanticSchemaGenerationError", id="an instance"),
+    ],
+)
+def test_a_type_that_cannot_be_used_is_refused_in_one_line(output_type: object, why: str) -> None:
+    with pytest.raises(InvalidOutputType, match=f"^output_type.* cannot be used. .*{why}") as caught:
+        adapter_of(output_type)
+
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
+    assert "errors.pydantic.dev" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("output_type", "told"),
+    [
+        (Choosy, "output_type raised KeyError"),
+        (Shy, "output_type raised PydanticSerializationError"),
+        ("no_such_module.Report", "ModuleNotFoundError"),
+    ],
+)
+def test_a_type_that_raises_is_no_fault_of_the_output(output_type: object, told: str) -> None:
+    error = misfit(output_type, {"title": SECRET})
+
+    assert error.misfits == ()
+    assert "its output cannot be checked" in str(error)
+    assert told in str(error)
+    assert SECRET not in str(error)
