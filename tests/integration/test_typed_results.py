@@ -66,6 +66,11 @@ def decorated(**options: Any) -> Any:
     return crew(lambda: INPUTS)().operator
 
 
+@pytest.fixture(params=[False, True], ids=["without a store", "with a store"])
+def any_store(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue("store") if request.param else None
+
+
 every_operator = pytest.mark.parametrize("operator", [run, run_deferred, decorated])
 in_every_mode = pytest.mark.parametrize(
     "mode", [{}, {"deferrable": True}, {"mode": "reschedule"}], ids=["poke", "deferred", "reschedule"]
@@ -80,11 +85,10 @@ def sensing(service: Any, **options: Any) -> Task:
 
 
 @every_operator
-@pytest.mark.parametrize("with_store", [False, True])
 @pytest.mark.parametrize("output_type", [Report, HERE])
-def test_an_operator_returns_the_output_as_its_type_says(live_crew, store, operator, with_store, output_type):
+def test_an_operator_returns_the_output_as_its_type_says(live_crew, any_store, operator, output_type):
     live_crew.scenario = writing(f"Here it is: {FITS}. Enjoy.", seconds=0.1)
-    task = Task(lambda: operator(output_type=output_type), store=store if with_store else None)
+    task = Task(lambda: operator(output_type=output_type), store=any_store)
 
     result = task.run()
 
@@ -186,12 +190,11 @@ def test_where_tries_do_not_know_of_each_other_a_sensor_reads_the_same_result_ag
 
 
 @every_operator
-@pytest.mark.parametrize("with_store", [False, True])
-def test_a_retry_kicks_off_anew_where_that_is_wanted(live_crew, store, operator, with_store):
+def test_a_retry_kicks_off_anew_where_that_is_wanted(live_crew, any_store, operator):
     live_crew.scenario = writing(MISFIT)
     task = Task(
         lambda: operator(output_type=Report, on_invalid_output="retry"),
-        store=store if with_store else None,
+        store=any_store,
         retries=1,
     )
 
@@ -270,14 +273,13 @@ def test_a_sensor_does_not_wait_for_what_it_could_not_check(live_crew, mode):
 
 
 @in_every_mode
-@pytest.mark.parametrize("with_store", [False, True])
-def test_a_sensor_fails_for_good_and_a_clear_reads_the_same_result_again(live_crew, store, mode, with_store):
+def test_a_sensor_fails_for_good_and_a_clear_reads_the_same_result_again(live_crew, any_store, mode):
     live_crew.scenario = writing(MISFIT)
     given: dict[str, Any] = {"output_type": Report}
     kickoff_id = live_crew.take(INPUTS, None, {})
     task = Task(
         lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, poke_interval=0.02, **mode, **given),
-        store=store if with_store else None,
+        store=any_store,
         retries=1,
     )
 

@@ -1,0 +1,85 @@
+"""The output is not of the type that is asked for."""
+
+from __future__ import annotations
+
+from airflow_provider_crew.local import Scenario
+from tests.faults.rows import LONG, RUN, SENSOR, Ends, paid_again, row
+from tests.faults.scenes import Code
+
+MISFIT = (
+    "Execution {id} has completed and is paid for, and its output does not fit output_type: "
+    "topic: Input should be a valid integer"
+)
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+CHECKED_AGAIN = Ends("success", (MISFIT, REATTACHED), "the result", "has completed", tries=2)
+READ_AGAIN = Ends("success", (MISFIT,), "the result", "has completed", tries=2)
+WRONG, MENDED = Code("dict[str, int]"), Code("dict[str, str]")
+
+
+def writing(output: str) -> Scenario:
+    return LONG.model_copy(update={"output": output})
+
+
+FERRIES = writing('So:\n```json\n{"topic": "{topic}"}\n```')
+
+
+@row(
+    "The output does not fit output_type, which is mended before the task is cleared",
+    dict.fromkeys(RUN, CHECKED_AGAIN) | dict.fromkeys(SENSOR, READ_AGAIN),
+    ways=(*RUN, *SENSOR),
+    core=True,
+    scenario=FERRIES,
+    forgotten=dict.fromkeys(RUN, paid_again()),
+    retries=1,
+    output_type=WRONG,
+)
+def test_type_mended(scene):
+    scene.start()
+    scene.finish()
+    scene.wait_for("failed", tries=1)
+    assert scene.xcom("crew_result")["output_json"] == {"topic": "ferries"}
+    scene.rewrite_dag({"retries": 1, "output_type": MENDED})
+    scene.clear("failed")
+
+
+@row(
+    "The output does not fit output_type, and a retry is to kick off anew",
+    Ends(
+        "success",
+        ("does not fit output_type: topic: Input should be a valid integer", "Execution {id}: completed"),
+        "the result",
+        "has completed",
+        kickoffs=2,
+        tries=2,
+    ),
+    ways=RUN,
+    scenario=FERRIES,
+    retries=1,
+    on_invalid_output="retry",
+    output_type=WRONG,
+)
+def test_misfit_retried(scene):
+    scene.start()
+    scene.execution()
+    scene.crew.scenario = writing('{"topic": 7}')
+    scene.finish()
+    scene.finish(2)
+    scene.wait_until_over()
+    assert scene.xcom()["output_json"] == {"topic": 7}
+
+
+@row(
+    "The output_type cannot be imported",
+    Ends(
+        "failed",
+        ("output_type no_such_module.Report cannot be used.", "The crew was not kicked off"),
+        "nothing",
+        "was never started",
+        kickoffs=0,
+    ),
+    ways=RUN,
+    retries=1,
+    output_type="no_such_module.Report",
+)
+def test_type_not_there(scene):
+    scene.start()
