@@ -177,9 +177,9 @@ def call_when_delivered(operator: Any, note: Callable[[Context], None]) -> None:
         operator.on_success_callback = [*operator.on_success_callback, note]
 
 
-def name_environment(dag: Any) -> Any:
-    """Return the Jinja environment in which Airflow renders a map_index_template."""
-    return dag.get_template_env(force_sandboxed=_RELEASE >= (3, 4))
+def reads_names(dag: Any) -> bool:
+    """Whether Airflow makes what a map_index_template says a value of Python, and perhaps no text."""
+    return bool(dag.render_template_as_native_obj) and _RELEASE < (3, 4)
 
 
 def show_name(ti: Any, name: str) -> None:

@@ -3,9 +3,8 @@
 from typing import Any
 
 from airflow.providers.common.compat.sdk import Context
-from jinja2.nativetypes import NativeEnvironment
 
-from airflow_provider_crew.compat import name_environment, show_name
+from airflow_provider_crew.compat import reads_names, show_name
 from airflow_provider_crew.service.storable import storable_text
 
 # What a task is given when it resumes: the name that it had before.
@@ -82,9 +81,8 @@ class MappedName:
         if not name:
             return
         try:
-            environment = name_environment(context["dag"])
-            # A native environment would read a number in it, or a list.
-            context[_NAME] = repr(name) if isinstance(environment, NativeEnvironment) else name
+            environment = context["dag"].get_template_env(force_sandboxed=True)
+            context[_NAME] = repr(name) if reads_names(context["dag"]) else name
             context[_TEMPLATE] = f"{environment.variable_start_string} {_NAME} {environment.variable_end_string}"
             show_name(context["ti"], name)
         except Exception as error:  # noqa: BLE001 - a name is not worth failing for

@@ -240,7 +240,7 @@ def test_a_gateway_without_its_crew_is_no_reason_to_kick_off_anew(live_crew, sto
 
 def test_a_refused_kickoff_does_not_make_an_earlier_one_forgotten(live_crew, store):
     known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed"}
-    kept = known | {"reported": False, "address": "", "delivered": False}
+    kept = known | {"reported": False, "address": "", "delivered": False, "name": ""}
     store.set("crew_kickoff", kept)
     live_crew.faults.answer(422, on="kickoff")
 
