@@ -180,16 +180,15 @@ class Page:
             raise ChromiumError(f"{expression}: {told['exceptionDetails']['exception'].get('description')}")
         return told["result"].get("value")
 
-    def wait_for(self, expression: str, seconds: float = 30) -> Any:
-        """Wait until an expression is true, and return it. While the page loads there may be nothing to ask."""
+    def wait_for(self, expression: str, seconds: float = 30) -> None:
+        """Wait until an expression is true."""
         until = time.monotonic() + seconds
-        while not (found := self.evaluate(expression)):
+        while not self.evaluate(f"Boolean({expression})"):
             if time.monotonic() > until:
                 shown = self.evaluate("document.body?.innerText")
                 waits = f"It waits for {list(self._unanswered.values())}. Errors: {self.errors}"
                 raise ChromiumError(f"{expression} did not come true. {waits} The page says:\n{shown}")
             time.sleep(_PAUSE)
-        return found
 
     def press(self, key: str) -> None:
         """Press a key, as Tab or Enter."""
