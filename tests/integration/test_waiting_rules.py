@@ -118,6 +118,8 @@ def test_progress_is_said_once_on_both_sides_of_a_deferral(live_crew, task_log):
         "task 1 of 1, writing_task",
         "task 2 of 3, b",
         "completed after 4m 10s",
+        "in all: 4m 10s",
+        "its output, 5 B",
     ]
 
 

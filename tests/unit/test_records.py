@@ -24,7 +24,7 @@ def carried(error: errors.CrewError) -> Any:
 
 @pytest.mark.parametrize(
     "error",
-    [error for error in ONE_OF_EACH if not vars(error).keys() & {"cause", "missing_inputs"}],
+    [error for error in ONE_OF_EACH if not vars(error).keys() & {"cause", "misfits", "missing_inputs"}],
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_arrives_with_its_class_its_message_and_its_facts(error: errors.CrewError) -> None:
