@@ -19,7 +19,7 @@ ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-all test-system test-faults test-fuzz nightly fault-table picture bench matrix \
+.PHONY: help demo airflow test test-all test-system test-faults test-fuzz nightly fault-table message-page picture bench matrix \
 	lint types format lock release clean
 
 help:  ## List the targets
@@ -52,6 +52,9 @@ nightly:  ## Run what takes too long for every change: all faults, and every Air
 
 fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
 	$(BIN)/python -m tests.faults.table
+
+message-page: $(READY)  ## Write the tables of docs/messages.md from the package
+	$(BIN)/python -m tests.message_page
 
 picture: $(READY)  ## Draw the pictures of README and docs from runs of the demo (needs Chromium)
 	$(BIN)/python -m dev.picture

@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from pydantic import AfterValidator, Field, HttpUrl, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.compat import api_server_is_away, denies_connection
+from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
 from airflow_provider_crew.service.settings import USER_AGENT, CheckedFields, ServiceSettings, Token
@@ -25,17 +26,7 @@ _URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 _KICKOFF_ID = "{kickoff_id}"
 _ANY_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
-_NOT_DEFINED = (
-    "There is none of that name. Add it with the type Crew (Admin, Connections), or set AIRFLOW_CONN_{}. If that "
-    "is set, Airflow cannot read it: in a URI, everything in the token but letters and digits has to be "
-    "percent-encoded."
-)
-_NO_TOKEN: dict[TokenType, str] = {
-    "organization": "There is no organization token. Put the bearer token from the crew's Status tab into the "
-    "password field (in a URI behind a colon, crew://:TOKEN@host; what stands before the colon is the login).",
-    "user": "The user's token is asked for (token_type user), and there is none. Put it into the field User "
-    "bearer token (user_bearer_token in the extra), or use token_type organization.",
-}
+_NO_TOKEN = {"organization": messages.NO_ORGANIZATION_TOKEN, "user": messages.NO_USER_TOKEN}
 
 
 def _page(address: str) -> str:
@@ -126,7 +117,7 @@ def _named(connection: Connection) -> Iterator[None]:
     try:
         yield
     except InvalidSettings as error:
-        raise InvalidSettings(error.fault, conn_id=connection.conn_id) from None
+        raise error.but(conn_id=connection.conn_id) from None
 
 
 def _find(conn_id: str) -> Connection:
@@ -135,12 +126,13 @@ def _find(conn_id: str) -> Connection:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         if denies_connection(conn_id):
-            raise InvalidSettings(_NOT_DEFINED.format(conn_id.upper()), conn_id=conn_id) from None
+            words = {"variable": f"AIRFLOW_CONN_{conn_id.upper()}"}
+            raise InvalidSettings.saying(messages.NO_CONNECTION, words, conn_id=conn_id) from None
     except Exception as error:
         if not api_server_is_away(error):
             raise
-    told = f"The connection {conn_id!r} cannot be read: Airflow's API server did not answer."
-    raise Unreachable(told, sent=False) from None
+    words = {"connection": repr(conn_id)}
+    raise Unreachable.saying(messages.CONNECTION_NOT_READ, words, sent=False, lacks_connection=True) from None
 
 
 def _mask(*secrets: Any) -> None:
@@ -154,9 +146,7 @@ def _extra_of(connection: Connection) -> dict[str, Any]:
     try:
         return _EXTRA.validate_python(connection.extra or "{}")
     except ValidationError:
-        raise InvalidSettings(
-            'The extra is not a JSON object. Write it like {"token_type": "user", "user_bearer_token": "..."}.'
-        ) from None
+        raise InvalidSettings.saying(messages.INVALID_EXTRA) from None
 
 
 def _chosen_token(fields: _Fields) -> str:
@@ -164,7 +154,7 @@ def _chosen_token(fields: _Fields) -> str:
     kind = fields.token_type or only
     token = fields.user_bearer_token if kind == "user" else fields.password
     if not token:
-        raise InvalidSettings(_NO_TOKEN[kind])
+        raise InvalidSettings.saying(_NO_TOKEN[kind])
     return token
 
 

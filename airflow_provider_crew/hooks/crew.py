@@ -79,7 +79,7 @@ class CrewHook(BaseHook):
         try:
             inputs = self._client.inputs()
         except CrewError as error:
-            return False, error.fault if isinstance(error, InvalidSettings) else str(error)
+            return False, error.fault if isinstance(error, InvalidSettings) else error.reason
         listed = [f"{name} (optional)" if name in inputs.optional else name for name in inputs.names]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 
@@ -215,9 +215,8 @@ class CrewHook(BaseHook):
         except Exception:
             raise
         except BaseException:
+            self.log.warning("Execution %s: no longer watched, interrupted.", kickoff_id)
             self.log.warning(
-                "Execution %s: no longer watched, interrupted. It goes on and is paid for. Wait for it again with "
-                "its kickoff id; do not kick off again.",
-                kickoff_id,
+                "It goes on and is paid for. Wait for it again with its kickoff id; do not kick off again."
             )
             raise

@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.hooks.connection import TokenType, load_connection
 from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import CallError
+from airflow_provider_crew.service.errors import CallError, CrewError
 from airflow_provider_crew.service.models import Completed, Execution
 from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.settings import ServiceSettings
@@ -126,7 +126,8 @@ class Poller:
         try:
             client = fresh.get_conn()
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            old.log.warning("The connection %r could not be read anew: %s", old.crew_conn_id, error)
+            reason = error.reason if isinstance(error, CrewError) else error
+            old.log.warning("The connection %r could not be read anew: %s", old.crew_conn_id, reason)
             return
         self._hook = fresh
         old.get_conn().close()

@@ -104,5 +104,6 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         from airflow_provider_crew.tasks.ends import end_sensor
         from airflow_provider_crew.tasks.sense import Sense
 
-        give_up = partial(end_sensor, soft_fail=self.soft_fail, never_fail=self.never_fail)
-        return Sense(self._begin(context, told), self, self.kickoff_id, give_up)
+        task = self._begin(context, told)
+        give_up = partial(end_sensor, task, soft_fail=self.soft_fail, never_fail=self.never_fail)
+        return Sense(task, self, self.kickoff_id, give_up)

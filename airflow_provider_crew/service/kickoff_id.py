@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_crew.service.errors import InvalidKickoffId
+from airflow_provider_crew.service.messages import INVALID_KICKOFF_ID
 
 _LONGEST = 1_000
 
@@ -22,9 +23,7 @@ def checked_kickoff_id(kickoff_id: str) -> str:
     """Refuse an id that no kickoff has returned, before it reaches a path."""
     if not (fault := _fault_of(kickoff_id)):
         return kickoff_id
-    raise InvalidKickoffId(
-        f"The kickoff id {kickoff_id!r:.80} {fault}. Nothing was asked. Give it as the kickoff returned it."
-    )
+    raise InvalidKickoffId.saying(INVALID_KICKOFF_ID, {"given": f"{kickoff_id!r:.80}", "fault": fault})
 
 
 def path_segment(kickoff_id: str) -> str:

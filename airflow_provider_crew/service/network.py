@@ -13,6 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 import certifi
 
 from airflow_provider_crew.service.errors import InvalidSettings
+from airflow_provider_crew.service.messages import NO_CERTIFICATES
 from airflow_provider_crew.service.settings import ServiceSettings, is_loopback, usable_proxy
 
 _CONNECT_TIMEOUT = 10.0
@@ -40,10 +41,7 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
     try:
         return _context_of(certificates, Path(certificates).stat().st_mtime)
     except (OSError, ValueError):  # a file without certificates ends here, too
-        raise InvalidSettings(
-            f"No certificates can be read from {certificates[:100]!r}. The path comes from verify in the extra, "
-            "or from REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE in the environment of the task."
-        ) from None
+        raise InvalidSettings.saying(NO_CERTIFICATES, {"path": repr(certificates[:100])}) from None
 
 
 @lru_cache(maxsize=16)

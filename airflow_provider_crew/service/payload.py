@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 
 from pydantic.alias_generators import to_camel
 
+from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.models import CrewInputs
 from airflow_provider_crew.service.options import KickoffOptions
@@ -52,9 +53,7 @@ class KickoffRequest:
             _check_webhooks(sent["webhooks"])
         if webhook_secret is not None:
             if "webhooks" not in sent:
-                raise InvalidInputs(
-                    "webhook_conn_id holds the secret of webhooks, and there are none. Nothing was sent."
-                )
+                raise InvalidInputs.saying(messages.SECRET_WITHOUT_WEBHOOKS)
             sent["webhooks"]["authentication"] = {"strategy": "bearer", "token": webhook_secret}
         body = json.dumps({to_camel(name): value for name, value in sent.items()}).encode()
         return cls(sent["inputs"], body, () if webhook_secret is None else (webhook_secret,))
@@ -64,21 +63,15 @@ def _checked(name: str, value: Any) -> Any:
     if name == "restore_from_state_id":
         return str(value)  # native rendering of templates makes a number of an id that looks like one
     if name in _OBJECTS and not isinstance(value, Mapping):
-        kind = type(value).__name__
-        raise InvalidInputs(
-            f"{name} is of type {kind}, and must be an object of names and values. Nothing was sent."
-        )
+        raise InvalidInputs.saying(messages.NO_OBJECT, {"name": name, "kind": type(value).__name__})
     return plain(value, name)
 
 
 def _check_webhooks(webhooks: dict[str, Any]) -> None:
     if "authentication" in webhooks:
-        raise InvalidInputs(
-            "webhooks.authentication would be shown to everybody as a rendered template. Put the secret "
-            "into the password of a connection, and name that in webhook_conn_id. Nothing was sent."
-        )
+        raise InvalidInputs.saying(messages.SECRET_IN_WEBHOOKS)
     if not (webhooks.get("url") and isinstance(webhooks.get("events"), list)):
-        raise InvalidInputs("webhooks must have a url, and a list of events. Nothing was sent.")
+        raise InvalidInputs.saying(messages.INVALID_WEBHOOKS)
 
 
 def plain(value: Any, path: str) -> Any:
@@ -93,10 +86,8 @@ def plain(value: Any, path: str) -> Any:
         return {key: plain(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
-    raise InvalidInputs(
-        f"{one_line(path, _MAX_TOLD)}, of type {type(value).__name__}, is no JSON. Nothing was sent. Give texts, "
-        "finite numbers, lists, and objects whose names are texts."
-    )
+    words = {"path": one_line(path, _MAX_TOLD), "kind": type(value).__name__}
+    raise InvalidInputs.saying(messages.NO_JSON, words)
 
 
 def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool = False) -> list[str]:
@@ -121,8 +112,9 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool 
         for name in unlisted
     ]
     if needed or mistyped or (strict and (missing or unlisted)):
-        told = [f"{absent} Given: {some_names(given) or 'none'}."] if missing else []
-        raise InvalidInputs(" ".join([*told, *odd, "Nothing was started."]))
+        told = [absent, f"Given: {some_names(given) or 'none'}."] if missing else []
+        first, *more = [*told, *odd]
+        raise InvalidInputs.saying(messages.OTHER_INPUTS, {"first": first, "more": " ".join(more)})
     doubts = [f"{sentence} It is sent all the same." for sentence in odd]
     if missing:
         doubts.append(

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.messages import NOT_PASSED_ON, Money
 from airflow_provider_crew.service.storable import storable_json
 
 # What an error tells whoever catches it, and no other process.
@@ -30,5 +31,8 @@ def recorded_error(record: Any) -> errors.CrewError:
             found = getattr(errors, name, None)
             kind = found if isinstance(found, type) and issubclass(found, errors.CrewError) else errors.CrewError
             known = {each.name for each in fields(kind)} & facts.keys()
-            return kind(message, **{name: facts[name] for name in known})
-    return errors.CrewError("What happened is not known: what was passed on of it cannot be read.")
+            told = {name: facts[name] for name in known}
+            if told.get("money") not in set(Money):
+                told.pop("money", None)
+            return kind(message, **told | ({"money": Money(told["money"])} if "money" in told else {}))
+    return errors.CrewError.saying(NOT_PASSED_ON)

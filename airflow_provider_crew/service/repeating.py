@@ -6,7 +6,7 @@ from typing import Any
 
 import tenacity
 
-from airflow_provider_crew.service.errors import RateLimited, TransientError, Unreachable
+from airflow_provider_crew.service.errors import CrewError, RateLimited, TransientError, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +59,13 @@ class _Repeating:
         return max(_wait(state), _WAKING_PAUSE) if self.is_waking else _wait(state)
 
     def say(self, state: tenacity.RetryCallState) -> None:
-        error, waking = _error_of(state), ""
-        if self._wakes_up(error):
-            minutes = f"{self.wake_up_within / 60:.0f} minutes"
-            waking = f" It may be waking up after a quiet period, and is given {minutes} for that."
+        error = _error_of(state)
         seconds = state.next_action.sleep if state.next_action else 0.0
-        log.warning("%s%s Trying %s again in %.1f s.", error, waking, self.call, seconds)
+        what = error.what if isinstance(error, CrewError) else str(error)
+        log.warning("%s Again in %.1f s.", what, seconds)
+        if self._wakes_up(error):
+            minutes = self.wake_up_within / 60
+            log.warning("It may be waking up after a quiet period, and is given %.0f minutes for that.", minutes)
 
     def _wakes_up(self, error: BaseException | None) -> bool:
         return bool(self.wake_up_within) and isinstance(error, TransientError) and error.may_be_waking_up

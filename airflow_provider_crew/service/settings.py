@@ -9,6 +9,7 @@ import pydantic
 from pydantic import AfterValidator, Field, HttpUrl, TypeAdapter, ValidationError, model_validator
 
 from airflow_provider_crew import __version__
+from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidSettings
 
 StatusPath = Literal["auto", "status_first", "id_first"]
@@ -38,8 +39,8 @@ class CheckedFields(pydantic.BaseModel):
             return check(given)
         except ValidationError as error:
             name = str(error.errors(include_input=False, include_context=False)[0]["loc"][0])
-            told = f"{name} must be {cls.model_fields[name].description or 'a text'}."
-            raise InvalidSettings(told) from None
+            words = {"name": name, "description": cls.model_fields[name].description or "a text"}
+            raise InvalidSettings.saying(messages.INVALID_FIELD, words) from None
 
 
 def _crew_address(address: str) -> str:
@@ -58,10 +59,7 @@ def usable_proxy(proxy: str) -> str:
     try:
         return str(_URL.validate_python(text if "://" in text else f"http://{text}")).rstrip("/")
     except ValidationError:
-        raise InvalidSettings(
-            "The proxy (proxy in the extra; https_proxy, http_proxy or all_proxy in the environment) must look "
-            "like http://proxy.example:3128; SOCKS proxies are not supported."
-        ) from None
+        raise InvalidSettings.saying(messages.INVALID_PROXY) from None
 
 
 Token = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern="^[!-~]+$")]
@@ -96,14 +94,18 @@ class ServiceSettings(CheckedFields):
     allow_http: bool = Field(default=False, description="true or false")
     user_agent: str = USER_AGENT
 
+    @property
+    def host(self) -> str:
+        """Where the crew is to be found, with the port that is connected to."""
+        parts = urlsplit(self.address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return f"{parts.hostname}:{port}" if ":" not in (parts.hostname or "") else f"[{parts.hostname}]:{port}"
+
     @model_validator(mode="after")
     def _keep_the_token_from_strangers(self) -> Self:
         if self.address.startswith("https://") or self.allow_http or is_loopback(self.address):
             return self
-        raise InvalidSettings(
-            f"The address {self.address} would send the token unencrypted, which is refused. Use https://, or set "
-            "allow_http to true in the extra if the network is trusted. (Loopback addresses are always allowed.)"
-        )
+        raise InvalidSettings.saying(messages.PLAIN_HTTP, {"address": self.address})
 
 
 def is_loopback(address: str) -> bool:

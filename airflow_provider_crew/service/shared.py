@@ -14,7 +14,8 @@ from typing import Self
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from airflow_provider_crew.service.async_client import AsyncCrewClient
-from airflow_provider_crew.service.errors import Unreachable
+from airflow_provider_crew.service.errors import CrewError, Unreachable
+from airflow_provider_crew.service.messages import CONNECTION_IN_DOUBT
 from airflow_provider_crew.service.network import tls_context
 from airflow_provider_crew.service.settings import ServiceSettings
 
@@ -65,8 +66,8 @@ class SharedCrew:
         except (ImportError, Unreachable):  # no outage, but an incomplete installation; or told already
             raise
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            told = f"The connection {self._key} cannot be read: {str(error).rstrip('.')}."
-            raise Unreachable(told, sent=False) from None
+            words = {"connection": self._key, "why": _reason(error)}
+            raise Unreachable.saying(CONNECTION_IN_DOUBT, words, sent=False, lacks_connection=True) from None
 
     async def renew(self) -> bool:
         """Read the connection anew, and say whether it holds another token. One that cannot be read stays."""
@@ -74,7 +75,7 @@ class SharedCrew:
         try:
             self.client = await self._new_client(_FRESH_AFTER_REJECTION)
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            log.warning("The connection %s could not be read anew: %s", self._key, error)
+            log.warning("The connection %s could not be read anew: %s", self._key, _reason(error))
             return False
         await self._shared.give_back(old)
         return self.client.settings.token != old.settings.token
@@ -91,6 +92,10 @@ class SharedCrew:
         client, self.client = self.client, None
         if client:
             await self._shared.give_back(client)
+
+
+def _reason(error: Exception) -> str:
+    return error.reason if isinstance(error, CrewError) else str(error)
 
 
 class _Shared:

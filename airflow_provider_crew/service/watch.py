@@ -12,10 +12,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, get_args
 
-from airflow_provider_crew.service import errors, limits
+from airflow_provider_crew.service import errors, limits, messages
 from airflow_provider_crew.service import watch_words as words
 from airflow_provider_crew.service.models import Completed, Execution, Failed, Paused, Running
-from airflow_provider_crew.service.text import one_line
+from airflow_provider_crew.service.text import one_line, wrapped
 from airflow_provider_crew.service.watch_state import Line, Polls, Step, Trouble, WatchMemory, WatchRules
 
 _JITTER = 0.1
@@ -29,7 +29,13 @@ _SOON = limits.NOT_FOUND_GRACE / 6
 _WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
 _TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
-_PAUSED = "the crew is paused: it waits for a person's answer, and is paid for. The wait goes on."
+_PAUSED = "the crew is paused: it waits for a person's answer."
+_IS_PAID_FOR = "It is paid for. The wait goes on."
+_MAY_HAVE_FAILED = " A run that has failed may answer like that for ever: look into the crew's dashboard."
+_REJECTED = {
+    errors.NotAuthenticated: "the crew does not accept the token",
+    errors.NotAllowed: "the token may not do this",
+}
 _MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
 
 
@@ -89,13 +95,13 @@ class Watch:
                 if "paused" not in self.memory.troubles:
                     self.polls.paused += 1
                 self._lasted("paused")
-                return self._poll_again(self._in_trouble(_PAUSED), at_least=_WHILE_PEOPLE_DECIDE)
+                return self._poll_again(self._in_trouble(_PAUSED, _IS_PAID_FOR), at_least=_WHILE_PEOPLE_DECIDE)
             case Completed():
                 passed = words.passed_unseen(execution, self.memory.step)
                 told = [self._line(text) for text in (passed, f"completed{words.after(execution)}") if text]
                 return Step((*self._recovered(), *told), completed=execution.including(self.memory.tasks))
             case Failed():
-                return Step(self._recovered(), error=words.execution_failed(execution))
+                return Step(self._recovered(), error=words.execution_failed(execution, self.memory.place))
 
     def failed(self, error: errors.CallError) -> Step:
         """Decide after a poll that brought no answer."""
@@ -137,27 +143,23 @@ class Watch:
         if lasted >= patience:
             return self._still_unknown(lasted)
         how_long = _up_to(patience) or "until the time to wait is over"
-        lines = self._in_trouble(f"the service does not know it. {_MAY_WAIT} The wait goes on {how_long}.")
+        lines = self._in_trouble("the service does not know it.", f"{_MAY_WAIT} The wait goes on {how_long}.")
         if lasted < limits.NOT_FOUND_GRACE:
             return self._poll_again(lines, at_most=min(_SOON, patience - lasted))
         return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)
 
     def _still_unknown(self, lasted: float) -> Step:
-        return self._end(
-            errors.ExecutionUnknown,
-            f"Execution {self.kickoff_id}: the service has said for {words.duration(lasted)} that it does not "
-            f"know it. Last seen before: {self.memory.progress}. {_MAY_WAIT} Look into the crew's dashboard, and "
-            "answer what it asks. Do not kick off again before that.",
-            lasted=lasted,
-        )
+        words_of_it = {"lasted": words.duration(lasted), "progress": self.memory.progress}
+        return self._end(errors.ExecutionUnknown, messages.STILL_UNKNOWN, words_of_it, lasted=lasted)
 
     def _rejected(self, error: errors.CallError) -> Step:
         left = limits.TOKEN_PATIENCE - self._lasted("rejected")
         if left <= 0:
             return self._broken(error)
         lines = self._in_trouble(
-            f"{error} The execution goes on. The connection is read anew before the next poll, in case the token "
-            f"was rotated; giving up after {words.duration(limits.TOKEN_PATIENCE)}."
+            f"{_REJECTED[type(error)]}. It is read anew.",
+            f"{error.reason} The execution goes on. The connection is read anew before the next poll, in case the "
+            f"token was rotated; giving up after {words.duration(limits.TOKEN_PATIENCE)}.",
         )
         return self._poll_again(lines, at_most=left)._replace(renew_token=True)
 
@@ -167,44 +169,40 @@ class Watch:
         if left <= 0:
             return self._lost(error, lasted)
         how_long = _up_to(self._patience) or "until it answers again"
-        lines = self._in_trouble(f"{error} The execution goes on, as far as is known. Looking on {how_long}.")
+        lines = self._in_trouble(
+            f"no usable answer. The wait goes on {how_long}.",
+            f"{error.reason} The execution goes on, as far as is known.",
+        )
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._poll_again(lines, at_least=asked_for, at_most=left)
 
     def _lost(self, error: errors.TransientError, lasted: float) -> Step:
-        failed = " A run that has failed may answer like that for ever: look into the crew's dashboard."
-        return self._end(
-            errors.LostContact,
-            f"There was no usable answer about execution {self.kickoff_id} for {words.duration(lasted)}. {error}"
-            f"{failed if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ''} Last seen before: "
-            f"{self.memory.progress}. The execution may go on and is paid for. Wait for it with its kickoff id "
-            "when the service is back; do not kick off again.",
-        )
+        hint = _MAY_HAVE_FAILED if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ""
+        told = {"lasted": words.duration(lasted), "why": error.reason, "hint": hint}
+        told["progress"] = self.memory.progress
+        lacks = isinstance(error, errors.Unreachable) and error.lacks_connection
+        return self._end(errors.LostContact, messages.LOST_CONTACT, told, lacks_connection=lacks)
 
     def _broken(self, error: errors.CallError) -> Step:
         """Give up what only a person can mend."""
-        return self._end(
-            errors.WatchBroken,
-            f"Execution {self.kickoff_id} can no longer be watched. {error} The execution may go on and is paid "
-            "for. Mend this, and wait for it again with its kickoff id; do not kick off again.",
-            cause=error,
-        )
+        of_token = isinstance(error, errors.NotAuthenticated)
+        message = messages.TOKEN_REJECTED_MEANWHILE if of_token else messages.NO_LONGER_WATCHED
+        return self._end(errors.WatchBroken, message, {"why": error.reason}, cause=error)
 
     def _out_of_time(self) -> Step:
         memory = self.memory
         if unknown_since := memory.troubles.get("unknown"):
             return self._still_unknown(self._now - unknown_since)
         trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
-        return self._end(
-            errors.WaitedTooLong,
-            f"Execution {self.kickoff_id} was still going when the time to wait was over, after "
-            f"{words.duration(self._now - memory.started_at)} of watching. Last seen: {memory.progress}.{trouble} "
-            "It cannot be cancelled: it goes on and is paid for. Wait for it with its kickoff id and more time; "
-            "do not kick off again.",
-        )
+        watched = words.duration(self._now - memory.started_at)
+        told = {"watched": watched, "progress": memory.progress, "trouble": trouble}
+        return self._end(errors.WaitedTooLong, messages.WAITED_TOO_LONG, told)
 
-    def _end(self, kind: type[errors.WatchError], told: str, **facts: Any) -> Step:
-        return Step(error=kind(told, kickoff_id=self.kickoff_id, **facts))
+    def _end(
+        self, kind: type[errors.WatchError], message: messages.Message, told: dict[str, Any], **facts: Any
+    ) -> Step:
+        told["execution"] = errors.execution(self.kickoff_id)
+        return Step(error=kind.saying(message, told, kickoff_id=self.kickoff_id, **facts))
 
     def _poll_again(self, lines: tuple[Line, ...], at_least: float = 0.0, at_most: float = math.inf) -> Step:
         left = self._rules.deadline - self._now
@@ -235,13 +233,13 @@ class Watch:
             since = troubles[trouble] = self._now
         return self._now - since
 
-    def _in_trouble(self, text: str) -> tuple[Line, ...]:
-        """Say a trouble when it is new, and again from time to time while it lasts."""
-        memory = self.memory
-        if text == memory.said_trouble and self._now - memory.said_at < _REMINDER:
+    def _in_trouble(self, text: str, more: str) -> tuple[Line, ...]:
+        """Say a trouble when it is new, and again from time to time while it lasts: in short, then more of it."""
+        memory, told = self.memory, f"{text} {more}"
+        if told == memory.said_trouble and self._now - memory.said_at < _REMINDER:
             return ()
-        memory.said_trouble, memory.said_at = text, self._now
-        return (self._line(text, logging.WARNING),)
+        memory.said_trouble, memory.said_at = told, self._now
+        return (self._line(text, logging.WARNING), *(Line(logging.WARNING, line) for line in wrapped(more)))
 
     def _recovered(self) -> tuple[Line, ...]:
         memory = self.memory
@@ -259,6 +257,7 @@ class Watch:
         if progress != memory.progress:
             memory.progress, memory.progress_since, memory.said_at = progress, now, now
             memory.step = words.step_of(running)
+            memory.place = words.place(running)
             news = self._line(progress)
             if running.is_known:
                 return (news,)

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.service.errors import CrewError, InvalidSettings
 from airflow_provider_crew.service.limits import MAX_OUTAGE
+from airflow_provider_crew.service.messages import NO_RULES
 from airflow_provider_crew.service.models import Completed, Count, TaskResult
 
 # In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
@@ -80,7 +81,7 @@ class WatchRules:
         try:
             return _RULES.validate_python(record)
         except ValidationError:
-            raise InvalidSettings("What this watch is to go by cannot be read.") from None
+            raise InvalidSettings.saying(NO_RULES) from None
 
     def record(self) -> dict[str, Any]:
         """Return them as plain data."""
@@ -96,6 +97,8 @@ class WatchMemory:
     """Whether the service has known the execution at any poll."""
     progress: str = NOTHING_SEEN
     """What was seen of it last, in words."""
+    place: str = ""
+    """At which task or step it was seen last."""
     progress_since: Time = 0.0
     step: Count = 0
     """The number of the task, or step, that the log was told of last."""

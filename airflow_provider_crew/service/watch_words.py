@@ -1,25 +1,26 @@
 """The words for an execution: how far it is, and how it ended without a result."""
 
-from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown
+from airflow_provider_crew.service import messages
+from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown, execution, room_for
 from airflow_provider_crew.service.models import Completed, Failed, Paused, Running
-from airflow_provider_crew.service.text import one_line
+from airflow_provider_crew.service.text import cut, one_line
 
 # What the crew says may be as long as an answer; logs, errors and what is stored may not.
 _PROGRESS = 200
 _SHOWN_ERROR = 2_000
+# What is cut shorter tells nothing.
+_LEAST = 10
 _KEPT_ERROR = 64 * 1024
 
 
-def describe_progress(execution: Running | Paused) -> str:
-    """Say how far it is: ``task 2 of 3, writing_task (Writer)``, or of a flow ``step 4, write_summary``."""
+def place(execution: Running | Paused) -> str:
+    """Say where it is: ``task 2 of 3, writing_task (Writer)``, or of a flow ``step 4, write_summary``."""
     said = []
     if (progress := execution.progress) and (step := step_of(execution)):
         said.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
     if execution.current_task:
         agent = f" ({execution.current_agent})" if execution.current_agent else ""
         said.append(f"{execution.current_task}{agent}")
-    if not (said and execution.is_known):
-        said.append(execution.word.lower())
     return one_line(", ".join(said), _PROGRESS)
 
 
@@ -42,6 +43,12 @@ def passed_unseen(execution: Completed, step: int) -> str:
     return f"{which} passed between two polls"
 
 
+def describe_progress(execution: Running | Paused) -> str:
+    """Say where it is, and how it is where that is all that is known, or no known word."""
+    where, word = place(execution), execution.word.lower()
+    return where if where and execution.is_known else one_line(", ".join(filter(None, (where, word))), _PROGRESS)
+
+
 def duration(seconds: float) -> str:
     """Say a time as people do: ``4m 10s``."""
     minutes, left = divmod(round(seconds), 60)
@@ -56,36 +63,36 @@ def after(execution: Completed | Failed) -> str:
     return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
 
 
-def execution_failed(execution: Failed) -> ExecutionFailed:
-    """Build the error for a crew that failed."""
-    return ExecutionFailed(
-        f"Execution {execution.kickoff_id} failed{after(execution)}. The crew says: "
-        f"{one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}. It has ended and will not go on; only a new "
-        "kickoff runs the crew again.",
-        kickoff_id=execution.kickoff_id,
-        error=execution.error[:_KEPT_ERROR],
-        execution_time=execution.execution_time,
-        usage=execution.usage,
+def execution_failed(failed: Failed, was_at: str) -> ExecutionFailed:
+    """Build the error for a crew that failed; ``was_at``: where it was seen last."""
+    said = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
+    words = {"execution": execution(failed.kickoff_id), "after": after(failed), "said": said}
+    error = ExecutionFailed.saying(
+        messages.FAILED,
+        words | {"place": _fitting(was_at, room_for(messages.FAILED, words, place=", at "))},
+        kickoff_id=failed.kickoff_id,
+        error=failed.error[:_KEPT_ERROR],
+        execution_time=failed.execution_time,
+        usage=failed.usage,
     )
+    return error.but(also=f"At the last poll before, it was at {was_at}.") if was_at else error
 
 
 def result_out_of_reach(kickoff_id: str, lasted: float) -> ExecutionUnknown:
     """Build the error for an execution that was seen to have completed, and that the service does not know now."""
-    return ExecutionUnknown(
-        f"Execution {kickoff_id} has completed, and the service has said for {duration(lasted)} that it does not "
-        "know it, so that its result cannot be read. The crew's dashboard may show it.",
-        kickoff_id=kickoff_id,
-        lasted=lasted,
-        has_completed=True,
-    )
+    words = {"execution": execution(kickoff_id), "lasted": duration(lasted)}
+    known = {"kickoff_id": kickoff_id, "lasted": lasted, "has_completed": True}
+    return ExecutionUnknown.saying(messages.OUT_OF_REACH, words, **known)
 
 
 def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, asked_at: str) -> ExecutionUnknown:
     """Build the error for an execution that is looked for at another address than that of its kickoff."""
-    return ExecutionUnknown(
-        f"Execution {kickoff_id} was kicked off at {kicked_off_at}, and is not known at {asked_at}, where the "
-        "connection leads now. It may be running there, and is paid for. Let the connection lead there again, "
-        "or wait for it with a connection that does; do not kick off again before that.",
-        kickoff_id=kickoff_id,
-        elsewhere=kicked_off_at,
-    )
+    words = {"execution": execution(kickoff_id), "elsewhere": kicked_off_at, "asked": asked_at}
+    return ExecutionUnknown.saying(messages.KNOWN_ELSEWHERE, words, kickoff_id=kickoff_id, elsewhere=kicked_off_at)
+
+
+def _fitting(was_at: str, room: int) -> str:
+    """Say in a short line where it was: the agent is told in the details, too."""
+    without_agent = was_at.rpartition(" (")[0]
+    told = next((each for each in (was_at, without_agent) if each and len(each) <= room), cut(was_at, room))
+    return f", at {told}" if was_at and room >= _LEAST else ""

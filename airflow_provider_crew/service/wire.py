@@ -15,9 +15,10 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
-from airflow_provider_crew.service import errors
+from airflow_provider_crew.service import errors, messages
 from airflow_provider_crew.service.answer import Answer, forms_of
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
+from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.service.network import is_trusted, reason_for, timed_out
 from airflow_provider_crew.service.payload import KickoffRequest, some_names
@@ -27,23 +28,11 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_MAY_BE_RUNNING = (
-    "The crew may be running, and paid for, without anybody watching it. Look into the crew's dashboard before "
-    "starting it again."
-)
-IT_IS_NOT_KNOWN = f"It is not known whether that started an execution. {_MAY_BE_RUNNING}"
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-
-_HOW_TO_REACH = "Check the host and the port in the connection, and whether the crew is deployed."
-_HOW_TO_TRUST = (
-    "Check the host in the connection. If an authority of your own has signed the certificate, put the path of "
-    "that authority's certificate into verify in the connection; if it has expired, have it renewed."
-)
-_RENEW_IT = "The bearer token is not valid: renew it in the connection with the one on the crew's Status tab."
-_USE_ANOTHER = "The token may not do this: use the organization's token, or have the user's permissions widened."
 
 # A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
+_NOWHERE = "no place that it names"
 _STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
 
 
@@ -52,19 +41,29 @@ class Request:
     """
     What to send. ``url`` is percent-encoded for good: no library may decode or normalise it.
 
-    ``secrets`` are the forms of what nobody may read in an answer that repeats it.
+    ``call`` is its name in a line that is short. ``secrets`` are the forms of what nobody may read in an answer
+    that repeats it. ``kickoff_id`` is the execution that it asks after.
     """
 
     method: str
     url: str
+    call: str
     headers: Mapping[str, str] = field(repr=False)
     secrets: tuple[bytes, ...] = field(repr=False)
     body: bytes | None = field(default=None, repr=False)
+    kickoff_id: str = ""
 
     @property
     def starts_work(self) -> bool:
         """Whether sending it twice would do the work twice."""
         return self.method == "POST"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What an error of this call knows: the execution asked after, which is paid for, if there is one."""
+        if self.kickoff_id:
+            return {"kickoff_id": self.kickoff_id, "money": Money.GOES_ON}
+        return {} if self.starts_work else {"money": Money.NOTHING}
 
     def __str__(self) -> str:
         """Name it in a message."""
@@ -108,7 +107,7 @@ class CrewCalls(ABC):
         try:
             outcome = await self._exchange(request)
         except BaseException:
-            log.warning("Interrupted while a kickoff was under way. %s", IT_IS_NOT_KNOWN)
+            log.warning("Interrupted while a kickoff was under way. %s", messages.UNCERTAIN.what)
             raise
         try:
             return _read(request, _answer(outcome), lambda told: issued_kickoff_id(told.get("kickoff_id")))
@@ -117,16 +116,14 @@ class CrewCalls(ABC):
         except (errors.TransientError, errors.AnswerTooLarge) as error:
             if isinstance(error, errors.Unreachable) and not error.sent:
                 raise
-            raise errors.UncertainKickoff(
-                f"It is not known whether the kickoff started an execution. {error} {_MAY_BE_RUNNING}"
-            ) from None
+            raise errors.UncertainKickoff.saying(messages.UNCERTAIN, {"why": error.reason}) from None
 
     async def status(self, kickoff_id: str) -> Execution:
         """Ask how an execution is doing, on whichever of the two paths the crew has."""
         segment = path_segment(checked_kickoff_id(kickoff_id))
         failure: errors.CallError | None = None
         for path in self._status_paths:
-            request = self._request("GET", path.format(segment))
+            request = self._request("GET", path.format(segment), kickoff_id=kickoff_id)
             answer = _answer(await self._exchange(request))
             if answer.status != HTTPStatus.NOT_FOUND:
                 execution = _read(request, answer, partial(read_execution, kickoff_id=kickoff_id))
@@ -142,14 +139,14 @@ class CrewCalls(ABC):
         """Build the error for an exchange that brought no answer."""
         reason = reason_for(error, connected=sent, settings=self.settings)
         trusted = is_trusted(error)
-        if sent:
-            message = f"{request} got no complete answer: {reason}."
-        else:
-            advice = _HOW_TO_REACH if trusted else _HOW_TO_TRUST
-            message = f"{request} did not reach the crew: {reason}. Nothing was sent. {advice}"
-        return errors.Unreachable(message, sent=sent, trusted=trusted, timed_out=timed_out(error))
+        message = messages.NO_ANSWER if sent else messages.NOT_REACHED if trusted else messages.NOT_TRUSTED
+        words = {"call": request.call, "request": request, "reason": reason, "host": self.settings.host}
+        known = {"sent": sent, "trusted": trusted, "timed_out": timed_out(error)}
+        return errors.Unreachable.saying(message, words, **known, **request.facts)
 
-    def _request(self, method: str, path: str, body: bytes | None = None, *secrets: str) -> Request:
+    def _request(
+        self, method: str, path: str, body: bytes | None = None, *secrets: str, kickoff_id: str = ""
+    ) -> Request:
         # Put together anew for each request: who shows a client shows no token.
         headers = {
             "Accept": "application/json",
@@ -161,15 +158,16 @@ class CrewCalls(ABC):
         if body is not None:
             headers["Content-Type"] = "application/json"
         hidden = forms_of(self.settings.token, *secrets)
-        return Request(method, f"{self.settings.address}{path}", headers, hidden, body)
+        call = f"{method} status" if kickoff_id else f"{method} {path}"
+        return Request(method, f"{self.settings.address}{path}", call, headers, hidden, body, kickoff_id)
 
     def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> errors.CallError:
         if not (answer.is_success or answer.has_error_body):
             # A gateway without the crew behind it says 404 as well, and the execution runs on.
             return _unreadable(request, answer, "it is not the crew's own")
-        return errors.ExecutionNotFound(
-            f"The crew does not know the execution {kickoff_id}: {_told(request, answer)} It may be waiting for a "
-            "person's answer, or it was started by another crew or long ago, or the id is not one.",
+        return errors.ExecutionNotFound.saying(
+            messages.NOT_FOUND,
+            {"execution": errors.execution(kickoff_id), "told": _told(request, answer)},
             http_status=answer.status,
             kickoff_id=kickoff_id,
             address=self.settings.address,
@@ -178,11 +176,8 @@ class CrewCalls(ABC):
 
 def too_large(request: Request, status: int, limit: int) -> errors.AnswerTooLarge:
     """Build the error for an answer that was not read to its end."""
-    return errors.AnswerTooLarge(
-        f"{request} answers with more than {limit / 1024**2:g} MiB, which is not read. What is in it can be seen "
-        "in the crew's dashboard.",
-        http_status=status,
-    )
+    words = {"call": request.call, "request": request, "limit": f"{limit / 1024**2:g}"}
+    return errors.AnswerTooLarge.saying(messages.TOO_LARGE, words, http_status=status, **request.facts)
 
 
 def _answer(outcome: Outcome) -> Answer:
@@ -206,43 +201,38 @@ def _read(request: Request, answer: Answer, read: Callable[[Mapping[str, Any]], 
 
 
 def _failure(request: Request, answer: Answer) -> errors.CallError:
-    status, told = answer.status, _told(request, answer)
+    status = answer.status
+    words = {"call": request.call, "status": status, "told": _told(request, answer)}
+    facts = {"http_status": status, "error": answer.reason().strip()} | request.facts
     if status < HTTPStatus.OK:  # such as 102 and 103: the work may well be under way
         return _unreadable(request, answer, "it is not a final answer")
     if status == HTTPStatus.UNAUTHORIZED:
-        return errors.NotAuthenticated(f"{told} {_RENEW_IT}", http_status=status)
+        return errors.NotAuthenticated.saying(messages.TOKEN_REJECTED, words, **facts)
     if status == HTTPStatus.FORBIDDEN:
-        return errors.NotAllowed(f"{told} {_USE_ANOTHER}", http_status=status)
+        return errors.NotAllowed.saying(messages.TOKEN_NOT_ALLOWED, words, **facts)
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        told = f"{told} The crew takes no more requests for now."
-        return errors.RateLimited(told, http_status=status, retry_after=answer.retry_after)
+        return errors.RateLimited.saying(messages.RATE_LIMITED, words, retry_after=answer.retry_after, **facts)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
         request.method == "GET" and status in _PASSING_CLIENT_ERRORS
     ):
-        return errors.ServiceError(told, http_status=status, retry_after=answer.retry_after)
-    return errors.Refused(told + _advice(answer), http_status=status, missing_inputs=answer.missing_inputs)
+        return errors.ServiceError.saying(messages.SERVICE_ERROR, words, retry_after=answer.retry_after, **facts)
+    words |= {"names": some_names(answer.missing_inputs), "target": answer.redirect_target or _NOWHERE}
+    return errors.Refused.saying(_refusal(answer), words, missing_inputs=answer.missing_inputs, **facts)
 
 
-def _advice(answer: Answer) -> str:
+def _refusal(answer: Answer) -> messages.Message:
     """Say what a refusal needs besides the service's own words."""
     if answer.status < HTTPStatus.BAD_REQUEST:
-        return (
-            f" It redirects to {answer.redirect_target or 'no place that it names'}, which is not followed. If "
-            "that is where the crew is now, put that address into the connection."
-        )
-    if any(name not in answer.reason() for name in answer.missing_inputs):
-        return f" The crew needs these inputs as well: {some_names(answer.missing_inputs)}."
-    if answer.status == HTTPStatus.NOT_FOUND:
-        return " There is no crew at this address: check the host in the connection."
-    return ""
+        return messages.REDIRECTED
+    if answer.missing_inputs:
+        return messages.REFUSED_FOR_INPUTS
+    return messages.NO_CREW if answer.status == HTTPStatus.NOT_FOUND else messages.REFUSED
 
 
 def _unreadable(request: Request, answer: Answer, fault: str) -> errors.UnreadableAnswer:
-    return errors.UnreadableAnswer(
-        f"{request} answers {answer.status} with {answer.content_type} that cannot be read: {fault}. It begins: "
-        f"{answer.excerpt()!r}.",
-        http_status=answer.status,
-    )
+    words = {"call": request.call, "fault": fault, "request": request, "status": answer.status}
+    words |= {"content_type": answer.content_type, "excerpt": repr(answer.excerpt())}
+    return errors.UnreadableAnswer.saying(messages.UNREADABLE, words, http_status=answer.status, **request.facts)
 
 
 def _told(request: Request, answer: Answer) -> str:

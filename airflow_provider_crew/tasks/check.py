@@ -21,7 +21,9 @@ def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateI
         known = policy(task.hook.get_conn().inputs)
     except (errors.NotAllowed, errors.Refused, errors.UnreadableAnswer, errors.AnswerTooLarge) as error:
         if validate:
-            task.log.warning("The inputs are not checked, since the crew does not tell which it takes. %s", error)
+            task.log.warning(
+                "The inputs are not checked, since the crew does not tell which it takes. %s", error.reason
+            )
     except errors.TransientError as error:
         if validate or error.may_be_waking_up:
             raise

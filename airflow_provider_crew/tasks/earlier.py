@@ -6,28 +6,19 @@ from functools import partial
 from airflow_provider_crew.compat import was_rescheduled, xcom_keys_left_behind
 from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff
 from airflow_provider_crew.service.watch_words import unknown_elsewhere
-from airflow_provider_crew.service.wire import IT_IS_NOT_KNOWN
+from airflow_provider_crew.tasks import messages
 from airflow_provider_crew.tasks.decide import Decision, End, Standing, decide
-from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
+from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID
 
-_LOST_ANSWER = f"An earlier try sent a kickoff and ended before it knew the answer. {IT_IS_NOT_KNOWN}"
-_BEGUN_ANEW = (
-    "This try has kicked off before. Airflow could not load its DAG when it was to resume, and has begun it anew. "
-    "That execution goes on and is paid for. Find its id in the log of this try, or in the crew's dashboard."
-)
-_ONE_TRY_TOO_MANY = (
-    "Airflow runs this task once more than its retries allow: it has lost the process of the try before, or the "
-    f"task was cleared while it ran. Nothing is known of that try, which may have kicked off. {IT_IS_NOT_KNOWN}"
-)
 _FORGOTTEN = (
     "This task may have been cleared, and Airflow may have forgotten what the task remembered, as it does unless "
     "Keep task state is ticked. The crew is kicked off. An execution of an earlier try may go on, and is paid for."
 )
 _UNKNOWN = (
-    "Execution %s: kicked off by an earlier try, and the service does not know it. A crew that waits for a "
-    f"person's answer reads like this: it may be alive, and it is paid for. {HOW_TO_GIVE_UP}"
+    "Execution {}: kicked off by an earlier try, and the service does not know it. A crew that waits for a "
+    f"person's answer reads like this: it may be alive, and it is paid for. {messages.HOW_TO_GIVE_UP}"
 )
 _ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
 # A process that Airflow does not count with any more lives until its next heartbeat, and some seconds more.
@@ -47,7 +38,7 @@ def earlier_execution(
     if not memory.lasts:
         _refuse_a_try_that_nobody_asked_for(task, chooses_twice=chooses_twice)
     if memory.may_have_forgotten:
-        task.log.warning(_FORGOTTEN)
+        task.warn(_FORGOTTEN)
     last = memory.last
     decision_on = partial(
         decide,
@@ -63,7 +54,7 @@ def earlier_execution(
         standing = _standing(task, memory, memory.going_on)
         decision = decision_on(memory.last, standing)
         if decision is Decision.REATTACH and standing == "unknown":
-            task.log.warning(_UNKNOWN, memory.going_on)
+            task.warn(_UNKNOWN.format(memory.going_on))
     return _carry_out(decision, task, memory)
 
 
@@ -73,30 +64,27 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
     match decision:
         case Decision.REATTACH:
             memory.note_reattached()
-            log.info(
-                "Execution %s: kicked off by an earlier try, with the inputs of that try, and gone on with. "
-                "Nothing is kicked off anew. To force that, clear the task again when it has ended, or set "
-                "reattach=False.",
-                kickoff_id,
-            )
+            log.info("Execution %s: kicked off by an earlier try, and gone on with.", kickoff_id)
+            log.info("Nothing is kicked off anew: it has the inputs of that try.")
+            log.info("To force that, clear the task again when it has ended, or set reattach=False.")
             return kickoff_id
         case Decision.KICK_OFF_BY_CHOICE:
             by_people = memory.was_cleared and last and last.reported
             why = "because the task was cleared" if by_people else "as on_uncertain_kickoff='retry' says"
-            log.warning("%s It is kicked off anew, %s.", _LOST_ANSWER, why)
+            log.warning("%s It is kicked off anew, %s.", messages.LOST_ANSWER.what, why)
         case Decision.KICK_OFF_AFTER_OBLIVION:
-            log.warning(
-                "Execution %s of an earlier try is not known to the service, and was kicked off longer ago "
-                "than forget_after. The task was cleared: the crew is kicked off anew. Should the earlier "
-                "one still wait for a person, two are paid for.",
-                kickoff_id,
+            memory.has_given_up = True
+            task.warn(
+                f"Execution {kickoff_id} of an earlier try is not known to the service, and was kicked off longer "
+                "ago than forget_after. The task was cleared: the crew is kicked off anew. Should the earlier one "
+                "still wait for a person, two are paid for."
             )
         case Decision.KICK_OFF_AFTER_END:
             log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", kickoff_id)
         case Decision.KICK_OFF:
             pass
         case _:  # nothing that is not named here may start an execution
-            raise UncertainKickoff(_LOST_ANSWER)
+            raise UncertainKickoff.saying(messages.LOST_ANSWER)
     return None
 
 
@@ -110,7 +98,7 @@ def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Stan
             raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
         return "unknown"
     except CallError as error:
-        task.log.warning("Execution %s: it is not known how it is doing. %s", kickoff_id, error)
+        task.log.warning("Execution %s: it is not known how it is doing. %s", kickoff_id, error.reason)
         return "not told"
     end = _ENDS.get(execution.status)
     if end:
@@ -136,9 +124,11 @@ def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: boo
     ti = task.ti
     # It had left a kickoff id, which Airflow has deleted just now.
     if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
-        raise UncertainKickoff(_BEGUN_ANEW)
+        raise UncertainKickoff.saying(messages.BEGUN_ANEW)
     if ti.try_number <= ti.max_tries + 1:
         return
     if not chooses_twice:
-        raise UncertainKickoff(_ONE_TRY_TOO_MANY)
-    task.log.warning("%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", _ONE_TRY_TOO_MANY)
+        raise UncertainKickoff.saying(messages.ONE_TRY_TOO_MANY)
+    task.log.warning(
+        "%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", messages.ONE_TRY_TOO_MANY.what
+    )

@@ -1,106 +1,161 @@
 """
-What the end of a wait without a result means for its task: a retry, none, a skip.
+What the end of a task without what it was to return means: a retry, none, a skip; and how it is told.
 
 What is raised is raised from None: a chain of tracebacks would only hide the message.
 """
 
-from typing import NoReturn
+import logging
+from typing import Any, NoReturn, TypeVar
 
 from airflow.providers.common.compat import sdk
 
-from airflow_provider_crew.compat import CLEARING, KEEPING
 from airflow_provider_crew.service import errors
-from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
+from airflow_provider_crew.service.messages import Money
+from airflow_provider_crew.tasks import messages
+from airflow_provider_crew.tasks.memory import KickoffMemory
+from airflow_provider_crew.tasks.messages import End
 from airflow_provider_crew.tasks.running import RunningTask
+
+E = TypeVar("E", bound=errors.CrewError)
 
 # What a later try may well not meet again.
 PASSING = (errors.TransientError, errors.LostContact)
 
-_SAME_AGAIN = f"{CLEARING[0].upper()}{CLEARING[1:]} goes on waiting for the same execution."
-_RETRY_WAITS_AGAIN = f"A retry of this task, or {CLEARING}, goes on waiting for the same execution."
-_GIVE_UP_UNKNOWN = f" The task is not retried. {_SAME_AGAIN} {HOW_TO_GIVE_UP}"
-_WAIT_AGAIN = " Clear this task to wait again."
-_NEVER_SEEN = " If it may wait for a person: give this task human_input=True, and clear it."
-_UNKNOWN = (
-    f" Clear this task{KEEPING} to wait again. With human_input=True it waits to the end of timeout. To give the "
-    "execution up: on the page of the task instance that kicked it off, under Storage, Task State Store, delete "
-    "crew_kickoff, and clear that task, which kicks off anew."
-)
-_THE_SAME = "the same result again, which costs nothing"
-_NO_RETRY_FOR_MISFIT = " The task is not retried, since that would pay for another."
-_HOW_TO_WAIT_AGAIN: dict[type[errors.CrewError], str] = {
-    errors.WatchBroken: _WAIT_AGAIN,
-    errors.ExecutionNotFound: _NEVER_SEEN,
-    errors.ExecutionUnknown: _UNKNOWN,
-    errors.InvalidOutputType: " Mend this, and clear this task.",
-    errors.InvalidOutput: f" Mend output_type, and clear this task: it reads {_THE_SAME}.",
+# What each end means for a sensor that is not retried.
+_SENSOR_ENDS: dict[type[errors.CrewError], End] = {
+    errors.ExecutionFailed: messages.SENSOR_FAILED,
+    errors.ExecutionUnknown: messages.SENSOR_UNKNOWN,
+    errors.ExecutionNotFound: messages.SENSOR_NEVER_SAW_IT,
+    errors.InvalidOutput: messages.SENSOR_MISFIT,
+    errors.InvalidOutputType: messages.SENSOR_IS_OVER,
+    errors.WatchBroken: messages.SENSOR_IS_OVER,
 }
 
 
-class CrewTaskFailed(sdk.AirflowFailException):
-    """Ends a task without a retry, because a retry would not help or would cost. ``error`` is what happened."""
+class EndedTask(BaseException):
+    """What an exception of Airflow's own knows of a crew's end: the same as a CrewError, which is ``failure``."""
 
-    def __init__(self, error: errors.CrewError, advice: str = "") -> None:
-        super().__init__(f"{error}{advice}")
-        self.error = error
+    def __init__(self, failure: errors.CrewError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep what it knows on its way to another process."""
+        return type(self), (self.failure,)
+
+    @property
+    def kickoff_id(self) -> str:
+        """The execution that it is about, if there is one."""
+        return self.failure.kickoff_id
+
+    @property
+    def money(self) -> Money:
+        """What is known of an execution that is paid for."""
+        return self.failure.money
+
+    @property
+    def error(self) -> str:
+        """What went wrong, in the crew's own words where it has said so."""
+        return self.failure.error
+
+    def told(self) -> dict[str, str]:
+        """Return the three lines that are said first."""
+        return self.failure.told()
+
+
+class CrewTaskFailed(EndedTask, sdk.AirflowFailException):
+    """Ends a task without a retry, because a retry would not help or would cost."""
+
+
+class CrewTaskError(EndedTask, sdk.AirflowException):
+    """Leaves a task to its retries, about Airflow rather than about the crew."""
+
+
+class CrewTaskTimeout(EndedTask, sdk.AirflowTaskTimeout):
+    """Ends a task whose execution_timeout is over."""
+
+
+class CrewSensorTimeout(EndedTask, sdk.AirflowSensorTimeout):
+    """Ends a sensor whose time to wait is over."""
+
+
+class CrewTaskSkipped(EndedTask, sdk.AirflowSkipException):
+    """Skips a sensor instead of failing it."""
 
 
 class CutShort(errors.WaitedTooLong):
     """Waiting was ended by execution_timeout, which every task may have."""
 
 
+def give_up(task: RunningTask, end: errors.CrewError | EndedTask) -> NoReturn:
+    """Tell the end of a task in the log, the most important first, and raise it."""
+    failure = end.failure if isinstance(end, EndedTask) else end
+    if task.execution:
+        task.progress.ended(task.execution, failure)
+    tell(task, failure, logging.WARNING if isinstance(end, CrewTaskSkipped) else logging.ERROR)
+    raise end from None
+
+
+def tell(task: RunningTask, failure: errors.CrewError, level: int = logging.ERROR) -> None:
+    """Tell in lines that fit a screen what happened, what is known of the money, and what is next."""
+    for line in failure.lines():
+        task.log.log(level, "%s", line)
+
+
+def meaning(failure: E, end: End, **words: object) -> E:
+    """Return the failure with what its end means for the task."""
+    said = {"mend": failure.next, **words}
+    following, also = (text.format_map(said).strip() for text in (end.next, end.also))
+    if len(following) > errors.NEXT:  # what to mend is told in the details
+        following, also = end.next.format_map(said | {"mend": ""}).strip(), f"{failure.next}\n{also}".strip()
+    return failure.but(next=following or failure.next, also=also, money=end.money or failure.money)
+
+
 def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -> NoReturn:
     """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
     if isinstance(error, errors.ExecutionFailed):
         memory.note(kickoff_id=task.execution, end="failed")
-        raise error from None
-    if not memory.lasts:
-        raise CrewTaskFailed(error, not_retried(task.execution)) from None
+        give_up(task, meaning(error, messages.FAILED))
     if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # there is no more of it to be had
         memory.note(kickoff_id=task.execution, end="completed", delivered=True)
-        raise CrewTaskFailed(error, " The task is not retried; clearing it kicks off anew.") from None
+        give_up(task, CrewTaskFailed(meaning(error, messages.OUT_OF_REACH)))
+    if not memory.lasts:
+        give_up(task, CrewTaskFailed(meaning(error, messages.NOT_RETRIED, id=task.execution)))
     if isinstance(error, errors.ExecutionUnknown):
-        raise CrewTaskFailed(error, "" if error.elsewhere else _GIVE_UP_UNKNOWN) from None
+        give_up(task, CrewTaskFailed(error if error.elsewhere else meaning(error, messages.UNKNOWN)))
     if isinstance(error, CutShort):
-        raise sdk.AirflowTaskTimeout(f"{error} {_RETRY_WAITS_AGAIN}") from None
+        give_up(task, CrewTaskTimeout(meaning(error, messages.RETRY_GOES_ON)))
     if isinstance(error, (*PASSING, errors.WaitedTooLong)):
-        raise error.advising(f" {_RETRY_WAITS_AGAIN}") from None
-    raise CrewTaskFailed(error, f" {_SAME_AGAIN}") from None
+        give_up(task, meaning(error, messages.RETRY_GOES_ON))
+    give_up(task, CrewTaskFailed(meaning(error, messages.CLEARING_GOES_ON)))
 
 
 def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
     """Keep an output that does not fit for a Clear to check again; ``anew``: a retry is to kick off instead."""
     if anew and error.misfits:
         memory.note(kickoff_id=task.execution, end="failed")
-        raise error.advising(" It has ended. A retry of this task, or clearing it, kicks off anew.") from None
-    if not memory.lasts:
-        raise CrewTaskFailed(
-            error,
-            f'{_NO_RETRY_FOR_MISFIT} Mend output_type. CrewExecutionSensor(kickoff_id="{task.execution}", '
-            f"output_type=…) reads {_THE_SAME}; clearing this task kicks off anew.",
-        ) from None
-    advice = f"{_NO_RETRY_FOR_MISFIT} Mend output_type; {CLEARING} checks {_THE_SAME}."
-    raise CrewTaskFailed(error, advice) from None
+        give_up(task, meaning(error, messages.FAILED))
+    end = messages.MISFIT_IS_KEPT if memory.lasts else messages.MISFIT_IS_FORGOTTEN
+    give_up(task, CrewTaskFailed(meaning(error, end, id=task.execution)))
 
 
-def end_sensor(error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
+def end_sensor(task: RunningTask, error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
     """Skip, time out, fail for good or leave it to a retry: alike, however the sensor has waited."""
     passes = isinstance(error, PASSING)
     if never_fail or (soft_fail and not passes):
-        raise sdk.AirflowSkipException(str(error)) from None
+        why = "never_fail" if never_fail else "soft_fail"
+        give_up(task, CrewTaskSkipped(meaning(error, messages.SKIPPED, why=why)))
     if passes:
-        raise error from None
+        give_up(task, meaning(error, messages.SENSOR_RETRIES))
     if isinstance(error, CutShort):
-        raise sdk.AirflowTaskTimeout(f"{error}{_WAIT_AGAIN}") from None
+        give_up(task, CrewTaskTimeout(meaning(error, messages.SENSOR_RETRIES)))
     if isinstance(error, errors.WaitedTooLong):
-        raise sdk.AirflowSensorTimeout(f"{error}{_WAIT_AGAIN}") from None
-    has_completed = isinstance(error, errors.ExecutionUnknown) and error.has_completed
-    raise CrewTaskFailed(error, "" if has_completed else _HOW_TO_WAIT_AGAIN.get(type(error), "")) from None
+        give_up(task, CrewSensorTimeout(meaning(error, messages.SENSOR_IS_OVER, mend="")))
+    give_up(task, CrewTaskFailed(_of_sensor(error)))
 
 
-def not_retried(kickoff_id: str | None) -> str:
-    """Say why there is no retry where tries do not know of each other, and what to do instead."""
-    return (
-        " The task is not retried, since that would start another. Wait for this one with "
-        f'CrewExecutionSensor(kickoff_id="{kickoff_id}").'
-    )
+def _of_sensor(error: errors.CrewError) -> errors.CrewError:
+    if isinstance(error, errors.ExecutionUnknown) and error.has_completed:
+        return error
+    end = next((end for kind, end in _SENSOR_ENDS.items() if isinstance(error, kind)), None)
+    return meaning(error, end) if end else error

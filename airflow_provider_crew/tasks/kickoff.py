@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import tenacity
-from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_crew.compat import CLEARING, was_changed_from_outside
+from airflow_provider_crew.compat import was_changed_from_outside
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.operators.arguments import OnUncertainKickoff, ValidateInputs
 from airflow_provider_crew.service.errors import (
@@ -18,26 +18,35 @@ from airflow_provider_crew.service.errors import (
     ExecutionUnknown,
     InvalidOutput,
     UncertainKickoff,
+    execution,
 )
+from airflow_provider_crew.service.messages import Message
 from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
-from airflow_provider_crew.service.wire import IT_IS_NOT_KNOWN
+from airflow_provider_crew.tasks import messages
 from airflow_provider_crew.tasks.check import check_inputs
 from airflow_provider_crew.tasks.earlier import earlier_execution
-from airflow_provider_crew.tasks.ends import PASSING, CrewTaskFailed, not_retried
-from airflow_provider_crew.tasks.memory import HOW_TO_GIVE_UP, KickoffMemory
+from airflow_provider_crew.tasks.ends import (
+    PASSING,
+    CrewTaskError,
+    CrewTaskFailed,
+    CrewTaskTimeout,
+    E,
+    EndedTask,
+    give_up,
+    meaning,
+    tell,
+)
+from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID, RETURN_VALUE
 
 T = TypeVar("T")
 
-_NOTHING_STARTED = (
-    "before the crew was kicked off. This try has started nothing. A retry of this task, or clearing it, goes on."
-)
-_LEFT_TO_A_RETRY = " The crew was not kicked off. A retry of this task, or clearing it, does so."
-_LEFT_TO_PEOPLE = " The crew was not kicked off, and a retry would not help: mend this, and clear the task."
+# Whoever raised it has told it.
+_TOLD = (CrewError, EndedTask)
 
 
 class KickoffArguments(Protocol):
@@ -69,7 +78,7 @@ class Kickoff:
         if resumed:
             self._recall_name()
         if self.memory.lasts:
-            task.waits_again = f"A retry of this task, or {CLEARING}, goes on with it. "
+            task.waits_again = messages.RETRY_GOES_ON.next
 
     def execution(self, inputs: Callable[[], Any]) -> str:
         """
@@ -115,18 +124,18 @@ class Kickoff:
         except (TaskDeferred, CrewTaskFailed, ExecutionFailed, InvalidOutput, UncertainKickoff):
             raise
         except BaseException as error:
-            what = f"{type(error).__name__}: {error}".rstrip(": ")
             if self._on_its_way and task.execution is None:
-                told = f"The task was ended by {what} while its kickoff was under way. {IT_IS_NOT_KNOWN}"
-                self._give_up_uncertain(UncertainKickoff(told))
+                words = {"kind": type(error).__name__, "why": _in_words(error)}
+                self._give_up_uncertain(UncertainKickoff.saying(messages.ENDED_WHILE_SENT, words))
             kicked_off = self._resumed or task.execution is not None
             if isinstance(error, AirflowTaskTimeout) and not kicked_off:
-                told = f"execution_timeout was over {_NOTHING_STARTED}{self._going_on()}"
-                raise AirflowTaskTimeout(told) from None
+                give_up(task, CrewTaskTimeout(self._with_earlier(CrewError.saying(messages.TIME_WAS_OVER_BEFORE))))
+            ended = self._ended_by(error, kicked_off=kicked_off)
+            if not isinstance(error, (*_TOLD, AirflowSkipException, KeyboardInterrupt, SystemExit)):
+                tell(task, ended)
             if not kicked_off or self.memory.lasts or was_changed_from_outside(task.ti):
                 raise
-            told = f"Execution {task.execution or 'of this task'}: the task was ended by {what}."
-            raise CrewTaskFailed(CrewError(told), not_retried(task.execution)) from error
+            raise CrewTaskFailed(ended.but(also=messages.NOT_RETRIED.also)) from error
 
     def _kick_off(self, inputs: Callable[[], Any]) -> str:
         request = self._request(inputs())
@@ -163,18 +172,13 @@ class Kickoff:
         """Send once, and remember before that it is sent, and after it what came of it."""
         task, memory = self._task, self.memory
         if task.is_told_to_end:
-            raise AirflowException(f"The task was to end {_NOTHING_STARTED}")
+            self._give_up_about_airflow(messages.TOLD_TO_END_BEFORE)
         try:
             memory.note_sending(task.hook.connection.settings.address, task.name.text)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
-            told = f"Airflow did not take note of the kickoff to come: the task ends {_NOTHING_STARTED} {error}"
-            raise AirflowException(told) from None
+            self._give_up_about_airflow(messages.NO_NOTE, error)
         self._on_its_way = True
-        task.log.info(
-            "The crew is being kicked off. If this log says nothing further of that, it is not known whether "
-            "that started an execution: one can be found in the crew's dashboard %s.",
-            self._mark(),
-        )
+        task.log.info("The crew is being kicked off.")
         try:
             kickoff_id = task.hook.get_conn().kickoff(request)
         except UncertainKickoff:
@@ -186,10 +190,16 @@ class Kickoff:
         task.log.info("Execution %s: kicked off", kickoff_id)
         return kickoff_id
 
-    def _going_on(self) -> str:
-        """Name the execution of an earlier try that may be running."""
-        running = self.memory.going_on
-        return f" Execution {running} of an earlier try goes on, as far as is known." if running else ""
+    def _with_earlier(self, failure: E) -> E:
+        """Say what is known of the executions of earlier tries, of a failure before the kickoff of this one."""
+        memory, running = self.memory, self.memory.going_on
+        if running and memory.has_given_up:
+            return meaning(failure, messages.EARLIER_IS_GIVEN_UP, running=running)
+        if running:
+            return meaning(failure, messages.EARLIER_GOES_ON, running=running).but(kickoff_id=running)
+        forgets = not memory.lasts and self._task.ti.try_number > 1 and self._given.on_uncertain_kickoff == "retry"
+        is_uncertain = memory.last and not memory.last.end
+        return meaning(failure, messages.EARLIER_IS_UNCERTAIN) if forgets or is_uncertain else failure
 
     def _origin(self) -> dict[str, Any]:
         """Say where the kickoff comes from: as the service lists no executions, it is how a lost one is found."""
@@ -206,33 +216,48 @@ class Kickoff:
     def _warn_of_retries(self) -> None:
         if self.memory.lasts or not self._task.ti.max_tries:
             return
-        self._task.log.warning(
-            "This task has retries, and its tries do not know of each other (%s). If it dies after the kickoff, a "
-            "retry starts, and pays for, another execution. CrewKickoffOperator with retries=0, and then "
-            "CrewExecutionSensor with retries, rules that out.",
-            "Airflow can remember a kickoff from 3.3 on" if self._given.reattach else "reattach=False",
+        why = "Airflow can remember a kickoff from 3.3 on" if self._given.reattach else "reattach=False"
+        self._task.warn(
+            f"This task has retries, and its tries do not know of each other ({why}). If it dies after the "
+            "kickoff, a retry starts, and pays for, another execution. CrewKickoffOperator with retries=0, and "
+            "then CrewExecutionSensor with retries, rules that out."
         )
 
     def _give_up(self, failure: CrewError) -> NoReturn:
+        task, memory = self._task, self.memory
         if isinstance(failure, UncertainKickoff):
             self._give_up_uncertain(failure)
-        self._task.metrics.kickoff("not_taken")
+        task.metrics.kickoff("not_taken")
         if isinstance(failure, PASSING):
-            raise failure.advising(_LEFT_TO_A_RETRY) from None
+            give_up(task, self._with_earlier(meaning(failure, messages.A_RETRY_KICKS_OFF)))
         if isinstance(failure, ExecutionUnknown):
-            raise CrewTaskFailed(failure, f" {HOW_TO_GIVE_UP}") from None
-        if running := self._going_on():
-            raise CrewTaskFailed(failure, f"{running} Mend this; {CLEARING} waits for it.") from None
-        raise CrewTaskFailed(failure, _LEFT_TO_PEOPLE) from None
+            give_up(task, CrewTaskFailed(meaning(failure, messages.UNKNOWN_BEFORE)))
+        waits = memory.going_on and not memory.has_given_up
+        end = messages.CLEARING_WAITS if waits else messages.PEOPLE_MEND_THIS
+        give_up(task, CrewTaskFailed(self._with_earlier(meaning(failure, end))))
 
     def _give_up_uncertain(self, error: UncertainKickoff) -> NoReturn:
-        self._task.metrics.kickoff("uncertain")
+        task = self._task
+        task.metrics.kickoff("uncertain")
         if self._given.on_uncertain_kickoff == "retry":
-            raise error from None
-        is_reported = not self._task.is_told_to_end and self.memory.note_report()
+            give_up(task, meaning(error, messages.CHOSEN_TWICE, mark=self._mark()))
+        is_reported = not task.is_told_to_end and self.memory.note_report()
         then = "kicks off anew" if is_reported else "says this once more, and then kicks off anew"
-        advice = f" There it can be found {self._mark()}. The task is not retried; clearing it {then}."
-        raise CrewTaskFailed(error, advice) from None
+        give_up(task, CrewTaskFailed(meaning(error, messages.UNCERTAIN, mark=self._mark(), then=then)))
+
+    def _give_up_about_airflow(self, message: Message, error: Exception | None = None) -> NoReturn:
+        give_up(self._task, CrewTaskError(CrewError.saying(message, {"why": _in_words(error) if error else ""})))
+
+    def _ended_by(self, error: BaseException, *, kicked_off: bool) -> CrewError:
+        """Say what is known where something else than a crew has ended the task."""
+        words = {"kind": type(error).__name__, "why": _in_words(error)}
+        if not kicked_off:
+            return self._with_earlier(CrewError.saying(messages.ENDED_BEFORE, words))
+        task = self._task
+        kickoff_id = task.execution or ""
+        following = messages.NOT_RETRIED.next.format(id=kickoff_id) if not self.memory.lasts else task.waits_again
+        words |= {"execution": execution(kickoff_id) if kickoff_id else "Its execution", "next": following}
+        return CrewError.saying(messages.ENDED_AFTER, words, kickoff_id=kickoff_id)
 
     def _recalled(self) -> KickoffMemory:
         """Recall what earlier tries have left. Where Airflow does not tell, nothing may be sent."""
@@ -241,9 +266,10 @@ class Kickoff:
             return KickoffMemory(task.context, wanted=self._given.reattach)
         except Exception as error:  # noqa: BLE001 - whatever it is
             if not self._resumed:
-                raise AirflowException(
-                    "Airflow does not tell whether an earlier try has kicked off, so that this one does not. A "
-                    f"retry of this task, or clearing it, asks again. {error}"
-                ) from None
+                self._give_up_about_airflow(messages.NO_MEMORY, error)
             task.log.warning("What this task remembers of its kickoff cannot be read: %s", error)
             return KickoffMemory(task.context, wanted=False)
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")

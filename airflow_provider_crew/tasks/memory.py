@@ -23,10 +23,6 @@ from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 log = logging.getLogger(__name__)
 
 _KEY = "crew_kickoff"
-HOW_TO_GIVE_UP = (
-    "To give it up and kick off anew: on the page of this task instance, under Storage, Task State Store, delete "
-    f"{_KEY}, then clear the task."
-)
 # An XCom's key that names an execution, for a try that is not allowed to read the value any more.
 _LEFT_BEHIND = "crew_execution:"
 # Airflow ends a task whose heartbeats fail for about as long.
@@ -49,6 +45,8 @@ class KickoffMemory:
         self._before: KickoffRecord | None = None
         self._keeping = threading.Lock()
         self._was_refused = False
+        self.has_given_up = False
+        """Whether this try has given up the last kickoff, and is to kick off anew."""
         self._recall()
 
     @property

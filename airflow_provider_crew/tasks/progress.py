@@ -16,11 +16,6 @@ from airflow_provider_crew.service.progress import PAUSE, PAUSE_AFTER_FAILURE, P
 _PATIENCE = 2.0
 
 
-def told_end(error: CrewError) -> dict[str, str]:
-    """Tell what has ended a wait without a result: what happened, what became of the money, what to do next."""
-    return {"what": str(error).partition("\n")[0], "money": "", "next": ""}
-
-
 class TaskProgress:
     """
     Leaves the progress of one task's execution. Nothing here may fail the task, or hold it up for long.
@@ -69,7 +64,7 @@ class TaskProgress:
 
     def ended(self, kickoff_id: str, error: CrewError) -> None:
         """Leave how the wait has ended otherwise."""
-        self._end(kickoff_id, lambda told, now: progress.ended(told, error, told_end(error), now))
+        self._end(kickoff_id, lambda told, now: progress.ended(told, error, error.told(), now))
 
     def _end(self, kickoff_id: str, told_at: Callable[[dict[str, Any], float], dict[str, Any]]) -> None:
         if not SHOWS_PROGRESS:

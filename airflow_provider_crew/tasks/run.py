@@ -8,9 +8,10 @@ from typing import Any, NoReturn, Protocol
 from airflow_provider_crew.compat import is_told_again, lacks_event, tells_of_earlier_try
 from airflow_provider_crew.operators.arguments import OnInvalidOutput
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutput
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, end_misfit, end_run
+from airflow_provider_crew.tasks.ends import CrewTaskFailed, end_misfit, end_run, give_up
 from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
 from airflow_provider_crew.tasks.memory import KickoffMemory
+from airflow_provider_crew.tasks.messages import NO_KICKOFF_ID
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import check_type
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
@@ -85,9 +86,10 @@ class CrewRun:
     def _kickoff_id(self, memory: KickoffMemory) -> str:
         """Return the kickoff id that this try has left in XCom, or that the task remembers."""
         remembered = memory.last.kickoff_id if memory.last else None
-        if found := kickoff_id_left_by(self.task.ti) or remembered:
-            return found
-        raise CrewTaskFailed(InvalidKickoffId("The kickoff id of this task is not known any more."))
+        found = kickoff_id_left_by(self.task.ti) or remembered
+        if not found:
+            give_up(self.task, CrewTaskFailed(InvalidKickoffId.saying(NO_KICKOFF_ID)))
+        return found
 
 
 def _origin(memory: KickoffMemory) -> dict[str, Any]:

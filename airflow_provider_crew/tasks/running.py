@@ -10,8 +10,10 @@ from airflow.providers.common.compat.sdk import Context
 from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.service.errors import CrewError, execution
+from airflow_provider_crew.service.text import wrapped
 from airflow_provider_crew.tasks.memory import KickoffMemory
+from airflow_provider_crew.tasks.messages import NOT_RETRIED, TOLD_TO_END
 from airflow_provider_crew.tasks.metrics import TaskMetrics
 from airflow_provider_crew.tasks.naming import CARRIED_NAME, MappedName
 from airflow_provider_crew.tasks.outlets import CARRIED_EXTRAS, OutletEvents
@@ -30,8 +32,8 @@ class RunningTask:
 
     ``execution``: the kickoff id of the execution that the task is about, as soon as that is known. ``memory``:
     what a task that kicks off remembers. ``carried``: what it is given besides the event when it resumes, as plain
-    data. ``waits_again``: how this task itself can wait again, if it can. ``result``: what the execution has put
-    out, as the task returns it. ``name`` and ``outlets`` are what Airflow shows of the task.
+    data. ``waits_again``: how this task itself can wait again, if it can, in words. ``result``: what the
+    execution has put out, as the task returns it. ``name`` and ``outlets`` are what Airflow shows of the task.
     """
 
     log: Any
@@ -82,6 +84,11 @@ class RunningTask:
         told = {name: self.result[name] for name in _TOLD_TO_OUTLETS if name in self.result}
         self.outlets.tell({"kickoff_id": self.execution, **told})
 
+    def warn(self, text: str) -> None:
+        """Warn in lines that fit a screen."""
+        for line in wrapped(text):
+            self.log.warning("%s", line)
+
     def leave(self, key: str, value: Any, *, what: str) -> None:
         """Leave a value in XCom. The execution runs, or has ended, so this may not fail the task."""
         try:
@@ -98,7 +105,7 @@ class RunningTask:
         try:
             url = self.hook.connection.page_of(kickoff_id)
         except CrewError as error:  # a link is not worth failing for; what needs the connection fails
-            self.log.warning("The link to the crew's page could not be left: %s", error)
+            self.log.warning("The link to the crew's page could not be left: %s", error.reason)
             return
         if url and url != self._link:
             self._link = url
@@ -116,10 +123,7 @@ class RunningTask:
         if self.memory:
             self.memory.note_again()
         if self.execution:
-            self.log.warning(
-                "Execution %s: the task is to end. The execution cannot be cancelled: it goes on and is paid for. "
-                '%sTo wait for it elsewhere: CrewExecutionSensor(kickoff_id="%s").',
-                self.execution,
-                self.waits_again,
-                self.execution,
-            )
+            following = self.waits_again or NOT_RETRIED.next.format(id=self.execution)
+            words = {"execution": execution(self.execution), "next": following, "id": self.execution}
+            for line in CrewError.saying(TOLD_TO_END, words, kickoff_id=self.execution).lines():
+                self.log.warning("%s", line)

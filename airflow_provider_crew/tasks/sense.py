@@ -13,6 +13,7 @@ from airflow_provider_crew.compat import SETTLING_TIME, first_poke, is_told_agai
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutputType
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
 from airflow_provider_crew.service.watch_state import WatchMemory
+from airflow_provider_crew.tasks.messages import INVALID_KICKOFF_ID, SENSOR_RETRIES
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import check_type
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
@@ -29,15 +30,11 @@ class Sense:
     def __init__(
         self, task: RunningTask, given: WaitArguments, kickoff_id: Any, give_up: Callable[[CrewError], NoReturn]
     ) -> None:
-        task.waits_again = "A retry of this task, or clearing it, waits again. "
+        task.waits_again = SENSOR_RETRIES.next
         if isinstance(kickoff_id, int):
             kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
         if not isinstance(kickoff_id, str):
-            told = (
-                f"kickoff_id is {kickoff_id!r}, which is no kickoff id. Did the task that kicks off "
-                "return one? Map the sensor over a mapped kickoff: .expand(kickoff_id=kickoff.output)."
-            )
-            give_up(InvalidKickoffId(told))
+            give_up(InvalidKickoffId.saying(INVALID_KICKOFF_ID, {"given": repr(kickoff_id)}))
         self._kickoff_id = kickoff_id
         self._seen = SeenBefore(task.context, kickoff_id)
         self._wait = Wait(task, given, give_up, self._seen.keep_that_it_exists)

@@ -11,11 +11,12 @@ from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.compat import TIME_TO_SAY_SO, trigger_timed_out
 from airflow_provider_crew.hooks.polling import Poller
-from airflow_provider_crew.service import errors
+from airflow_provider_crew.service import errors, messages
 from airflow_provider_crew.service.limits import MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import result_out_of_reach
-from airflow_provider_crew.tasks.ends import CutShort
+from airflow_provider_crew.tasks.ends import CutShort, meaning
+from airflow_provider_crew.tasks.messages import NO_TRIGGERER, TRIGGERER_ALONE, TRIGGERER_LACKS_CONNECTION
 from airflow_provider_crew.tasks.report import ReportArguments, report
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import OutputArguments, finished
@@ -103,7 +104,7 @@ class Wait:
         self.task.progress.heard(end.progress)
         with self.ending(end.kickoff_id):
             if end.error:
-                raise end.error
+                raise _seen_by_triggerer(end.error, end)
         return self.finish(end.result or self._read(end))
 
     def poll_after_all(self, kickoff_id: str, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,11 +119,8 @@ class Wait:
         with self.polling(kickoff_id, self.rules(deadline, exists=True), WatchMemory(task.started_at)) as poller:
             completed = poller.poll().completed
             if not completed:
-                raise errors.LostContact(
-                    f"Execution {kickoff_id} is no longer watched by a triggerer: {why}. The triggerer's log says "
-                    "more. The execution goes on and is paid for. Wait for it; do not kick off again.",
-                    kickoff_id=kickoff_id,
-                )
+                words = {"execution": errors.execution(kickoff_id), "why": str(why).rstrip(".")}
+                raise errors.LostContact.saying(NO_TRIGGERER, words, kickoff_id=kickoff_id)
         return self.finish(completed.result())
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -160,22 +158,18 @@ class Wait:
             task.end()
             raise
         except errors.CrewError as error:
-            end = error if kickoff_id in str(error) else _about(kickoff_id, error)
+            end = error if error.kickoff_id == kickoff_id else _about(kickoff_id, error)
         except AirflowTaskTimeout:
-            end = CutShort(
-                f"Execution {kickoff_id} was still going when execution_timeout was over. It cannot be cancelled: "
-                "it goes on and is paid for. Do not kick off again.",
-                kickoff_id=kickoff_id,
-            )
+            words = {"execution": errors.execution(kickoff_id)}
+            end = CutShort.saying(messages.TIME_LIMIT, words, kickoff_id=kickoff_id)
         else:
             return
         limit = self.given.time_limit
         if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
-            end = CutShort(str(end), kickoff_id=kickoff_id)
+            end = CutShort(str(end.args[0]), details=end.details, kickoff_id=kickoff_id)
         task.metrics.gave_up(end)
         if isinstance(end, errors.ExecutionFailed):
             self._leave_usage(end.usage, kickoff_id)
-        task.progress.ended(kickoff_id, end)
         self.give_up(end)
 
     def _read(self, end: WatchEnd) -> dict[str, Any]:
@@ -221,10 +215,14 @@ class Wait:
         )
 
 
+def _seen_by_triggerer(error: errors.CrewError, end: WatchEnd) -> errors.CrewError:
+    """Say what the triggerer and the worker know differently: the worker had an answer before it deferred."""
+    if not (isinstance(error, errors.LostContact) and end.seen and 0 < end.polls.all == end.polls.failed):
+        return error
+    return meaning(error, TRIGGERER_LACKS_CONNECTION if error.lacks_connection else TRIGGERER_ALONE)
+
+
 def _about(kickoff_id: str, error: errors.CrewError) -> errors.CrewError:
     """Name the execution in an error that does not know of it, such as that of a connection."""
-    return errors.WatchBroken(
-        f"Execution {kickoff_id} cannot be watched. {error} It may go on and is paid for. Mend this, and wait for "
-        "it again; do not kick off again.",
-        kickoff_id=kickoff_id,
-    )
+    words = {"execution": errors.execution(kickoff_id), "why": error.reason}
+    return errors.WatchBroken.saying(messages.CANNOT_BE_WATCHED, words, kickoff_id=kickoff_id)

@@ -13,7 +13,7 @@ from tests.faults.harm import whole
 from tests.faults.rows import RUN, SENSOR, Ends, row
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
-UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer."
 _COMPLETED = "Execution {id}: completed"
 _STARTED_AGAIN = (
     "Airflow's LocalExecutor does not take over the tasks of another scheduler: they are started again."

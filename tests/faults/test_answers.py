@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_crew.compat import KEEPING
 from airflow_provider_crew.local import Scenario
 from tests.faults.rows import LONG, RUN, Ends, left_by, row
 
@@ -64,15 +65,15 @@ def test_answer_of_20_mb(scene):
             (
                 "Execution {id} can no longer be watched.",
                 "answers with more than 64 MiB, which is not read.",
-                "The execution may go on and is paid for. Mend this, and wait for it again with its kickoff id;",
+                "It is running, or waits, as far as is known, and is paid for.",
                 advice,
             ),
             left_by(way),
             "has completed",
         )
         for way, advice in [
-            ("deferred", "Clearing it goes on waiting for the same execution."),
-            ("sync", "Clearing it goes on waiting for the same execution."),
+            ("deferred", f"Then clear the task{KEEPING}: it waits for it again."),
+            ("sync", f"Then clear the task{KEEPING}: it waits for it again."),
             ("sensor deferred", "Clear this task to wait again."),
         ]
     },

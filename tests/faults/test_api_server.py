@@ -13,7 +13,7 @@ from tests.faults.rows import RUN, Ends, paid_again, row
 from tests.faults.scenes import PAUSE, Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
-UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer."
 _COMPLETED = "Execution {id}: completed"
 _WORKERS_GIVE_UP = (
     "Airflow ends a task when its API server did not take three heartbeats ([workers] max_failed_heartbeats), "

@@ -118,7 +118,7 @@ def test_ctrl_c_says_which_execution_goes_on(scene, run_by_hand, command, way):
 
     (taken,) = played.crew.kickoffs
     assert f"Execution {taken.kickoff_id}" in told
-    assert "goes on and is paid for" in told, told
+    assert "It is running, or waits, as far as is known, and is paid for." in told, told
     assert f'CrewExecutionSensor(kickoff_id="{taken.kickoff_id}")' in told
 
 
@@ -132,5 +132,5 @@ def test_ctrl_c_before_the_answer_to_the_kickoff_waits_for_it(scene, run_by_hand
     told = by_hand.ended()
 
     assert f"Execution {execution}: kicked off" in told
-    assert "goes on and is paid for" in told, told
+    assert "It is running, or waits, as far as is known, and is paid for." in told, told
     assert len(played.crew.kickoffs) == 1

@@ -8,7 +8,7 @@ from airflow_provider_crew.compat import FORGETS_AT_CLEAR
 from tests.faults.rows import RUN, Ends, paid_again, row
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
-LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer."
 CHOSEN = "It is kicked off anew, because the task was cleared."
 
 GONE_ON_WITH = Ends("success", (REATTACHED,), "the result", "has completed", tries=2)

@@ -6,10 +6,7 @@ from airflow_provider_crew.local import Scenario
 from tests.faults.rows import LONG, RUN, SENSOR, Ends, paid_again, row
 from tests.faults.scenes import Code
 
-MISFIT = (
-    "Execution {id} has completed and is paid for, and its output does not fit output_type: "
-    "topic: Input should be a valid integer"
-)
+MISFIT = "The output does not fit output_type: topic: Input should be a valid integer"
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 CHECKED_AGAIN = Ends("success", (MISFIT, REATTACHED), "the result", "has completed", tries=2)
 READ_AGAIN = Ends("success", (MISFIT,), "the result", "has completed", tries=2)
@@ -72,7 +69,7 @@ def test_misfit_retried(scene):
     "The output_type cannot be imported",
     Ends(
         "failed",
-        ("output_type no_such_module.Report cannot be used.", "The crew was not kicked off"),
+        ("output_type no_such_module.Report cannot be used.", "Nothing was started"),
         "nothing",
         "was never started",
         kickoffs=0,

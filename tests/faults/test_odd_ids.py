@@ -12,8 +12,8 @@ UNCERTAIN = Ends(
     "failed",
     (
         "It is not known whether the kickoff started an execution.",
-        "that cannot be read: it holds no kickoff_id.",
-        "Look into the crew's dashboard before starting it again.",
+        "cannot be read: it holds no kickoff_id.",
+        "Look into the crew's dashboard.",
     ),
     "nothing",
     "goes on",

@@ -11,7 +11,7 @@ MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be a
 GIVEN_UP = "Execution {id}: the service has said for"
 GIVEN_UP_ONE = "the service has said for"
 WAY_OUT = "under Storage, Task State Store, delete crew_kickoff, then clear the task."
-PAUSED = "Execution {id}: the crew is paused: it waits for a person's answer, and is paid for."
+PAUSED = "Execution {id}: the crew is paused: it waits for a person's answer. It is paid for."
 
 LIVE = LONG.model_copy(update={"dialect": "deployed"})
 ASKS = LIVE.model_copy(
@@ -142,7 +142,7 @@ def test_person_and_a_new_triggerer(scene):
     {
         way: Ends(
             "failed",
-            (MAY_WAIT, GIVEN_UP, "Look into the crew's dashboard, and answer what it asks.", way_out),
+            (MAY_WAIT, GIVEN_UP, "Answer what the crew asks in its dashboard.", way_out),
             left_by(way),
             "goes on",
         )
@@ -236,7 +236,7 @@ def test_person_takes_long_and_may(scene):
     "A sensor waits for an execution that its service has never known",
     Ends(
         "failed",
-        ("The crew does not know the execution {id}", "It may be waiting for a person's answer"),
+        ("Execution {id}: the crew does not know it.", "It may be waiting for a person's answer"),
         "nothing",
         "is forgotten",
     ),
@@ -284,7 +284,11 @@ def test_paused_flow_and_a_new_try(scene):
     "The worker is killed, and the connection leads to another crew when the retry asks after the execution",
     Ends(
         "failed",
-        ("Execution {id} was kicked off at http://127.0.0.1:", "and is not known at http://127.0.0.1:"),
+        (
+            "Execution {id} was kicked off at another address.",
+            "It was kicked off at http://127.0.0.1:",
+            "and is not known at http://127.0.0.1:",
+        ),
         "nothing",
         "goes on",
         tries=2,

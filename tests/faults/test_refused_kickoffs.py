@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_provider_crew.local import Scenario
 from tests.faults.rows import RUN, Ends, row
 
-MENDED = "The crew was not kicked off, and a retry would not help: mend this, and clear the task."
+MENDED = "Then clear the task: a retry would not help."
 TWO_INPUTS = Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "audience"}]})
 SAYS_WHAT_IT_NEEDS = TWO_INPUTS.model_copy(update={"inputs_shape": "objects"})
 
@@ -17,7 +17,7 @@ def refused(*said: str) -> Ends:
 
 @row(
     "An input is missing of which the crew says that it needs it",
-    refused("The crew needs inputs that are not given: audience. Given: topic.", "Nothing was started."),
+    refused("The crew needs inputs that are not given: audience.", "Given: topic.", "Nothing was started."),
     ways=RUN,
     scenario=SAYS_WHAT_IT_NEEDS,
     retries=2,
@@ -111,7 +111,7 @@ def test_refused_403(scene):
 
 @row(
     "There is no crew at the address any more",
-    refused("/kickoff answers 404.", "There is no crew at this address: check the host in the connection."),
+    refused("/kickoff answers 404.", "There is no crew at this address", "Check the host in the connection."),
     retries=2,
 )
 def test_refused_404(scene):

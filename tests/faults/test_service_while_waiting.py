@@ -10,7 +10,8 @@ from airflow_provider_crew.local.answers import Completed, Result
 from tests.faults.rows import LONG, RUN, SENSOR, Ends, left_by, paid_again, row
 
 IMPATIENT = {"request_timeout": 3}
-GOES_ON = "The execution goes on, as far as is known. Looking on for up to 10m 0s."
+PAID = "It is running, or waits, as far as is known, and is paid for."
+GOES_ON = "no usable answer. The wait goes on for up to 10m 0s."
 BACK = "Execution {id}: the service answers again"
 UNKNOWN = "the service does not know it. A crew that waits for a person's answer reads like this: it may be alive"
 # The trigger carries no result of that size; the task reads it.
@@ -49,13 +50,13 @@ def completed(output: str = "Briefing") -> dict[str, Any]:
 
 @row(
     "The service is down for less than max_outage",
-    waited_out("did not reach the crew: connection refused.", GOES_ON, BACK),
+    waited_out(": connection refused.", GOES_ON, BACK),
     ways=("deferred", "sync", *SENSOR),
 )
 def test_waiting_down(scene):
     waiting(scene)
     scene.crew.faults.refuse()
-    scene.tells("did not reach the crew: connection refused.")
+    scene.tells(": connection refused.")
     scene.crew.faults.clear()
     scene.looked()
     scene.finish()
@@ -66,11 +67,11 @@ def test_waiting_down(scene):
     Ends(
         "success",
         (
-            "There was no usable answer about execution {id} for",
-            "did not reach the crew: connection refused.",
-            "Last seen before: task 2 of 2, writing_task. The execution may go on and is paid for.",
-            "Wait for it with its kickoff id when the service is back; do not kick off again.",
-            f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
+            "Execution {id}: there was no usable answer for",
+            ": connection refused.",
+            "Last seen before: task 2 of 2, writing_task.",
+            f"Money: {PAID}",
+            f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.",
             "Execution {id}: kicked off by an earlier try",
         ),
         "the result",
@@ -95,9 +96,7 @@ def test_waiting_down_too_long(scene):
 
 @row(
     "The service is down for longer than max_outage, and is back before the retry",
-    Ends(
-        "success", ("There was no usable answer about execution {id} for",), "the result", "has completed", tries=2
-    ),
+    Ends("success", ("Execution {id}: there was no usable answer for",), "the result", "has completed", tries=2),
     ways=SENSOR,
     max_outage=8,
     retries=1,
@@ -230,7 +229,7 @@ def test_waiting_unknown_for_a_moment(scene):
     {
         way: Ends(
             "failed",
-            ("Execution {id}: the service has said for", "that it does not know it.", *advice),
+            ("Execution {id}: the service has not known it for", *advice),
             left_by(way),
             "is forgotten",
         )
@@ -266,8 +265,8 @@ def test_waiting_forgotten_when_completed(scene):
         "failed",
         (
             "Execution {id}: completed",
-            "Execution {id} has completed, and the service has said for",
-            "The task is not retried; clearing it kicks off anew.",
+            "Execution {id} has completed, and its result cannot be read.",
+            "The task is not retried; clearing it kicks off anew",
         ),
         "the kickoff id only",
         "is forgotten",
@@ -296,8 +295,8 @@ def test_waiting_unknown_when_read(scene):
     Ends(
         "success",
         (
-            "There was no usable answer about execution {id} for",
-            f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
+            "Execution {id}: there was no usable answer for",
+            f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.",
         ),
         "the result",
         "has completed",
@@ -354,14 +353,14 @@ def test_waiting_unknown_word(scene):
             (
                 "It is taken for still going.",
                 "Execution {id} was still going when the time to wait was over",
-                "Last seen: awaiting_human_feedback. It cannot be cancelled: it goes on and is paid for.",
+                "Last seen: awaiting_human_feedback. It cannot be cancelled.",
                 advice,
             ),
             left_by(way),
             "goes on",
         )
         for way, advice in [
-            ("deferred", f"{CLEARING}, goes on waiting for the same execution."),
+            ("deferred", f"So does {CLEARING}."),
             ("sensor deferred", "Clear this task to wait again."),
         ]
     },

@@ -10,11 +10,11 @@ from airflow_provider_crew.local import Scenario
 from tests.faults.rows import RUN, Ends, row
 from tests.faults.scenes import Code
 
-TO_END = "Execution {id}: the task is to end. The execution cannot be cancelled: it goes on and is paid for."
-RETRY_GOES_ON = f"A retry of this task, or {CLEARING}, goes on with it."
+TO_END = "Execution {id}: the task is to end. Money: It is running, or waits, as far as is known, and is paid for."
+RETRY_GOES_ON = f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}."
 REATTACHED = "Execution {id}: kicked off by an earlier try"
-UNDER_WAY = "while its kickoff was under way. It is not known whether that started an execution"
-TOO_SOON = "before the crew was kicked off. This try has started nothing. A retry of this task, or clearing it,"
+UNDER_WAY = "while its kickoff was under way."
+TOO_SOON = "before the crew was kicked off. Money: Nothing was started"
 
 EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
 AT_ONCE = Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task"}]})
@@ -28,7 +28,7 @@ RUNS_ON: dict[str, Any] = {
     "sync": Ends("success", (TO_END, RETRY_GOES_ON), "the result", "has completed"),
     "kickoff": Ends("success", (TO_END, RETRY_GOES_ON), "the kickoff id", "has completed"),
     "sensor poke": Ends(
-        "success", (TO_END, "A retry of this task, or clearing it, waits again."), "the result", "has completed"
+        "success", (TO_END, "it waits again for the same execution."), "the result", "has completed"
     ),
 }
 
@@ -194,7 +194,7 @@ def test_timed_out_between_kickoffs(scene):
         "success",
         (
             "was still going when execution_timeout was over",
-            "[2] AirflowTaskTimeout: execution_timeout was over before the crew was kicked off.",
+            "[2] CrewTaskTimeout: execution_timeout was over before the crew was kicked off.",
             "Execution {id} of an earlier try goes on",
         ),
         "the result",

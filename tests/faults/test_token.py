@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_crew.compat import CLEARING
+from airflow_provider_crew.compat import CLEARING, KEEPING
 from airflow_provider_crew.local import LocalCrewService
 from tests.airflow_runs import TOKEN
 from tests.faults.rows import LONG, RUN, Ends, paid_again, row
@@ -10,7 +10,7 @@ from tests.faults.rows import LONG, RUN, Ends, paid_again, row
 BACK = "Execution {id}: the service answers again"
 # The log is searched for the token, and with it for the one that begins like it.
 NEW_TOKEN = f"{TOKEN}-of-today"
-MENDED = "The crew was not kicked off, and a retry would not help: mend this, and clear the task."
+MENDED = "Then clear the task: a retry would not help."
 MISSING = "There is none of that name"
 FOR_THE_USER = LONG.model_copy(update={"user_token_may_kickoff": False})
 LARGE = LONG.model_copy(update={"output": "x" * 100_000})
@@ -20,9 +20,9 @@ REJECTED = (
 )
 GIVEN_UP = (
     *REJECTED,
-    "Execution {id} can no longer be watched.",
+    "Execution {id}: the crew does not accept the token.",
     "renew it in the connection with the one on the crew's Status tab.",
-    "The execution may go on and is paid for. Mend this, and wait for it again",
+    "It is running, or waits, as far as is known, and is paid for.",
 )
 
 
@@ -60,7 +60,7 @@ def test_token_rotated(scene):
     "The token is revoked while the crew runs; when the task has failed, it gets another, and is cleared",
     Ends(
         "success",
-        (*GIVEN_UP, "Clearing it goes on waiting for the same execution."),
+        (*GIVEN_UP, f"Then clear the task{KEEPING}: it waits for it again."),
         "the result",
         "has completed",
         tries=2,
@@ -143,7 +143,7 @@ def test_connection_deleted(scene):
     "The connection is deleted before the triggerer reads it, and is restored a little later",
     Ends(
         "success",
-        ("cannot be read: The connection", MISSING, "The execution goes on, as far as is known.", BACK),
+        ("cannot be read just now. The connection", MISSING, "The execution goes on, as far as is known.", BACK),
         "the result",
         "has completed",
     ),
@@ -153,7 +153,7 @@ def test_connection_deleted_and_restored(scene):
     scene.start()
     scene.asked("status")
     disconnect(scene)
-    scene.tells("cannot be read: The connection")
+    scene.tells("cannot be read just now. The connection")
     scene.connect()
     scene.finish()
 
@@ -164,10 +164,10 @@ def test_connection_deleted_and_restored(scene):
     Ends(
         "success",
         (
-            "There was no usable answer about execution {id} for",
+            "Execution {id}: there was no usable answer for",
             MISSING,
-            "The execution may go on and is paid for.",
-            f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
+            "It is running, or waits, as far as is known, and is paid for.",
+            f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.",
         ),
         "the result",
         "has completed",
@@ -193,10 +193,10 @@ def test_connection_deleted_for_long(scene):
     Ends(
         "success",
         (
-            "Execution {id} cannot be watched. The connection",
+            "Execution {id} cannot be watched.",
             MISSING,
-            "It may go on and is paid for. Mend this, and wait for it again; do not kick off again.",
-            "Clearing it goes on waiting for the same execution.",
+            "It is running, or waits, as far as is known, and is paid for.",
+            f"Then clear the task{KEEPING}: it waits for it again.",
         ),
         "the result",
         "has completed",
@@ -221,9 +221,9 @@ def test_connection_deleted_before_the_result_is_read(scene):
         way: Ends(
             "success",
             (
-                "There was no usable answer about execution {id} for",
-                "did not reach the crew: connection refused.",
-                f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
+                "Execution {id}: there was no usable answer for",
+                ": connection refused.",
+                f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.",
             ),
             "the result",
             "has completed",
@@ -273,7 +273,10 @@ def test_connection_of_another_type(scene):
     "The connection is of another type, and is not one to a crew",
     Ends(
         "failed",
-        ("what listens there does not speak https", "The crew was not kicked off. A retry of this task"),
+        (
+            "what listens there does not speak https",
+            "If Airflow retries, or you clear the task, the crew is kicked off.",
+        ),
         "nothing",
         "was never started",
         kickoffs=0,

@@ -16,7 +16,7 @@ from tests.faults.rows import Ends, row
 from tests.faults.scenes import PAUSE, Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
-_GOES_ON = "It cannot be cancelled: it goes on and is paid for."
+_GOES_ON = "It is running, or waits, as far as is known, and is paid for."
 # Beyond the wait of the task, and the minute that Airflow gives the triggerer.
 _SHORT = 40
 _MANY = 200
@@ -114,7 +114,7 @@ def test_completes_without_a_triggerer(scene):
                 "Execution {id}: no triggerer has ended the wait in time.",
                 "Execution {id} was still going when the time to wait was over",
                 _GOES_ON,
-                f"A retry of this task, or {CLEARING}, goes on waiting for the same execution.",
+                f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.",
             ),
             "the kickoff id only",
             "goes on",
@@ -179,7 +179,7 @@ def _trigger_broken(scene):
         (
             "The trigger failed:",
             "Execution {id} is no longer watched by a triggerer",
-            "The execution goes on and is paid for. Wait for it; do not kick off again.",
+            _GOES_ON,
             REATTACHED,
         ),
         "the result",

@@ -11,12 +11,12 @@ from tests.faults.scenes import Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 KICK_OFF_ANEW = "To force that, clear the task again when it has ended, or set reattach=False."
-LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
-TO_END = "Execution {id}: the task is to end. The execution cannot be cancelled: it goes on and is paid for."
+LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer."
+TO_END = "Execution {id}: the task is to end. Money: It is running, or waits, as far as is known, and is paid for."
 NOT_WATCHED = "Execution {id}: not watched any more by this triggerer"
 ELSEWHERE = 'CrewExecutionSensor(kickoff_id="{id}")'
 STILL_GOING = "was still going when the time to wait was over"
-FAILED = "The crew says: out of credit. It has ended and will not go on; only a new kickoff runs the crew again."
+FAILED = "The crew says: out of credit."
 
 GONE_ON_WITH = Ends("success", (REATTACHED,), "the result", "has completed", tries=2)
 WAITED_ON = Ends("success", ("Execution {id}: completed",), "the result", "has completed", tries=2)
@@ -140,7 +140,7 @@ def test_cleared_after_a_time_out(scene):
     scene.wait_for("failed")
     log = scene.log()
     assert STILL_GOING in log
-    advice = f"{CLEARING}, goes on waiting" if scene.task_id == "report" else "Clear this task to wait again"
+    advice = f"So does {CLEARING}" if scene.task_id == "report" else "Clear this task to wait again"
     assert advice in log
     scene.finish()
     scene.clear("failed")
@@ -148,7 +148,7 @@ def test_cleared_after_a_time_out(scene):
 
 @row(
     "The time to wait (timeout) of a sensor with soft_fail is over",
-    Ends("skipped", (STILL_GOING, "do not kick off again"), "nothing", "goes on"),
+    Ends("skipped", (STILL_GOING, "The task is skipped, as soft_fail says."), "nothing", "goes on"),
     ways=SENSOR,
     retries=2,
     timeout=15,
@@ -163,25 +163,25 @@ def test_soft_fail(scene):
     {
         way: Ends(
             "failed",
-            (STILL_GOING, "do not kick off again", advice),
+            (STILL_GOING, "It cannot be cancelled.", advice),
             left_by(way),
             "goes on",
         )
         for way, advice in [
-            ("deferred", f"A retry of this task, or {CLEARING}, goes on waiting for the same execution."),
-            ("sensor deferred", "Clear this task to wait again."),
+            ("deferred", f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}."),
+            ("sensor deferred", "it waits again for the same execution."),
         ]
     }
     | {
         way: Ends(
             "failed",
-            ("was still going when ", "kick off again", advice),
+            ("was still going when ", "It cannot be cancelled.", advice),
             left_by(way),
             "goes on",
         )
         for way, advice in [
-            ("sync", f"A retry of this task, or {CLEARING}, goes on waiting for the same execution."),
-            ("sensor poke", "Clear this task to wait again."),
+            ("sync", f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}."),
+            ("sensor poke", "it waits again for the same execution."),
         ]
     },
     ways=(*RUN, "sensor deferred", "sensor poke"),
@@ -354,7 +354,7 @@ def test_retries_raised_before_a_retry(scene):
 @row(
     "The service stays away for longer than max_outage, until all retries are used up",
     {
-        way: Ends("failed", ("There was no usable answer about execution {id}",), left_by(way), "goes on", tries=2)
+        way: Ends("failed", ("Execution {id}: there was no usable answer for",), left_by(way), "goes on", tries=2)
         for way in (*RUN, "sensor deferred", "sensor poke")
     },
     ways=(*RUN, "sensor deferred", "sensor poke"),

@@ -8,7 +8,7 @@ from tests.faults.rows import LONG, RUN, SENSOR, Ends, paid_again, row
 from tests.faults.scenes import Code
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
-LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer. It is not known whether"
+LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer."
 CHOSEN = "It is kicked off anew, because the task was cleared."
 LARGE = Scenario.model_validate(
     LONG.model_dump() | {"output": "Briefing: {topic} " + 70_000 * "and so on, "},

@@ -57,14 +57,14 @@ def test_what_the_api_server_refuses_is_not_asked_again(live_crew, store):
     calls = count()
     store.breaks_at = lambda call: call == "set" and next(calls) == 0
 
-    with pytest.raises(AirflowException, match="started nothing") as caught:
+    with pytest.raises(AirflowException, match="Nothing was started") as caught:
         run(store).run()
 
     assert "Airflow did not take note of the kickoff to come" in str(caught.value)
     assert not live_crew.kickoffs
 
 
-@pytest.mark.parametrize(("call", "says"), [("get", "this one does not"), ("set", "started nothing")])
+@pytest.mark.parametrize(("call", "says"), [("get", "this try does not kick off"), ("set", "Nothing was started")])
 def test_without_a_store_nothing_is_kicked_off(live_crew, store, call, says):
     store.breaks_with = error(None)
     store.breaks_at = lambda name: name == call

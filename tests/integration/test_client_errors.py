@@ -94,7 +94,7 @@ def test_a_user_token_that_may_not_kick_off_starts_nothing(connect):
 
 
 def test_missing_inputs_are_named(crew, service):
-    with pytest.raises(Refused, match="Missing inputs: .*: topic, audience") as caught:
+    with pytest.raises(Refused, match="(?s)Missing inputs: .*: topic, audience") as caught:
         crew.kickoff(KickoffRequest.of({}))
 
     assert caught.value.missing_inputs == ("topic", "audience")
@@ -125,7 +125,7 @@ def test_a_redirected_kickoff_started_nothing(crew, service):
 
 
 def test_an_unknown_execution_is_named(crew, service):
-    with pytest.raises(ExecutionNotFound, match="does not know the execution never-was") as caught:
+    with pytest.raises(ExecutionNotFound, match="Execution never-was: the crew does not know it") as caught:
         crew.status("never-was")
 
     assert caught.value.kickoff_id == "never-was"
@@ -227,7 +227,7 @@ class TestKickoffIsNotSentTwice:
     def test_a_5xx_leaves_it_uncertain(self, crew, service, status, taken):
         service.faults.answer(status, on="kickoff", after_taken=taken)
 
-        with pytest.raises(UncertainKickoff, match=f"not known whether the kickoff started.*{status}"):
+        with pytest.raises(UncertainKickoff, match=f"(?s)not known whether the kickoff started.*{status}"):
             crew.kickoff(KICKOFF)
 
         assert len(service.requests.on("kickoff")) == 1
@@ -305,7 +305,7 @@ class TestKickoffIsNotSentTwice:
     def test_nobody_there_is_certain(self, crew, service):
         service.faults.refuse()
 
-        with pytest.raises(Unreachable, match="connection refused. Nothing was sent") as caught:
+        with pytest.raises(Unreachable, match="(?s)connection refused.*Nothing was started") as caught:
             crew.kickoff(KICKOFF)
 
         assert caught.value.sent is False
@@ -347,7 +347,7 @@ class TestReadsAreRepeated:
 
         assert ask(crew).names == ("topic", "audience")
         assert len(service.requests) == 3
-        assert "Trying GET /inputs again" in caplog.text
+        assert " Again in " in caplog.text
         assert TOKEN not in caplog.text
 
     def test_three_times_at_the_most(self, crew, service):

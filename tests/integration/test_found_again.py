@@ -74,7 +74,7 @@ def test_a_clear_that_has_come_already_is_no_answer_to_what_is_told_after_it(liv
         with pytest.raises(CrewTaskFailed, match="not known whether") as caught:
             task.run()
 
-    assert isinstance(caught.value.error, UncertainKickoff)
+    assert isinstance(caught.value.failure, UncertainKickoff)
     assert store.kickoff["reported"] is (state != "restarting")
     assert ("says this once more, and then kicks off anew" in str(caught.value)) is (state == "restarting")
     task.clear()

@@ -173,7 +173,9 @@ async def test_what_is_to_be_masked_is_told_where_an_event_loop_may_be_waited_fo
 def test_a_failed_crew_raises_with_its_own_error(hook, service):
     service.scenario = Scenario(tasks=(ScenarioTask(name="research_task", error="out of credit"),), inputs=())
 
-    with pytest.raises(ExecutionFailed, match="The crew says: out of credit. It has ended") as caught:
+    with pytest.raises(
+        ExecutionFailed, match="(?s)It was paid for, and has ended.*The crew says: out of credit"
+    ) as caught:
         hook.wait(hook.kickoff({}), poll_interval=0.05)
 
     assert caught.value.error == "out of credit"
@@ -276,7 +278,7 @@ def test_a_watch_that_cannot_go_on_says_that_the_crew_does(hook, service):
     kickoff_id = hook.kickoff(INPUTS)
     service.faults.answer(400, on="status")
 
-    with pytest.raises(WatchBroken, match="may go on and is paid for. Mend this") as caught:
+    with pytest.raises(WatchBroken, match="(?s)is paid for.*Mend this") as caught:
         hook.wait(kickoff_id, poll_interval=0.05)
 
     assert caught.value.kickoff_id == kickoff_id
@@ -309,7 +311,8 @@ def test_an_interrupted_wait_says_what_goes_on(hook, log):
     with interrupted_after(0.5):
         hook.wait(kickoff_id, poll_interval=10)
 
-    assert f"Execution {kickoff_id}: no longer watched, interrupted. It goes on and is paid for." in log.text
+    assert f"Execution {kickoff_id}: no longer watched, interrupted." in log.text
+    assert "It goes on and is paid for." in log.text
 
 
 def test_an_interrupted_kickoff_is_not_forgotten(hook, service, caplog):

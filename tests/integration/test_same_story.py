@@ -13,7 +13,7 @@ from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed, EndedTask
 from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, TaskStateStore, WatchedService, poked
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -109,7 +109,7 @@ def end_of(task: Task, service: WatchedService) -> Any:
     try:
         result = poked(task)
     except Exception as error:  # noqa: BLE001 - to compare them all
-        told = type(error.error if isinstance(error, CrewTaskFailed) else error).__name__
+        told = type(error.failure if isinstance(error, EndedTask) else error).__name__
         anew = " anew" if before and len(service.kickoffs) > before else ""
         return f"{told}{' for good' * isinstance(error, CrewTaskFailed)}{anew}"
     again = ("anew",) if before and len(service.kickoffs) > before else ()

@@ -163,7 +163,7 @@ def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options,
 
     assert poked(task)["output"] == "Approved."
     assert counted["crew.execution.paused"] == 1
-    assert task_log.warnings.count("the crew is paused: it waits for a person's answer, and is paid for") == 1
+    assert task_log.warnings.count("the crew is paused: it waits for a person's answer.") == 1
 
 
 @in_every_way

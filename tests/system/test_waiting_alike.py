@@ -92,16 +92,17 @@ def test_what_a_failed_sensor_says(run, mode):
     kind, message = run.error(f"sensor_failed_{mode}")
 
     assert kind == "CrewTaskFailed"
-    assert "failed after 1m 1s. The crew says: The writer ran out of credit. It has ended" in message
+    assert "failed after 1m 1s" in message
+    assert "The crew says: The writer ran out of credit." in message
 
 
 @pytest.mark.parametrize("mode", SENSOR_MODES)
 def test_what_a_sensor_says_whose_time_is_over(run, mode):
     kind, message = run.error(f"sensor_slow_{mode}")
 
-    assert kind == "AirflowSensorTimeout"
-    assert "Last seen: task 1 of 2, research_task. It cannot be cancelled: it goes on" in message
-    assert message.endswith("Clear this task to wait again.")
+    assert kind == "CrewSensorTimeout"
+    assert "Last seen: task 1 of 2, research_task. It cannot be cancelled." in message
+    assert "Clear this task to wait again." in message
 
 
 @pytest.mark.usefixtures("run")

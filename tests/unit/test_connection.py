@@ -231,7 +231,7 @@ def test_puts_the_address_together(fields: dict[str, Any], address: str) -> None
     ],
 )
 def test_an_address_that_cannot_be_put_together_is_refused(fields: dict[str, Any], fault: str) -> None:
-    told = str(fault_of(connection(**fields)))
+    told = fault_of(connection(**fields)).reason
 
     assert fault in told
     assert TOKEN[:3] not in told
@@ -288,14 +288,14 @@ def test_chooses_the_token(
     ],
 )
 def test_a_token_that_is_not_there_is_told(fields: dict[str, Any], asked_for: str | None, fault: str) -> None:
-    told = str(fault_of(connection(**fields), token_type=asked_for))
+    told = fault_of(connection(**fields), token_type=asked_for).reason
 
     assert fault in told
     assert TOKEN not in told
 
 
 def test_a_token_in_the_login_of_a_uri_is_told() -> None:
-    told = str(fault_of(from_environment(f"crew://{QUOTED_TOKEN}@crew.example")))
+    told = fault_of(from_environment(f"crew://{QUOTED_TOKEN}@crew.example")).reason
 
     assert "crew://:TOKEN@host; what stands before the colon is the login" in told
     assert TOKEN not in told
@@ -307,7 +307,7 @@ def test_a_token_in_the_login_of_a_uri_is_told() -> None:
     ids=lambda text: text[:9],
 )
 def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
-    assert "The extra is not a JSON object." in str(fault_of(connection(extra=extra)))
+    assert "The extra is not a JSON object." in fault_of(connection(extra=extra)).reason
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_proxy_in_the_environment_that_cannot_be_used_is_refused(
 ) -> None:
     environment.setenv("https_proxy", proxy)
 
-    with pytest.raises(InvalidSettings, match=r"all_proxy in the environment.*SOCKS") as caught:
+    with pytest.raises(InvalidSettings, match=r"(?s)all_proxy in the environment.*SOCKS") as caught:
         proxy_for(settings())
 
     assert "hunter2" not in str(caught.value)

@@ -90,9 +90,7 @@ def fit(output_type: object, output: Any) -> Any:
 
 
 def misfit(output_type: object, output: Any) -> InvalidOutput:
-    with pytest.raises(
-        InvalidOutput, match="^Execution 4711 has completed and is paid for, and its output"
-    ) as caught:
+    with pytest.raises(InvalidOutput, match="^Execution 4711 has completed, and its output") as caught:
         fit(output_type, output)
     assert caught.value.kickoff_id == "4711"
     assert caught.value.__suppress_context__
@@ -175,7 +173,7 @@ def test_each_place_that_does_not_fit_is_named(output_type: object, output: Any,
     assert SECRET not in str(error)
 
 
-def test_what_does_not_fit_is_told_on_one_line_that_has_an_end() -> None:
+def test_what_does_not_fit_is_told_in_lines_that_have_an_end() -> None:
     output = {f"{'name' * 100}\n\x1b[31m {number}": None for number in range(50)}
 
     error = misfit(dict[str, int], output)
@@ -183,7 +181,8 @@ def test_what_does_not_fit_is_told_on_one_line_that_has_an_end() -> None:
     assert len(error.misfits) == 10
     assert str(error).endswith("; and 40 more.")
     assert len(str(error)) < 4000
-    assert str(error).isprintable()
+    assert str(error).count("\n") == 3
+    assert str(error).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize(
@@ -201,11 +200,12 @@ def test_what_does_not_fit_is_told_on_one_line_that_has_an_end() -> None:
         pytest.param(Port(name="Kiel"), "PydanticSchemaGenerationError", id="an instance"),
     ],
 )
-def test_a_type_that_cannot_be_used_is_refused_in_one_line(output_type: object, why: str) -> None:
-    with pytest.raises(InvalidOutputType, match=f"^output_type.* cannot be used. .*{why}") as caught:
+def test_a_type_that_cannot_be_used_is_refused(output_type: object, why: str) -> None:
+    with pytest.raises(InvalidOutputType, match=f"(?s)^output_type.* cannot be used..*{why}") as caught:
         adapter_of(output_type)
 
-    assert str(caught.value).isprintable()
+    assert str(caught.value).count("\n") == 3
+    assert str(caught.value).replace("\n", "").isprintable()
     assert len(str(caught.value)) < 500
     assert "errors.pydantic.dev" not in str(caught.value)
 

@@ -22,6 +22,7 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
+from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import Completed, Failed, Progress, Running, TaskResult
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import describe_progress, duration
@@ -224,7 +225,10 @@ def test_waiting_too_long_tells_the_trouble_at_the_end() -> None:
     story.see(DOWN, at=20)
     error = story.see(DOWN, at=30).error
 
-    assert "At the last poll: The crew did not answer. The execution goes on, as far as is known." in str(error)
+    assert (
+        "At the last poll: no usable answer. The wait goes on for up to 10m 0s. The crew did not answer."
+        in str(error)
+    )
     assert "Last seen: nothing." in str(Story(timeout=0).see(DOWN).error)
 
 
@@ -242,7 +246,7 @@ def test_an_outage_is_waited_out_for_so_long_and_no_longer(max_outage: float, er
     assert isinstance(lost, LostContact)
     assert lost.kickoff_id == KICKOFF_ID
     assert story.time == pytest.approx(60.0 + max_outage)
-    assert f" for {duration(max_outage)}. " in str(lost)
+    assert lost.what.endswith(f": there was no usable answer for {duration(max_outage)}.")
     assert story.looks <= max_outage / 9 + 4
     for words in (str(error), "task 2 of 3, writing_task", "do not kick off again"):
         assert words in str(lost)
@@ -269,7 +273,10 @@ def test_a_token_that_is_not_accepted_is_given_two_minutes(error: CallError, dic
 
     assert first.renew_token
     (line,) = said(first)
-    assert line.startswith(f"! {error} The execution goes on. The connection is read anew before the next poll")
+    assert (
+        f" It is read anew. {error} The execution goes on. The connection is read anew before the next poll"
+        in line
+    )
     assert line.endswith("giving up after 2m 0s.")
     assert said(story.see(error, at=70)) == []
     assert story.see_until_the_end(lambda: error).error.cause is error
@@ -339,10 +346,9 @@ def test_what_no_waiting_mends_ends_the_watch_at_once(error: CallError) -> None:
     assert isinstance(step.error, WatchBroken)
     assert step.error.cause is error
     assert step.error.kickoff_id == KICKOFF_ID
-    assert str(step.error) == (
-        f"Execution {KICKOFF_ID} can no longer be watched. {error} The execution may go on and is paid for. Mend "
-        "this, and wait for it again with its kickoff id; do not kick off again."
-    )
+    assert step.error.reason == f"Execution {KICKOFF_ID} can no longer be watched. {error}"
+    assert step.error.money is Money.GOES_ON
+    assert step.error.next == "Mend this; do not kick off again."
     assert not step.renew_token
 
 
@@ -353,9 +359,10 @@ def test_a_failed_execution_is_told_with_the_error_of_the_crew() -> None:
     assert isinstance(step.error, ExecutionFailed)
     assert step.error.kickoff_id == KICKOFF_ID
     assert (step.error.error, step.error.execution_time) == ("The model is overloaded.", 90.0)
-    assert str(step.error).startswith(
-        f"Execution {KICKOFF_ID} failed after 1m 30s. The crew says: The model is overloaded. "
+    assert (
+        step.error.reason == f"Execution {KICKOFF_ID} failed after 1m 30s. The crew says: The model is overloaded."
     )
+    assert step.error.money is Money.ENDED
     assert step.completed is None
 
 
@@ -371,7 +378,7 @@ def test_an_end_without_a_time_is_told_without_it() -> None:
     failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
     success = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", execution_time=None)
 
-    assert f"Execution {KICKOFF_ID} failed. The crew says: boom. " in str(Story().see(failure).error)
+    assert Story().see(failure).error.reason == f"Execution {KICKOFF_ID} failed. The crew says: boom."
     assert said(Story().see(success)) == ["completed"]
 
 

@@ -16,6 +16,7 @@ from airflow_provider_crew.service.errors import (
     ServiceError,
     WaitedTooLong,
 )
+from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import Failed, Paused, Progress
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
@@ -38,7 +39,7 @@ FOR_TEN_MINUTES = f"! the service does not know it. {MAY_WAIT} The wait goes on 
 FOR_TEN_SECONDS = FOR_TEN_MINUTES.replace("10m 0s", "10s")
 TO_THE_END = f"! the service does not know it. {MAY_WAIT} The wait goes on until the time to wait is over."
 KNOWN_AGAIN = "the service knows it again"
-ON_HOLD = "! the crew is paused: it waits for a person's answer, and is paid for. The wait goes on."
+ON_HOLD = "! the crew is paused: it waits for a person's answer. It is paid for. The wait goes on."
 GOES_ON = "the crew goes on"
 
 # With dice of 0.5: what the poll interval says, within 5 s, and at least a minute and a little more.
@@ -340,10 +341,15 @@ def test_to_give_an_unknown_one_up_is_to_say_that_it_may_be_alive() -> None:
     story.see(WRITING, at=0)
     story.see(UNKNOWN, at=10)
 
-    assert str(story.see(UNKNOWN, at=610).error) == (
-        f"Execution {KICKOFF_ID}: the service has said for 10m 0s that it does not know it. Last seen before: "
-        f"task 2 of 3, writing_task. {MAY_WAIT} Look into the crew's dashboard, and answer what it asks. Do not "
-        "kick off again before that."
+    error = story.see(UNKNOWN, at=610).error
+    assert error
+    assert error.reason == (
+        f"Execution {KICKOFF_ID}: the service has not known it for 10m 0s. The service says that it does not know "
+        f"it. Last seen before: task 2 of 3, writing_task. {MAY_WAIT}"
+    )
+    assert error.money is Money.GOES_ON
+    assert error.next == (
+        "Look into the crew's dashboard, and answer what it asks. Do not kick off again before that."
     )
     assert "Last seen before: nothing." in str(Story(max_outage=0, **EXISTS).see(UNKNOWN).error)
 
@@ -354,13 +360,13 @@ def test_an_execution_that_is_asked_for_elsewhere_is_told_with_both_addresses() 
     assert isinstance(error, ExecutionUnknown)
     assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, ADDRESS)
     assert f"was kicked off at {ADDRESS}, and is not known at {ELSEWHERE}" in str(error)
-    assert "do not kick off again" in str(error)
+    assert "Do not kick off again" in error.next
 
 
 @pytest.mark.parametrize(
     ("outcome", "kind", "words"),
     [
-        (UNKNOWN, ExecutionUnknown, "has said for 1m 0s that it does not know it. Last seen before: task 2"),
+        (UNKNOWN, ExecutionUnknown, "Last seen before: task 2"),
         (PAUSED, WaitedTooLong, "Last seen: task 2 of 3, writing_task. At the last poll: the crew is paused"),
     ],
     ids=["unknown", "paused"],

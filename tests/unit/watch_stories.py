@@ -75,10 +75,16 @@ class Story:
 
 def said(step: Step) -> list[str]:
     """Return the lines of a step: ``!`` marks a warning, and each is about the execution."""
-    assert all(line.text.startswith(PREFIX) for line in step.lines)
     marks = {logging.INFO: "", logging.WARNING: "! "}
-    return [marks[line.level] + line.text.removeprefix(PREFIX) for line in step.lines]
+    told: list[str] = []
+    for line in step.lines:
+        if line.text.startswith(PREFIX):
+            told.append(marks[line.level] + line.text.removeprefix(PREFIX))
+        else:  # what did not fit into the line before
+            told[-1] = f"{told[-1]} {line.text}"
+    return told
 
 
 def trouble(error: CallError) -> str:
-    return f"! {error} The execution goes on, as far as is known. Looking on for up to 10m 0s."
+    going_on = "The execution goes on, as far as is known."
+    return f"! no usable answer. The wait goes on for up to 10m 0s. {error} {going_on}"
