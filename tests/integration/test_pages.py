@@ -25,7 +25,7 @@ from tests.integration.pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, re
 # Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
 RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults", '"read_a_result"', '"name_each_run"')
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
-RUN_AS_A_DAG = ("output_type=Report",)
+RUN_AS_A_DAG = ("output_type=Report", '"report_that_tells"')
 
 
 @pytest.fixture

@@ -156,6 +156,22 @@ def test_a_typed_result_is_read_as_shown(service, home, shown):
 
 
 @pytest.mark.timeout(600)
+def test_a_callback_is_told_of_a_failure_as_shown(service, home):
+    service.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", error="The writer ran out of credit"),))
+    shown = block("docs/monitoring.md", "python", "report_that_tells")
+
+    said = python(home, "-c", PLAY, told=json.dumps([shown]), AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
+
+    assert '{"errors": {}, "ends": {"report_that_tells": "failed"}}' in said.splitlines()
+    (taken,) = service.kickoffs
+    assert re.search(
+        rf"^Execution {taken.kickoff_id} failed.*\nIt was paid for, and has ended\.\nIf Airflow retries",
+        said,
+        re.MULTILINE,
+    )
+
+
+@pytest.mark.timeout(600)
 def test_what_is_migrated_runs_before_and_after(service, home):
     http_before, http_after, requests_before, requests_after = blocks("docs/migrating.md", "python")
     runs = {"before": [http_before, requests_before, "brief()"], "after": [http_after, requests_after, "brief()"]}

@@ -280,7 +280,7 @@ class TestSensor:
         if remembering:
             assert poked(task)["output"] == "Approved."
         else:
-            with pytest.raises(CrewTaskFailed, match="does not know the execution"):
+            with pytest.raises(CrewTaskFailed, match="the crew does not know it"):
                 poked(task)
 
 

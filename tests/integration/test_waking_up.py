@@ -53,13 +53,8 @@ def test_a_crew_that_wakes_up_is_waited_for_and_kicked_off_once(
 
     assert live_crew.calls.count("inputs") == 6, "more often than any other call is repeated"
     assert live_crew.calls.count("kickoff") == len(live_crew.kickoffs) == 1
-    told = "answers 503.*It may be waking up after a quiet period, and is given 5 minutes for that"
-    assert_told(task_log.warnings, told)
-
-
-def assert_told(text: str, pattern: str) -> None:
-    first, second = pattern.split(".*")
-    assert [line for line in text.splitlines() if first in line and second in line]
+    assert "answers 503" in task_log.warnings
+    assert "It may be waking up after a quiet period, and is given 5 minutes for that" in task_log.warnings
 
 
 @pytest.mark.usefixtures("patient")
@@ -88,7 +83,7 @@ def test_a_crew_that_does_not_wake_up_is_left_to_a_retry(live_crew, store, opera
     live_crew.fall_asleep(ASLEEP)
     task = Task(lambda: operator(validate_inputs=validate_inputs), store=store, retries=1)
 
-    with pytest.raises(ServiceError, match="The crew was not kicked off. A retry of this task") as caught:
+    with pytest.raises(ServiceError, match="(?s)Nothing was started.*If Airflow retries") as caught:
         task.run()
 
     assert not isinstance(caught.value, AirflowFailException)
@@ -115,7 +110,7 @@ def test_what_is_no_sign_of_sleep_is_repeated_as_ever(live_crew, spoil, task_log
 def test_nobody_there_is_no_sign_of_sleep(live_crew, task_log):
     live_crew.faults.refuse()
 
-    with pytest.raises(Unreachable, match="Nothing was sent"):
+    with pytest.raises(Unreachable, match="Nothing was started"):
         Task(kickoff).run()
     assert "waking up" not in task_log.text
 
