@@ -6,8 +6,10 @@ const NO_ANSWER = 0;
 
 // What tasks leave behind, besides the progress.
 const RESULT = "return_value";
+// Where the result is whose output was not of the type asked for.
+const MISFIT = "crew_result";
 const PROGRESS = "crew_progress";
-const LEFT_BEHIND = [RESULT, "kickoff_id", "usage", "crew_dashboard"];
+const LEFT_BEHIND = [RESULT, MISFIT, "kickoff_id", "usage", "crew_dashboard"];
 
 export class NotTold extends Error {
   constructor(status) {

@@ -80,10 +80,13 @@ const done = (task) => ({
 // The task that the crew is at. Of an execution that is no longer watched, it is the one that it was at.
 const MARKED = { running: "current", paused: "waiting", unknown: "waiting" };
 
+// What was put out, also where it is not of the type that the task was to return.
+const resultOf = (seen) => object(seen.return_value ?? seen.crew_result);
+
 // What is done, what the crew is at, and what is still to come, as far as the service tells.
 function timeline(how, seen, progress) {
-  const result = object(seen.return_value);
-  const told = list(seen.return_value ? result.tasks : progress.tasks).map((task) => done(object(task)));
+  const result = resultOf(seen);
+  const told = list(result.tasks ?? progress.tasks).map((task) => done(object(task)));
   if (how === "completed") return { rows: told, untold: result.tasks_complete === false, missing: 0, coming: 0 };
   const [completed, total] = [count(progress.completed), count(progress.total)];
   const rows = [...told];
@@ -100,14 +103,14 @@ function timeline(how, seen, progress) {
 const sinceThen = (then) => (count(then) === null ? null : Math.max(0, Date.now() / 1000 - then));
 
 function usage(seen) {
-  const spent = { ...object(seen.usage), ...object(object(seen.return_value).usage) };
+  const spent = { ...object(seen.usage), ...object(resultOf(seen).usage) };
   const own = new Set(["kickoff_id", "try_number"]);
   return Object.entries(spent).filter(([name, value]) => !own.has(name) && Number.isFinite(value));
 }
 
 export function story(seen) {
   const progress = object(seen.crew_progress);
-  const result = object(seen.return_value);
+  const result = resultOf(seen);
   const kickoffId = text(result.kickoff_id ?? progress.kickoff_id ?? seen.kickoff_id);
   const how = standing(seen, progress, kickoffId);
   const end = how === "completed" || how === "kickedOff" || !progress.end ? null : object(progress.end);
