@@ -365,5 +365,10 @@ def _arguments(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
+def unwrapped(log: str) -> str:
+    """Return a log without what stands before each line: a long text goes over several."""
+    return re.sub(r" \[\d+\] (?:info|warning|error) ", " ", log)
+
+
 def in_one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text)

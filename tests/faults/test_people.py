@@ -8,8 +8,8 @@ from tests.faults.rows import LONG, RUN, SENSOR, Ends, left_by, paid_again, row
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
-GIVEN_UP = "Execution {id}: the service has said for"
-GIVEN_UP_ONE = "the service has said for"
+GIVEN_UP = "Execution {id}: the service has not known it for"
+GIVEN_UP_ONE = "the service has not known it for"
 WAY_OUT = "under Storage, Task State Store, delete crew_kickoff, then clear the task."
 PAUSED = "Execution {id}: the crew is paused: it waits for a person's answer. It is paid for."
 
