@@ -245,8 +245,9 @@ def test_of_a_deferred_task_it_shows_the_execution(shown, page, run):
     said = shown("deferred")
 
     assert said.startswith("Running\n")
-    assert all_of(page, ".crew-id code") == [run.xcom("deferred", "kickoff_id")]
-    assert all_of(page, ".crew-facts a", "href") == [CREWS_PAGE]
+    kickoff_id = run.xcom("deferred", "kickoff_id")
+    assert all_of(page, ".crew-id code") == [kickoff_id]
+    assert all_of(page, ".crew-facts a", "href") == [CREWS_PAGE.format(kickoff_id=kickoff_id)]
 
 
 def test_of_a_kickoff_it_shows_the_execution(shown):
