@@ -17,7 +17,7 @@ from airflow_provider_crew.service.progress import PAUSE, PROGRESS, ProgressRepo
 
 log = logging.getLogger(__name__)
 
-# Between two XComs of one triggerer. Each costs it as much as ten polls: many executions may not make it slow.
+# Between two XComs of one triggerer. Each costs far more than a poll, and many executions may not make it slow.
 _PAUSE_FOR_ALL = 5.0
 
 
