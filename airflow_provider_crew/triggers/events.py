@@ -59,15 +59,24 @@ class WatchEnd(BaseModel):
     progress: Annotated[dict[str, Any] | None, BeforeValidator(_progress)] = None
 
 
+def _text(told: Mapping[str, Any]) -> str:
+    """
+    Return it as JSON, in which nothing stands that Airflow's log page takes for a mark of what it folds.
+
+    Airflow logs each event, with what the crew wrote in it. A mark would hide what the task itself says below.
+    """
+    return json.dumps(told).replace("::", ":\\u003a").replace("##", "#\\u0023")
+
+
 def told_completed(completed: Completed) -> dict[str, Any]:
     """Tell that the execution has completed, and with which result, unless that is large."""
-    result = json.dumps(completed.result())
+    result = _text(completed.result())
     return {"completed": True} | ({"result": result} if len(result) <= _LARGEST_RESULT else {})
 
 
 def told_error(error: CrewError) -> dict[str, Any]:
     """Tell what ended the watch otherwise."""
-    return {"error": json.dumps(error_record(error))}
+    return {"error": _text(error_record(error))}
 
 
 def told_watch(watch: Watch) -> dict[str, Any]:
@@ -78,7 +87,7 @@ def told_watch(watch: Watch) -> dict[str, Any]:
 def told_progress(report: ProgressReport, event: Mapping[str, Any]) -> dict[str, Any]:
     """Tell how the execution was doing, for a task that knows no more; a result lists the tasks by itself."""
     told = report.told()
-    return {"progress": json.dumps(told | {"tasks": []} if "result" in event else told)}
+    return {"progress": _text(told | {"tasks": []} if "result" in event else told)}
 
 
 def read_event(event: Any) -> WatchEnd | None:

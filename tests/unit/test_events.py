@@ -49,6 +49,18 @@ def failed_event(error: CrewError) -> dict[str, Any]:
     return GOOD | told_error(error)
 
 
+@pytest.mark.parametrize(
+    "mark", ["::group::", "::endgroup::", ":::group:::", "##[group]", "##[endgroup]", "\\::group::"]
+)
+def test_what_the_crew_writes_folds_nothing_where_airflow_logs_the_event(mark: str) -> None:
+    result, error = event_of(completed(output=f"{mark}forged")), failed_event(CrewError(f"{mark}forged"))
+
+    assert "::" not in result["result"] + error["error"]
+    assert "##" not in result["result"] + error["error"]
+    assert read_event(stored(result)).result == completed(output=f"{mark}forged").result()
+    assert str(read_event(stored(error)).error).startswith(f"{mark}forged")
+
+
 @given(output=st.text(), output_json=plain_json)
 def test_a_result_arrives_as_it_was(output: str, output_json: Any) -> None:
     ended = completed(output=output, output_json=output_json)
