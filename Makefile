@@ -38,7 +38,7 @@ test: $(READY)  ## Run the tests, with branch coverage: six minutes on two cores
 
 test-all: test test-system test-faults test-fuzz  ## Run those, a real Airflow and everything that can go wrong
 
-test-system: $(READY)  ## Test the built wheels and a real Airflow, for ten minutes
+test-system: $(READY)  ## Test the built wheels, a real Airflow and its pages, for a quarter of an hour
 	$(BIN)/python -m pytest --no-cov tests/system
 
 test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
