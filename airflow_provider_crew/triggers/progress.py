@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
@@ -17,8 +17,10 @@ from airflow_provider_crew.service.progress import PAUSE, PROGRESS, ProgressRepo
 
 log = logging.getLogger(__name__)
 
-# Between two XComs of one triggerer. Each costs far more than a poll, and many executions may not make it slow.
-_PAUSE_FOR_ALL = 5.0
+# In seconds, between two XComs of one triggerer: the longer of the two. Each costs as much as thirty polls or so.
+# Where many executions are watched, all XComs together are to cost less than a tenth of the polls.
+_PAUSE_FOR_ALL = 2.0
+_PAUSE_FOR_EACH = 0.01
 
 
 def progress_of(ti: Any) -> "TriggerProgress | None":
@@ -45,6 +47,7 @@ class TriggerProgress:
     def __init__(self, ti: Any) -> None:
         self._ti = ti
         self._turns = _turns.setdefault(asyncio.get_running_loop(), _Turns())
+        self._turns.taken_by.add(self)
         self._news: ProgressReport | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -57,6 +60,7 @@ class TriggerProgress:
 
     def close(self) -> None:
         """Leave nothing any more: what comes now is the task's to tell."""
+        self._turns.taken_by.discard(self)
         if self._leaving:
             self._leaving.cancel()
 
@@ -77,6 +81,7 @@ class _Turns:
     """One XCom at a time, and no more than that many in a while, in the order in which there was news."""
 
     def __init__(self) -> None:
+        self.taken_by = WeakSet[TriggerProgress]()
         self._one_at_a_time = asyncio.Lock()
         self._not_before = 0.0
         self._encoding: Future[Any] | None = None
@@ -97,7 +102,7 @@ class _Turns:
                 )
                 self._has_complained = True
             finally:
-                self._not_before = time.monotonic() + _PAUSE_FOR_ALL
+                self._not_before = time.monotonic() + max(_PAUSE_FOR_ALL, _PAUSE_FOR_EACH * len(self.taken_by))
 
     async def encoded(self, ti: Any, told: dict[str, Any]) -> Any:
         """Have the backend encode it, which may never come back."""

@@ -37,8 +37,9 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     for module in ("triggers.crew", "tasks.sense"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.SETTLING_TIME", 0.0)
     monkeypatch.setattr("airflow_provider_crew.tasks.sense.LONGEST_INTERVAL", 0.01)
-    for where in ("tasks.progress.PAUSE", "triggers.progress.PAUSE", "triggers.progress._PAUSE_FOR_ALL"):
-        monkeypatch.setattr(f"airflow_provider_crew.{where}", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.tasks.progress.PAUSE", 0.0)
+    for pause in ("PAUSE", "_PAUSE_FOR_ALL", "_PAUSE_FOR_EACH"):
+        monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", 0.0)
     with WatchedService() as running:
         if SHOWS_PROGRESS:
             monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))

@@ -189,8 +189,9 @@ def test_a_worker_leaves_seldom_as_well(live_crew, monkeypatch):
     assert live_crew.xcoms.story == [AT_FIRST, ("failed", "task 2 of 2, c")]
 
 
-async def test_all_triggers_together_leave_one_and_then_pause(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.triggers.progress._PAUSE_FOR_ALL", 1.0)
+@pytest.mark.parametrize(("pause", "seconds"), [("_PAUSE_FOR_ALL", 1.0), ("_PAUSE_FOR_EACH", 1 / 3)])
+async def test_all_triggers_together_leave_one_and_then_pause(live_crew, monkeypatch, pause, seconds):
+    monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", seconds)
     live_crew.scenario = SLOW
 
     running = [asyncio.create_task(fired(trigger_of(live_crew, map_index=number))) for number in range(3)]
