@@ -29,6 +29,8 @@ _TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
 
 # Its triggers may leave XComs, and its pages can show what they leave.
 SHOWS_PROGRESS = _RELEASE >= (3, 1)
+# There a thread that asks Airflow for something mixes up what all others in its process are answered.
+_ASKS_IN_ONE_THREAD = _RELEASE < (3, 2)
 
 KEEPING = " with 'Keep task state'" if FORGETS_AT_CLEAR else ""
 CLEARING = f"clearing it{KEEPING}"
@@ -131,6 +133,17 @@ def never_expires() -> dict[str, Any]:
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     return {"retention": NEVER_EXPIRE}
+
+
+def leaves_progress() -> bool:
+    """Whether tasks and triggers may leave XComs beside what they do: the backend encodes them in another thread."""
+    if not (SHOWS_PROGRESS and _ASKS_IN_ONE_THREAD):
+        return SHOWS_PROGRESS
+    from airflow.sdk.bases.xcom import BaseXCom
+    from airflow.sdk.execution_time.xcom import XCom
+
+    # A backend of somebody's own may ask for a connection.
+    return XCom.serialize_value is BaseXCom.serialize_value
 
 
 def encoded_xcom(ti: Any, key: str, value: Any) -> Any:

@@ -61,17 +61,18 @@ class TaskMetrics:
         """Tell how an execution ended for a task, and how long it took, if the crew says so."""
         self._count(f"execution.{end}")
         if execution_time is not None:
-            self._tell("timing", "execution.duration", timedelta(seconds=execution_time))
+            self._tell("timing", "execution.duration", execution_time)
 
     def _count(self, name: str, by: int = 1) -> None:
         if by:
             self._tell("incr", name, by)
 
-    def _tell(self, how: Literal["incr", "timing"], name: str, value: int | timedelta) -> None:
+    def _tell(self, how: Literal["incr", "timing"], name: str, value: float) -> None:
         try:
             from airflow.providers.common.compat.sdk import Stats
 
-            getattr(Stats, how)(f"crew.{name}", value, tags=self._tags)
+            told = timedelta(seconds=value) if how == "timing" else value
+            getattr(Stats, how)(f"crew.{name}", told, tags=self._tags)
         except Exception as error:  # noqa: BLE001 - an execution is worth more than a figure about it
             log.warning(
                 "Airflow's statistics do not take what happened to an execution. The task goes on: %s", error

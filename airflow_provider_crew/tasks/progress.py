@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any
 
-from airflow_provider_crew.compat import SHOWS_PROGRESS, leave_encoded_xcom
+from airflow_provider_crew.compat import leave_encoded_xcom, leaves_progress
 from airflow_provider_crew.hooks.encoding import encoding
 from airflow_provider_crew.service import progress
 from airflow_provider_crew.service.errors import CrewError
@@ -28,6 +28,7 @@ class TaskProgress:
         self._ti = ti
         self._log = log
         self._started_at = started_at
+        self._leaves = leaves_progress()
         self._known: dict[str, Any] = {}
         """What was known last, told or not."""
         self._waiting: dict[str, Any] | None = None
@@ -38,7 +39,7 @@ class TaskProgress:
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - as an observer of polls
         """Leave what a poll has brought, if it is news."""
-        if not (SHOWS_PROGRESS and report.tells):
+        if not (self._leaves and report.tells):
             return
         told = report.told()
         # Whoever only reads the end has not seen the tasks that the trigger has seen.
@@ -67,7 +68,7 @@ class TaskProgress:
         self._end(kickoff_id, lambda told, now: progress.ended(told, error, error.told(), now))
 
     def _end(self, kickoff_id: str, told_at: Callable[[dict[str, Any], float], dict[str, Any]]) -> None:
-        if not SHOWS_PROGRESS:
+        if not self._leaves:
             return
         try:
             self._waiting = told_at(progress.begun(kickoff_id, self._started_at) | self._known, time.time())

@@ -22,6 +22,14 @@ class ReportArguments(Protocol):
     do_xcom_push: bool
 
 
+def may_log_output(given: ReportArguments) -> bool:
+    """Whether the log of the triggerer may show what the crew has put out."""
+    try:
+        return _may_show_output(given)
+    except Exception:  # noqa: BLE001 - the report warns of a setting that cannot be read
+        return False
+
+
 def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any]) -> None:
     """
     Tell what each task of the crew took and wrote, what all of it cost, and what came of it.
@@ -34,7 +42,7 @@ def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any])
             task.log.info("%s %s", about, line)
         if output := result["output"].strip():
             where = "in XCom return_value" if given.do_xcom_push else "in the crew's dashboard"
-            if given.log_output and _output_is_allowed():
+            if _may_show_output(given):
                 _show(task, f"{about} its output, {size(output)}", output, where)
             else:
                 task.log.info(
@@ -74,6 +82,6 @@ def _show(task: RunningTask, heading: str, output: str, where: str) -> None:
     task.log.info("::endgroup::")
 
 
-def _output_is_allowed() -> bool:
-    """Whether those who run this Airflow let outputs into its logs."""
-    return bool(conf.getboolean("crew", "log_output", fallback=True))
+def _may_show_output(given: ReportArguments) -> bool:
+    """Whether the author of the task and those who run this Airflow let outputs into its logs."""
+    return given.log_output and bool(conf.getboolean("crew", "log_output", fallback=True))

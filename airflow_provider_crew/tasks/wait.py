@@ -17,7 +17,7 @@ from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import result_out_of_reach
 from airflow_provider_crew.tasks.ends import CutShort, meaning
 from airflow_provider_crew.tasks.messages import NO_TRIGGERER, TRIGGERER_ALONE, TRIGGERER_LACKS_CONNECTION
-from airflow_provider_crew.tasks.report import ReportArguments, report
+from airflow_provider_crew.tasks.report import ReportArguments, may_log_output, report
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import OutputArguments, finished
 from airflow_provider_crew.tasks.xcom import USAGE
@@ -125,10 +125,10 @@ class Wait:
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result as the task's own, if its output is what it is to be."""
-        self.task.metrics.ended("completed", result.get("execution_time"))
-        kickoff_id = str(result.get("kickoff_id"))
-        self._leave_usage(result.get("usage"), kickoff_id)
         self.has_completed()
+        kickoff_id = str(result.get("kickoff_id"))
+        self.task.metrics.ended("completed", result.get("execution_time"))
+        self._leave_usage(result.get("usage"), kickoff_id)
         self.task.progress.completed(kickoff_id, result)
         report(self.task, self.given, result)
         try:
@@ -208,6 +208,7 @@ class Wait:
                 token_type=task.token_type,
                 deferred_at=now,
                 memory=memory.handed_over(),
+                log_output=may_log_output(self.given),
             ),
             method_name="execute_complete",
             kwargs={**task.carried, "try_number": task.ti.try_number},

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
 
-_STORED = ("kickoff_id", "crew_conn_id", "rules", "token_type", "deferred_at", "memory")
+_STORED = ("kickoff_id", "crew_conn_id", "rules", "token_type", "deferred_at", "memory", "log_output")
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -31,6 +31,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param token_type: which token of the connection to use, if not the one it says
     :param deferred_at: when the task was deferred
     :param memory: what the task has seen before it was deferred: a record of WatchMemory
+    :param log_output: the event may hold what the crew has put out: Airflow logs each event
     """
 
     def __init__(  # noqa: PLR0913 - what is stored, each by its name
@@ -42,6 +43,7 @@ class CrewExecutionTrigger(BaseTrigger):
         token_type: TokenType | None = None,
         deferred_at: float | None = None,
         memory: Mapping[str, Any] | None = None,
+        log_output: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kickoff_id = kickoff_id
@@ -50,6 +52,7 @@ class CrewExecutionTrigger(BaseTrigger):
         self.token_type = token_type
         self.deferred_at = deferred_at
         self.memory = memory
+        self.log_output = log_output
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what is stored."""

@@ -68,10 +68,11 @@ def _text(told: Mapping[str, Any]) -> str:
     return json.dumps(told).replace("::", ":\\u003a").replace("##", "#\\u0023")
 
 
-def told_completed(completed: Completed) -> dict[str, Any]:
-    """Tell that the execution has completed, and with which result, unless that is large."""
+def told_completed(completed: Completed, *, with_output: bool) -> dict[str, Any]:
+    """Tell that the execution has completed, and with which result, unless the task is to read it itself."""
     result = _text(completed.result())
-    return {"completed": True} | ({"result": result} if len(result) <= _LARGEST_RESULT else {})
+    is_told = with_output and len(result) <= _LARGEST_RESULT
+    return {"completed": True} | ({"result": result} if is_told else {})
 
 
 def told_error(error: CrewError) -> dict[str, Any]:
@@ -84,10 +85,14 @@ def told_watch(watch: Watch) -> dict[str, Any]:
     return {"polls": asdict(watch.polls), "seen": watch.memory.seen}
 
 
-def told_progress(report: ProgressReport, event: Mapping[str, Any]) -> dict[str, Any]:
+def told_progress(report: ProgressReport, event: Mapping[str, Any], *, with_outputs: bool) -> dict[str, Any]:
     """Tell how the execution was doing, for a task that knows no more; a result lists the tasks by itself."""
     told = report.told()
-    return {"progress": _text(told | {"tasks": []} if "result" in event else told)}
+    if "result" in event:
+        told["tasks"] = []
+    elif not with_outputs:
+        told["tasks"] = [task | {"output": ""} for task in told["tasks"]]
+    return {"progress": _text(told)}
 
 
 def read_event(event: Any) -> WatchEnd | None:

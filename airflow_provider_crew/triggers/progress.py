@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.compat import SHOWS_PROGRESS, leave_encoded_xcom
+from airflow_provider_crew.compat import leave_encoded_xcom, leaves_progress
 from airflow_provider_crew.hooks.encoding import encoding
 from airflow_provider_crew.service.progress import PAUSE, PROGRESS, ProgressReport
 
@@ -25,7 +25,7 @@ _PAUSE_FOR_EACH = 0.01
 
 def progress_of(ti: Any) -> "TriggerProgress | None":
     """Return what leaves the progress of a deferred task, where Airflow can and its operators want that."""
-    if not SHOWS_PROGRESS or ti is None:  # dag.test() tells a trigger of no task
+    if ti is None or not leaves_progress():  # dag.test() tells a trigger of no task
         return None
     try:
         wanted = conf.getboolean("crew", "progress_xcom", fallback=True)

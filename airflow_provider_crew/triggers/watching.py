@@ -33,7 +33,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     await asyncio.sleep(poller.watch.spread().poll_again_in)
     try:
         async with poller.shared_crew(largest=LARGEST_ANSWER) as crew:
-            event |= told_completed(await poller.to_end_async(crew))
+            event |= told_completed(await poller.to_end_async(crew), with_output=trigger.log_output)
     except CrewError as error:
         if isinstance(error, WatchBroken) and isinstance(error.cause, AnswerTooLarge):
             trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
@@ -42,4 +42,4 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     finally:
         if progress:
             progress.close()
-    return event | told_watch(poller.watch) | told_progress(poller.report, event)
+    return event | told_watch(poller.watch) | told_progress(poller.report, event, with_outputs=trigger.log_output)

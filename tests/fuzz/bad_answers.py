@@ -198,7 +198,9 @@ def _watched_by(rules: WatchRules, came: Any) -> None:
     assert watch.memory.seen is isinstance(came, EXECUTIONS)
     if step.completed:
         storable(step.completed.result())
-        end = read_event(_sent({"kickoff_id": "4711", "deadline": NOW} | told_completed(step.completed)))
+        end = read_event(
+            _sent({"kickoff_id": "4711", "deadline": NOW} | told_completed(step.completed, with_output=True))
+        )
         assert end.result in (None, step.completed.result())
     if step.error:
         presentable(step.error)

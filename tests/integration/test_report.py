@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from airflow.providers.common.compat.sdk import dag, task
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.integration.tasks import INPUTS, Task, WatchedService, poked
+from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired, poked
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -21,6 +23,14 @@ TASKS = (
 )
 STORY = Scenario(tasks=TASKS, inputs=())
 SIZE = "32 B"
+# A deployed crew, while it works and at both of its ends.
+WROTE = {
+    "state": "RUNNING",
+    "status": "Task is Running",
+    "last_executed_task": {"name": "writing_task", "output": f"{SECRET}."},
+}
+ENDED = {"state": "SUCCESS", "status": "done", "result": f"{SECRET}."}
+BROKE = {"state": "FAILED", "status": "Out of credit"}
 
 
 def run(_: Any, **options: Any) -> Task:
@@ -100,6 +110,19 @@ def test_shows_no_output_where_it_is_switched_off(
     if value_can_be_read := switch != "configuration that cannot be read":
         assert about(live_crew, f"its output, {SIZE}, is in XCom return_value: log_output keeps it out") in log
     assert ("could not be told here: AirflowConfigException" in task_log.warnings) != value_can_be_read
+
+
+@pytest.mark.parametrize("end", [ENDED, BROKE], ids=["completed", "failed"])
+def test_no_event_holds_an_output_that_logs_are_not_to_show(live_crew, end):
+    live_crew.scenario = SLOW
+    live_crew.at_look(1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, WROTE, end))
+    task = run(live_crew, deferrable=True, log_output=False)
+
+    event = asyncio.run(fired(task.revived(task.deferred())))
+
+    # Airflow logs each event.
+    assert SECRET not in json.dumps(event)
+    assert "writing_task" in event["progress"]
 
 
 def test_the_configuration_comes_before_the_argument(live_crew, task_log, monkeypatch):

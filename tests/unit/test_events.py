@@ -42,7 +42,7 @@ def stored(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def event_of(ended: Completed) -> dict[str, Any]:
-    return GOOD | told_completed(ended)
+    return GOOD | told_completed(ended, with_output=True)
 
 
 def failed_event(error: CrewError) -> dict[str, Any]:
