@@ -16,6 +16,7 @@ from airflow_provider_crew.service.models import Completed, Execution
 from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.shared import SharedCrew
+from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
 
@@ -127,7 +128,7 @@ class Poller:
             client = fresh.get_conn()
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
             reason = error.reason if isinstance(error, CrewError) else error
-            old.log.warning("The connection %r could not be read anew: %s", old.crew_conn_id, reason)
+            warn(old.log, f"The connection {old.crew_conn_id!r} could not be read anew: {reason}")
             return
         self._hook = fresh
         old.get_conn().close()

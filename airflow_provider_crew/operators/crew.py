@@ -249,16 +249,17 @@ class CrewRunOperator(_KickoffTask):
         try:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         except Exception as error:
+            from airflow_provider_crew.service.text import warn
             from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
             known = kickoff_id_left_by(context["ti"]) if parent is self else None
             if known is None:
                 raise
             self._not_rendered = error
-            self.log.warning(
-                "Execution %s: the task's templates cannot be rendered again, and waiting does not need them: %s",
-                known,
-                error,
+            warn(
+                self.log,
+                f"Execution {known}: the task's templates cannot be rendered again.\n"
+                f"Waiting does not need them: {error}",
             )
             with suppress(Exception):  # else a poll says that there is no such connection; a result needs none
                 self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)

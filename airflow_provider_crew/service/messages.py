@@ -116,7 +116,14 @@ NO_JSON = Message(
     "Correct it.",
     "Give texts, finite numbers, lists, and objects whose names are texts.",
 )
-OTHER_INPUTS = Message("{first}", Money.NOTHING, "Give the inputs that the crew lists.", "{more}")
+NEEDED_INPUTS = Message(
+    "The crew needs inputs that are not given: {names}.",
+    Money.NOTHING,
+    "Give the inputs that the crew lists.",
+    "{more}",
+)
+LISTED_INPUTS = NEEDED_INPUTS._replace(what="The crew lists inputs that are not given: {names}.")
+UNLISTED_INPUT = NEEDED_INPUTS._replace(what="The crew does not list the input {name}.{meant}")
 INVALID_WEBHOOKS = Message("webhooks must have a url, and a list of events.", Money.NOTHING, "Correct webhooks.")
 SECRET_IN_WEBHOOKS = Message(
     "webhooks.authentication would be shown to everybody as a rendered template.",
@@ -231,8 +238,7 @@ WAITED_TOO_LONG = Message(
 TIME_LIMIT = Message(
     "{execution} was still going when execution_timeout was over.",
     Money.GOES_ON,
-    "Wait for it with its kickoff id; do not kick off again.",
-    "It cannot be cancelled.",
+    details="It cannot be cancelled.",
 )
 NO_LONGER_WATCHED = Message(
     "{execution} can no longer be watched.",

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Self, Unpack
@@ -104,28 +104,32 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool 
     missing = [name for name in listed if name not in given and name not in known.optional]
     needed = [name for name in missing if name in known.required]
     mistyped = any(_question(name, missing) for name in unlisted)
-    absent = (
-        f"The crew {'needs' if needed else 'lists'} inputs that are not given: {some_names(needed or missing)}."
-    )
-    odd = [
-        f"The crew does not list the input {name!r}.{_question(name, missing) or _question(name, listed)}"
-        for name in unlisted
-    ]
-    if needed or mistyped or (strict and (missing or unlisted)):
-        told = [absent, f"Given: {some_names(given) or 'none'}."] if missing else []
-        first, *more = [*told, *odd]
-        raise InvalidInputs.saying(messages.OTHER_INPUTS, {"first": first, "more": " ".join(more)})
-    doubts = [f"{sentence} It is sent all the same." for sentence in odd]
+    odd = [{"name": repr(name), "meant": _question(name, missing) or _question(name, listed)} for name in unlisted]
+    told = [(messages.UNLISTED_INPUT, words) for words in odd]
     if missing:
-        doubts.append(
-            f"{absent} A crew refuses the kickoff then, and nothing starts; a flow runs on its defaults."
+        absent = messages.NEEDED_INPUTS if needed else messages.LISTED_INPUTS
+        told.insert(0, (absent, {"names": some_names(needed or missing)}))
+    if needed or mistyped or (strict and told):
+        (first, words), *others = told
+        more = [f"Given: {some_names(given) or 'none'}."] if missing else []
+        more += [message.what.format_map(each) for message, each in others]
+        raise InvalidInputs.saying(first, words | {"more": " ".join(more)})
+    return list(_doubts(odd, missing, restores=_STATE_ID in given))
+
+
+def _doubts(odd: Iterable[Mapping[str, str]], missing: Sequence[str], *, restores: bool) -> Iterator[str]:
+    for words in odd:
+        yield f"{messages.UNLISTED_INPUT.what.format_map(words)} It is sent all the same."
+    if missing:
+        yield (
+            f"{messages.LISTED_INPUTS.what.format(names=some_names(missing))} A crew refuses the kickoff then, "
+            "and nothing starts; a flow runs on its defaults."
         )
-    if _STATE_ID in given:
-        doubts.append(
+    if restores:
+        yield (
             "The input 'id' is the deprecated way to restore a flow's state, and mixes up two runs: use "
             "restore_from_state_id."
         )
-    return doubts
 
 
 def _question(name: str, others: list[str]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import tenacity
 
 from airflow_provider_crew.service.errors import CrewError, RateLimited, TransientError, Unreachable
+from airflow_provider_crew.service.text import warn
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class _Repeating:
         error = _error_of(state)
         seconds = state.next_action.sleep if state.next_action else 0.0
         what = error.what if isinstance(error, CrewError) else str(error)
-        log.warning("%s Again in %.1f s.", what, seconds)
+        warn(log, f"{what} Again in {seconds:.1f} s.")
         if self._wakes_up(error):
             minutes = self.wake_up_within / 60
             log.warning("It may be waking up after a quiet period, and is given %.0f minutes for that.", minutes)

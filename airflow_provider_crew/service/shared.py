@@ -18,6 +18,7 @@ from airflow_provider_crew.service.errors import CrewError, Unreachable
 from airflow_provider_crew.service.messages import CONNECTION_IN_DOUBT
 from airflow_provider_crew.service.network import tls_context
 from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.text import warn
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class SharedCrew:
         try:
             self.client = await self._new_client(_FRESH_AFTER_REJECTION)
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            log.warning("The connection %s could not be read anew: %s", self._key, _reason(error))
+            warn(log, f"The connection {self._key} could not be read anew: {_reason(error)}")
             return False
         await self._shared.give_back(old)
         return self.client.settings.token != old.settings.token

@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from typing import Any
 
 # What Airflow's page shows of a line without scrolling, on a screen of usual width.
 LINE = 109
@@ -37,6 +38,12 @@ def wrapped(text: str) -> list[str]:
     """Return lines that fit. What must not be torn apart, such as an address, has a line of its own."""
     wrap = textwrap.TextWrapper(LINE, break_long_words=False, break_on_hyphens=False).wrap
     return [line for paragraph in text.splitlines() for line in wrap(paragraph)]
+
+
+def warn(log: Any, text: str) -> None:
+    """Warn in lines that fit."""
+    for line in wrapped(text):
+        log.warning("%s", line)
 
 
 def quoted(text: str, most: int) -> tuple[str, bool]:

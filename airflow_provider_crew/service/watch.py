@@ -262,8 +262,8 @@ class Watch:
             if running.is_known:
                 return (news,)
             word = one_line(running.word, _WORD)
-            told = f"the service says {word!r}, which is not a known state. It is taken for still going."
-            return (self._line(told, logging.WARNING), news)
+            strange = self._line(f"its state is {word!r}, which is not known.", logging.WARNING)
+            return (strange, Line(logging.WARNING, "It is taken for still going."), news)
         if now - memory.said_at >= _REMINDER:
             memory.said_at = now
             return (self._line(f"{progress}, for {words.duration(now - memory.progress_since)}"),)

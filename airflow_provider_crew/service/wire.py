@@ -23,6 +23,7 @@ from airflow_provider_crew.service.models import CrewInputs, Execution, read_exe
 from airflow_provider_crew.service.network import is_trusted, reason_for, timed_out
 from airflow_provider_crew.service.payload import KickoffRequest, some_names
 from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.text import warn
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class CrewCalls(ABC):
         try:
             outcome = await self._exchange(request)
         except BaseException:
-            log.warning("Interrupted while a kickoff was under way. %s", messages.UNCERTAIN.what)
+            warn(log, f"Interrupted while a kickoff was under way. {messages.UNCERTAIN.what}")
             raise
         try:
             return _read(request, _answer(outcome), lambda told: issued_kickoff_id(told.get("kickoff_id")))

@@ -21,13 +21,11 @@ def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateI
         known = policy(task.hook.get_conn().inputs)
     except (errors.NotAllowed, errors.Refused, errors.UnreadableAnswer, errors.AnswerTooLarge) as error:
         if validate:
-            task.log.warning(
-                "The inputs are not checked, since the crew does not tell which it takes. %s", error.reason
-            )
+            task.warn(f"The inputs are not checked, since the crew does not tell which it takes.\n{error.reason}")
     except errors.TransientError as error:
         if validate or error.may_be_waking_up:
             raise
     else:
         doubts = compare_inputs(request.inputs, known, strict=validate == "strict") if validate else []
         for doubt in doubts:
-            task.log.warning("%s", doubt)
+            task.warn(doubt)

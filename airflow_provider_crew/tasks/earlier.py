@@ -71,7 +71,7 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
         case Decision.KICK_OFF_BY_CHOICE:
             by_people = memory.was_cleared and last and last.reported
             why = "because the task was cleared" if by_people else "as on_uncertain_kickoff='retry' says"
-            log.warning("%s It is kicked off anew, %s.", messages.LOST_ANSWER.what, why)
+            task.warn(f"{messages.LOST_ANSWER.what}\nIt is kicked off anew, {why}.")
         case Decision.KICK_OFF_AFTER_OBLIVION:
             memory.has_given_up = True
             task.warn(
@@ -98,7 +98,7 @@ def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Stan
             raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
         return "unknown"
     except CallError as error:
-        task.log.warning("Execution %s: it is not known how it is doing. %s", kickoff_id, error.reason)
+        task.warn(f"Execution {kickoff_id}: it is not known how it is doing.\n{error.reason}")
         return "not told"
     end = _ENDS.get(execution.status)
     if end:
@@ -129,6 +129,4 @@ def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: boo
         return
     if not chooses_twice:
         raise UncertainKickoff.saying(messages.ONE_TRY_TOO_MANY)
-    task.log.warning(
-        "%s It is kicked off anew, as on_uncertain_kickoff='retry' says.", messages.ONE_TRY_TOO_MANY.what
-    )
+    task.warn(f"{messages.ONE_TRY_TOO_MANY.what}\nIt is kicked off anew, as on_uncertain_kickoff='retry' says.")

@@ -267,7 +267,7 @@ class Kickoff:
         except Exception as error:  # noqa: BLE001 - whatever it is
             if not self._resumed:
                 self._give_up_about_airflow(messages.NO_MEMORY, error)
-            task.log.warning("What this task remembers of its kickoff cannot be read: %s", error)
+            task.warn(f"What this task remembers of its kickoff cannot be read: {error}")
             return KickoffMemory(task.context, wanted=False)
 
 

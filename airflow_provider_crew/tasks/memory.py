@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import Context
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import compat
+from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.decide import KickoffRecord
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
@@ -140,9 +141,10 @@ class KickoffMemory:
         try:
             self.last = _RECORD.validate_python(kept)
         except ValidationError:
-            log.warning(
+            warn(
+                log,
                 "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
-                "and never answered."
+                "and never answered.",
             )
             self.last = KickoffRecord(self._max_tries, time.time())
             # Kept, so that a Clear can be told from a retry.
@@ -162,17 +164,16 @@ class KickoffMemory:
         try:
             _repeat_while_away(partial(self._ti.xcom_push, key=key, value=kickoff_id))
         except Exception as error:  # noqa: BLE001 - the log names the execution, too
-            log.warning("Execution %s: the next try cannot be told of it: %s", kickoff_id, error)
+            warn(log, f"Execution {kickoff_id}: the next try cannot be told of it: {error}")
 
     def _keep_if_possible(self) -> bool:
         try:
             self._keep()
         except Exception as error:  # noqa: BLE001 - an execution that is paid for must not be lost to its bookkeeping
-            log.warning(
-                "Airflow's store of task states does not take what there is to remember, %s: %s. A retry of this "
-                "task will not know.",
-                self.last,
-                error,
+            warn(
+                log,
+                "Airflow's store of task states does not take what there is to remember. A retry of this task "
+                f"will not know.\n{self.last}: {error}",
             )
             return False
         return True
@@ -201,5 +202,5 @@ def _repeat_while_away(ask: Callable[[], Any]) -> Any:
         except Exception as error:
             if not compat.api_server_is_away(error) or time.monotonic() > until:
                 raise
-            log.warning("Airflow's API server does not answer, and is asked again: %s", error)
+            warn(log, f"Airflow's API server does not answer, and is asked again: {error}")
         time.sleep(_PAUSE)

@@ -18,7 +18,6 @@ class End(NamedTuple):
     money: Money | None = None
 
 
-_DASHBOARD = "Look into the crew's dashboard before you clear the task, which kicks off anew."
 _FIND_IT = "The crew may be running, and paid for, without anybody watching it."
 _GO_ON = "If Airflow retries, or you clear the task, it goes on."
 HOW_TO_GIVE_UP = (
@@ -31,28 +30,24 @@ HOW_TO_GIVE_UP = (
 LOST_ANSWER = Message(
     "An earlier try sent a kickoff and ended before it knew the answer.",
     Money.UNKNOWN,
-    _DASHBOARD,
-    f"It is not known whether that started an execution. {_FIND_IT}",
+    details=f"It is not known whether that started an execution. {_FIND_IT}",
 )
 BEGUN_ANEW = Message(
     "This try has kicked off before, and Airflow has begun it anew.",
     Money.GOES_ON,
-    _DASHBOARD,
-    "Airflow could not load its DAG when it was to resume. Find the id of the execution in the log of this try, "
-    "or in the crew's dashboard.",
+    details="Airflow could not load its DAG when it was to resume. Find the id of the execution in the log of "
+    "this try, or in the crew's dashboard.",
 )
 ONE_TRY_TOO_MANY = Message(
     "Airflow runs this task once more than its retries allow.",
     Money.UNKNOWN,
-    _DASHBOARD,
-    "It has lost the process of the try before, or the task was cleared while it ran. Nothing is known of that "
-    f"try, which may have kicked off. It is not known whether that started an execution. {_FIND_IT}",
+    details="It has lost the process of the try before, or the task was cleared while it ran. Nothing is known of "
+    f"that try, which may have kicked off. It is not known whether that started an execution. {_FIND_IT}",
 )
 ENDED_WHILE_SENT = Message(
     "The task was ended by {kind} while its kickoff was under way.",
     Money.UNKNOWN,
-    _DASHBOARD,
-    f"{{why}} It is not known whether that started an execution. {_FIND_IT}",
+    details=f"{{why}} It is not known whether that started an execution. {_FIND_IT}",
 )
 NO_MEMORY = Message(
     "Airflow does not tell whether an earlier try has kicked off.",
@@ -93,8 +88,7 @@ TOLD_TO_END = Message(
 NO_TRIGGERER = Message(
     "{execution} is no longer watched by a triggerer.",
     Money.GOES_ON,
-    "Wait for it; do not kick off again.",
-    "{why}. The triggerer's log says more.",
+    details="{why}. The triggerer's log says more.",
 )
 
 TRIGGERER_ALONE = End(

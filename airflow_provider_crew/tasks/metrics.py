@@ -13,6 +13,7 @@ from typing import Any, Literal
 from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.service.watch_state import Polls
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,4 @@ class TaskMetrics:
             told = timedelta(seconds=value) if how == "timing" else value
             getattr(Stats, how)(f"crew.{name}", told, tags=self._tags)
         except Exception as error:  # noqa: BLE001 - an execution is worth more than a figure about it
-            log.warning(
-                "Airflow's statistics do not take what happened to an execution. The task goes on: %s", error
-            )
+            warn(log, f"Airflow's statistics do not take what happened to an execution. The task goes on: {error}")

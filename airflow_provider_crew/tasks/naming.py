@@ -6,6 +6,7 @@ from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.compat import reads_names, show_name
 from airflow_provider_crew.service.storable import storable_text
+from airflow_provider_crew.service.text import warn
 
 # What a task is given when it resumes: the name that it had before.
 CARRIED_NAME = "map_index_name"
@@ -55,8 +56,9 @@ class MappedName:
         """Render it for the last time, and say so if it never could be."""
         self.render()
         if self._fault and not self.text:
-            self._log.warning(
-                "map_index_template cannot be rendered: %s. The task is shown by its number.", self._fault
+            warn(
+                self._log,
+                f"map_index_template cannot be rendered: {self._fault}. The task is shown by its number.",
             )
 
     @property
@@ -86,4 +88,4 @@ class MappedName:
             context[_TEMPLATE] = f"{environment.variable_start_string} {_NAME} {environment.variable_end_string}"
             show_name(context["ti"], name)
         except Exception as error:  # noqa: BLE001 - a name is not worth failing for
-            self._log.warning("Airflow was not told the name of this mapped task: %s", error)
+            warn(self._log, f"Airflow was not told the name of this mapped task: {error}")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider_crew.compat import asset_kinds
+from airflow_provider_crew.service.text import warn
 
 # What a task is given when it resumes: what its function has put into the events before, by number of the outlet.
 CARRIED_EXTRAS = "outlet_extras"
@@ -29,7 +30,7 @@ class OutletEvents:
             if extras:
                 self._carried[CARRIED_EXTRAS] = json.dumps(extras)
         except Exception as error:  # noqa: BLE001 - whatever a user has put there
-            self._log.warning("What is in the events of the outlets is lost by the deferral: %s", error)
+            warn(self._log, f"What is in the events of the outlets is lost by the deferral: {error}")
 
     def tell(self, execution: dict[str, Any]) -> None:
         """Add what is known of the execution. What a user has put there under the same name stands."""
@@ -38,7 +39,7 @@ class OutletEvents:
             for number, event in self._events():
                 event.extra = {**execution, **carried.get(str(number), {}), **event.extra}
         except Exception as error:  # noqa: BLE001
-            self._log.warning("The events of the outlets do not tell of the execution: %s", error)
+            warn(self._log, f"The events of the outlets do not tell of the execution: {error}")
 
     def _events(self) -> Iterator[tuple[int, Any]]:
         outlets = self._context.get("outlets") or ()

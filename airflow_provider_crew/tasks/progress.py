@@ -1,6 +1,5 @@
 """What a task leaves in XCom of how its execution is doing, while it polls by itself, and at its end."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
@@ -11,6 +10,7 @@ from airflow_provider_crew.hooks.encoding import encoding
 from airflow_provider_crew.service import progress
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.progress import PAUSE, PAUSE_AFTER_FAILURE, PROGRESS, ProgressReport
+from airflow_provider_crew.service.text import warn
 
 # How long a task waits for its XCom backend: once while that is stuck, and before it ends.
 _PATIENCE = 2.0
@@ -94,6 +94,6 @@ class TaskProgress:
 
     def _complain(self, error: Exception) -> None:
         """Say once that the progress is not to be seen."""
-        level = logging.DEBUG if self._has_complained else logging.WARNING
-        self._log.log(level, "How the execution is doing could not be left in XCom. The task goes on: %s", error)
+        if not self._has_complained:
+            warn(self._log, f"How the execution is doing could not be left in XCom. The task goes on: {error}")
         self._has_complained = True

@@ -11,7 +11,7 @@ from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.service.errors import CrewError, execution
-from airflow_provider_crew.service.text import wrapped
+from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.messages import NOT_RETRIED, TOLD_TO_END
 from airflow_provider_crew.tasks.metrics import TaskMetrics
@@ -86,15 +86,14 @@ class RunningTask:
 
     def warn(self, text: str) -> None:
         """Warn in lines that fit a screen."""
-        for line in wrapped(text):
-            self.log.warning("%s", line)
+        warn(self.log, text)
 
     def leave(self, key: str, value: Any, *, what: str) -> None:
         """Leave a value in XCom. The execution runs, or has ended, so this may not fail the task."""
         try:
             self.ti.xcom_push(key=key, value=value)
         except Exception as error:  # noqa: BLE001
-            self.log.warning("%s could not be pushed to XCom: %s", what, error)
+            self.warn(f"{what} could not be pushed to XCom.\n{error}")
 
     def leave_link(self, kickoff_id: str | None = None) -> None:
         """
@@ -105,7 +104,7 @@ class RunningTask:
         try:
             url = self.hook.connection.page_of(kickoff_id)
         except CrewError as error:  # a link is not worth failing for; what needs the connection fails
-            self.log.warning("The link to the crew's page could not be left: %s", error.reason)
+            self.warn(f"The link to the crew's page could not be left: {error.reason}")
             return
         if url and url != self._link:
             self._link = url

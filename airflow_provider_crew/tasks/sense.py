@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import Context
 from airflow_provider_crew.compat import SETTLING_TIME, first_poke, is_told_again, lacks_event
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutputType
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
+from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.service.watch_state import WatchMemory
 from airflow_provider_crew.tasks.messages import INVALID_KICKOFF_ID, SENSOR_RETRIES
 from airflow_provider_crew.tasks.running import RunningTask
@@ -135,7 +136,7 @@ class SeenBefore:
         try:
             self._store.set(_KEY, kept)
         except Exception as error:  # noqa: BLE001
-            log.warning("What was seen of the execution cannot be kept for the next process: %s", error)
+            warn(log, f"What was seen of the execution cannot be kept for the next process: {error}")
 
     def keep_that_it_exists(self, memory: WatchMemory) -> None:
         """Keep it as soon as the service knows the execution: from then on, unknown is not gone."""
@@ -150,5 +151,5 @@ class SeenBefore:
                 case {"try": {"kickoff_id": self._kickoff_id}, "seen": {}} as kept:
                     return dict(kept)
         except Exception as error:  # noqa: BLE001
-            log.warning("What was seen of the execution before cannot be read: %s", error)
+            warn(log, f"What was seen of the execution before cannot be read: {error}")
         return {}

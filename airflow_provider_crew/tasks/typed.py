@@ -38,8 +38,8 @@ def finished(task: RunningTask, given: OutputArguments, result: Mapping[str, Any
                 task.leave(RESULT, _with(result, data), what=f"Execution {kickoff_id}: its result")
             raise
     elif data is None and (doubt := doubt_about(output)):
-        task.log.warning(
-            "Execution %s: its output looks like JSON, and is none: %s. output_json is None.", kickoff_id, doubt
+        task.warn(
+            f"Execution {kickoff_id}: its output looks like JSON, and is none.\n{doubt}. output_json is None."
         )
     return _with(result, data)
 

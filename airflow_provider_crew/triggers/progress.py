@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.compat import leave_encoded_xcom, leaves_progress
 from airflow_provider_crew.hooks.encoding import encoding
 from airflow_provider_crew.service.progress import PAUSE, PROGRESS, ProgressReport
+from airflow_provider_crew.service.text import warn
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ def progress_of(ti: Any) -> "TriggerProgress | None":
     try:
         wanted = conf.getboolean("crew", "progress_xcom", fallback=True)
     except Exception as error:  # noqa: BLE001 - a setting that cannot be read may not end the watch
-        log.warning("No trigger leaves in XCom how its execution is doing: %s", error)
+        warn(log, f"No trigger leaves in XCom how its execution is doing: {error}")
         return None
     return TriggerProgress(ti) if wanted else None
 
@@ -96,10 +97,8 @@ class _Turns:
             try:
                 await leave()
             except Exception as error:  # noqa: BLE001
-                level = logging.DEBUG if self._has_complained else logging.WARNING
-                log.log(
-                    level, "How executions are doing could not be left in XCom. They are watched on: %s", error
-                )
+                if not self._has_complained:
+                    warn(log, f"How executions are doing could not be left in XCom. They are watched on: {error}")
                 self._has_complained = True
             finally:
                 self._not_before = time.monotonic() + max(_PAUSE_FOR_ALL, _PAUSE_FOR_EACH * len(self.taken_by))

@@ -331,9 +331,7 @@ def test_waiting_running_again(scene):
 
 @row(
     "The service uses a word for the state that nobody knows, for a while",
-    waited_out(
-        "the service says 'awaiting_human_feedback', which is not a known state. It is taken for still going."
-    ),
+    waited_out("its state is 'awaiting_human_feedback', which is not known.", "It is taken for still going."),
     ways=RUN,
 )
 def test_waiting_unknown_word(scene):

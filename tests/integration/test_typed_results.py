@@ -328,7 +328,8 @@ def test_a_store_and_an_xcom_that_take_nothing_change_no_end(live_crew, store, t
     with pytest.raises(error, match=SAYS):
         task.run()
 
-    assert "its result could not be pushed to XCom: the XCom backend is full" in task_log.warnings
+    assert "its result could not be pushed to XCom." in task_log.warnings
+    assert "the XCom backend is full" in task_log.warnings
     assert "store of task states does not take what there is to remember" in task_log.warnings
     store.breaks_at = lambda _: False
     with pytest.raises(
@@ -379,8 +380,8 @@ def test_without_a_type_it_is_said_when_something_looks_like_json_and_is_none(li
     assert Task(operator).run()["output_json"] is None
 
     (execution,) = live_crew.kickoffs
-    told = f"Execution {execution.kickoff_id}: its output looks like JSON, and is none: Expecting property name"
-    assert told in task_log.warnings
+    assert f"Execution {execution.kickoff_id}: its output looks like JSON, and is none." in task_log.warnings
+    assert "Expecting property name" in task_log.warnings
     assert "in line 1, column 2. output_json is None." in task_log.warnings
 
 
@@ -390,4 +391,5 @@ def test_a_sensor_says_so_too(live_crew, mode, task_log):
 
     assert poked(sensing(live_crew, **mode))["output_json"] is None
 
-    assert "its output looks like JSON, and is none: Expecting ',' delimiter, in line 1" in task_log.warnings
+    assert "its output looks like JSON, and is none." in task_log.warnings
+    assert "Expecting ',' delimiter, in line 1" in task_log.warnings

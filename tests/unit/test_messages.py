@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import ast
 import pickle
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from airflow_provider_crew.compat import KEEPING
 from airflow_provider_crew.service import errors, messages
 from airflow_provider_crew.service.messages import Message, Money
 from airflow_provider_crew.service.models import Failed, Progress, Running
 from airflow_provider_crew.service.watch_words import execution_failed, place
 from airflow_provider_crew.tasks import ends
 from airflow_provider_crew.tasks.messages import End
-from tests import message_page
+from tests import message_layout, message_page, message_texts
+from tests.message_notes import REFUSED, WARNINGS
 from tests.unit.test_errors import ONE_OF_EACH, family
 
 ID = "6f1c2d3e-0000-4000-8000-123456789abc"
 EVERY: dict[str, Any] = {
-    name: each for page in message_page.CATALOGUES for name, each in message_page.said_in(page).items()
+    f"{page.__name__}.{name}": each
+    for page in message_page.CATALOGUES
+    for name, each in message_page.said_in(page).items()
 }
 # What is said in parts that can be long is cut, and said whole in the details.
-OPEN = {"INVALID_FIELD", "OTHER_INPUTS", "PLAIN_HTTP", "NO_JSON", "NO_CERTIFICATES", "INVALID_KICKOFF_ID"}
+OPEN = {"INVALID_FIELD", "PLAIN_HTTP", "NO_JSON", "NOT_TRUSTED", "NO_CERTIFICATES", "INVALID_KICKOFF_ID"}
 OURS = {kind.__name__ for kind in family(errors.CrewError)} | {
     name for name, kind in vars(ends).items() if isinstance(kind, type) and issubclass(kind, BaseException)
 }
@@ -75,21 +80,89 @@ def test_whatever_ends_badly_is_said_by_a_message_of_the_page() -> None:
     catalogues = {str(each.__file__) for each in message_page.CATALOGUES}
     found = {
         str(path): told
-        for path, tree in message_page.sources()
+        for path, tree in message_texts.sources()
         if str(path) not in catalogues and (told := list(stray(tree)))
     }
 
     assert not found, "say it in service/messages.py or tasks/messages.py"
 
 
+def _examples(name: str) -> dict[str, Any]:
+    examples = message_layout.EXAMPLES | message_layout.OF_ONE.get(name.rpartition(".")[2], {})
+    return {word: example.replace("*", "") for word, example in examples.items()}
+
+
+def test_every_message_has_its_place_on_the_page() -> None:
+    laid_out = [id(row[0]) for _, _, rows in message_layout.GROUPS for row in rows]
+    said = {name: id(each) for name, each in EVERY.items() if isinstance(each, Message)}
+
+    assert not [name for name, each in said.items() if laid_out.count(each) != 1]
+    assert set(laid_out) == set(said.values())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_whatever_is_said_is_found_on_the_page(name: str) -> None:
+    page = message_page.PAGE.read_text()
+
+    for text in (each for each in EVERY[name] if isinstance(each, str) and not isinstance(each, Money)):
+        constant = re.split(r"{\w+}", text.replace(KEEPING, "").replace("{{", "{").replace("}}", "}"))
+        assert not [each for each in constant if each.strip() not in page]
+
+
+def test_every_warning_is_explained_on_the_page() -> None:
+    explained = [text for table in WARNINGS.values() for text in table]
+    found = {each.text for each in message_texts.warned()}
+
+    assert found - set(explained) == set(), "add it to tests/message_notes.py"
+    assert set(explained) - found == set(), "nothing says it any more"
+    assert len(explained) == len(set(explained))
+    assert set(REFUSED) == {text for _, text in message_texts.refused_at_parsing()}
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ('log.warning("It broke: %s", error)', "It broke: {}"),
+        ("log.warning(_CONSTANT)", "A constant."),
+        ("self.log.error(_CONSTANT)", "A constant."),
+        ("task.warn(_CONSTANT)", "A constant."),
+        ("task.warn(_FILLED.format(kickoff_id))", "Execution {}: odd."),
+        ('warn(log, f"{_CONSTANT} It is {word}.")', "A constant. It is {}."),
+        ("log.log(level, _CONSTANT)", "A constant."),
+        ("Line(logging.WARNING, _CONSTANT)", "A constant."),
+        ("self._in_trouble(_CONSTANT, 'More.')", "Execution {}: A constant. More."),
+        ("self._line(_CONSTANT, logging.WARNING)", "Execution {}: A constant."),
+        ("def _doubts(): yield _CONSTANT", "A constant."),
+        ("log.warning(made_elsewhere)", "{}"),
+    ],
+)
+def test_a_warning_is_found_however_it_is_said(code: str, text: str) -> None:
+    names = {"_CONSTANT": "A constant.", "_FILLED": "Execution {}: odd."}
+
+    assert [each.text for each in message_texts.warned_in(ast.parse(code), names)] == [text]
+
+
+def test_what_only_passes_on_is_still_there() -> None:
+    calls = {ast.unparse(node) for _, tree in message_texts.sources() for node in ast.walk(tree)}
+
+    assert calls >= message_texts.PASSED_ON
+
+
+def test_a_warning_in_one_line_fits() -> None:
+    examples = {text: note.examples for table in WARNINGS.values() for text, note in table.items()}
+    for text, line, _ in message_texts.warned():
+        told = line.format(*(each.replace("57a13a6e-…", ID) for each in examples[text]))
+        assert len(told) < 110, told
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_a_message_fits_its_lines(name: str) -> None:
     said: Any = EVERY[name]
-    words = message_page._Words(WORDS)
+    words = _examples(name) | WORDS | {"next": ""}
     following = said.next.format_map(words)
 
     assert len(f"Next: {following}") < 110
-    if isinstance(said, Message) and name not in OPEN:
+    if isinstance(said, Message) and name.rpartition(".")[2] not in OPEN:
         assert len(said.what.format_map(words)) < 100
     if isinstance(said, End):
         assert said.next or said.also

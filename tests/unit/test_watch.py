@@ -31,7 +31,7 @@ from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, ru
 
 REJECTED = NotAuthenticated("The token is not accepted.")
 UNKNOWN = ExecutionNotFound("The crew does not know it.")
-STRANGE = "! the service says '{}', which is not a known state. It is taken for still going."
+STRANGE = "! its state is '{}', which is not known. It is taken for still going."
 
 
 @pytest.mark.parametrize(
