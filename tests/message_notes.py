@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 ID = "57a13a6e-…"
 _REFUSED = "the XCom backend is full"
-_AWAY = "Airflow's API server did not answer"
+_AWAY = "connection refused"
 
 NOTHING_YET = "Nothing is paid for yet."
 ONCE = "The execution is paid for once; nothing starts another."
@@ -57,7 +57,7 @@ WARNINGS: dict[str, dict[str, Note]] = {
             "Put the new token into the connection.",
         ),
         "The connection {} could not be read anew: {}": Note(
-            ("'crew_default'", _AWAY),
+            ("'crew_default'", "Airflow's API server did not answer"),
             "The token was rejected, and Airflow does not give out the connection. The old token is tried on.",
             ONCE,
             "See that Airflow's API server or secrets backend answers.",
