@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +10,13 @@ from typing import TYPE_CHECKING
 
 import psutil
 import psycopg2  # type: ignore[import-untyped]
-import trustme
 
-from benchmarks.poll_recorder import PollRecorder
 from benchmarks.report import Figure, Table
 from benchmarks.seeding import MOST, POLL_INTERVAL
-from benchmarks.stack import started
-from benchmarks.triggerer import cpu, prepare, seed, wait_for_polls
+from benchmarks.triggerer import cpu, prepared, seed, wait_for_polls
 
 if TYPE_CHECKING:
+    from benchmarks.poll_recorder import PollRecorder
     from benchmarks.stack import Benched
 
 _PATIENCE = 240.0
@@ -43,18 +40,12 @@ class _Trial:
 def measure(rounds: int) -> list[Table]:
     """Let the triggerer tell and not tell in turn, each time in a new process."""
     found: dict[bool, list[_Trial]] = {False: [], True: []}
-    authority = trustme.CA()
-    with tempfile.TemporaryDirectory() as folder, PollRecorder(authority) as service:
+    with prepared() as (benched, service):
         service.moves_on = True
-        trusted = Path(folder) / "authority.pem"
-        authority.cert_pem.write_to_path(trusted)
-        trust = {"SSL_CERT_FILE": str(trusted), "REQUESTS_CA_BUNDLE": str(trusted)}
-        with started("deferred", trust) as benched:
-            prepare(benched, service)
-            for _ in range(rounds):
-                for tells, trials in found.items():
-                    _switch(benched, tells=tells)
-                    trials.append(_trial(benched, service))
+        for _ in range(rounds):
+            for tells, trials in found.items():
+                _switch(benched, tells=tells)
+                trials.append(_trial(benched, service))
     text = _TEXT.format(count=MOST, interval=POLL_INTERVAL, rounds=rounds, measured=_MEASURED)
     return [Table("Progress in XCom", text, _COLUMNS, [*_rows(found), _ratio(found)])]
 

@@ -23,6 +23,8 @@ from benchmarks.stack import started
 from dev.loopback import HOST
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from benchmarks.stack import Benched
 
 _COUNTS = (200, MOST)
@@ -87,16 +89,10 @@ def measure(rounds: int) -> list[Table]:
     """Let the triggers take turns, each time in a new triggerer."""
     rounds = max(rounds // 2, 1)  # each takes as long as several of what needs no Airflow
     found: dict[tuple[int, str], list[_Trial]] = {(count, kind): [] for count in _COUNTS for kind in _CONTESTANTS}
-    authority = trustme.CA()
-    with tempfile.TemporaryDirectory() as folder, PollRecorder(authority) as service:
-        trusted = Path(folder) / "authority.pem"
-        authority.cert_pem.write_to_path(trusted)
-        trust = {"SSL_CERT_FILE": str(trusted), "REQUESTS_CA_BUNDLE": str(trusted)}
-        with started("deferred", trust) as benched:
-            prepare(benched, service)
-            for _ in range(rounds):
-                for (count, kind), trials in found.items():
-                    trials.append(_trial(benched, service, kind, count))
+    with prepared() as (benched, service):
+        for _ in range(rounds):
+            for (count, kind), trials in found.items():
+                trials.append(_trial(benched, service, kind, count))
     text = _TEXT.format(interval=POLL_INTERVAL, rounds=rounds)
     rows = [_row(count, kind, trials) for (count, kind), trials in found.items()]
     return [Table("Deferred tasks in a triggerer", text, _COLUMNS, rows)]
@@ -118,7 +114,20 @@ def _row(count: int, kind: str, trials: list[_Trial]) -> list[object]:
     ]
 
 
-def prepare(benched: Benched, service: PollRecorder) -> None:
+@contextlib.contextmanager
+def prepared() -> Iterator[tuple[Benched, PollRecorder]]:
+    """Start an Airflow that has deferred tasks, and the service that they poll."""
+    authority = trustme.CA()
+    with tempfile.TemporaryDirectory() as folder, PollRecorder(authority) as service:
+        trusted = Path(folder) / "authority.pem"
+        authority.cert_pem.write_to_path(trusted)
+        trust = {"SSL_CERT_FILE": str(trusted), "REQUESTS_CA_BUNDLE": str(trusted)}
+        with started("deferred", trust) as benched:
+            _prepare(benched, service)
+            yield benched, service
+
+
+def _prepare(benched: Benched, service: PollRecorder) -> None:
     """Have the rows of the task instances made, and stop what the triggerer does not need."""
     api, address = benched.airflow.api, f"{HOST}:{service.port}"
     api.set_connection("crew_default", {"conn_type": "crew", "host": f"https://{address}", "password": "token"})
