@@ -224,8 +224,8 @@ class Visitor:
         raise KeyboardInterrupt
 
 
-class Employer:
-    """Stands in for the wait at the terminal: kicks off, asks how it stands, then presses Ctrl-C."""
+class Caller:
+    """Stands in for the wait at the terminal: asks, keeps what is answered, then presses Ctrl-C."""
 
     def __init__(self, capsys, met):
         uri, token = exported(capsys)
@@ -234,22 +234,27 @@ class Employer:
         self.met = met
 
     def wait(self):
+        self.met.append(self.answer())
+        raise KeyboardInterrupt
+
+    def answer(self):
+        raise NotImplementedError
+
+    def status(self, kickoff_id):
+        return requests.get(f"{self.url}/status/{kickoff_id}", headers=self.headers, timeout=60)
+
+
+class Employer(Caller):
+    """Kicks off, and asks how it stands."""
+
+    def answer(self):
         body = {"inputs": {"topic": "tides", "audience": "sailors"}}
         begun = requests.post(f"{self.url}/kickoff", json=body, headers=self.headers, timeout=60).json()
-        status = requests.get(f"{self.url}/status/{begun['kickoff_id']}", headers=self.headers, timeout=60)
-        self.met.append(status.json())
-        raise KeyboardInterrupt
+        return self.status(begun["kickoff_id"]).json()
 
 
-class Listener:
-    """Stands in for the wait at the terminal: asks for an unknown execution, then presses Ctrl-C."""
+class Listener(Caller):
+    """Asks for an unknown execution."""
 
-    def __init__(self, capsys, met):
-        uri, token = exported(capsys)
-        self.url = f"http://127.0.0.1:{urlsplit(uri).port}/status/nobody"
-        self.headers = {"Authorization": f"Bearer {token}"}
-        self.met = met
-
-    def wait(self):
-        self.met.append(requests.get(self.url, headers=self.headers, timeout=5).status_code)
-        raise KeyboardInterrupt
+    def answer(self):
+        return self.status("nobody").status_code

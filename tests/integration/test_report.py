@@ -10,9 +10,8 @@ import pytest
 from airflow.providers.common.compat.sdk import dag, task
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired, poked
+from tests.integration.tasks import SLOW, WatchedService, fired, poked
+from tests.integration.waits import in_every_way, run, sensor
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -31,28 +30,6 @@ WROTE = {
 }
 ENDED = {"state": "SUCCESS", "status": "done", "result": f"{SECRET}."}
 BROKE = {"state": "FAILED", "status": "Out of credit"}
-
-
-def run(_: Any, **options: Any) -> Task:
-    given = {"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options}
-    return Task(lambda: CrewRunOperator(**given))
-
-
-def sensor(service: Any, **options: Any) -> Task:
-    given = {"task_id": "crew", "kickoff_id": service.take(INPUTS, None, {}), "poke_interval": 0.02, **options}
-    return Task(lambda: CrewExecutionSensor(**given))
-
-
-in_every_way = pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        pytest.param(run, {"deferrable": False}, id="run"),
-        pytest.param(run, {"deferrable": True}, id="run, deferred"),
-        pytest.param(sensor, {}, id="poke"),
-        pytest.param(sensor, {"deferrable": True}, id="sensor, deferred"),
-        pytest.param(sensor, {"mode": "reschedule"}, id="reschedule"),
-    ],
-)
 
 
 def about(service: WatchedService, line: str) -> str:

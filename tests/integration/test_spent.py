@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.local import ScenarioTask
-from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, poked
+from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked
+from tests.integration.waits import in_every_way, run, sensor
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -21,31 +19,6 @@ DEPLOYED = {"dialect": "deployed"}
 USAGE = QUICK.usage
 TOKENS = {"crew.tokens.prompt": 3100, "crew.tokens.completion": 1100, "crew.tokens.total": 4200}
 TAKING_TIME = {"tasks": (ScenarioTask(name="writing_task", seconds=0.2, output="Done."),)}
-
-
-def run(_: Any, **options: Any) -> Task:
-    return Task(lambda: CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options}))
-
-
-def sensor(service: Any, **options: Any) -> Task:
-    kickoff_id = service.take(INPUTS, None, {})
-    return Task(
-        lambda: CrewExecutionSensor(
-            **{"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02, **options}
-        )
-    )
-
-
-in_every_way = pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        pytest.param(run, {"deferrable": False}, id="run"),
-        pytest.param(run, {"deferrable": True}, id="run, deferred"),
-        pytest.param(sensor, {}, id="poke"),
-        pytest.param(sensor, {"deferrable": True}, id="sensor, deferred"),
-        pytest.param(sensor, {"mode": "reschedule"}, id="reschedule"),
-    ],
-)
 
 
 @pytest.fixture
