@@ -102,8 +102,12 @@ class RunningTask:
         That of an execution has the kickoff id in it. A try that goes on with an execution has to leave it again.
         """
         try:
-            url = self.hook.connection.page_of(kickoff_id)
-        except CrewError as error:  # a link is not worth failing for; what needs the connection fails
+            connection = self.hook.connection
+        except Exception:  # noqa: BLE001 - what needs it says what is wrong with it
+            return
+        try:
+            url = connection.page_of(kickoff_id)
+        except CrewError as error:  # a link is not worth failing for
             self.warn(f"The link to the crew's page could not be left: {error.reason}")
             return
         if url and url != self._link:

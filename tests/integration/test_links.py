@@ -112,6 +112,16 @@ def test_an_id_that_no_address_can_hold_costs_the_link_alone(task_log):
     assert "The link to the crew's page could not be left" in task_log.text
 
 
+def test_a_connection_that_cannot_be_used_is_told_of_once(crew, task_log):
+    task = Task(lambda: run(crew_conn_id="nowhere"))
+
+    with pytest.raises(CrewTaskFailed, match="The connection 'nowhere' cannot be used"):
+        task.run()
+
+    assert task_log.text.count("The connection 'nowhere' cannot be used") == 1
+    assert not crew.kickoffs
+
+
 def test_the_page_of_a_crew_is_left_before_the_kickoff_and_once(live_crew, monkeypatch):
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': PAGES})}")
     left: list[tuple[str, int]] = []
