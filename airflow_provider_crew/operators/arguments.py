@@ -1,9 +1,12 @@
 """What the operators take besides what is theirs, and how it is checked when a DAG is parsed."""
 
 import math
+import re
 from collections.abc import MutableMapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, Protocol, TypedDict, get_args
+
+from airflow.providers.common.compat.sdk import XComArg
 
 from airflow_provider_crew.service.options import KickoffOptions
 
@@ -15,6 +18,9 @@ OnInvalidOutput = Literal["fail", "retry"]
 FORGET_AFTER = 7 * 24 * 60 * 60.0
 # Beyond it lie dates that neither Airflow nor its database can hold, which would be found out after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
+# Found in the place of a type: an example, a schema, a list of names.
+_NO_TYPES = (int, float, bytes, dict, list, tuple, set, frozenset)
+_BETWEEN_NAMES = re.compile(r"[.:]")
 
 
 class TaskArguments(TypedDict, total=False):
@@ -108,29 +114,71 @@ class SensorArguments(TaskArguments, total=False):
     never_fail: bool
 
 
+class Written(Protocol):
+    """A task as its author has written it: by the name of its class, or as ``@task.crew``."""
+
+    @property
+    def operator_name(self) -> str:
+        """What its author calls it."""
+
+
 def check_choices(
+    task: Written,
     validate_inputs: ValidateInputs,
     on_uncertain_kickoff: OnUncertainKickoff,
     on_invalid_output: OnInvalidOutput = "fail",
 ) -> None:
     """Refuse what is none of the choices before a DAG runs with it."""
     if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
-        raise ValueError("on_uncertain_kickoff must be 'fail' or 'retry'.")
+        raise ValueError(f"{task.operator_name}: on_uncertain_kickoff must be 'fail' or 'retry'.")
     if validate_inputs not in get_args(ValidateInputs):
-        raise ValueError("validate_inputs must be True, False or 'strict'.")
+        raise ValueError(f"{task.operator_name}: validate_inputs must be True, False or 'strict'.")
     if on_invalid_output not in get_args(OnInvalidOutput):
-        raise ValueError("on_invalid_output must be 'fail' or 'retry'.")
+        raise ValueError(f"{task.operator_name}: on_invalid_output must be 'fail' or 'retry'.")
 
 
-def seconds(given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
+def checked_output_type(task: Written, given: object) -> object:
+    """
+    Return the type of an output as it is, or refuse what can be none, before a DAG runs with it.
+
+    Whether pydantic can check by it is found out when the task runs: to ask would import both.
+    """
+    if isinstance(given, XComArg):
+        raise ValueError(f"{task.operator_name}: output_type takes nothing from another task.")  # noqa: TRY004
+    if isinstance(given, str) and not _is_import_path(given):
+        raise ValueError(
+            f"{task.operator_name}: output_type as text must be an import path, as 'my_company.reports.Report' is."
+        )
+    if isinstance(given, _NO_TYPES):
+        kind = type(given).__name__
+        raise ValueError(  # noqa: TRY004 - as of every other argument
+            f"{task.operator_name}: output_type must be a type, or the import path of one, and is of type {kind}."
+        )
+    return given
+
+
+def _is_import_path(text: str) -> bool:
+    parts = _BETWEEN_NAMES.split(text)
+    return len(parts) > 1 and all(map(str.isidentifier, parts))
+
+
+def seconds(task: Written, given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
     """Return a time in seconds, or refuse it before a DAG runs with it."""
-    number = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    try:
+        number = given.total_seconds() if isinstance(given, timedelta) else float(given)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
     if not at_least <= number <= _LONGEST_TIME:
         least = "above 0" if at_least else "from 0"
-        raise ValueError(f"{name} must be a number of seconds {least} and up to ten years, or a timedelta.")
+        raise ValueError(
+            f"{task.operator_name}: {name} must be a number of seconds {least} and up to ten years, "
+            "or a timedelta."
+        )
     return number
 
 
-def seconds_or_none(given: timedelta | float | None, name: str, *, at_least: float = math.ulp(0)) -> float | None:
+def seconds_or_none(
+    task: Written, given: timedelta | float | None, name: str, *, at_least: float = math.ulp(0)
+) -> float | None:
     """Return a time in seconds; None stays none."""
-    return None if given is None else seconds(given, name, at_least=at_least)
+    return None if given is None else seconds(task, given, name, at_least=at_least)

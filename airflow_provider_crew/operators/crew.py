@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.compat import call_when_delivered, take_time_limit
-from airflow_provider_crew.operators.arguments import FORGET_AFTER, check_choices, seconds, seconds_or_none
+from airflow_provider_crew.operators.arguments import (
+    FORGET_AFTER,
+    check_choices,
+    checked_output_type,
+    seconds,
+    seconds_or_none,
+)
 from airflow_provider_crew.operators.base import CrewTask, note_delivery
 from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.service.options import KickoffOptions
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
         TaskArguments,
         ValidateInputs,
     )
+    from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
     from airflow_provider_crew.tasks.run import CrewRun
 
 
@@ -35,6 +42,27 @@ class _KickoffTask(CrewTask):
     template_fields = ("inputs", "crew_conn_id", "webhook_conn_id", *KickoffOptions.__annotations__)
     template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
     ui_color = "#e4e0f3"
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        """Render what a kickoff needs; of a mapped task, too, Airflow has it done here."""
+        try:
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        except Exception as error:
+            if parent is not self:
+                raise
+            self._cannot_render(error, context, jinja_env)
+
+    def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:  # noqa: ARG002
+        """Tell what that means for the money, as of whatever else ends a task before its kickoff."""
+        with self._kickoff(context).shelter():
+            raise error
+
+    def _kickoff(self, context: Context) -> Kickoff:
+        from airflow_provider_crew.tasks.kickoff import Kickoff
+
+        return Kickoff(self._begin(context), cast("KickoffArguments", self))
 
 
 class CrewKickoffOperator(_KickoffTask):
@@ -85,9 +113,9 @@ class CrewKickoffOperator(_KickoffTask):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        check_choices(validate_inputs, on_uncertain_kickoff)
+        check_choices(self, validate_inputs, on_uncertain_kickoff)
         if self.multiple_outputs:  # Airflow finds it out after the kickoff
-            raise ValueError("multiple_outputs splits a mapping, and a kickoff id is none.")
+            raise ValueError(f"{self.operator_name}: multiple_outputs splits a mapping, and a kickoff id is none.")
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -102,14 +130,12 @@ class CrewKickoffOperator(_KickoffTask):
         self.validate_inputs = validate_inputs
         self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
-        self.forget_after = seconds_or_none(forget_after, "forget_after", at_least=0)
+        self.forget_after = seconds_or_none(self, forget_after, "forget_after", at_least=0)
         call_when_delivered(self, note_delivery)
 
     def execute(self, context: Context) -> str:
         """Kick off."""
-        from airflow_provider_crew.tasks.kickoff import Kickoff
-
-        kickoff = Kickoff(self._begin(context), self)
+        kickoff = self._kickoff(context)
         with kickoff.shelter():
             return kickoff.secure(kickoff.execution(lambda: self.inputs))
 
@@ -184,7 +210,7 @@ class CrewRunOperator(_KickoffTask):
         **kwargs: Unpack[TaskArguments],
     ) -> None:
         super().__init__(**kwargs)
-        check_choices(validate_inputs, on_uncertain_kickoff, on_invalid_output)
+        check_choices(self, validate_inputs, on_uncertain_kickoff, on_invalid_output)
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -199,15 +225,15 @@ class CrewRunOperator(_KickoffTask):
         self.validate_inputs = validate_inputs
         self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
-        self.forget_after = seconds_or_none(forget_after, "forget_after", at_least=0)
+        self.forget_after = seconds_or_none(self, forget_after, "forget_after", at_least=0)
         call_when_delivered(self, note_delivery)
         self.deferrable = deferrable
-        self.poll_interval = seconds_or_none(poll_interval, "poll_interval")
-        self.timeout = seconds(timeout, "timeout")
-        self.max_outage = seconds_or_none(max_outage, "max_outage")
+        self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
+        self.timeout = seconds(self, timeout, "timeout")
+        self.max_outage = seconds_or_none(self, max_outage, "max_outage")
         self.human_input = human_input
         self.log_output = log_output
-        self.output_type = output_type
+        self.output_type = checked_output_type(self, output_type)
         self.on_invalid_output = on_invalid_output
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -237,29 +263,25 @@ class CrewRunOperator(_KickoffTask):
             self.human_input = bool(self.human_input_webhook_url)
         return CrewRun(self._begin(context, told), self, partial(self.kickoff_inputs, context))
 
-    def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
-    ) -> None:
+    def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:
         """
-        Render what a kickoff needs; of a mapped task, too, Airflow has it done here.
+        Wait all the same, after a deferral.
 
-        It does so again after a deferral, perhaps in vain: what the inputs were made of may be gone. Waiting needs
-        the connection alone.
+        Airflow renders again then, perhaps in vain: what the inputs were made of may be gone. Waiting needs the
+        connection alone.
         """
-        try:
-            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
-        except Exception as error:
-            from airflow_provider_crew.service.text import warn
-            from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
+        from airflow_provider_crew.service.text import warn
+        from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
-            known = kickoff_id_left_by(context["ti"]) if parent is self else None
-            if known is None:
-                raise
-            self._not_rendered = error
-            warn(
-                self.log,
-                f"Execution {known}: the task's templates cannot be rendered again.\n"
-                f"Waiting does not need them: {error}",
-            )
-            with suppress(Exception):  # else a poll says that there is no such connection; a result needs none
-                self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)
+        known = kickoff_id_left_by(context["ti"])
+        if known is None:
+            super()._cannot_render(error, context, jinja_env)
+        self._not_rendered = error
+        warn(
+            self.log,
+            f"Execution {known}: the task's templates cannot be rendered again.
+"
+            f"Waiting does not need them: {error}",
+        )
+        with suppress(Exception):  # else a poll says that there is no such connection; a result needs none
+            self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue, conf
 
-from airflow_provider_crew.operators.arguments import seconds, seconds_or_none
+from airflow_provider_crew.operators.arguments import checked_output_type, seconds, seconds_or_none
 from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
 
@@ -63,8 +63,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         output_type: object = None,
         **kwargs: Unpack[SensorArguments],
     ) -> None:
-        self.poll_interval = seconds_or_none(poke_interval, "poke_interval")
-        timeout = seconds(timeout, "timeout", at_least=0)
+        self.poll_interval = seconds_or_none(self, poke_interval, "poke_interval")
+        timeout = seconds(self, timeout, "timeout", at_least=0)
         super().__init__(poke_interval=self.poll_interval or LONGEST_INTERVAL, timeout=timeout, **kwargs)
         self.kickoff_id = kickoff_id
         self.crew_conn_id = crew_conn_id
@@ -72,9 +72,9 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         self.deferrable = deferrable
         self.human_input: bool | None = human_input
         self.log_output = log_output
-        self.output_type = output_type
+        self.output_type = checked_output_type(self, output_type)
         # Who wants a sensor to go on silently after a failed poll wants no outage to end it.
-        self.max_outage = None if self.silent_fail else seconds_or_none(max_outage, "max_outage")
+        self.max_outage = None if self.silent_fail else seconds_or_none(self, max_outage, "max_outage")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait, and return the result."""

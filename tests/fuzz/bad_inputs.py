@@ -286,7 +286,10 @@ def arguments_that_make_no_sense_are_refused(_: World, case: Any) -> None:
     kind, arguments = made(case)
     try:
         operator = kind(task_id="crew", **needed_by(kind), **arguments)
-    except (TypeError, ValueError, OverflowError):
+    except ValueError as error:
+        task, why = str(error).split(": ", maxsplit=1)
+        assert task == kind.__name__
+        assert why.split(maxsplit=1)[0] in arguments
         return
     assert operator.poll_interval is None or 0 < operator.poll_interval <= 10 * 366 * 86_400
     assert 0 <= operator.timeout <= 10 * 366 * 86_400
@@ -296,6 +299,7 @@ def arguments_that_make_no_sense_are_refused(_: World, case: Any) -> None:
         assert operator.forget_after is None or 0 <= operator.forget_after <= 10 * 366 * 86_400
         assert operator.on_uncertain_kickoff in ("fail", "retry")
         assert operator.validate_inputs in (True, False, "strict")
+        assert operator.on_invalid_output in ("fail", "retry")
 
 
 def _where_it_may_stand(value: Any) -> list[Any]:
@@ -313,6 +317,7 @@ each_input = tuple(case for value in each_object for case in _where_it_may_stand
     for value in (7, True, [7], "", None)
 )
 _TIMES = ["poll_interval", "timeout", "max_outage", "forget_after"]
+_CHOICES = ["on_uncertain_kickoff", "validate_inputs", "on_invalid_output"]
 KINDS = (
     Kind(
         "inputs and meta", st.tuples(any_inputs, any_options), what_is_written_is_json, weight=6, known=each_input
@@ -360,17 +365,38 @@ KINDS = (
         "arguments of tasks",
         st.tuples(
             st.just(CrewRunOperator),
-            st.fixed_dictionaries(
-                {}, optional=dict.fromkeys([*_TIMES, "on_uncertain_kickoff", "validate_inputs"], _any_argument)
-            ),
+            st.fixed_dictionaries({}, optional=dict.fromkeys([*_TIMES, *_CHOICES, "output_type"], _any_argument)),
         )
         | st.tuples(
             st.just(CrewExecutionSensor),
             st.fixed_dictionaries(
-                {}, optional=dict.fromkeys(["poke_interval", "timeout", "max_outage"], _any_argument)
+                {},
+                optional=dict.fromkeys(["poke_interval", "timeout", "max_outage", "output_type"], _any_argument),
             ),
         ),
         arguments_that_make_no_sense_are_refused,
         weight=1,
+        known=tuple(
+            (kind, {name: value})
+            for kind, name in (
+                (CrewRunOperator, "on_invalid_output"),
+                (CrewRunOperator, "output_type"),
+                (CrewExecutionSensor, "output_type"),
+                (CrewExecutionSensor, "timeout"),
+            )
+            for value in (
+                *each_object,
+                "",
+                "Report",
+                "{{ x }}",
+                "a..b",
+                7,
+                True,
+                [],
+                {},
+                {"title": str},
+                ["title"],
+            )
+        ),
     ),
 )

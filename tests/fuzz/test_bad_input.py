@@ -10,11 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz import bad_answers, bad_connections, bad_ids, bad_inputs, bad_records
+from tests.fuzz import bad_answers, bad_connections, bad_ids, bad_inputs, bad_outputs, bad_records
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_run import Tally, check, examine, long_run, resident_mb, table, world
 
-KINDS = (*bad_connections.KINDS, *bad_inputs.KINDS, *bad_ids.KINDS, *bad_answers.KINDS, *bad_records.KINDS)
+KINDS = tuple(
+    kind
+    for module in (bad_connections, bad_inputs, bad_ids, bad_answers, bad_outputs, bad_records)
+    for kind in module.KINDS
+)
 EXAMPLES = 60
 CASES = int(os.environ.get("CREW_FUZZ_CASES", "0"))
 SEED = int(os.environ.get("CREW_FUZZ_SEED") or random.SystemRandom().randrange(2**32))

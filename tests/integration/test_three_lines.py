@@ -8,6 +8,7 @@ import re
 import time
 from typing import Any
 
+import jinja2
 import pytest
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
@@ -114,6 +115,20 @@ def test_of_something_else_before_the_kickoff(live_crew, store, task_log):
 
     assert "What: The task was ended by LookupError before the crew was kicked off." in task_log.text
     assert f"Money: {Money.NOTHING.sentence}" in task_log.text
+    assert not live_crew.kickoffs
+
+
+@pytest.mark.parametrize("kind", [CrewKickoffOperator, CrewRunOperator])
+def test_of_a_template_that_cannot_be_rendered(live_crew, store, task_log, kind):
+    operator = kind(task_id="crew", inputs={"topic": "{{ no_such_name.topic }}"})
+    task = Task(lambda: operator, store=store)
+
+    with pytest.raises(jinja2.UndefinedError):
+        operator.render_template_fields(task.context)
+
+    assert "What: The task was ended by UndefinedError before the crew was kicked off." in task_log.text
+    assert f"Money: {Money.NOTHING.sentence}" in task_log.text
+    assert "'no_such_name' is undefined" in task_log.text
     assert not live_crew.kickoffs
 
 

@@ -1,4 +1,4 @@
-"""An output_type costs nothing when a DAG is parsed, and is no part of what Airflow stores of a DAG as objects."""
+"""What an output_type is when a DAG is parsed: it costs nothing, is stored as text, or is refused."""
 
 from __future__ import annotations
 
@@ -75,6 +75,62 @@ def test_a_mapped_task_is_given_it(output_type):
     assert "output_type" not in mapped.template_fields
 
 
+class OurReport(CrewRunOperator):
+    """As a user derives it."""
+
+
+def sensor(**arguments: Any) -> Any:
+    return CrewExecutionSensor(kickoff_id="4711", **arguments)
+
+
+def decorated(**arguments: Any) -> Any:
+    return crew_task(**arguments)(inputs)()
+
+
+every_author = pytest.mark.parametrize(
+    ("author", "name"),
+    [(OurReport, "OurReport"), (sensor, "CrewExecutionSensor"), (decorated, "@task.crew")],
+    ids=["operator", "sensor", "decorator"],
+)
+
+
+@every_author
+@pytest.mark.parametrize(
+    ("output_type", "why"),
+    [
+        ("Report", "output_type as text must be an import path"),
+        ("", "output_type as text must be an import path"),
+        ("{{ params.type }}.Report", "output_type as text must be an import path"),
+        ({"title": str}, "output_type must be a type, or the import path of one, and is of type dict."),
+        (["title"], "output_type must be a type, or the import path of one, and is of type list."),
+        (7, "output_type must be a type, or the import path of one, and is of type int."),
+    ],
+    ids=repr,
+)
+def test_what_can_be_no_type_is_refused_by_the_names_that_its_author_knows(author, name, output_type, why):
+    arguments: Any = {"inputs": {}} if author is OurReport else {}
+
+    with pytest.raises(ValueError, match=f"^{name}: ") as caught:
+        author(task_id="crew", output_type=output_type, **arguments)
+
+    assert str(caught.value).startswith(f"{name}: {why}")
+
+
+def test_a_type_is_not_taken_from_another_task():
+    with DAG("typed", schedule=None):
+        before = CrewRunOperator(task_id="before", inputs={})
+        with pytest.raises(ValueError, match="^CrewRunOperator: output_type takes nothing from another task."):
+            CrewRunOperator(task_id="run", inputs={}, output_type=before.output)
+
+
+@every_author
+def test_a_time_that_is_none_is_refused_by_the_names_that_its_author_knows(author, name):
+    arguments: Any = {"inputs": {}} if author is OurReport else {}
+
+    with pytest.raises(ValueError, match=f"^{name}: timeout must be a number of seconds"):
+        author(task_id="crew", timeout="soon", **arguments)
+
+
 def test_what_is_to_be_done_about_a_misfit_is_one_of_two():
-    with pytest.raises(ValueError, match="on_invalid_output must be 'fail' or 'retry'."):
+    with pytest.raises(ValueError, match="^CrewRunOperator: on_invalid_output must be 'fail' or 'retry'."):
         CrewRunOperator(task_id="run", inputs={}, on_invalid_output="skip")  # type: ignore[arg-type]
