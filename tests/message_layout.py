@@ -189,7 +189,7 @@ EXAMPLES: dict[str, Any] = {
     "id": "*57a13a6e-…*",
     "running": "*57a13a6e-…*",
     "after": " after *4m 10s*",
-    "place": ", at *task 2 of 3, writing_task*",
+    "place": ", seen at *task 2 of 3, writing_task*",
     "said": "*ValueError: the model is overloaded*",
     "lasted": "*10m 0s*",
     "watched": "*24h 0m*",

@@ -95,8 +95,9 @@ def _words_for(error: BaseException) -> str:
         return f"its certificate is not accepted ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
         told = str(error.reason).lower().replace("_", " ")
-        advice = "; what listens there does not speak https" if told == "wrong version number" else ""
-        return f"TLS failed ({told}){advice}"
+        return (
+            "what listens there does not speak https" if told == "wrong version number" else f"TLS failed ({told})"
+        )
     if isinstance(error, socket.gaierror):
         return "its name is not known (DNS)"
     if refused := _TUNNEL_REFUSED.search(f"{type(error).__name__} {error}"):

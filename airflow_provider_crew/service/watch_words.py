@@ -69,7 +69,7 @@ def execution_failed(failed: Failed, was_at: str) -> ExecutionFailed:
     words = {"execution": execution(failed.kickoff_id), "after": after(failed), "said": said}
     error = ExecutionFailed.saying(
         messages.FAILED,
-        words | {"place": _fitting(was_at, room_for(messages.FAILED, words, place=", at "))},
+        words | {"place": _fitting(was_at, room_for(messages.FAILED, words, place=", seen at "))},
         kickoff_id=failed.kickoff_id,
         error=failed.error[:_KEPT_ERROR],
         execution_time=failed.execution_time,
@@ -92,7 +92,7 @@ def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, asked_at: str) -> Exe
 
 
 def _fitting(was_at: str, room: int) -> str:
-    """Say in a short line where it was: the agent is told in the details, too."""
+    """Say in a short line where it was seen, which is not where it failed if it went on since that poll."""
     without_agent = was_at.rpartition(" (")[0]
     told = next((each for each in (was_at, without_agent) if each and len(each) <= room), cut(was_at, room))
-    return f", at {told}" if was_at and room >= _LEAST else ""
+    return f", seen at {told}" if was_at and room >= _LEAST else ""

@@ -72,7 +72,7 @@ def test_of_a_crew_that_fails_names_where_it_was(live_crew, store, task_log, def
     end = ended(Task(lambda: CrewRunOperator(**options), store=store))
 
     assert_told(task_log.text, end, money=Money.ENDED)
-    assert re.search(r" failed after \d+s, at task 2 of 2, writing_task\.$", end.told()["what"])
+    assert re.search(r" failed after \d+s, seen at task 2 of 2, writing_task\.$", end.told()["what"])
     assert "paid for again" in end.told()["next"]
 
 

@@ -196,11 +196,11 @@ def test_the_three_lines_are_those_that_are_told() -> None:
 @pytest.mark.parametrize(
     ("agent", "task", "told"),
     [
-        ("Writer", "write", "failed after 4m 10s, at task 2 of 3, write (Writer)."),
-        ("Writer", "writing_task", "failed after 4m 10s, at task 2 of 3, writing_task."),
-        (None, "writing_task", "failed after 4m 10s, at task 2 of 3, writing_task."),
-        ("Writer", "writing_and_reading_task", "failed after 4m 10s, at task 2 of 3, writing_and_r…."),
-        (None, None, "failed after 4m 10s, at task 2 of 3."),
+        ("Writer", "write", "failed after 4m 10s, seen at task 2 of 3, write."),
+        ("Writer", "writing_task", "failed after 4m 10s, seen at task 2 of 3, writing_…."),
+        (None, "writing_task", "failed after 4m 10s, seen at task 2 of 3, writing_…."),
+        ("Writer", "writing_and_reading_task", "failed after 4m 10s, seen at task 2 of 3, writing_…."),
+        (None, None, "failed after 4m 10s, seen at task 2 of 3."),
     ],
 )
 def test_a_failure_tells_where_the_crew_was(agent: str | None, task: str | None, told: str) -> None:
