@@ -145,8 +145,8 @@ UNKNOWN = End(
 )
 UNKNOWN_BEFORE = End("", HOW_TO_GIVE_UP)
 MISFIT_IS_KEPT = End(
-    f"Mend output_type; {CLEARING} checks the same result again, for nothing.",
-    "The task is not retried, since that would pay for another.",
+    f"Mend output_type. Then clear the task{KEEPING}: it checks the same result again.",
+    "That costs nothing. The task is not retried, since that would pay for another.",
 )
 MISFIT_IS_FORGOTTEN = End(
     "Mend output_type, and read the same result again with CrewExecutionSensor.",

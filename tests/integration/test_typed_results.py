@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import (
 )
 from pydantic import BaseModel
 
-from airflow_provider_crew.compat import CLEARING
+from airflow_provider_crew.compat import KEEPING
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
@@ -141,7 +141,7 @@ def test_a_misfit_fails_for_good_and_a_clear_checks_the_same_result_again(live_c
     assert caught.value.told() == {
         "what": f"Execution {execution.kickoff_id} has completed, and its output does not fit.",
         "money": "It was paid for, and has ended.",
-        "next": f"Mend output_type; {CLEARING} checks the same result again, for nothing.",
+        "next": f"Mend output_type. Then clear the task{KEEPING}: it checks the same result again.",
     }
     assert str(caught.value).endswith("The task is not retried, since that would pay for another.")
     kept = task.ti.xcoms["crew_result"]
