@@ -24,6 +24,8 @@ from airflow_provider_crew.service.storable import storable_json
 from airflow_provider_crew.service.text import one_line
 
 _MOST_MISFITS = 10
+# Beyond so many, pydantic's own account of them would take more memory than a worker may have.
+_MOST_TO_ASK_FOR = 100_000
 _PLACE = 100
 _REASON = 200
 _FAULT = 300
@@ -65,8 +67,7 @@ def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) 
         # Read from JSON, where a strict type takes what JSON has no other form for, such as a date.
         return storable_json(adapter.dump_python(adapter.validate_json(json.dumps(data)), mode="json"))
     except ValidationError as error:
-        told = error.errors(include_url=False, include_input=False)
-        raise _misfitting(kickoff_id, map(_misfit, told)) from None
+        raise _misfitting(kickoff_id, _misfits(error)) from None
     except Exception as error:  # noqa: BLE001 - a type may have code of its own, and that is no fault of the crew
         raise _invalid(kickoff_id, UNCHECKED_OUTPUT, f"output_type raised {type(error).__name__}.") from None
 
@@ -87,6 +88,14 @@ def _misfitting(kickoff_id: str, misfits: Iterable[str]) -> InvalidOutput:
 def _invalid(kickoff_id: str, message: Message, why: str, misfits: tuple[str, ...] = ()) -> InvalidOutput:
     words = {"execution": execution(kickoff_id), "why": why}
     return InvalidOutput.saying(message, words, kickoff_id=kickoff_id, misfits=misfits)
+
+
+def _misfits(error: ValidationError) -> Iterable[str]:
+    """Name the places that do not fit, and why."""
+    count = error.error_count()
+    if count > _MOST_TO_ASK_FOR:
+        return [f"{count:,} places do not fit, too many to name them"]
+    return map(_misfit, error.errors(include_url=False, include_input=False))
 
 
 def _misfit(told: Mapping[str, Any]) -> str:

@@ -185,6 +185,12 @@ def test_what_does_not_fit_is_told_in_lines_that_have_an_end() -> None:
     assert str(error).replace("\n", "").isprintable()
 
 
+def test_of_too_many_places_the_number_is_told() -> None:
+    error = misfit(list[int], '["x"' + ', "x"' * 100_000 + "]")
+
+    assert error.misfits == ("100,001 places do not fit, too many to name them",)
+
+
 @pytest.mark.parametrize(
     ("output_type", "why"),
     [
