@@ -23,6 +23,8 @@ from airflow_provider_crew.triggers.events import read_event
 log = logging.getLogger(__name__)
 
 _KEY = "crew_watch"
+# What a template makes of a task that has returned nothing, or that does not exist.
+_NOTHING = "None"
 
 
 class Sense:
@@ -34,7 +36,7 @@ class Sense:
         task.waits_again = SENSOR_RETRIES.next
         if isinstance(kickoff_id, int):
             kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
-        if not isinstance(kickoff_id, str):
+        if not isinstance(kickoff_id, str) or kickoff_id == _NOTHING:
             give_up(InvalidKickoffId.saying(INVALID_KICKOFF_ID, {"given": repr(kickoff_id)}))
         self._kickoff_id = kickoff_id
         self._seen = SeenBefore(task.context, kickoff_id)

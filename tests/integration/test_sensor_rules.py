@@ -92,7 +92,7 @@ def test_a_kickoff_id_that_was_rendered_to_a_number_is_understood(live_crew):
 
 
 @in_every_mode
-@pytest.mark.parametrize("given", [None, ["a", "b"], {"kickoff_id": "a"}], ids=str)
+@pytest.mark.parametrize("given", [None, "None", ["a", "b"], {"kickoff_id": "a"}], ids=repr)
 def test_what_is_no_kickoff_id_is_not_asked_for(live_crew, mode, given):
     with pytest.raises(AirflowFailException, match="Did the task that kicks off return one") as caught:
         poked(waiting(given, **mode))
