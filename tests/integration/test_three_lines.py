@@ -119,9 +119,9 @@ def test_of_something_else_before_the_kickoff(live_crew, store, task_log):
 
 
 @pytest.mark.parametrize("kind", [CrewKickoffOperator, CrewRunOperator])
-def test_of_a_template_that_cannot_be_rendered(live_crew, store, task_log, kind):
+def test_of_a_template_that_cannot_be_rendered(live_crew, task_log, kind):
     operator = kind(task_id="crew", inputs={"topic": "{{ no_such_name.topic }}"})
-    task = Task(lambda: operator, store=store)
+    task = Task(lambda: operator)
 
     with pytest.raises(jinja2.UndefinedError):
         operator.render_template_fields(task.context)
