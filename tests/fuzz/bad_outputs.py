@@ -104,7 +104,7 @@ _AROUND = [
     "@@",
     '{"title": @',
 ]
-MANY = 100_000
+MANY = 20_000
 HOSTILE = (
     "NaN",
     '{"title": NaN, "count": -Infinity, "share": 1e999}',
