@@ -2,6 +2,8 @@
 const API = new URL("api/v2/", document.baseURI);
 const OVER = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const PAUSE = 4000;
+// A task that is over may be cleared. That is asked less often, and costs Airflow one row.
+const PAUSE_AFTER_ITS_END = 10000;
 const NO_ANSWER = 0;
 
 // What tasks leave behind, besides the progress.
@@ -32,11 +34,11 @@ async function get(parts, parameters, signal) {
   return answer.json();
 }
 
-// Depending on its version and on who wrote it, Airflow tells an XCom as a value or as JSON.
+// Depending on its version and on who wrote it, Airflow tells an XCom as a value, as JSON, or as JSON of JSON.
 function plain(value) {
-  if (typeof value !== "string" || !value.startsWith("{")) return value;
+  if (typeof value !== "string" || !/^"?\{/.test(value)) return value;
   try {
-    return JSON.parse(value);
+    return plain(JSON.parse(value));
   } catch {
     return value;
   }
@@ -49,6 +51,7 @@ export class TaskInstance {
   #index;
   #kept = new Map();
   #isOfCrew;
+  #last;
   #gone = new AbortController();
 
   constructor({ dagId, runId, taskId, mapIndex }) {
@@ -61,11 +64,16 @@ export class TaskInstance {
     this.#gone.abort();
   }
 
+  // The state comes first: what a task leaves is there before it is over.
   async look() {
     const own = this.#index < 0 ? this.#run : [...this.#run, String(this.#index)];
-    const [ti, xcoms] = await Promise.all([this.#get(own), this.#xcoms()]);
+    const { state, try_number: tryNumber } = await this.#get(own);
+    const isOver = OVER.has(state);
+    if (isOver && this.#last?.state === state && this.#last.tryNumber === tryNumber) return this.#last;
+    const xcoms = await this.#xcoms();
     this.#isOfCrew ??= await this.#askIfOfCrew();
-    return { state: ti.state, isOver: OVER.has(ti.state), isOfCrew: this.#isOfCrew || PROGRESS in xcoms, ...xcoms };
+    this.#last = { ...xcoms, state, tryNumber, isOver, isOfCrew: this.#isOfCrew || PROGRESS in xcoms };
+    return this.#last;
   }
 
   #get(parts, parameters = {}) {
@@ -105,7 +113,7 @@ export class TaskInstance {
   }
 }
 
-// Call back after each look, until the task is over. Nothing is asked while nobody sees the page.
+// Call back after each look. Nothing is asked while nobody sees the page, nor again of a task that is no crew's.
 export function watch(task, tell) {
   const instance = new TaskInstance(task);
   let timer;
@@ -117,9 +125,11 @@ export function watch(task, tell) {
     isLooking = true;
     clearTimeout(timer);
     let goesOn = true;
+    let pause = PAUSE;
     try {
       const seen = await instance.look();
-      goesOn = !seen.isOver && seen.isOfCrew;
+      goesOn = seen.isOfCrew;
+      if (seen.isOver) pause = PAUSE_AFTER_ITS_END;
       if (!left) tell({ seen });
     } catch (error) {
       // What Airflow refuses, it refuses again. All else may pass.
@@ -127,7 +137,7 @@ export function watch(task, tell) {
       if (!left) tell({ trouble: error });
     }
     isLooking = false;
-    if (goesOn && !left && !document.hidden) timer = setTimeout(look, PAUSE);
+    if (goesOn && !left && !document.hidden) timer = setTimeout(look, pause);
   }
 
   const whenSeen = () => (document.hidden ? clearTimeout(timer) : look());

@@ -29,12 +29,14 @@ const LOOKS = {
   waitsForRetry: { title: "Waits for a retry", tone: "waiting" },
   skipped: { title: "Skipped", tone: "quiet" },
   notYet: { title: "Not kicked off yet", tone: "quiet" },
+  again: { title: "Begins again", tone: "quiet" },
   ended: { title: "Ended", tone: "quiet" },
 };
 
 // The task's own state counts first: its execution may go on when it has ended.
 function standing(seen, progress, kickoffId) {
   const { state } = seen;
+  if (NOT_YET.has(state) && (seen.return_value || progress.end)) return "again";
   if (typeof seen.return_value === "string") return "kickedOff";
   if (state === "success" || seen.return_value) return "completed";
   if (state === "failed" || progress.state === "failed") return "failed";
@@ -46,6 +48,7 @@ function standing(seen, progress, kickoffId) {
 }
 
 function sentence(how, seen, progress, end) {
+  if (how === "again") return "What stands here is of the try before. It goes when the next one begins.";
   if (end) return "";
   switch (how) {
     case "kickedOff":
@@ -62,6 +65,8 @@ function sentence(how, seen, progress, end) {
       return "The task is no longer in its DAG. If it kicked an execution off, that may go on.";
     case "notYet":
       return "Nothing is known of an execution so far.";
+    case "paused":
+      return text(progress.doing) || "The crew goes on when somebody has answered it.";
     case "unknown":
       return text(progress.doing) || "It may be waiting for a person. This task goes on waiting for it.";
     default:

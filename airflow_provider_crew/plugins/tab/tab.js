@@ -6,6 +6,7 @@ import { duration, story } from "./story.js";
 
 const { Children, Fragment, createElement: h, useEffect, useRef, useState } = globalThis.React;
 const MOST_ROWS = 200;
+const NOTHING = { seen: null, trouble: null };
 
 // What stands beside the name, for whoever does not see the mark.
 const MARKS = {
@@ -17,15 +18,20 @@ const MARKS = {
 };
 
 export function CrewTab({ dagId, runId, taskId, mapIndex }) {
-  const [told, setTold] = useState({});
+  const [told, setTold] = useState(NOTHING);
   useEffect(() => {
-    setTold({});
-    return watch({ dagId, runId, taskId, mapIndex }, (news) => setTold((before) => ({ ...before, trouble: null, ...news })));
+    setTold(NOTHING);
+    return watch({ dagId, runId, taskId, mapIndex }, (news) => setTold((before) => heard(before, news)));
   }, [dagId, runId, taskId, mapIndex]);
   const { seen, trouble } = told;
   if (!seen) return h(Page, null, h("p", { className: "crew-quiet", role: "status" }, trouble ? sayTrouble(trouble) : "Loading …"));
   if (!seen.isOfCrew) return h(Page, null, h("p", { className: "crew-quiet" }, "This tab is for tasks that run a crew."));
   return h(Page, null, h(Story, { of: story(seen) }), trouble ? h("p", { className: "crew-quiet", role: "status" }, sayTrouble(trouble)) : null);
+}
+
+// What is known already is not drawn again: it may be large.
+function heard(before, { seen = before.seen, trouble = null }) {
+  return seen === before.seen && trouble === before.trouble ? before : { seen, trouble };
 }
 
 function sayTrouble({ status }) {
