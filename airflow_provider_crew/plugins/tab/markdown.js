@@ -123,7 +123,7 @@ function block(lines, at, depth) {
   const fence = FENCE.exec(line);
   if (fence) {
     const end = upTo((each) => each.trim().startsWith(fence[1]));
-    return [h("pre", { tabIndex: 0 }, h("code", null, lines.slice(at + 1, end).join("\n"))), end + 1];
+    return [h("pre", null, h("code", null, lines.slice(at + 1, end).join("\n"))), end + 1];
   }
   if (isHeading(line)) {
     const [, marks, title] = HEADING.exec(line);

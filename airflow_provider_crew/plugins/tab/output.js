@@ -17,7 +17,7 @@ export function Output({ label, source }) {
   return h(
     "div",
     { className: "crew-card crew-output" },
-    isPlain ? h("pre", { tabIndex: 0 }, shown) : h(Markdown, { source: shown }),
+    isPlain ? h("pre", null, shown) : h(Markdown, { source: shown }),
     isCut
       ? h(
           "p",
@@ -41,7 +41,7 @@ function isJson(source) {
 }
 
 export function Tree({ value }) {
-  return h("div", { className: "crew-card crew-json" }, h(Member, { value, depth: 0 }));
+  return h("div", { className: "crew-card crew-json", tabIndex: 0, role: "region", "aria-label": "JSON" }, h(Member, { value, depth: 0 }));
 }
 
 const label = (name) => (name === undefined ? null : [h("span", { key: "name", className: "crew-key" }, name), ": "]);
