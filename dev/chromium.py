@@ -165,6 +165,12 @@ class Page:
         if problem:
             raise ChromiumError(f"{url}: {problem}")
 
+    def forget(self) -> None:
+        """Forget what it has asked for, and what went wrong in it."""
+        self.requests.clear()
+        self.dialogs.clear()
+        self.errors.clear()
+
     def close(self) -> None:
         """Close it, and forget what it has kept."""
         self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)

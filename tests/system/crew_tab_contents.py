@@ -34,6 +34,10 @@ berths = {"Aero": 4}
 
 ~~Diesel~~ is on its way out.
 """
+WIDE_TABLE = """| Port | Power | Ready | Operator | Berths | Remarks |
+|------|-------|-------|----------|--------|---------|
+| Fynshav | 2 MW | 2027 | Als Havn | 1 | See https://ports.example/als/fynshav/tenders/2027/shore-power |
+"""
 
 
 def progress(**others: Any) -> dict[str, Any]:
@@ -83,7 +87,7 @@ def result(**others: Any) -> dict[str, Any]:
             {
                 "task_id": "fact_check",
                 "agent": "Checker",
-                "output": "All five claims hold.",
+                "output": WIDE_TABLE,
                 "execution_time": 3.0,
             },
             {"task_id": "writing_task", "agent": "Writer", "output": REPORT, "execution_time": 8.6},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +35,8 @@ pytestmark = [
 ]
 
 TAB = "document.querySelector('.crew-tab')"
-TWO_LOOKS = 9.0  # the seconds that they take
+SCREEN = (1400, 1000)
+A_LOOK = 6.0  # the seconds in which there certainly is one, of a task that is not over
 STAYING = ("running", "paused", "hostile_running")
 
 
@@ -97,16 +99,31 @@ def browser() -> Iterator[Chromium]:
         yield running
 
 
-@pytest.fixture
-def page(browser, airflow) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def kept_page(browser, airflow) -> Iterator[Page]:
+    """Keep one page for all tests: each new one would load the whole of Airflow's."""
     opened = browser.page()
-    token = requests.get(f"{airflow.url}/auth/token", timeout=30).json()["access_token"]
-    opened.log_in(airflow.url, token)
-    opened.resize(1400, 1000)
+    opened.resize(*SCREEN)
+    log_in(opened, airflow.url)
     yield opened
-    assert opened.dialogs == []
-    assert [error for error in opened.errors if "crew-tab" in error] == []
     opened.close()
+
+
+@pytest.fixture
+def page(kept_page) -> Iterator[Page]:
+    kept_page.forget()
+    yield kept_page
+    assert kept_page.dialogs == []
+    assert [error for error in kept_page.errors if "crew-tab" in error] == []
+
+
+def log_in(page: Page, url: str, user: dict[str, str] | None = None) -> None:
+    """Be a user in this page, and nobody else any more: by default the admin that everybody is."""
+    address = f"{url}/auth/token"
+    answer = requests.post(address, json=user, timeout=30) if user else requests.get(address, timeout=30)
+    assert answer.ok, answer.text
+    page.call("Network.clearBrowserCookies")
+    page.log_in(url, answer.json()["access_token"])
 
 
 @pytest.fixture
@@ -165,8 +182,28 @@ def test_by_keyboard_an_output_unfolds_and_the_id_is_copied(shown, page):
     # The dashboard's link, and then the first output.
     for _ in range(2):
         page.press("Tab")
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.press("Enter")
     page.wait_for(f"{TAB}.querySelector('.crew-row li')?.innerText === 'Notes on ferries'")
+
+
+@pytest.fixture
+def small_screen(page):
+    page.resize(390, 844)
+    yield
+    page.resize(*SCREEN)
+
+
+@pytest.mark.usefixtures("small_screen")
+def test_on_a_small_screen_all_is_to_be_had_and_no_word_is_broken(shown, page):
+    shown("finished")
+    page.evaluate(f"{TAB}.querySelectorAll('.crew-row summary').forEach((each) => each.click())")
+    page.wait_for(f"{TAB}.querySelectorAll('.crew-row th').length > 3")
+
+    assert page.evaluate(f"{TAB}.scrollWidth <= {TAB}.clientWidth && {TAB}.clientWidth <= 390")
+    assert page.evaluate(f"[...{TAB}.querySelectorAll('.crew-card')].every((each) => each.clientWidth > 200)")
+    assert page.evaluate(f"[...{TAB}.querySelectorAll('th')].every((each) => each.offsetHeight < 40)")
+    assert page.evaluate(f"[...{TAB}.querySelectorAll('.crew-wide')].some((e) => e.scrollWidth > e.clientWidth)")
 
 
 def test_of_a_running_crew_it_shows_the_progress_and_follows_it(shown, page, run):
@@ -195,7 +232,7 @@ def test_a_screen_reader_is_told_the_progress_and_only_what_changes_seldom(shown
     assert not any("3h" in each for each in live)
 
 
-def test_nothing_is_asked_while_nobody_looks_nor_when_the_task_is_over(shown, page):
+def test_nothing_is_asked_while_nobody_looks_and_little_when_the_task_is_over(shown, page):
     def be_hidden(hidden: str) -> None:
         page.evaluate(
             f"Object.defineProperty(document, 'hidden', {{ value: {hidden}, configurable: true }});"
@@ -206,12 +243,40 @@ def test_nothing_is_asked_while_nobody_looks_nor_when_the_task_is_over(shown, pa
     assert asks_within(30, page)
     be_hidden("true")
     asks_within(2, page)  # what was on its way
-    assert not asks_within(TWO_LOOKS, page)
+    assert not asks_within(A_LOOK, page)
     be_hidden("false")
     assert asks_within(30, page)
 
     shown("finished")
-    assert not asks_within(TWO_LOOKS, page)
+    assert not asks_within(A_LOOK, page)
+
+
+def test_after_a_clear_it_shows_the_next_try(shown, page, run):
+    shown("running")
+    mark(run, "running", "success")
+    page.wait_for(f"{TAB}.innerText.startsWith('Completed')")
+
+    run.clear("running")
+    run.wait_for("running", "running", tries=2)
+    eventually(lambda: pushed(run, "running"))
+    tell(run, "running", progress(completed=2, doing="task 3 of 3"))
+    page.wait_for(f"{TAB}.innerText.startsWith('Running')")
+    assert "2 of 3 tasks done" in says(page)
+
+
+BEGINS_AGAIN = """(async () => {
+    const { story } = await import("/crew-tab/story.js");
+    return %s.map((seen) => story(seen)).map(({ title, sentence }) => [title, sentence]);
+})()"""
+
+
+def test_until_the_next_try_begins_it_says_whose_result_it_shows(shown, page):
+    shown("finished")
+    left = [{"return_value": result()}, {"crew_progress": progress(state="failed", end=END)}]
+    told = page.evaluate(BEGINS_AGAIN % json.dumps([each | {"state": "queued"} for each in left]))
+
+    says_so = "What stands here is of the try before. It goes when the next one begins."
+    assert told == [["Begins again", says_so]] * 2
 
 
 def asks_within(seconds: float, page: Page) -> bool:
@@ -372,7 +437,7 @@ def others_airflow(airflow, tmp_path_factory) -> Iterator[str]:
     settings = {"AIRFLOW__API__PORT": str(port), "AIRFLOW__API__BASE_URL": url}
     settings |= viewers.settings(tmp_path_factory.mktemp("users") / "passwords.json")
     process = airflow.start_another("api-server", settings)
-    eventually(lambda: _answers(f"{url}/api/v2/version"), 60)
+    eventually(lambda: _answers(f"{url}/api/v2/version"), 180)
     yield url
     process.stop()
 
@@ -384,24 +449,25 @@ def _answers(url: str) -> bool:
         return False
 
 
-def log_in(page: Page, url: str, name: str) -> None:
+@pytest.fixture
+def be(page, airflow, others_airflow):
     from tests.system import viewers
 
-    body = {"username": name, "password": viewers.PASSWORDS[name]}
-    answer = requests.post(f"{url}/auth/token", json=body, timeout=30)
-    assert answer.ok, answer.text
-    page.call("Network.clearBrowserCookies")
-    page.log_in(url, answer.json()["access_token"])
+    def log_in_as(name: str) -> None:
+        log_in(page, others_airflow, {"username": name, "password": viewers.PASSWORDS[name]})
+
+    yield log_in_as
+    log_in(page, airflow.url)
 
 
-def test_behind_a_path_who_may_see_the_xcoms_sees_the_tab(shown, page, others_airflow):
-    log_in(page, others_airflow, "admin")
+def test_behind_a_path_who_may_see_the_xcoms_sees_the_tab(shown, be, others_airflow):
+    be("admin")
 
     assert shown("finished", url=others_airflow).startswith("Completed\n")
 
 
-def test_who_may_not_see_the_xcoms_sees_nothing_of_the_crew(shown, page, others_airflow):
-    log_in(page, others_airflow, "viewer")
+def test_who_may_not_see_the_xcoms_sees_nothing_of_the_crew(shown, page, be, others_airflow):
+    be("viewer")
 
     assert (
         shown("finished", url=others_airflow)

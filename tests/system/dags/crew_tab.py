@@ -30,7 +30,7 @@ class Told(BaseOperator):
         if self.then == "fails":
             raise AirflowFailException("The crew has failed")
         if self.then == "stays":  # until the test marks it
-            time.sleep(300)
+            time.sleep(1800)
         return result
 
 
