@@ -13,16 +13,31 @@ import requests
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 
-from airflow_provider_crew.local import LocalCrewService
+from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.chromium import Chromium
 from dev.target import checkout_airflow
 
 _DOCS = Path(__file__).parents[1] / "docs"
 _PICTURE = _DOCS / "demo.svg"
-_WIDTH = 102
+_WIDTH = 112
 _TAB_PICTURE = _DOCS / "crew-tab.png"
 _DAG, _TASK = "crew_in_one_task", "report"
 _SCREEN = (1200, 960)
+# As crews write: the demo's own crew writes no Markdown.
+_REPORT = """# Electric ferries, for {audience}
+
+**In short.** Three ports have ordered shore power, and *the first one* has it.
+
+1. Charging takes seven minutes, at night longer
+2. A berth needs 4 MW
+
+| Port | Power | Ready |
+|------|-------|-------|
+| Søby | 4 MW | yes |
+| Fynshav | 2 MW | 2027 |
+
+What to do next: choose one berth, and ask the grid's owner what it needs.
+"""
 # It would fetch a font from elsewhere for whoever looks at it.
 _WEB_FONT = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
 
@@ -48,7 +63,7 @@ def _draw_demo() -> None:
 def _take_tab() -> None:
     """Take a picture of the tab of a finished task, as a browser shows it."""
     with (
-        LocalCrewService() as service,
+        LocalCrewService(Scenario(dialect="deployed", output=_REPORT)) as service,
         checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": service.connection_uri}) as airflow,
     ):
         run_id = airflow.api.trigger(_DAG, {"topic": "electric ferries", "audience": "harbour masters"})
@@ -59,6 +74,8 @@ def _take_tab() -> None:
             page.resize(*_SCREEN)
             page.open(f"{airflow.url}/dags/{_DAG}/runs/{quote(run_id)}/tasks/{_TASK}/plugin/crew")
             page.wait_for("document.querySelector('.crew-output')", 60)
+            end = "Math.ceil(document.querySelector('.crew-tab').getBoundingClientRect().bottom)"
+            page.resize(_SCREEN[0], max(_SCREEN[1], page.evaluate(end)))
             page.save_picture(_TAB_PICTURE)
 
 
