@@ -240,7 +240,7 @@ class Kickoff:
         task = self._task
         task.metrics.kickoff("uncertain")
         if self._given.on_uncertain_kickoff == "retry":
-            give_up(task, meaning(error, messages.CHOSEN_TWICE, mark=self._mark()))
+            give_up(task, meaning(error, messages.CHOSEN_TWICE))
         is_reported = not task.is_told_to_end and self.memory.note_report()
         then = "kicks off anew" if is_reported else "says this once more, and then kicks off anew"
         give_up(task, CrewTaskFailed(meaning(error, messages.UNCERTAIN, mark=self._mark(), then=then)))
