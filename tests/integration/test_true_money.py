@@ -1,0 +1,127 @@
+"""What is said of the money, and shown of an execution, holds where a task ends in an unusual way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException
+from pydantic import BaseModel
+
+from airflow_provider_crew.compat import SHOWS_PROGRESS
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.messages import Money
+from airflow_provider_crew.tasks.ends import CrewTaskError, CrewTaskFailed
+from tests.integration.tasks import INPUTS, SLOW, Task
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+UNCERTAIN = {"max_tries": 0, "kicked_off_at": 1.0, "reported": True}
+WRITTEN = Scenario(tasks=(ScenarioTask(name="writing_task", output="Prose."),), inputs=())
+
+
+class Report(BaseModel):
+    title: str
+
+
+def run(**options: Any) -> CrewRunOperator:
+    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
+
+
+def cleared_after_an_uncertain_kickoff(store: Any, make: Any = run) -> Task:
+    store.set("crew_kickoff", UNCERTAIN)
+    task = Task(make, store=store)
+    task.ti.try_number = 1
+    task.clear()
+    return task
+
+
+@pytest.mark.xfail(
+    strict=True, raises=CrewTaskFailed, reason="a time is made a timedelta outside of what is caught"
+)
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_a_time_that_is_too_long_for_statistics_costs_no_result(live_crew, deferrable):
+    live_crew.scenario = SLOW
+    over = {"status": "completed", "execution_time": 1e15, "result": {"output": "It is paid for."}}
+    live_crew.at_look(1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, over))
+
+    assert Task(lambda: run(deferrable=deferrable)).run()["output"] == "It is paid for."
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="what ends a task before its kickoff forgets the kickoff of the try before",
+)
+def test_a_kickoff_that_airflow_does_not_note_leaves_an_earlier_one_uncertain(live_crew, store):
+    task = cleared_after_an_uncertain_kickoff(store)
+    store.breaks_at = lambda call: call == "set"
+
+    with pytest.raises(CrewTaskError) as caught:
+        task.run()
+
+    assert caught.value.money is Money.UNKNOWN
+    assert live_crew.kickoffs == []
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="what ends a task before its kickoff forgets the kickoff of the try before",
+)
+def test_a_task_that_is_told_to_end_leaves_an_earlier_kickoff_uncertain(live_crew, store):
+    def told_to_end() -> CrewRunOperator:
+        operator = run()
+        operator.on_kill()
+        return operator
+
+    with pytest.raises(CrewTaskError) as caught:
+        cleared_after_an_uncertain_kickoff(store, told_to_end).run()
+
+    assert caught.value.money is Money.UNKNOWN
+    assert live_crew.kickoffs == []
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the same message is said before a kickoff and before a sensor's wait",
+)
+def test_a_sensor_whose_type_cannot_be_used_does_not_say_that_nothing_was_started(live_crew):
+    live_crew.scenario = SLOW
+    kickoff_id = live_crew.take(INPUTS, None, {})
+
+    with pytest.raises(CrewTaskFailed) as caught:
+        Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, output_type="no.such.Type")).run()
+
+    assert caught.value.money is not Money.NOTHING
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="what ends a task after its kickoff does not ask whether the crew has ended",
+)
+def test_a_result_that_xcom_does_not_take_is_one_of_a_crew_that_has_ended(live_crew):
+    live_crew.scenario = WRITTEN
+    task = Task(run, retries=1, refused_xcoms=frozenset({"return_value"}))
+
+    with pytest.raises(AirflowException) as caught:
+        task.run()
+
+    assert caught.value.money is Money.ENDED  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(not SHOWS_PROGRESS, reason="there is no progress in XCom")
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="what is left at a misfit builds on what was known before the end"
+)
+def test_the_progress_of_a_crew_whose_output_does_not_fit_says_that_it_has_completed(live_crew):
+    live_crew.scenario = WRITTEN
+
+    with pytest.raises(CrewTaskFailed):
+        Task(lambda: run(output_type=Report)).run()
+
+    assert live_crew.xcoms.progress[-1]["state"] == "completed"
