@@ -75,7 +75,7 @@ def tests(session: nox.Session, airflow: str) -> None:
         "tests/unit",
         "tests/integration",
         "--ignore=tests/integration/test_local_description.py",
-        "--numprocesses=2",
+        "--numprocesses=4",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import os
 import re
@@ -89,17 +90,25 @@ def python(home: Path, *arguments: str, told: str = "", **environment: str) -> s
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a database in which nothing has run: to make one takes longer than most of what is run with it."""
-    home = tmp_path_factory.mktemp("migrated")
-    python(home, "-m", "airflow", "db", "migrate")
-    return home / "airflow.db"
+    """Return an empty database: to make it takes longer than most of what is run with it, so it is made once."""
+    folder = tmp_path_factory.getbasetemp()
+    # xdist gives each of its processes a folder in one that they share.
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    made = shared / "empty.db"
+    with (shared / "empty.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            home = tmp_path_factory.mktemp("migrated")
+            python(home, "-m", "airflow", "db", "migrate")
+            (home / "airflow.db").rename(made)
+    return made
 
 
 @pytest.fixture
 def home(database: Path, tmp_path: Path) -> Path:
     """Return a home with a database of its own and an empty dags folder."""
     (tmp_path / "dags").mkdir()
-    shutil.copy(database, tmp_path)
+    shutil.copy(database, tmp_path / "airflow.db")
     return tmp_path
 
 
