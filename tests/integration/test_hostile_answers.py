@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import bz2
-import gc
 import gzip
 import re
 import time
@@ -81,7 +80,6 @@ def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def memory() -> Callable[[], int]:
     """Tell by how many bytes the memory of this process has grown at its largest."""
-    gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
     began = largest_memory()
     return lambda: largest_memory() - began
