@@ -46,7 +46,8 @@ test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)
 
 test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
-	CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz -k much
+	CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz tests/integration/test_local_description.py \
+		-k "much or as_described"
 
 nightly:  ## Run what takes too long for every change: all faults, and every Airflow
 	.ci/nightly

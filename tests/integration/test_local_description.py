@@ -1,5 +1,7 @@
 """The local service against its own OpenAPI description."""
 
+import os
+
 import pytest
 import requests
 import schemathesis
@@ -10,6 +12,8 @@ from schemathesis.core.failures import FailureGroup
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 
+# Of each operation. Always the same ones; many more when much bad input is tried.
+EXAMPLES = 100 if "CREW_FUZZ_CASES" in os.environ else 15
 SCENARIOS = {
     "documented": Scenario(inputs_shape="objects"),
     "documented, on one path": Scenario(
@@ -39,6 +43,7 @@ def by(token):
     return {"Authorization": f"Bearer {token}"}
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_every_answer_is_as_described(service, mode):
     tried = []
@@ -47,7 +52,7 @@ def test_every_answer_is_as_described(service, mode):
     for operation in described(service).get_all_operations():
 
         @given(case=operation.ok().as_strategy(generation_mode=mode))
-        @settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=EXAMPLES, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
         def answers_as_described(case):
             tried.append(case.operation.label)
             case.call_and_validate(headers=by(service.token), excluded_checks=unchecked)
