@@ -1,4 +1,4 @@
-"""A real Airflow with local crews beside it, once for all system tests."""
+"""A real Airflow with local crews beside it, once for all system tests that one process runs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
 from tests.statsd_server import StatsdServer
 from tests.supported import AIRFLOW
+from tests.system.traces import REFUSED_TOKEN, with_secrets
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +42,7 @@ def airflow(
     for path in [*(ROOT / "example_dags").glob("*.py"), *(ROOT / "tests/system/dags").glob("*.py")]:
         shutil.copy(path, dags)
     connections = {f"AIRFLOW_CONN_CREW_{name.upper()}": connection(crew) for name, crew in crews.items()}
-    connections["AIRFLOW_CONN_CREW_REFUSED"] = connection(crews["default"], password="not-the-token-9876")
+    connections["AIRFLOW_CONN_CREW_REFUSED"] = connection(crews["default"], password=REFUSED_TOKEN)
     connections["AIRFLOW_CONN_CREW_AWAY"] = connection(crews["default"], port=9)
     home = tmp_path_factory.mktemp("airflow")
     lineage = {"type": "file", "log_file_path": str(home / "lineage.json"), "append": True}
@@ -51,13 +52,17 @@ def airflow(
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
         # A DAG that cannot be loaded is tried again soon, not after a minute.
         "AIRFLOW__WORKERS__MISSING_DAG_RETRY_DELAY": "2",
+        # No file changes, and no other comes: to parse all of them again and again takes the time of the tests.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "60",
     }
     with ExitStack() as stack:
         if AIRFLOW < (3, 0):  # which runs one task at a time on SQLite
             settings |= stack.enter_context(PostgresServer()).settings
-        running = stack.enter_context(AirflowStack(home, dags, connections | settings | statsd.settings))
-        running.api.ensure_pool("crews", slots=10)
-        yield running
+        with AirflowStack(home, dags, connections | settings | statsd.settings) as running:
+            running.api.ensure_pool("crews", slots=10)
+            yield running
+        assert with_secrets(running) == [], "after all that has run here, a token is in a log or in the database"
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +72,3 @@ def start(airflow: AirflowStack) -> Callable[..., Run]:
         return Run(airflow, dag_id, airflow.api.trigger(dag_id, conf))
 
     return start_run
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Look for the token at the end, when there is most to be looked through."""
-    items.sort(key=lambda item: item.path.name == "test_token_on_no_page.py")
