@@ -136,7 +136,7 @@ def never_expires() -> dict[str, Any]:
 
 
 def leaves_progress() -> bool:
-    """Whether tasks and triggers may leave XComs beside what they do: the backend encodes them in another thread."""
+    """Whether XComs may be left beside what a process does: the backend encodes them in a thread of its own."""
     if not (SHOWS_PROGRESS and _ASKS_IN_ONE_THREAD):
         return SHOWS_PROGRESS
     from airflow.sdk.bases.xcom import BaseXCom

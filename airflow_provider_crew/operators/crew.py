@@ -279,8 +279,7 @@ class CrewRunOperator(_KickoffTask):
         self._not_rendered = error
         warn(
             self.log,
-            f"Execution {known}: the task's templates cannot be rendered again.
-"
+            f"Execution {known}: the task's templates cannot be rendered again.\n"
             f"Waiting does not need them: {error}",
         )
         with suppress(Exception):  # else a poll says that there is no such connection; a result needs none
