@@ -160,7 +160,7 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
 
 # What else may stand below a message.
 ALSO: dict[str, tuple[str, ...]] = {
-    "FAILED": ("At the last poll before, it was at *task 2 of 3, writing_task (Writer)*.",),
+    "FAILED": ("At the last poll before, it was at *task 2 of 3, writing (Writer)*.",),
     "LOST_CONTACT": (
         of_tasks.TRIGGERER_ALONE.also,
         of_tasks.TRIGGERER_LACKS_CONNECTION.also,
@@ -181,6 +181,7 @@ BESIDES: tuple[tuple[str, End], ...] = (
     ("The task fails before its kickoff, and has given up an earlier execution.", of_tasks.EARLIER_IS_GIVEN_UP),
     ("The task fails before its kickoff, and an earlier kickoff has no answer.", of_tasks.EARLIER_IS_UNCERTAIN),
     ("The execution of an earlier try was kicked off at another address.", of_tasks.UNKNOWN_BEFORE),
+    ("Something else ends the task when its execution has completed.", of_tasks.RETRY_READS),
     ("A sensor has `soft_fail` or `never_fail`.", of_tasks.SKIPPED),
 )
 
@@ -189,11 +190,11 @@ EXAMPLES: dict[str, Any] = {
     "id": "*57a13a6e-…*",
     "running": "*57a13a6e-…*",
     "after": " after *4m 10s*",
-    "place": ", seen at *task 2 of 3, writing_task*",
+    "place": ", seen at *task 2 of 3, writing*",
     "said": "*ValueError: the model is overloaded*",
     "lasted": "*10m 0s*",
     "watched": "*24h 0m*",
-    "progress": "*task 2 of 3, writing_task (Writer)*",
+    "progress": "*task 2 of 3, writing (Writer)*",
     "trouble": "",
     "hint": "",
     "call": "*GET /inputs*",

@@ -161,9 +161,6 @@ WARNINGS: dict[str, dict[str, Note]] = {
             AS_BEFORE,
             "See that it runs.",
         ),
-        "The link to the crew's page could not be left: {}": Note(
-            ("dashboard_url must be …",), "The connection cannot be read.", AS_BEFORE, "Correct the connection."
-        ),
         "Airflow was not told the name of this mapped task: {}": Note(
             (_AWAY,), "Airflow's API server is away. The task is shown by its number.", AS_BEFORE, "Nothing."
         ),
@@ -280,9 +277,16 @@ WARNINGS: dict[str, dict[str, Note]] = {
 
 # What an operator refuses when Airflow parses a DAG, with an example of each thing that is filled in.
 REFUSED: dict[str, tuple[str, ...]] = {
-    "{} must be a number of seconds {} and up to ten years, or a timedelta.": ("poll_interval", "above 0"),
-    "validate_inputs must be True, False or 'strict'.": (),
-    "on_uncertain_kickoff must be 'fail' or 'retry'.": (),
-    "on_invalid_output must be 'fail' or 'retry'.": (),
-    "multiple_outputs splits a mapping, and a kickoff id is none.": (),
+    "{}: {} must be a number of seconds {} and up to ten years, or a timedelta.": (
+        "CrewRunOperator",
+        "poll_interval",
+        "above 0",
+    ),
+    "{}: validate_inputs must be True, False or 'strict'.": ("CrewRunOperator",),
+    "{}: on_uncertain_kickoff must be 'fail' or 'retry'.": ("CrewRunOperator",),
+    "{}: on_invalid_output must be 'fail' or 'retry'.": ("CrewRunOperator",),
+    "{}: output_type must be a type, or the import path of one, and is of type {}.": ("CrewRunOperator", "dict"),
+    "{}: output_type as text must be an import path, as 'my_company.reports.Report' is.": ("CrewRunOperator",),
+    "{}: output_type takes nothing from another task.": ("CrewRunOperator",),
+    "{}: multiple_outputs splits a mapping, and a kickoff id is none.": ("CrewKickoffOperator",),
 }

@@ -134,7 +134,8 @@ def _ending(situation: str) -> Callable[[errors.CrewError], object]:
     """Return what ends a task in a situation: the package's own, with stand-ins for what is left alone."""
     lasts = situation != "before"
     task: Any = MagicMock(execution="", log=_NOBODY, is_told_to_end=False)
-    memory: Any = MagicMock(lasts=lasts, going_on=None, last=None, has_given_up=False)
+    task.ti.try_number = 1
+    memory: Any = MagicMock(lasts=lasts, going_on=None, last=None, has_given_up=False, may_follow_a_clear=False)
     begun: Any = kickoff.Kickoff.__new__(kickoff.Kickoff)
     begun._task, begun.memory = task, memory
     begun._given = SimpleNamespace(on_uncertain_kickoff="retry" if situation == "chosen" else "fail", meta={})

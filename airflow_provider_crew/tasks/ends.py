@@ -27,7 +27,7 @@ _SENSOR_ENDS: dict[type[errors.CrewError], End] = {
     errors.ExecutionUnknown: messages.SENSOR_UNKNOWN,
     errors.ExecutionNotFound: messages.SENSOR_NEVER_SAW_IT,
     errors.InvalidOutput: messages.SENSOR_MISFIT,
-    errors.InvalidOutputType: messages.SENSOR_IS_OVER,
+    errors.InvalidOutputType: messages.SENSOR_NEVER_POLLED,
     errors.WatchBroken: messages.SENSOR_IS_OVER,
 }
 

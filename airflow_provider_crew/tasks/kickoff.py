@@ -20,7 +20,6 @@ from airflow_provider_crew.service.errors import (
     UncertainKickoff,
     execution,
 )
-from airflow_provider_crew.service.messages import Message
 from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
@@ -172,11 +171,12 @@ class Kickoff:
         """Send once, and remember before that it is sent, and after it what came of it."""
         task, memory = self._task, self.memory
         if task.is_told_to_end:
-            self._give_up_about_airflow(messages.TOLD_TO_END_BEFORE)
+            give_up(task, CrewTaskError(self._with_earlier(CrewError.saying(messages.TOLD_TO_END_BEFORE))))
         try:
             memory.note_sending(task.hook.connection.settings.address, task.name.text)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
-            self._give_up_about_airflow(messages.NO_NOTE, error)
+            failure = CrewError.saying(messages.NO_NOTE, {"why": _in_words(error)})
+            give_up(task, CrewTaskError(self._with_earlier(failure)))
         self._on_its_way = True
         task.log.info("The crew is being kicked off.")
         try:
@@ -197,9 +197,10 @@ class Kickoff:
             return meaning(failure, messages.EARLIER_IS_GIVEN_UP, running=running)
         if running:
             return meaning(failure, messages.EARLIER_GOES_ON, running=running).but(kickoff_id=running)
-        forgets = not memory.lasts and self._task.ti.try_number > 1 and self._given.on_uncertain_kickoff == "retry"
+        chooses_twice = self._given.on_uncertain_kickoff == "retry" and self._task.ti.try_number > 1
+        is_forgotten = not memory.lasts and (chooses_twice or memory.may_follow_a_clear)
         is_uncertain = memory.last and not memory.last.end
-        return meaning(failure, messages.EARLIER_IS_UNCERTAIN) if forgets or is_uncertain else failure
+        return meaning(failure, messages.EARLIER_IS_UNCERTAIN) if is_forgotten or is_uncertain else failure
 
     def _origin(self) -> dict[str, Any]:
         """Say where the kickoff comes from: as the service lists no executions, it is how a lost one is found."""
@@ -245,9 +246,6 @@ class Kickoff:
         then = "kicks off anew" if is_reported else "says this once more, and then kicks off anew"
         give_up(task, CrewTaskFailed(meaning(error, messages.UNCERTAIN, mark=self._mark(), then=then)))
 
-    def _give_up_about_airflow(self, message: Message, error: Exception | None = None) -> NoReturn:
-        give_up(self._task, CrewTaskError(CrewError.saying(message, {"why": _in_words(error) if error else ""})))
-
     def _ended_by(self, error: BaseException, *, kicked_off: bool) -> CrewError:
         """Say what is known where something else than a crew has ended the task."""
         words = {"kind": type(error).__name__, "why": _in_words(error)}
@@ -257,7 +255,7 @@ class Kickoff:
         kickoff_id = task.execution or ""
         following = messages.NOT_RETRIED.next.format(id=kickoff_id) if not self.memory.lasts else task.waits_again
         words |= {"execution": execution(kickoff_id) if kickoff_id else "Its execution", "next": following}
-        return CrewError.saying(messages.ENDED_AFTER, words, kickoff_id=kickoff_id)
+        return task.about_its_execution(messages.ENDED_AFTER, words)
 
     def _recalled(self) -> KickoffMemory:
         """Recall what earlier tries have left. Where Airflow does not tell, nothing may be sent."""
@@ -266,7 +264,8 @@ class Kickoff:
             return KickoffMemory(task.context, wanted=self._given.reattach)
         except Exception as error:  # noqa: BLE001 - whatever it is
             if not self._resumed:
-                self._give_up_about_airflow(messages.NO_MEMORY, error)
+                failure = CrewError.saying(messages.NO_MEMORY, {"why": _in_words(error)})
+                give_up(task, CrewTaskError(failure))
             task.warn(f"What this task remembers of its kickoff cannot be read: {error}")
             return KickoffMemory(task.context, wanted=False)
 

@@ -41,7 +41,8 @@ class KickoffMemory:
         self._max_tries: int = self._ti.max_tries
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
-        self._may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
+        self.may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
+        """Whether somebody has perhaps cleared the task since an earlier try."""
         self.last: KickoffRecord | None = None
         self._before: KickoffRecord | None = None
         self._keeping = threading.Lock()
@@ -68,7 +69,7 @@ class KickoffMemory:
     @property
     def may_have_forgotten(self) -> bool:
         """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
-        return compat.FORGETS_AT_CLEAR and self.lasts and self.last is None and self._may_follow_a_clear
+        return compat.FORGETS_AT_CLEAR and self.lasts and self.last is None and self.may_follow_a_clear
 
     def note_sending(self, address: str, name: str) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""

@@ -133,6 +133,7 @@ NOT_RETRIED = End(
     'Wait for it with CrewExecutionSensor(kickoff_id="{id}").',
     "The task is not retried, since that would start another.",
 )
+RETRY_READS = End("If Airflow retries, it reads the result of this execution.")
 RETRY_GOES_ON = End(f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.")
 CLEARING_GOES_ON = End(
     f"{{mend}} Then clear the task{KEEPING}: it waits for it again.",
@@ -161,6 +162,9 @@ SKIPPED = End("The task is skipped, as {why} says.")
 SENSOR_FAILED = End("Clear the task that kicked it off, which is paid for again. This task is not retried.")
 SENSOR_RETRIES = End("If Airflow retries, or you clear this task, it waits again for the same execution.")
 SENSOR_IS_OVER = End("{mend} Clear this task to wait again. It is not retried.")
+SENSOR_NEVER_POLLED = End(
+    SENSOR_IS_OVER.next, "This task has not polled the execution that it waits for.", Money.UNKNOWN
+)
 SENSOR_MISFIT = End("Mend output_type, and clear this task: it reads the same result again, for nothing.")
 SENSOR_NEVER_SAW_IT = End("If it may wait for a person: give this task human_input=True, and clear it.")
 SENSOR_UNKNOWN = End(

@@ -71,7 +71,8 @@ class TaskProgress:
         if not self._leaves:
             return
         try:
-            self._waiting = told_at(progress.begun(kickoff_id, self._started_at) | self._known, time.time())
+            self._known = told_at(progress.begun(kickoff_id, self._started_at) | self._known, time.time())
+            self._waiting = self._known
             self._leave(_PATIENCE)
         except Exception as error:  # noqa: BLE001 - what the trigger told may be of another version
             self._complain(error)

@@ -11,7 +11,7 @@ from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, In
 from airflow_provider_crew.tasks.ends import CrewTaskFailed, end_misfit, end_run, give_up
 from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
 from airflow_provider_crew.tasks.memory import KickoffMemory
-from airflow_provider_crew.tasks.messages import NO_KICKOFF_ID
+from airflow_provider_crew.tasks.messages import NO_KICKOFF_ID, RETRY_READS
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import check_type
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
@@ -75,6 +75,8 @@ class CrewRun:
     def _wait(self, memory: KickoffMemory) -> Wait:
         def remember() -> None:
             memory.note(kickoff_id=self.task.execution, end="completed")
+            if memory.lasts:
+                self.task.waits_again = RETRY_READS.next
 
         return Wait(self.task, self.given, partial(self._give_up, memory), has_completed=remember)
 

@@ -11,6 +11,7 @@ from airflow_provider_crew.hooks.connection import TokenType
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.service.errors import CrewError, execution
+from airflow_provider_crew.service.messages import Message, Money
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.messages import NOT_RETRIED, TOLD_TO_END
@@ -32,8 +33,9 @@ class RunningTask:
 
     ``execution``: the kickoff id of the execution that the task is about, as soon as that is known. ``memory``:
     what a task that kicks off remembers. ``carried``: what it is given besides the event when it resumes, as plain
-    data. ``waits_again``: how this task itself can wait again, if it can, in words. ``result``: what the
-    execution has put out, as the task returns it. ``name`` and ``outlets`` are what Airflow shows of the task.
+    data. ``waits_again``: how this task itself can wait again, if it can, in words. ``has_completed``: so has the
+    execution. ``result``: what it has put out, as the task returns it. ``name`` and ``outlets`` are what Airflow
+    shows of the task.
     """
 
     log: Any
@@ -45,6 +47,7 @@ class RunningTask:
     memory: KickoffMemory | None = None
     carried: dict[str, Any] = field(default_factory=dict)
     waits_again: str = ""
+    has_completed: bool = False
     result: dict[str, Any] = field(default_factory=dict)
     _link: str | None = None
 
@@ -102,13 +105,8 @@ class RunningTask:
         That of an execution has the kickoff id in it. A try that goes on with an execution has to leave it again.
         """
         try:
-            connection = self.hook.connection
-        except Exception:  # noqa: BLE001 - what needs it says what is wrong with it
-            return
-        try:
-            url = connection.page_of(kickoff_id)
-        except CrewError as error:  # a link is not worth failing for
-            self.warn(f"The link to the crew's page could not be left: {error.reason}")
+            url = self.hook.connection.page_of(kickoff_id)
+        except Exception:  # noqa: BLE001 - what needs the connection says what is wrong with it
             return
         if url and url != self._link:
             self._link = url
@@ -128,5 +126,10 @@ class RunningTask:
         if self.execution:
             following = self.waits_again or NOT_RETRIED.next.format(id=self.execution)
             words = {"execution": execution(self.execution), "next": following, "id": self.execution}
-            for line in CrewError.saying(TOLD_TO_END, words, kickoff_id=self.execution).lines():
+            for line in self.about_its_execution(TOLD_TO_END, words).lines():
                 self.log.warning("%s", line)
+
+    def about_its_execution(self, message: Message, words: dict[str, Any]) -> CrewError:
+        """Say what is known of the execution where the task is ended by something else."""
+        failure = CrewError.saying(message, words, kickoff_id=self.execution or "")
+        return failure.but(money=Money.ENDED) if self.has_completed else failure

@@ -11,7 +11,9 @@ from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.compat import SETTLING_TIME, first_poke, is_told_again, lacks_event
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutputType
+from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
+from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.service.watch_state import WatchMemory
 from airflow_provider_crew.tasks.messages import INVALID_KICKOFF_ID, SENSOR_RETRIES
@@ -38,6 +40,10 @@ class Sense:
             kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
         if not isinstance(kickoff_id, str) or kickoff_id == _NOTHING:
             give_up(InvalidKickoffId.saying(INVALID_KICKOFF_ID, {"given": repr(kickoff_id)}))
+        try:
+            checked_kickoff_id(kickoff_id)
+        except InvalidKickoffId as error:
+            give_up(error.but(money=Money.UNKNOWN))
         self._kickoff_id = kickoff_id
         self._seen = SeenBefore(task.context, kickoff_id)
         self._wait = Wait(task, given, give_up, self._seen.keep_that_it_exists)

@@ -125,6 +125,7 @@ class Wait:
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result as the task's own, if its output is what it is to be."""
+        self.task.has_completed = True
         self.has_completed()
         kickoff_id = str(result.get("kickoff_id"))
         self.task.metrics.ended("completed", result.get("execution_time"))

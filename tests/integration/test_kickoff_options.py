@@ -315,7 +315,7 @@ class TestInputs:
         live_crew.scenario = FLOW
 
         assert Task(lambda: kickoff(inputs=INPUTS | {"id": "4711"})).run()
-        assert "use restore_from_state_id" in task_log.warnings
+        assert "restore_from_state_id." in task_log.warnings
 
 
 def test_a_webhook_for_people_is_why_a_crew_is_waited_for(live_crew, monkeypatch):

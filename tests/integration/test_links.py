@@ -101,7 +101,7 @@ def test_a_kickoff_that_nobody_knows_of_leads_nowhere(crew):
 
 
 @pytest.mark.usefixtures("crew")
-def test_an_id_that_no_address_can_hold_costs_the_link_alone(task_log):
+def test_an_id_that_no_address_can_hold_is_refused_before_there_is_a_link():
     operator = CrewExecutionSensor(task_id="crew", kickoff_id="\ud800", poke_interval=0.02)
     task = Task(lambda: operator)
 
@@ -109,7 +109,6 @@ def test_an_id_that_no_address_can_hold_costs_the_link_alone(task_log):
         task.run()
 
     assert page_of(task, operator) == ""
-    assert "The link to the crew's page could not be left" in task_log.text
 
 
 def test_a_connection_that_cannot_be_used_is_told_of_once(crew, task_log):

@@ -390,9 +390,11 @@ def test_a_failed_execution_is_the_error_of_the_failed_task(live_crew):
 
 
 def test_a_sensor_that_is_killed_says_what_goes_on(live_crew, task_log):
-    kickoff_id = kicked_off(live_crew)
+    kickoff_id = kicked_off(live_crew, SLOW)
     operator = sensor(kickoff_id)
-    Task(lambda: operator).run()
+    task = Task(lambda: operator)
+    task.begin()
+    operator.poke(task.context)
 
     operator.on_kill()
 
