@@ -39,8 +39,9 @@ test: $(READY)  ## Run the tests, with branch coverage: five minutes on two core
 
 test-all: test test-system test-faults test-fuzz  ## Run those, a real Airflow and everything that can go wrong
 
-test-system: $(READY)  ## Test the built wheels, a real Airflow and its pages, for a quarter of an hour
-	$(BIN)/python -m pytest --no-cov tests/system
+# Each core has an Airflow of its own: while the tests of one wait, those of the other go on.
+test-system: $(READY)  ## Test the built wheels, a real Airflow and its pages, for ten minutes
+	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/system --numprocesses 2 --dist loadfile)
 
 test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)

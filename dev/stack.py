@@ -70,7 +70,7 @@ class AirflowStack:
         self._more: list[Process] = []
         self._guardian: Guardian | None = None
 
-    def start(self, timeout: float = 120) -> Self:
+    def start(self, timeout: float = 240) -> Self:
         """Start everything, and return when all of it is healthy."""
         self.home.mkdir(parents=True, exist_ok=True)
         self._guardian = self._new_guardian()
