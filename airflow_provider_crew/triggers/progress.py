@@ -18,7 +18,7 @@ from airflow_provider_crew.service.text import warn
 
 log = logging.getLogger(__name__)
 
-# In seconds, between two XComs of one triggerer: the longer of the two. Each costs as much as thirty polls or so.
+# In seconds, between two XComs of one triggerer: the longer of the two. Each costs as much as fifteen polls or so.
 # Where many executions are watched, all XComs together are to cost less than a tenth of the polls.
 _PAUSE_FOR_ALL = 2.0
 _PAUSE_FOR_EACH = 0.01
