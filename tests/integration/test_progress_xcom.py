@@ -19,7 +19,7 @@ from airflow_provider_crew.service.progress import begun
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.pages import table
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
-from tests.supported import has
+from tests.supported import AIRFLOW, has
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(not has("Progress in XCom"), reason="there is nothing that shows it")
@@ -56,7 +56,7 @@ def after_the_first_look(crew: WatchedService, *answers: Any) -> None:
 
 
 @pytest.fixture
-def backend(monkeypatch):
+def own_backend(monkeypatch):
     """An XCom backend of the user's own, which does what it is told before it encodes anything."""
     from airflow.sdk.bases.xcom import BaseXCom
 
@@ -72,6 +72,14 @@ def backend(monkeypatch):
 
     monkeypatch.setattr("airflow.sdk.execution_time.xcom.XCom", Own)
     return Own
+
+
+@pytest.fixture
+def backend(own_backend):
+    """A backend of the user's own, where progress is left all the same."""
+    if AIRFLOW < (3, 2):
+        pytest.skip("On Airflow 3.1 no progress is left then.")
+    return own_backend
 
 
 @pytest.fixture
@@ -216,6 +224,16 @@ def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) ->
     trigger = CrewExecutionTrigger(crew.take(INPUTS, None, {}), "crew_default", rules=rules)
     trigger.task_instance = TaskInstance(**instance)  # type: ignore[assignment]
     return trigger
+
+
+@both_ways
+@pytest.mark.usefixtures("own_backend")
+def test_with_a_backend_of_somebodys_own_progress_is_left_from_airflow_3_2_on(live_crew, deferrable):
+    after_the_first_look(live_crew, SECOND, DONE)
+
+    Task(lambda: run(deferrable=deferrable)).run()
+
+    assert bool(live_crew.xcoms.progress) == (AIRFLOW >= (3, 2))
 
 
 @pytest.mark.usefixtures("stuck")
