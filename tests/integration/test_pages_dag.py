@@ -168,7 +168,7 @@ def test_a_typed_result_is_read_as_shown(service, home, shown):
     assert "Ferries: They cross" in said
 
 
-@pytest.mark.skipif((3,) <= AIRFLOW < (3, 2), reason="there dag.test() tells a callback of no exception")
+@pytest.mark.skipif((3,) <= AIRFLOW < (3, 3), reason="there dag.test() tells a callback of no exception")
 @pytest.mark.timeout(600)
 def test_a_callback_is_told_of_a_failure_as_shown(service, home):
     service.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", error="The writer ran out of credit"),))
