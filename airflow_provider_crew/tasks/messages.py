@@ -106,7 +106,7 @@ TRIGGERER_LACKS_CONNECTION = End(
 
 A_RETRY_KICKS_OFF = End("If Airflow retries, or you clear the task, the crew is kicked off.", money=Money.NOTHING)
 PEOPLE_MEND_THIS = End("{mend} Then clear the task: a retry would not help.", money=Money.NOTHING)
-CLEARING_WAITS = End(f"{{mend}} Then clear the task{KEEPING}: it waits for the earlier execution.")
+CLEARING_WAITS = End(f"{{mend}} Then clear the task{KEEPING}: it goes on waiting.")
 EARLIER_GOES_ON = End(
     "",
     "This try has started nothing. Execution {running} of an earlier try goes on, as far as is known.",
