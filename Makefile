@@ -33,7 +33,7 @@ airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and
 
 # Each run keeps its coverage data in a folder of its own: a run would take in the data of another beside it. Two
 # processes for each core, since much of what a test does is to wait.
-test: $(READY)  ## Run the tests, with branch coverage: five minutes on two cores
+test: $(READY)  ## Run the tests, with branch coverage: seven minutes on two cores
 	@data=$$(mktemp -d) && trap 'rm -r "$$data"' EXIT && \
 	COVERAGE_FILE="$$data/coverage" $(BIN)/python -m pytest --cov --cov-report=term $(or $(ARGS),--numprocesses 4)
 
