@@ -330,7 +330,7 @@ class Scene:
 
     def tells(self, said: str, seconds: float = 180) -> None:
         """Wait until the log of the task tells something."""
-        eventually(lambda: said in in_one_line(self.log()), seconds, PAUSE)
+        eventually(lambda: is_told(said, in_one_line(self.log())), seconds, PAUSE)
 
     def wait_until_over(self, seconds: float = 420, *, finishing: bool = False) -> None:
         """Wait until the run is over; ``finishing``: let whatever was started complete."""
@@ -365,9 +365,9 @@ def _arguments(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
-def unwrapped(log: str) -> str:
-    """Return a log without what stands before each line: a long text goes over several."""
-    return re.sub(r" \[\d+\] (?:info|warning|error) ", " ", log)
+def is_told(said: str, log: str) -> bool:
+    """Tell whether a log in one line has this, also where a long text once went over several lines."""
+    return said in log or said in re.sub(r" \[\d+\] (?:info|warning|error) ", " ", log)
 
 
 def in_one_line(text: str) -> str:

@@ -15,7 +15,7 @@ from tests.airflow_runs import TOKEN
 from tests.faults.harm import Harm, Incident, whole
 from tests.faults.mapped import check_each
 from tests.faults.rows import Ends, Row
-from tests.faults.scenes import Scene, in_one_line, standing, unwrapped
+from tests.faults.scenes import Scene, in_one_line, is_told, standing
 
 _AT_A_TIME = 14
 # Once in the log of each try that ends so; what it raises says it a second time.
@@ -106,7 +106,7 @@ def check(scene: Scene, ends: Ends) -> None:
     assert (task["state"], task["try_number"] in ends.possible_tries) == (ends.state, True), task["try_number"]
     for said in ends.says:
         expected = said.format(id=ids[-1] if ids else "")
-        assert expected in log or expected in unwrapped(log), expected
+        assert is_told(expected, log), expected
     stands = standing(scene.crew, kickoffs[-1]) if kickoffs else "was never started"
     assert stands == ends.crew
     pushed, kickoff_id = scene.xcom(), scene.xcom("kickoff_id")

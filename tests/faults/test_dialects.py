@@ -93,7 +93,7 @@ def test_dialect_flow(scene):
     "A crew says that it failed with a reason that holds words of the other dialect",
     Ends(
         "failed",
-        ("Execution {id} failed. The crew says: running: it has not completed.",),
+        ("Execution {id} failed.", "The crew says: running: it has not completed."),
         "the kickoff id only",
         "has failed",
     ),
@@ -112,7 +112,7 @@ def test_dialect_reason_with_a_word_of_the_other(scene):
     {
         way: Ends(
             "failed",
-            ("Execution {id} failed", "revoked. It has ended and will not go on"),
+            ("Execution {id} failed", "The crew says: Task was revoked."),
             "the kickoff id only" if way in RUN else "nothing",
             "was revoked",
         )

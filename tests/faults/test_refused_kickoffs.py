@@ -17,7 +17,11 @@ def refused(*said: str) -> Ends:
 
 @row(
     "An input is missing of which the crew says that it needs it",
-    refused("The crew needs inputs that are not given: audience.", "Given: topic.", "Nothing was started."),
+    refused(
+        "The crew needs inputs that are not given: audience.",
+        "Given: topic.",
+        "Nothing was started, and there is nothing to pay for.",
+    ),
     ways=RUN,
     scenario=SAYS_WHAT_IT_NEEDS,
     retries=2,
@@ -28,7 +32,7 @@ def test_refused_missing_input_that_is_listed(scene):
 
 @row(
     "An input is missing, and one is given that looks like it and that the crew does not list",
-    refused("'topics'", "'topic'", "Nothing was started."),
+    refused("'topics'", "'topic'", "Nothing was started, and there is nothing to pay for."),
     ways=RUN,
     inputs={"topics": "ferries", "audience": "sailors"},
     scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed", "kind": "flow"}),

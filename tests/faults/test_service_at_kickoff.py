@@ -88,7 +88,7 @@ def test_service_refuses_only_the_kickoff(scene):
 
 @row(
     "The service answers 500 for a moment before the kickoff",
-    Ends("success", ("Trying GET /inputs again in",), "the result", "has completed"),
+    Ends("success", ("The crew answers 500 to GET /inputs. Again in",), "the result", "has completed"),
 )
 def test_inputs_500_for_a_moment(scene):
     scene.crew.faults.answer(500, on="inputs", times=2)
