@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 BENCH := .venv-bench
 BENCH_LOCK := requirements/bench.txt
 BENCH_READY := $(BENCH)/.ready
-COMPILE := pip compile --quiet --universal --python-version 3.11 --extra local --generate-hashes --no-annotate \
+COMPILE := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--custom-compile-command "make lock" --upgrade
 # Older Airflows, each with packages from soon after its last patch: later ones may break it. All need a newer
 # common-compat.

@@ -4,8 +4,7 @@ A crew service on your own machine, for development, tests and the demo.
 It speaks the interface of a deployed crew, misbehaves on demand, and remembers what it was sent. Nothing here
 uses Airflow or this package's own client, so what the client gets right here is not right by agreement.
 
-The names are loaded on first use: pytest loads this package in every session of everybody who installs the
-provider, and the parts that serve need the extra ``local``.
+The names are loaded on first use: pytest loads this package in every session of whoever asks for its plugin.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.local.faults import Faults
+    from airflow_provider_crew.local.faults.calls import Faults
     from airflow_provider_crew.local.scenario import CrewInput, Scenario, ScenarioError, ScenarioTask
     from airflow_provider_crew.local.server import LocalCrewService
 
@@ -22,7 +21,7 @@ __all__ = ["CrewInput", "Faults", "LocalCrewService", "Scenario", "ScenarioError
 
 _HOMES = {
     "CrewInput": "scenario",
-    "Faults": "faults",
+    "Faults": "faults.calls",
     "LocalCrewService": "server",
     "Scenario": "scenario",
     "ScenarioError": "scenario",

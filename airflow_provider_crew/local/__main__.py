@@ -27,10 +27,9 @@ _REASON = "RateLimitError: the model is overloaded. It was asked to fail, with -
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until Ctrl-C and return the exit code."""
     options = _parser().parse_args(arguments)
-    try:
-        from airflow_provider_crew.local.server import LocalCrewService
-    except ModuleNotFoundError as error:
-        return _give_up(f"The local crew service needs {error.name}: pip install 'airflow-provider-crew[local]'")
+    # Imported here: what is wrong with the options is said at once.
+    from airflow_provider_crew.local.server import LocalCrewService
+
     try:
         service = LocalCrewService(
             _scenario(options), port=options.port, token=options.token, on_request=_print_request

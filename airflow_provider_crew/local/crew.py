@@ -1,22 +1,16 @@
 """The crew itself, without HTTP: what it takes, what it remembers, what it says."""
 
-from __future__ import annotations
-
 import json
 import threading
 import uuid
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from airflow_provider_crew.local.answers import documented
-from airflow_provider_crew.local.executions import Execution
+from pydantic import JsonValue
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic import JsonValue
-
-    from airflow_provider_crew.local.scenario import Scenario
+from airflow_provider_crew.local.dialects.documented import documented
+from airflow_provider_crew.local.executions import Engine, Execution, Kickoff
+from airflow_provider_crew.local.scenario import Scenario
 
 
 class Crew:
@@ -26,12 +20,13 @@ class Crew:
     ``clock`` tells the seconds that executions go by; a test may pass its own and move it.
     """
 
-    def __init__(self, scenario: Scenario, clock: Callable[[], float]) -> None:
+    def __init__(self, scenario: Scenario, engine: Engine, clock: Callable[[], float]) -> None:
         self.scenario = scenario
         """What the next kickoffs do and how the service talks. Another one may be set at any time; its tokens,
         faults and cold start do not count then, because those are what the service was started with."""
         self.token = scenario.token
         self.user_token = scenario.user_token
+        self._engine = engine
         self._clock = clock
         self._lock = threading.RLock()
         self._taken: list[Execution] = []
@@ -60,25 +55,27 @@ class Crew:
 
     def finish(self, kickoff_id: str) -> None:
         """Let the execution be over at once, the way its scenario ends. It does not wait for people either."""
-        execution = self.execution(kickoff_id)
-        if execution.finished_at is None:
-            execution.finished_at = self._clock()
+        self.execution(kickoff_id).finish(self._clock())
 
     def approve(self, kickoff_id: str) -> None:
         """Let a person approve of the work that waits; ValueError when none does."""
+        self.answer(kickoff_id, approved=True)
+
+    def reject(self, kickoff_id: str, feedback: str = "") -> None:
+        """Let a person ask for the work that waits to be done again; ValueError when none does."""
+        self.answer(kickoff_id, approved=False, feedback=feedback)
+
+    def answer(self, kickoff_id: str, *, approved: bool, feedback: str = "") -> None:
+        """Let a person say this to the work that waits; ValueError when none does."""
         with self._lock:
             execution, now = self.execution(kickoff_id), self._clock()
-            at = execution.standing(now)
-            if not at.waiting:
+            if not execution.standing(now).waiting:
                 raise ValueError(f"execution {kickoff_id!r} does not wait for a person")
-            # Replaced, since another thread may be looking at the old ones.
-            execution.approved_at = {**execution.approved_at, at.done: now}
+            execution.answer(now, approved=approved, feedback=feedback)
 
     def revoke(self, kickoff_id: str) -> None:
         """Let the execution be revoked from now on, wherever it stands."""
-        execution = self.execution(kickoff_id)
-        if execution.revoked_at is None:
-            execution.revoked_at = self._clock()
+        self.execution(kickoff_id).revoke(self._clock())
 
     def set_status(self, kickoff_id: str, *bodies: JsonValue) -> None:
         """Answer the next looks at this execution with these bodies; the last stays. None at all: the truth."""
@@ -96,7 +93,7 @@ class Crew:
         """Return the inputs that the crew gets of a kickoff. The state of an unknown execution is empty."""
         with self._lock:
             earlier = self._known.get(restored_from) if restored_from is not None else None
-        return self.scenario.received(given, earlier.inputs if earlier else None)
+        return self._engine.received(self.scenario, given, earlier)
 
     def take(
         self,
@@ -109,7 +106,7 @@ class Crew:
         """Start an execution and return the id to answer with."""
         with self._lock:
             answered = self._next_ids.popleft() if self._next_ids else str(uuid.uuid4())
-            execution = Execution(
+            kickoff = Kickoff(
                 kickoff_id=answered if isinstance(answered, str) else json.dumps(answered),
                 inputs=inputs,
                 meta=meta,
@@ -118,8 +115,8 @@ class Crew:
                 restored_from=restored_from,
                 scenario=self.scenario,
                 started_at=self._clock(),
-                statuses=list(self.scenario.statuses),
             )
+            execution = self._engine.begin(kickoff)
             self._taken.append(execution)
             self._known[execution.kickoff_id] = execution
         return answered

@@ -42,11 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def crew_service(request: pytest.FixtureRequest) -> Iterator[LocalCrewService]:
     """Provide a crew service on a free port, with the scenario of the marker ``crew_scenario``."""
     # Imported here: this module is loaded in every session of whoever asks for it, and the service is not small.
-    try:
-        from airflow_provider_crew.local.scenario import Scenario
-        from airflow_provider_crew.local.server import LocalCrewService
-    except ModuleNotFoundError as error:
-        pytest.fail(f"crew_service needs {error.name}: pip install 'airflow-provider-crew[local]'", pytrace=False)
+    from airflow_provider_crew.local.scenario import Scenario
+    from airflow_provider_crew.local.server import LocalCrewService
+
     marker = request.node.get_closest_marker("crew_scenario")
     scenario = marker.args[0] if marker else Scenario().without_waiting()
     with LocalCrewService(scenario) as service:

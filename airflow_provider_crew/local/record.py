@@ -1,16 +1,11 @@
 """What the local service was sent, in order."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, overload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, Literal, overload
 
 Operation = Literal["inputs", "kickoff", "status"]
 

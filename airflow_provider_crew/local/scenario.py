@@ -26,21 +26,17 @@ As a file, with as much or as little of it as a test or a demo needs:
     retry_after = 1
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
 import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, ValidationError, model_validator
 
-from airflow_provider_crew.local.fault_kinds import Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from airflow_provider_crew.local.faults.kinds import Fault
 
 DialectName = Literal["documented", "deployed"]
 

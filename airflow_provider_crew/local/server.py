@@ -1,26 +1,23 @@
 """The local crew service as one object: start it, point a connection at it, interfere, count."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 from urllib.parse import quote
 
-from airflow_provider_crew.local.app import PAGE, crew_app
 from airflow_provider_crew.local.crew import Crew
-from airflow_provider_crew.local.faults import Faults
-from airflow_provider_crew.local.front import Front
-from airflow_provider_crew.local.gateway import Gateway
-from airflow_provider_crew.local.listener import Listener
+from airflow_provider_crew.local.faults.calls import Faults
 from airflow_provider_crew.local.record import ReceivedRequest, Record
 from airflow_provider_crew.local.scenario import Scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
+from airflow_provider_crew.local.scripted import Scripted
+from airflow_provider_crew.local.wire.api import PAGE, Api
+from airflow_provider_crew.local.wire.front import Front
+from airflow_provider_crew.local.wire.gateway import Gateway
+from airflow_provider_crew.local.wire.listener import Listener
 
 
 class LocalCrewService(Crew):
@@ -49,7 +46,7 @@ class LocalCrewService(Crew):
         on_request: Callable[[ReceivedRequest], None] = lambda _: None,
     ) -> None:
         scenario = Scenario.load(scenario) if isinstance(scenario, (str, Path)) else scenario or Scenario()
-        super().__init__(scenario, clock)
+        super().__init__(scenario, Scripted(), clock)
         self.token = token or self.token
         self.user_token = user_token or self.user_token
         self.host = host
@@ -58,7 +55,7 @@ class LocalCrewService(Crew):
         self.requests = Record()
         self.faults = Faults(clock, self._listen)
         self._gateway = Gateway(clock, scenario.cold_start)
-        front = Front(crew_app(self), self.requests, self._gateway, self.faults, on_request)
+        front = Front(Api(self).answer, self.requests, self._gateway, self.faults, on_request)
         self._listener = Listener(front, (host, port), _tls_context(*tls) if tls else None)
 
     @property

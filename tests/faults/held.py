@@ -6,8 +6,8 @@ from threading import Event
 
 from pydantic import PrivateAttr
 
-from airflow_provider_crew.local.exchange import Exchange
-from airflow_provider_crew.local.fault_kinds import HangFault
+from airflow_provider_crew.local.faults.exchange import Exchange
+from airflow_provider_crew.local.faults.kinds import HangFault
 
 _PAUSE = 0.1
 
@@ -25,6 +25,5 @@ class HeldAnswer(HangFault):
         """Wait for the release; a client that has hung up in the meantime is not served."""
         answer = await exchange.take()
         while not self._released.is_set():
-            if await exchange.gone(within=_PAUSE):
-                return
+            await exchange.pause(_PAUSE)
         await exchange.send(answer)

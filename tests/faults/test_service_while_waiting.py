@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_provider_crew.compat import CLEARING
-from airflow_provider_crew.local.answers import Completed, Result
+from airflow_provider_crew.local.dialects.documented import Completed, Result
 from tests.faults.rows import LONG, RUN, SENSOR, Ends, left_by, paid_again, row
 
 IMPATIENT = {"request_timeout": 3}

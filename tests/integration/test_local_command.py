@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import os
 import re
 import shlex
 import shutil
@@ -85,18 +84,6 @@ class TestProcess:
 
         assert set(json.loads(answer.stdout)) == {"kickoff_id"}
 
-    def test_without_the_extra_it_says_what_to_install(self, tmp_path):
-        (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError(name='uvicorn')")
-        environment = {**os.environ, "PYTHONPATH": f"{tmp_path}"}
-
-        ended = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=False)
-
-        assert ended.returncode == 1
-        assert ended.stdout == ""
-        assert ended.stderr == (
-            "The local crew service needs uvicorn: pip install 'airflow-provider-crew[local]'\n"
-        )
-
 
 class TestMain:
     def test_says_when_the_port_is_taken(self, capsys):
@@ -121,16 +108,6 @@ class TestMain:
             __main__.main([f"--port={port}"])
 
         assert f"{port} is not a port; ports go from 0 to 65535" in capsys.readouterr().err
-
-    def test_says_what_to_install_when_the_extra_is_missing(self, capsys, monkeypatch):
-        monkeypatch.delitem(sys.modules, "airflow_provider_crew.local.server")
-        monkeypatch.setitem(sys.modules, "fastapi", None)
-        monkeypatch.delitem(sys.modules, "airflow_provider_crew.local.app")
-
-        assert __main__.main([]) == 1
-        assert capsys.readouterr().err == (
-            "The local crew service needs fastapi: pip install 'airflow-provider-crew[local]'\n"
-        )
 
     @pytest.mark.parametrize(
         ("given", "spoken"),

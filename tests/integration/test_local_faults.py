@@ -18,7 +18,7 @@ import requests
 import trustme
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.local.listener import Listener
+from airflow_provider_crew.local.wire.listener import Listener
 
 INPUTS = {"topic": "tides", "audience": "sailors"}
 
@@ -273,9 +273,7 @@ class TestHang:
             assert service.kickoffs == ()
 
     @pytest.mark.parametrize("fault", ["hang", "drip", "huge"])
-    def test_does_not_hold_up_the_end_of_the_service(self, fault, monkeypatch):
-        # A service that has to cut off what goes on would do so after an hour.
-        monkeypatch.setattr("airflow_provider_crew.local.listener._STOP_SECONDS", 3600)
+    def test_does_not_hold_up_the_end_of_the_service(self, fault):
         with LocalCrewService() as service:
             asked: dict[str, Any] = {"hang": {}, "drip": {"pause": 3600.0}, "huge": {"size": 10**12}}
             getattr(service.faults, fault)(**asked[fault])
@@ -322,10 +320,10 @@ class TestDrip:
     def test_never_pauses_for_as_long_as_a_read_may_take(self, faults, kickoff, monkeypatch):
         pauses = []
 
-        async def gone(_, within=None):
-            pauses.append(within)
+        async def pause(_, seconds=None):
+            pauses.append(seconds)
 
-        monkeypatch.setattr("airflow_provider_crew.local.fault_kinds.Exchange.gone", gone)
+        monkeypatch.setattr("airflow_provider_crew.local.faults.kinds.Exchange.pause", pause)
         faults.drip(pause=0.02)
 
         kickoff(timeout=60)

@@ -1,6 +1,5 @@
 """The fixture ``crew_service``, used here and in a pytest session of its own."""
 
-import sys
 import threading
 
 import pytest
@@ -78,17 +77,3 @@ def test_it_is_listed_for_those_who_look(pytester):
 
     markers.fnmatch_lines(["@pytest.mark.crew_scenario(scenario): *"])
     fixtures.fnmatch_lines(["crew_service -- *"])
-
-
-def test_without_the_extra_the_test_fails_with_what_to_install(pytester, monkeypatch):
-    for name in ("app", "server"):
-        monkeypatch.delitem(sys.modules, f"airflow_provider_crew.local.{name}", raising=False)
-    monkeypatch.setitem(sys.modules, "fastapi", None)
-    pytester.makeconftest(ASKED_FOR)
-    pytester.makepyfile("def test_it(crew_service): ...")
-
-    result = pytester.runpytest_inprocess(*SESSION)
-
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["crew_service needs fastapi: pip install 'airflow-provider-crew[[]local]'"])
-    result.stdout.no_fnmatch_line("*Traceback*")

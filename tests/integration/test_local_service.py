@@ -618,9 +618,7 @@ class TestServing:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", service.port), timeout=60)
 
-    def test_stopping_does_not_wait_for_a_client_in_the_middle_of_a_request(self, monkeypatch):
-        # A service that has to cut off what goes on would do so after an hour.
-        monkeypatch.setattr("airflow_provider_crew.local.listener._STOP_SECONDS", 3600)
+    def test_stopping_does_not_wait_for_a_client_in_the_middle_of_a_request(self):
         service = LocalCrewService().start()
         with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
             connection.sendall(b"POST /kickoff HTTP/1.1\r\nHost: crew\r\nContent-Length: 10\r\n\r\nhalf")

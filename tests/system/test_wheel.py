@@ -125,9 +125,7 @@ def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
 
 
 def test_the_client_works_without_airflow(wheel, tmp_path):
-    bin_ = environment(
-        tmp_path / "env", "aiohttp", "certifi", "pydantic", "requests", "tenacity", "urllib3", "fastapi", "uvicorn"
-    )
+    bin_ = environment(tmp_path / "env", "aiohttp", "certifi", "pydantic", "requests", "tenacity", "urllib3")
     uv("pip", "install", "--python", bin_ / "python", "--no-deps", wheel)
     code = """
 import importlib.util

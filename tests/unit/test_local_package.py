@@ -11,7 +11,7 @@ from airflow_provider_crew.local import pytest_plugin
 
 
 def test_the_pytest_plugin_loads_nothing_heavy():
-    heavy = {"fastapi", "starlette", "uvicorn", "pydantic", "airflow", "asyncio", "ssl"}
+    heavy = {"aiohttp", "pydantic", "airflow", "asyncio", "ssl"}
     script = (
         "import pytest, sys; before = set(sys.modules); import airflow_provider_crew.local.pytest_plugin; "
         "print(*sorted(name.split('.')[0] for name in set(sys.modules) - before))"
@@ -25,7 +25,7 @@ def test_the_pytest_plugin_loads_nothing_heavy():
 
 @pytest.mark.parametrize("module", [local, pytest_plugin])
 def test_loading_what_every_session_loads_needs_nothing_but_pytest(module, monkeypatch):
-    for name in ("fastapi", "uvicorn", "pydantic", "airflow"):
+    for name in ("aiohttp", "pydantic", "airflow"):
         monkeypatch.setitem(sys.modules, name, None)
 
     assert importlib.reload(module) is module

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioError, ScenarioTask
 from airflow_provider_crew.local import scenario as scenario_module
-from airflow_provider_crew.local.executions import standing
 from airflow_provider_crew.local.scenario import filled
+from airflow_provider_crew.local.scripted import standing
 
 EVERYTHING = """
 dialect = "deployed"

@@ -173,23 +173,21 @@ def imported_by(path: Path) -> Iterator[str]:
 # The plugin runs inside pytest; the others come with the Airflow versions that draw forms with them.
 THEIRS = {"pytest", "flask_appbuilder", "flask_babel", "wtforms"}
 # What serves the tab is imported by an Airflow that has tabs, and that brings it.
-BROUGHT = {"": {"fastapi"}, "local": set()}
+BROUGHT = {"fastapi"}
 # OpenLineage's own listener asks for the facets, and for nothing where it is not there.
 PROVIDERS = ("airflow.providers.common.compat.", "airflow.providers.openlineage.")
 
 
-@pytest.mark.parametrize("extra", ["", "local"])
-def test_every_distribution_that_is_imported_is_declared(extra):
+def test_every_distribution_that_is_imported_is_declared():
     known = packages_distributions()
-    paths = {path for path in PACKAGE.rglob("*.py") if path.is_relative_to(PACKAGE / "local") == bool(extra)}
-    imports = {name.partition(".")[0] for path in paths for name in imported_by(path)}
+    imports = {name.partition(".")[0] for path in PACKAGE.rglob("*.py") for name in imported_by(path)}
     declared = {
         canonicalize_name(need.name)
         for need in map(Requirement, requires(DISTRIBUTION) or ())
-        if need.marker is None or any(need.marker.evaluate({"extra": name}) for name in {"", extra})
+        if need.marker is None or need.marker.evaluate({"extra": ""})
     }
 
-    others = imports - sys.stdlib_module_names - {"airflow", "airflow_provider_crew"} - THEIRS - BROUGHT[extra]
+    others = imports - sys.stdlib_module_names - {"airflow", "airflow_provider_crew"} - THEIRS - BROUGHT
     assert len(others) > 2
     assert {name for name in others if not declared & set(map(canonicalize_name, known.get(name, ())))} == set()
 

@@ -1,7 +1,5 @@
 """What a kickoff sends, as models for the description of the service and for its own use."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel, Field, StrictBool

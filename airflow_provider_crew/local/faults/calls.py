@@ -1,12 +1,13 @@
 """Faults on demand, as calls that read well in a test."""
 
-from __future__ import annotations
-
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
-from airflow_provider_crew.local.fault_kinds import (
+from pydantic import JsonValue
+
+from airflow_provider_crew.local.faults.kinds import (
     AnswerFault,
     DripFault,
     HangFault,
@@ -17,13 +18,7 @@ from airflow_provider_crew.local.fault_kinds import (
     ResetFault,
     TruncateFault,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic import JsonValue
-
-    from airflow_provider_crew.local.record import Operation
+from airflow_provider_crew.local.record import Operation
 
 
 class Extent(TypedDict, total=False):

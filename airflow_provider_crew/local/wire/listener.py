@@ -1,57 +1,39 @@
-"""The HTTP server: uvicorn's protocol on an event loop of its own, in a thread of its own."""
-
-from __future__ import annotations
+"""The HTTP server, on an event loop of its own, in a thread of its own."""
 
 import asyncio
 import socket
+import ssl
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
-from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Coroutine
-
-    from starlette.types import ASGIApp
+from aiohttp import web
 
 # Longer than any test pauses between two requests, as real gateways have it.
 _KEEP_ALIVE_SECONDS = 75
 
+# For the longest kickoff id and token that anybody tries.
+_LONGEST_LINE = 64 * 1024
+
 # Until a connection that is just being accepted is among the known ones: its task starts, then its protocol.
 _TURNS_TO_ACCEPT = 2
-
-# Requests are cut off when the service stops; this is for the event loop to notice.
-_STOP_SECONDS = 2
-
-
-class _Protocol(H11Protocol):
-    """Hands the connection to the application, for faults that need more than HTTP."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, "transport": transport}
-        # The record tells more, and nobody asked for a line per request in the log of their tests.
-        self.access_log = False
 
 
 class Listener:
     """
     Listens on one port from ``start`` to ``stop``, and can refuse connections in between.
 
-    uvicorn's own server class ticks ten times a second and waits for answers in progress when it stops. A test
-    wants neither, least of all for an answer that never comes, so only its protocol is used.
+    aiohttp's runners wait for answers in progress when they stop. A test does not want that, least of all for an
+    answer that never comes, so only its protocol is used.
     """
 
-    def __init__(self, app: ASGIApp, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
-        self._config = Config(
-            app, http=_Protocol, ws="none", lifespan="off", interface="asgi3", log_config=None, proxy_headers=False
-        )
-        self._config.timeout_keep_alive = _KEEP_ALIVE_SECONDS
-        self._config.load()
-        self._state = ServerState()
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        address: tuple[str, int],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self._handler = handler
         self._address = address
         self._tls = tls
         self._ready = threading.Event()
@@ -59,6 +41,7 @@ class Listener:
         self._reopening: asyncio.Task[None] | None = None
         self._socket: socket.socket
         self._loop: asyncio.AbstractEventLoop
+        self._protocols: web.Server
         self._stopping: asyncio.Event
         self._server: asyncio.Server | None = None
         self._thread = threading.Thread(target=self._run, name="local-crew-service", daemon=True)
@@ -101,6 +84,15 @@ class Listener:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
+        self._protocols = web.Server(
+            self._handler,
+            handler_cancellation=True,
+            # The record tells more, and nobody asked for a line per request in the log of their tests.
+            access_log=None,
+            keepalive_timeout=_KEEP_ALIVE_SECONDS,
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
+        )
         await self._listen()
         self._ready.set()
         await self._stopping.wait()
@@ -108,8 +100,6 @@ class Listener:
             self._cancel_reopening()
             await self._stop_listening()
             await self._cut_connections()
-        if self._state.tasks:
-            await asyncio.wait(self._state.tasks, timeout=_STOP_SECONDS)
 
     async def _refuse(self, seconds: float | None) -> None:
         async with self._changing:
@@ -139,7 +129,7 @@ class Listener:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._server = await self._loop.create_server(self._protocol, sock=self._socket, ssl=self._tls)
+            self._server = await self._loop.create_server(self._protocols, sock=self._socket, ssl=self._tls)
 
     async def _stop_listening(self) -> None:
         if self._server is not None:
@@ -152,13 +142,11 @@ class Listener:
         self._socket.close()
 
     async def _cut_connections(self) -> None:
-        for connection in list(self._state.connections):
-            connection.transport.abort()
-        while self._state.connections:  # noqa: ASYNC110 - uvicorn has no event for the last one
+        for connection in self._protocols.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
+        while self._protocols.connections:  # noqa: ASYNC110 - aiohttp has no event for the last one
             await asyncio.sleep(0)
-
-    def _protocol(self) -> _Protocol:
-        return _Protocol(self._config, self._state, app_state={}, _loop=self._loop)
 
 
 def _bound(address: tuple[str, int], *, listening: bool) -> socket.socket:

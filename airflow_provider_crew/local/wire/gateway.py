@@ -1,21 +1,16 @@
 """What stands in front of a crew that sleeps: it answers in the crew's place until the crew is awake."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from airflow_provider_crew.local.exchange import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from airflow_provider_crew.local.answer import Answer, text_answer
 
 # Gateways know nothing of the crew's JSON, and not how long it takes to wake up.
-_ASLEEP = Answer(
+_ASLEEP = text_answer(
     503,
-    [(b"content-type", b"text/html; charset=utf-8")],
-    b"<html><head><title>503 Service Temporarily Unavailable</title></head>\n"
-    b"<body><center><h1>503 Service Temporarily Unavailable</h1></center></body></html>\n",
+    "<html><head><title>503 Service Temporarily Unavailable</title></head>\n"
+    "<body><center><h1>503 Service Temporarily Unavailable</h1></center></body></html>\n",
+    "html",
 )
 
 

@@ -1,20 +1,19 @@
 """Every way the local service can misbehave. The fields of a fault are its keys in a scenario file."""
 
-from __future__ import annotations
-
 import json
+import math
 import time
+from collections.abc import Iterator
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from itertools import chain
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from airflow_provider_crew.local.exchange import Answer, Exchange
+from airflow_provider_crew.local.answer import Answer
+from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.record import Operation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PIECE = 64 * 1024
 
@@ -72,8 +71,7 @@ class AnswerFault(_RequestFault):
         if self.retry_after is not None:
             headers["retry-after"] = self._retry_after_header(self.retry_after)
         headers |= {name.lower(): value for name, value in self.headers.items()}
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        return Answer(self.status, raw, body)
+        return Answer(self.status, body, headers)
 
     def _retry_after_header(self, seconds: int) -> str:
         return formatdate(time.time() + seconds, usegmt=True) if self.retry_after_date else str(seconds)
@@ -102,8 +100,8 @@ class HangFault(_RequestFault):
     async def happen(self, exchange: Exchange) -> None:
         """Wait; a client that has hung up in the meantime is not served."""
         answer = await exchange.take() if self.after_taken else None
-        if not await exchange.gone(within=self.seconds):
-            await exchange.send(answer or await exchange.take())
+        await exchange.pause(math.inf if self.seconds is None else self.seconds)
+        await exchange.send(answer or await exchange.take())
 
 
 class DripFault(_RequestFault):
@@ -123,8 +121,7 @@ class DripFault(_RequestFault):
             slow = b""
         for byte in slow + answer.body:
             exchange.write(bytes([byte]))
-            if await exchange.gone(within=self.pause):
-                return
+            await exchange.pause(self.pause)
         await exchange.close()
 
 
@@ -162,15 +159,8 @@ class HugeFault(_RequestFault):
         answer = await exchange.take()
         start, end = b'{"padding": "', b'", ' + answer.body[1:]
         padding = max(0, self.size - len(start) - len(end))
-        length = b"%d" % (len(start) + padding + len(end))
-        headers = [(name, value) for name, value in answer.headers if name != b"content-length"]
-        await exchange.start(answer.status, headers if self.chunked else [*headers, (b"content-length", length)])
-        await exchange.send_part(start)
-        for piece in _pieces(padding):
-            if exchange.is_gone:
-                return
-            await exchange.send_part(piece)
-        await exchange.send_part(end, more=False)
+        length = None if self.chunked else len(start) + padding + len(end)
+        await exchange.stream(answer, chain([start], _pieces(padding), [end]), length)
 
 
 class RawFault(_RequestFault):

@@ -1,0 +1,128 @@
+"""The interface of a crew: which path is what, who may ask, and what is answered."""
+
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from urllib.parse import unquote
+
+from pydantic import JsonValue, ValidationError
+
+from airflow_provider_crew.local.answer import Answer, json_answer
+from airflow_provider_crew.local.crew import Crew
+from airflow_provider_crew.local.dialects import DIALECTS
+from airflow_provider_crew.local.dialects.dialect import Dialect
+from airflow_provider_crew.local.dialects.kickoff import KickoffRequest
+from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.local.wire.description import described
+
+Handler = Callable[[ReceivedRequest], Answer]
+
+# Where a person looks at an execution. It is no part of the API.
+PAGE = "/executions/{kickoff_id}"
+
+
+class Refused(Exception):
+    """A request that is refused, and what to say to it."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class Api:
+    """What a crew answers, in the dialect of its scenario at the time of a request."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._plain: dict[str, tuple[str, Handler]] = {
+            "inputs": ("GET", self._inputs),
+            "kickoff": ("POST", self._kickoff),
+            "openapi.json": ("GET", self._description),
+        }
+
+    def answer(self, request: ReceivedRequest) -> Answer:
+        """Answer one request."""
+        method, handler = self._route(request)
+        if method != request.method:
+            return self._no_such_path(request, HTTPStatus.METHOD_NOT_ALLOWED, allow=method)
+        try:
+            return handler(request)
+        except Refused as refused:
+            return refused.answer
+
+    def _route(self, request: ReceivedRequest) -> tuple[str, Handler]:
+        """Return the method that the path takes, and who answers."""
+        # The path is not decoded, so that an id with an encoded slash is one segment.
+        match request.path.split("/"):
+            case ["", name] if name in self._plain:
+                return self._plain[name]
+            case ["", "executions", kickoff_id] if kickoff_id:
+                return "GET", lambda request: self._page(request, unquote(kickoff_id))
+            case ["", "status", kickoff_id] if kickoff_id and self._serves("status_first"):
+                return "GET", lambda request: self._status(request, unquote(kickoff_id))
+            case ["", kickoff_id, "status"] if kickoff_id and self._serves("id_first"):
+                return "GET", lambda request: self._status(request, unquote(kickoff_id))
+        return request.method, self._no_such_path
+
+    def _serves(self, variant: str) -> bool:
+        return self._crew.scenario.status_paths in ("both", variant)
+
+    @property
+    def _dialect(self) -> Dialect:
+        return DIALECTS[self._crew.scenario.dialect]
+
+    def _authenticate(self, request: ReceivedRequest) -> str:
+        scheme, _, token = (request.header("authorization") or "").partition(" ")
+        if scheme.lower() != "bearer" or token not in (self._crew.token, self._crew.user_token):
+            refusal = self._dialect.refusal(401, "Unauthorized", "The bearer token is missing or invalid.")
+            raise Refused(Answer(refusal.status, refusal.body, {**refusal.headers, "www-authenticate": "Bearer"}))
+        return token
+
+    def _inputs(self, request: ReceivedRequest) -> Answer:
+        self._authenticate(request)
+        return json_answer(200, self._dialect.inputs(self._crew.scenario))
+
+    def _kickoff(self, request: ReceivedRequest) -> Answer:
+        if self._authenticate(request) != self._crew.token and not self._crew.scenario.user_token_may_kickoff:
+            raise Refused(self._dialect.refusal(403, "Forbidden", "A user token may not kick off this crew."))
+        wanted = self._read_kickoff(request.body)
+        inputs = self._crew.received(wanted.inputs, wanted.restored_from)
+        missing = self._crew.scenario.missing(inputs)
+        if missing:
+            raise Refused(self._dialect.missing_inputs(missing))
+        kickoff_id = self._crew.take(inputs, wanted.meta, wanted.webhooks(), wanted.events(), wanted.restored_from)
+        return json_answer(200, {"kickoff_id": kickoff_id})
+
+    def _read_kickoff(self, body: bytes) -> KickoffRequest:
+        try:
+            return KickoffRequest.model_validate(json.loads(body))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "The body"
+            raise Refused(self._dialect.no_kickoff(f"{place}: {first['msg']}.")) from None
+        except (ValueError, RecursionError) as error:
+            raise Refused(self._dialect.no_json(f"{error}")) from None
+
+    def _status(self, request: ReceivedRequest, kickoff_id: str) -> Answer:
+        self._authenticate(request)
+        try:
+            return json_answer(200, self._crew.status_body(kickoff_id, self._dialect.standing))
+        except LookupError:
+            return self._dialect.unknown_execution(kickoff_id)
+
+    def _page(self, request: ReceivedRequest, kickoff_id: str) -> Answer:
+        """Show an execution to a person, who has no token at hand: what a dashboard is to a deployed crew."""
+        try:
+            return json_answer(200, self._crew.shown(kickoff_id))
+        except LookupError:
+            return self._no_such_path(request)
+
+    def _description(self, _: ReceivedRequest) -> Answer:
+        return json_answer(200, described(self._dialect.bodies, self._crew.scenario))
+
+    def _no_such_path(self, request: ReceivedRequest, status: int = 404, **headers: str) -> Answer:
+        what = HTTPStatus(status).phrase
+        body: JsonValue = {"detail": what}
+        if self._crew.scenario.unknown_path == "error_body":
+            body = {"error": what, "message": f"{request.method} {unquote(request.path)} is not served here."}
+        return json_answer(status, body, **headers)
