@@ -6,16 +6,19 @@ import argparse
 import json
 import math
 import shlex
+import signal
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, get_args
 
-from airflow_provider_crew.local.scenario import DialectName, Scenario, ScenarioError
+from airflow_provider_crew.local.scenario import DialectName, Scenario
+from airflow_provider_crew.local.unusable import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_crew.local.projects.engine import Project
     from airflow_provider_crew.local.record import ReceivedRequest
     from airflow_provider_crew.local.server import LocalCrewService
 
@@ -26,19 +29,22 @@ _REASON = "RateLimitError: the model is overloaded. It was asked to fail, with -
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until Ctrl-C and return the exit code."""
-    options = _parser().parse_args(arguments)
-    # Imported here: what is wrong with the options is said at once.
-    from airflow_provider_crew.local.server import LocalCrewService
-
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    for name in ("seconds", "fail") if options.crew else ("python", "keep", "at_most"):
+        if getattr(options, name) is not None:
+            parser.error(
+                f"--{name.replace('_', '-')} is for a crew that is {'played' if options.crew else 'real'}"
+            )
     try:
-        service = LocalCrewService(
-            _scenario(options), port=options.port, token=options.token, on_request=_print_request
-        )
+        service = _service(options)
         service.start()
-    except ScenarioError as error:
-        return _give_up(str(error))
+    except Unusable as error:
+        return _give_up(f"{error.traceback}{error}")
     except OSError as error:
         return _give_up(f"Cannot listen on port {options.port}: {error.strerror}. Choose another with --port.")
+    except KeyboardInterrupt:
+        return _give_up("Stopped.")
     _print_directions(service)
     _wait_for_ctrl_c()
     service.stop()
@@ -50,18 +56,52 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m airflow_provider_crew.local", description="A crew service on your own machine."
     )
     parser.add_argument("--port", type=_port, default=_DEFAULT_PORT, help="default: %(default)s; 0: any free one")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="where to listen; beyond this machine only with --token"
+    )
     parser.add_argument("--token", help="the organization token to accept; default: what the scenario says")
     parser.add_argument("--scenario", metavar="FILE", help="a TOML file with inputs, tasks and faults")
     parser.add_argument(
         "--dialect", choices=get_args(DialectName), help="how the crew talks; default: what the scenario says"
     )
-    parser.add_argument(
+    played = parser.add_argument_group("a crew that is played")
+    played.add_argument(
         "--seconds", type=_seconds, help="how long each task takes; default: what the scenario says"
     )
-    parser.add_argument(
+    played.add_argument(
         "--fail", nargs="?", const=_REASON, metavar="REASON", help="let every execution fail at its last task"
     )
+    real = parser.add_argument_group("a real crew or flow")
+    real.add_argument("--crew", metavar="PROJECT", help="its folder, or package.module:Class")
+    real.add_argument("--python", metavar="FILE", help="its interpreter; default: that of the folder's .venv")
+    real.add_argument("--at-most", type=_count, metavar="N", help="executions at a time; the others are queued")
+    real.add_argument("--keep", metavar="FILE", help="remember executions there, for the next service, too")
     return parser
+
+
+def _service(options: argparse.Namespace) -> LocalCrewService:
+    # Imported here: what is wrong with the options is said at once.
+    from airflow_provider_crew.local.server import LocalCrewService
+
+    return LocalCrewService(
+        _scenario(options),
+        project=_project(options) if options.crew else None,
+        host=options.host,
+        port=options.port,
+        token=options.token,
+        on_request=_print_request,
+        call_webhooks=True,
+        say=_say_now,
+    )
+
+
+def _project(options: argparse.Namespace) -> Project:
+    from airflow_provider_crew.local.projects.engine import Project
+
+    _say(f"Loads {options.crew}, which takes as long as importing crewai does.")
+    chosen = {"python": options.python, "keep": options.keep, "at_most": options.at_most}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return Project(options.crew, **given, say=_say_now)
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
@@ -71,6 +111,13 @@ def _scenario(options: argparse.Namespace) -> Scenario:
     if options.seconds is not None:
         scenario = scenario.lasting(options.seconds)
     return scenario if options.fail is None else scenario.failing(options.fail)
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no number of executions")
+    return count
 
 
 def _seconds(text: str) -> float:
@@ -103,16 +150,24 @@ def _print_directions(service: LocalCrewService) -> None:
     _say(f"  export AIRFLOW_CONN_CREW_DEFAULT='{service.connection_uri}' CREW_TOKEN={shlex.quote(service.token)}")
     _say(f'  curl -H "Authorization: Bearer $CREW_TOKEN" --data {body} {service.url}/kickoff')
     _say("")
+    _say(
+        f"Look at its executions, and answer for people, at {service.url}/local/ (local only: deployments have no"
+    )
+    _say("such page). A browser asks for the token as the password, with any user name.")
+    _say("")
 
 
 def _print_request(request: ReceivedRequest) -> None:
-    at = time.strftime("%H:%M:%S", time.localtime(request.received_at))
-    parts = [at, request.method, request.path, str(request.status or "no answer")]
+    parts = [request.method, request.path, str(request.status or "no answer")]
     if request.fault:
         parts.append(f"(fault: {request.fault})")
     if request.operation == "kickoff" and isinstance(request.json, dict):
         parts.append(json.dumps(request.json.get("inputs")))
-    _say(" ".join(parts))
+    _say_now(" ".join(parts), request.received_at)
+
+
+def _say_now(line: str, at: float | None = None) -> None:
+    _say(f"{time.strftime('%H:%M:%S', time.localtime(at))} {line}")
 
 
 def _say(line: str) -> None:
@@ -126,4 +181,6 @@ def _give_up(reason: str) -> int:
 
 
 if __name__ == "__main__":
+    # As a terminal ends it: nothing that was started may go on.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

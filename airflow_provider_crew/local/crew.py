@@ -4,7 +4,7 @@ import json
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
@@ -20,7 +20,13 @@ class Crew:
     ``clock`` tells the seconds that executions go by; a test may pass its own and move it.
     """
 
-    def __init__(self, scenario: Scenario, engine: Engine, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        engine: Engine,
+        clock: Callable[[], float],
+        on_begin: Callable[[Execution], None] = lambda _: None,
+    ) -> None:
         self.scenario = scenario
         """What the next kickoffs do and how the service talks. Another one may be set at any time; its tokens,
         faults and cold start do not count then, because those are what the service was started with."""
@@ -28,6 +34,7 @@ class Crew:
         self.user_token = scenario.user_token
         self._engine = engine
         self._clock = clock
+        self._on_begin = on_begin
         self._lock = threading.RLock()
         self._taken: list[Execution] = []
         self._known: dict[str, Execution] = {}
@@ -38,6 +45,16 @@ class Crew:
         """Every execution that was really started, in order, the forgotten ones included."""
         with self._lock:
             return tuple(self._taken)
+
+    def now(self) -> float:
+        """Tell the time that executions go by."""
+        return self._clock()
+
+    def remember(self, executions: Iterable[Execution]) -> None:
+        """Know executions that an earlier service has started."""
+        with self._lock:
+            self._taken += executions
+            self._known |= {execution.kickoff_id: execution for execution in self._taken}
 
     def rotate_token(self, new: str) -> None:
         """Accept only this organization token from now on."""
@@ -65,12 +82,19 @@ class Crew:
         """Let a person ask for the work that waits to be done again; ValueError when none does."""
         self.answer(kickoff_id, approved=False, feedback=feedback)
 
-    def answer(self, kickoff_id: str, *, approved: bool, feedback: str = "") -> None:
-        """Let a person say this to the work that waits; ValueError when none does."""
+    def answer(self, kickoff_id: str, *, approved: bool, feedback: str = "", question: str | None = None) -> None:
+        """
+        Let a person say this to the work that waits; ValueError when none does.
+
+        ``question`` says which wait is meant, by its id or by its task: nobody approves of what came after it.
+        """
         with self._lock:
             execution, now = self.execution(kickoff_id), self._clock()
-            if not execution.standing(now).waiting:
+            at = execution.standing(now)
+            if not at.waiting:
                 raise ValueError(f"execution {kickoff_id!r} does not wait for a person")
+            if question is not None and question not in (at.question, at.current):
+                raise ValueError(f"execution {kickoff_id!r} waits for an answer to something else by now")
             execution.answer(now, approved=approved, feedback=feedback)
 
     def revoke(self, kickoff_id: str) -> None:
@@ -119,6 +143,7 @@ class Crew:
             execution = self._engine.begin(kickoff)
             self._taken.append(execution)
             self._known[execution.kickoff_id] = execution
+        self._on_begin(execution)
         return answered
 
     def status_body(self, kickoff_id: str, tell: Callable[[Execution, float], JsonValue]) -> JsonValue:

@@ -45,6 +45,8 @@ class Standing:
     """How many tasks there are, if anybody knows."""
     draft: str = ""
     """What a person is to look at."""
+    question: str = ""
+    """What tells this wait for a person from any other."""
     tasks: tuple[DoneTask, ...] = ()
     output: str = ""
     json: JsonValue = None

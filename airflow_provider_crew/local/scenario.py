@@ -37,6 +37,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, ValidationError, model_validator
 
 from airflow_provider_crew.local.faults.kinds import Fault
+from airflow_provider_crew.local.unusable import Unusable
 
 DialectName = Literal["documented", "deployed"]
 
@@ -46,7 +47,7 @@ _STATE_ID = "id"
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
-class ScenarioError(ValueError):
+class ScenarioError(Unusable):
     """A scenario file that cannot be used. The message names the file, the place and what is wrong there."""
 
 

@@ -7,6 +7,7 @@ runs in the background, so thousands cost nothing and a test can move the clock.
 
 import json
 import math
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -76,11 +77,16 @@ class ScriptedExecution(Execution):
         at = replace(at, total=len(tasks), tasks=tuple(self._done(task) for task in tasks[: at.done]))
         if not at.over:
             current = tasks[at.done]
-            draft = self._text(current.output) if at.waiting else ""
-            return replace(at, current=current.name, agent=current.agent, draft=draft)
+            at = replace(at, current=current.name, agent=current.agent)
+            return self._asking(at, current) if at.waiting else at
         output = self._text(scenario.final_output())
         told = _json_object(output) if scenario.result_json is None else scenario.result_json
         return replace(at, output=output, json=told, usage=scenario.usage or None)
+
+    def _asking(self, at: Standing, task: ScenarioTask) -> Standing:
+        # The same wait has the same id whenever it is looked at.
+        question = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.kickoff_id} {at.since}")
+        return replace(at, draft=self._text(task.output), question=f"{question}")
 
     def _done(self, task: ScenarioTask) -> DoneTask:
         return DoneTask(task.name, task.agent, self._text(task.description), self._text(task.output), task.seconds)

@@ -1,23 +1,32 @@
 """The local crew service as one object: start it, point a connection at it, interfere, count."""
 
+import ipaddress
 import json
+import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
+from airflow_provider_crew.local.callbacks import Callbacks
 from airflow_provider_crew.local.crew import Crew
 from airflow_provider_crew.local.faults.calls import Faults
 from airflow_provider_crew.local.record import ReceivedRequest, Record
 from airflow_provider_crew.local.scenario import Scenario
 from airflow_provider_crew.local.scripted import Scripted
+from airflow_provider_crew.local.unusable import Unusable
 from airflow_provider_crew.local.wire.api import PAGE, Api
 from airflow_provider_crew.local.wire.front import Front
 from airflow_provider_crew.local.wire.gateway import Gateway
 from airflow_provider_crew.local.wire.listener import Listener
+from airflow_provider_crew.local.wire.people import People
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.local.projects.engine import Project  # who has none need not load it
 
 
 class LocalCrewService(Crew):
@@ -25,7 +34,9 @@ class LocalCrewService(Crew):
     A crew service on this machine, running in a thread while the ``with`` block lasts.
 
     ``scenario`` is a Scenario or the path of a scenario file; ``tls`` a certificate file and its key file.
-    ``on_request`` is called after every request, in the service's thread.
+    ``on_request`` is called after every request, in the service's thread. With a ``project`` its executions are
+    real ones. ``call_webhooks`` calls what kickoffs name, which are only remembered without it; ``say`` gets what
+    there is to tell of that.
 
         with LocalCrewService(Scenario().without_waiting()) as service:
             service.faults.answer(503, retry_after=2, on="kickoff")
@@ -37,6 +48,7 @@ class LocalCrewService(Crew):
         self,
         scenario: Scenario | str | Path | None = None,
         *,
+        project: "Project | None" = None,
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
@@ -44,19 +56,25 @@ class LocalCrewService(Crew):
         tls: tuple[str | Path, str | Path] | None = None,
         clock: Callable[[], float] = time.time,
         on_request: Callable[[ReceivedRequest], None] = lambda _: None,
+        call_webhooks: bool = False,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         scenario = Scenario.load(scenario) if isinstance(scenario, (str, Path)) else scenario or Scenario()
-        super().__init__(scenario, Scripted(), clock)
-        self.token = token or self.token
-        self.user_token = user_token or self.user_token
+        callbacks = Callbacks(clock, say) if call_webhooks else None
+        super().__init__(scenario, project or Scripted(), clock, *([callbacks.follow] if callbacks else []))
+        self._project = project
+        self._callbacks = callbacks
+        self.token = self._chosen("token", token, host)
+        self.user_token = self._chosen("user_token", user_token, host)
         self.host = host
         self.port = port
         self.scheme = "https" if tls else "http"
         self.requests = Record()
         self.faults = Faults(clock, self._listen)
         self._gateway = Gateway(clock, scenario.cold_start)
-        front = Front(Api(self).answer, self.requests, self._gateway, self.faults, on_request)
-        self._listener = Listener(front, (host, port), _tls_context(*tls) if tls else None)
+        api = Api(self, People(self, host), pages_need_token=project is not None)
+        front = Front(api.answer, self.requests, self._gateway, self.faults, on_request)
+        self._listener = Listener(front, (host, port), _tls_context(*tls) if tls else None, self._serving)
 
     @property
     def url(self) -> str:
@@ -110,6 +128,32 @@ class LocalCrewService(Crew):
     ) -> None:
         self.stop()
 
+    def _chosen(self, name: str, given: str | None, host: str) -> str:
+        """Return a token. One that everybody knows is good for a crew that is played, on this machine."""
+        if given or name in self.scenario.model_fields_set:
+            return given or str(getattr(self.scenario, name))
+        if name == "token" and not _is_here(host):
+            raise Unusable(
+                f"To listen on {host}, where others can reach it, the service needs a token of its own."
+            )
+        here_and_played = _is_here(host) and self._project is None
+        return str(getattr(self.scenario, name)) if here_and_played else secrets.token_urlsafe(24)
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            if self._callbacks:
+                await stack.enter_async_context(self._callbacks.calling())
+            if self._project:
+                self._project.on_load = self._describe
+                await stack.enter_async_context(self._project.serving())
+                self.remember(self._project.kept(self.scenario))
+            yield
+
+    def _describe(self) -> None:
+        if self._project:
+            self.scenario = self._project.described(self.scenario)
+
     @property
     def _url_host(self) -> str:
         return f"[{self.host}]" if ":" in self.host else self.host
@@ -119,6 +163,13 @@ class LocalCrewService(Crew):
             self._listener.refuse(seconds)
         else:
             self._listener.accept()
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _tls_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import TypeVar
 from urllib.parse import unquote
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from airflow_provider_crew.local.answer import Answer, json_answer
 from airflow_provider_crew.local.crew import Crew
@@ -14,8 +15,10 @@ from airflow_provider_crew.local.dialects.dialect import Dialect
 from airflow_provider_crew.local.dialects.kickoff import KickoffRequest
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.local.wire.description import described
+from airflow_provider_crew.local.wire.people import PATH, People, Resume
 
 Handler = Callable[[ReceivedRequest], Answer]
+_Body = TypeVar("_Body", bound=BaseModel)
 
 # Where a person looks at an execution. It is no part of the API.
 PAGE = "/executions/{kickoff_id}"
@@ -32,37 +35,38 @@ class Refused(Exception):
 class Api:
     """What a crew answers, in the dialect of its scenario at the time of a request."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: Crew, people: People, *, pages_need_token: bool) -> None:
         self._crew = crew
-        self._plain: dict[str, tuple[str, Handler]] = {
-            "inputs": ("GET", self._inputs),
-            "kickoff": ("POST", self._kickoff),
-            "openapi.json": ("GET", self._description),
+        self._people = people
+        self._pages_need_token = pages_need_token
+        self._plain: dict[str, dict[str, Handler]] = {
+            "/inputs": {"GET": self._inputs},
+            "/kickoff": {"POST": self._kickoff},
+            "/openapi.json": {"GET": self._description},
+            "/resume": {"POST": self._resume},
+            PATH: {"GET": people.page, "POST": people.answered},
         }
 
     def answer(self, request: ReceivedRequest) -> Answer:
         """Answer one request."""
-        method, handler = self._route(request)
-        if method != request.method:
-            return self._no_such_path(request, HTTPStatus.METHOD_NOT_ALLOWED, allow=method)
+        handlers = self._plain.get(request.path) or self._of_execution(request.path)
+        if handlers and request.method not in handlers:
+            return self._no_such_path(request, HTTPStatus.METHOD_NOT_ALLOWED, allow=", ".join(handlers))
         try:
-            return handler(request)
+            return handlers.get(request.method, self._no_such_path)(request)
         except Refused as refused:
             return refused.answer
 
-    def _route(self, request: ReceivedRequest) -> tuple[str, Handler]:
-        """Return the method that the path takes, and who answers."""
+    def _of_execution(self, path: str) -> dict[str, Handler]:
         # The path is not decoded, so that an id with an encoded slash is one segment.
-        match request.path.split("/"):
-            case ["", name] if name in self._plain:
-                return self._plain[name]
+        match path.split("/"):
             case ["", "executions", kickoff_id] if kickoff_id:
-                return "GET", lambda request: self._page(request, unquote(kickoff_id))
+                return {"GET": lambda request: self._page(request, unquote(kickoff_id))}
             case ["", "status", kickoff_id] if kickoff_id and self._serves("status_first"):
-                return "GET", lambda request: self._status(request, unquote(kickoff_id))
+                return {"GET": lambda request: self._status(request, unquote(kickoff_id))}
             case ["", kickoff_id, "status"] if kickoff_id and self._serves("id_first"):
-                return "GET", lambda request: self._status(request, unquote(kickoff_id))
-        return request.method, self._no_such_path
+                return {"GET": lambda request: self._status(request, unquote(kickoff_id))}
+        return {}
 
     def _serves(self, variant: str) -> bool:
         return self._crew.scenario.status_paths in ("both", variant)
@@ -85,7 +89,7 @@ class Api:
     def _kickoff(self, request: ReceivedRequest) -> Answer:
         if self._authenticate(request) != self._crew.token and not self._crew.scenario.user_token_may_kickoff:
             raise Refused(self._dialect.refusal(403, "Forbidden", "A user token may not kick off this crew."))
-        wanted = self._read_kickoff(request.body)
+        wanted = self._read(KickoffRequest, request.body)
         inputs = self._crew.received(wanted.inputs, wanted.restored_from)
         missing = self._crew.scenario.missing(inputs)
         if missing:
@@ -93,9 +97,24 @@ class Api:
         kickoff_id = self._crew.take(inputs, wanted.meta, wanted.webhooks(), wanted.events(), wanted.restored_from)
         return json_answer(200, {"kickoff_id": kickoff_id})
 
-    def _read_kickoff(self, body: bytes) -> KickoffRequest:
+    def _resume(self, request: ReceivedRequest) -> Answer:
+        """Answer for a person. No deployment was seen to go on after this, so it is local only."""
+        self._authenticate(request)
+        said = self._read(Resume, request.body)
         try:
-            return KickoffRequest.model_validate(json.loads(body))
+            self._crew.answer(
+                said.execution_id, approved=said.is_approve, feedback=said.human_feedback, question=said.task_id
+            )
+        except LookupError:
+            message = f"No execution exists with the id {said.execution_id}."
+            return self._dialect.refusal(404, "Execution not found", message)
+        except ValueError as error:
+            return self._dialect.refusal(409, "Not waiting", f"{error}.")
+        return json_answer(200, {"kickoff_id": said.execution_id})
+
+    def _read(self, model: type[_Body], body: bytes) -> _Body:
+        try:
+            return model.model_validate(json.loads(body))
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "The body"
@@ -112,6 +131,9 @@ class Api:
 
     def _page(self, request: ReceivedRequest, kickoff_id: str) -> Answer:
         """Show an execution to a person, who has no token at hand: what a dashboard is to a deployed crew."""
+        # What a real crew has written is for nobody else.
+        if self._pages_need_token and (refused := self._people.refusal(request)):
+            return refused
         try:
             return json_answer(200, self._crew.shown(kickoff_id))
         except LookupError:

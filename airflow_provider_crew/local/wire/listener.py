@@ -1,10 +1,13 @@
 """The HTTP server, on an event loop of its own, in a thread of its own."""
 
 import asyncio
+import math
 import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any
 
 from aiohttp import web
@@ -32,17 +35,20 @@ class Listener:
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
         address: tuple[str, int],
         tls: ssl.SSLContext | None,
+        serving: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
     ) -> None:
         self._handler = handler
         self._address = address
         self._tls = tls
-        self._ready = threading.Event()
+        self._serving = serving
+        self._begun = threading.Event()
+        self._ready: Future[None] = Future()
         self._changing = asyncio.Lock()
         self._reopening: asyncio.Task[None] | None = None
         self._socket: socket.socket
         self._loop: asyncio.AbstractEventLoop
         self._protocols: web.Server
-        self._stopping: asyncio.Event
+        self._main: asyncio.Task[Any] | None
         self._server: asyncio.Server | None = None
         self._thread = threading.Thread(target=self._run, name="local-crew-service", daemon=True)
 
@@ -51,14 +57,21 @@ class Listener:
         self._socket = _bound(self._address, listening=True)
         self._address = (self._address[0], self._socket.getsockname()[1])
         self._thread.start()
-        self._ready.wait()
+        try:
+            self._ready.result()
+        except BaseException:  # Ctrl-C, for one
+            self.stop()
+            raise
         return self._address[1]
 
     def stop(self) -> None:
         """Stop listening, cut every connection, and end the thread. Once more does no harm."""
         if not self._thread.is_alive():
             return
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._begun.wait()
+        # It may just be ending by itself, with what it could not begin with.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join()
 
     def refuse(self, seconds: float | None) -> None:
@@ -77,13 +90,25 @@ class Listener:
         if threading.current_thread() is not self._thread:
             done.result()
 
+    def _cancel(self) -> None:
+        if self._main:
+            self._main.cancel()
+
     def _run(self) -> None:
-        with asyncio.Runner() as runner:
-            runner.run(self._serve())
+        try:
+            with suppress(asyncio.CancelledError):
+                asyncio.run(self._serve())
+        except Exception as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+        finally:
+            self._socket.close()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
+        self._main = asyncio.current_task()
+        self._begun.set()
         self._protocols = web.Server(
             self._handler,
             handler_cancellation=True,
@@ -93,13 +118,16 @@ class Listener:
             max_line_size=_LONGEST_LINE,
             max_field_size=_LONGEST_LINE,
         )
-        await self._listen()
-        self._ready.set()
-        await self._stopping.wait()
-        async with self._changing:
-            self._cancel_reopening()
-            await self._stop_listening()
-            await self._cut_connections()
+        async with self._serving():
+            await self._listen()
+            self._ready.set_result(None)
+            try:
+                await asyncio.sleep(math.inf)
+            finally:
+                async with self._changing:
+                    self._cancel_reopening()
+                    await self._stop_listening()
+                    await self._cut_connections()
 
     async def _refuse(self, seconds: float | None) -> None:
         async with self._changing:

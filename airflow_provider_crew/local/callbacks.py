@@ -1,0 +1,105 @@
+"""The webhooks of executions, called as things happen."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from airflow_provider_crew.local.executions import Execution, Standing
+
+# Between two looks at an execution. Only one with webhooks is looked at.
+_PAUSE = 0.1
+_TIMEOUT = aiohttp.ClientTimeout(total=10)
+_BEGIN = Standing(0, over=False, seconds=0.0)
+_BAD = 400
+
+# Which address is called for what, and what the stream of events calls it, of a crew and of a flow.
+_NAMES = {
+    "task": ("taskWebhookUrl", "task_completed", "method_execution_finished"),
+    "waits": ("humanInputWebhookUrl", "human_feedback_requested", "human_feedback_requested"),
+    "completed": ("crewWebhookUrl", "crew_kickoff_completed", "flow_finished"),
+    "failed": ("crewWebhookUrl", "crew_kickoff_failed", "flow_failed"),
+}
+
+
+class Callbacks:
+    """Calls whom a kickoff has named, once for each thing. A call that fails is told, and changes nothing."""
+
+    def __init__(self, clock: Callable[[], float], say: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._say = say
+        self._loop: asyncio.AbstractEventLoop
+        self._session: aiohttp.ClientSession
+        self._following: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def calling(self) -> AsyncIterator[None]:
+        """Be able to call."""
+        self._loop = asyncio.get_running_loop()
+        async with aiohttp.ClientSession(timeout=_TIMEOUT) as self._session:
+            try:
+                yield
+            finally:
+                for task in self._following:
+                    task.cancel()
+
+    def follow(self, execution: Execution) -> None:
+        """Call whom this kickoff has named, until the execution is over. May be called from any thread."""
+        if execution.webhooks or execution.events:
+            self._loop.call_soon_threadsafe(self._begin, execution)
+
+    def _begin(self, execution: Execution) -> None:
+        task = asyncio.create_task(self._follow(execution))
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+
+    async def _follow(self, execution: Execution) -> None:
+        before = _BEGIN
+        while not before.over:
+            at = execution.standing(self._clock())
+            for what, data in _news(before, at):
+                await self._tell(execution, what, data)
+            before = at
+            await asyncio.sleep(_PAUSE)
+
+    async def _tell(self, execution: Execution, what: str, data: dict[str, Any]) -> None:
+        address, *types = _NAMES[what]
+        ids = {"kickoff_id": execution.kickoff_id, "execution_id": execution.kickoff_id}
+        if url := execution.webhooks.get(address):
+            await self._post(execution, url, {**ids, **data, "meta": execution.meta}, {})
+        stream: dict[str, Any] = execution.events or {}
+        name = types[execution.scenario.is_flow]
+        if name in stream.get("events", ()):
+            at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+            event = {"id": f"{uuid.uuid4()}", "execution_id": execution.kickoff_id, "timestamp": at, "type": name}
+            proof = stream.get("authentication") or {}
+            headers = {"authorization": f"Bearer {proof['token']}"} if proof.get("strategy") == "bearer" else {}
+            await self._post(execution, stream["url"], {"events": [{**event, "data": data}]}, headers)
+
+    async def _post(self, execution: Execution, url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
+        try:
+            async with self._session.post(url, json=body, headers=headers, allow_redirects=False) as answer:
+                told = f"answers {answer.status}" if answer.status >= _BAD else ""
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            told = f"cannot be called: {type(error).__name__}"
+        if told:
+            # The rest of an address may be a secret.
+            self._say(f"{execution.kickoff_id} its webhook at {urlsplit(url).hostname} {told}")
+
+
+def _news(before: Standing, at: Standing) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Tell what has happened between two looks."""
+    for task in at.tasks[before.done :]:
+        yield "task", asdict(task)
+    if at.question and at.question != before.question:
+        yield "waits", {"task_id": at.question, "task": at.current, "task_output": at.draft}
+    if at.over and at.error is not None:
+        yield "failed", {"error": at.error}
+    elif at.over:
+        yield "completed", {"result": at.output, "result_json": at.json, "token_usage": at.usage}

@@ -1,0 +1,249 @@
+"""Who has the processes: one for each execution, one kept warm, and no more at a time than allowed."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from airflow_provider_crew.local.executions import Execution, Kickoff
+from airflow_provider_crew.local.projects.execution import ProjectExecution
+from airflow_provider_crew.local.projects.keep import Kept
+from airflow_provider_crew.local.projects.process import Message, Process, ProjectError
+from airflow_provider_crew.local.scenario import CrewInput, Scenario
+
+_RUNNER = Path(__file__).parents[1] / "crew_runner.py"
+_SOURCE = (".py", ".yaml", ".yml", ".toml", ".env")
+# For a runner whose crew has ended: it has nothing left to do.
+_GRACE = 5.0
+
+
+class Project:
+    """
+    A CrewAI project on this machine: a folder as ``crewai create`` makes it, or ``package.module:Class``.
+
+    ``python`` is the project's interpreter; without it that of its ``.venv``, else the one that runs this.
+    ``keep`` is a file that remembers the executions, for the next service, too. ``say`` gets each line that there
+    is to tell, in the service's thread.
+    """
+
+    def __init__(
+        self,
+        crew: str | Path,
+        *,
+        python: str | Path | None = None,
+        at_most: int = 4,
+        keep: str | Path | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        own = Path(crew) / ".venv" / "bin" / "python"
+        interpreter = python or (own if own.exists() else sys.executable)
+        self._crew = crew
+        self._command = (f"{interpreter}", f"{_RUNNER}", "--project", f"{crew}")
+        self._kept = Kept(Path(keep)) if keep else None
+        self._storage = f"{Path(keep).absolute()}-storage" if keep else ""
+        self._say = say
+        self._slots = asyncio.Semaphore(at_most)
+        self._loop: asyncio.AbstractEventLoop
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._spare: asyncio.Task[Process] | None = None
+        self._starting: set[asyncio.Task[Process]] = set()
+        self._processes: set[Process] = set()
+        self._ending = False
+        self._ready: Message = {}
+        self.on_load: Callable[[], None] = lambda: None
+        """Called when the project was loaded, which is again after each kickoff: it may have changed."""
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Load the project, and end every process in the end; ProjectError when it cannot be loaded."""
+        self._loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as closing:
+            if self._kept:
+                closing.callback(self._kept.close)
+            else:
+                self._storage = closing.enter_context(tempfile.TemporaryDirectory(prefix="crew-"))
+            try:
+                # What is ready first is the spare of the first kickoff.
+                self._spare = asyncio.create_task(self._load())
+                await asyncio.wait([self._spare])
+                self._spare.result()
+                yield
+            finally:
+                await self._end_all()
+
+    def described(self, scenario: Scenario) -> Scenario:
+        """Return these habits of a service with the kind and the inputs that the project has, as last loaded."""
+        required = self._ready["required"]
+        inputs = tuple(CrewInput(name=name, required=name in required) for name in self._ready["inputs"])
+        return scenario.model_copy(update={"kind": self._ready["kind"], "inputs": inputs})
+
+    def kept(self, scenario: Scenario) -> list[Execution]:
+        """Return the executions of earlier services. What was not over has ended with its service."""
+        executions = self._kept.load(scenario) if self._kept else []
+        for execution in executions:
+            self._fail(execution, "The local service ended while the crew was at work.")
+        return [*executions]
+
+    def received(
+        self,
+        scenario: Scenario,
+        given: dict[str, JsonValue],
+        earlier: Execution | None,  # noqa: ARG002 - CrewAI has its state
+    ) -> dict[str, JsonValue]:
+        """Return the inputs that the crew gets. A flow drops what it does not know, and has its defaults."""
+        known = {wanted.name for wanted in scenario.inputs}
+        return {name: value for name, value in given.items() if name in known or not scenario.is_flow}
+
+    def begin(self, kickoff: Kickoff) -> Execution:
+        """Queue an execution. One that cannot be kept does not begin."""
+        execution = ProjectExecution(**vars(kickoff))
+        if self._kept:
+            self._kept.save(execution)
+        self._loop.call_soon_threadsafe(self._queue, execution)
+        return execution
+
+    def _queue(self, execution: ProjectExecution) -> None:
+        task = asyncio.create_task(self._run(execution))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, execution: ProjectExecution) -> None:
+        async with self._slots:
+            if execution.standing(time.time()).over:
+                return
+            try:
+                process = await self._next()
+            except Exception as error:  # noqa: BLE001 - else nobody would ever hear of the end
+                self._say_lines(execution.kickoff_id, getattr(error, "traceback", ""))
+                self._fail(execution, f"{error}")
+                return
+            try:
+                await self._follow(execution, process)
+            except Exception as error:  # noqa: BLE001 - the same
+                self._fail(execution, f"The local service has lost the process of the crew: {error!r}.")
+            finally:
+                # When the service ends in between, the execution is not over, and the next service says so.
+                code = await self._end(process, _GRACE if execution.at.over else 0.0)
+            at = f" at {execution.at.current}" if execution.at.current else ""
+            self._fail(execution, f"The process of the crew ended{at}, with exit code {code}.")
+
+    async def _follow(self, execution: ProjectExecution, process: Process) -> None:
+        process.name = execution.kickoff_id
+        execution.begin(process, time.time())
+        while not execution.at.over and (message := await process.read()):
+            execution.hear(message, time.time())
+            self._keep(execution)
+            self._tell(execution, message)
+
+    def _fail(self, execution: ProjectExecution, reason: str) -> None:
+        if not execution.at.over:
+            execution.fail(reason, time.time())
+            self._say(f"{execution.kickoff_id} failed: {reason}")
+        self._keep(execution)
+
+    def _keep(self, execution: ProjectExecution) -> None:
+        try:
+            if self._kept:
+                self._kept.save(execution)
+        except sqlite3.Error as error:
+            # The crew is at work, and this service still knows how it stands.
+            self._say(f"{execution.kickoff_id} cannot be kept: {error}")
+
+    async def _next(self) -> Process:
+        """Return a process that is ready. To one that is gone or outdated nothing was sent: another will do."""
+        spare, self._spare = self._spare, None
+        process = await self._used(spare) if spare else None
+        process = process or await self._load()
+        self._keep_warm()
+        return process
+
+    def _keep_warm(self) -> None:
+        if self._spare is None and not self._ending:
+            self._spare = asyncio.create_task(self._load())
+
+    async def _used(self, spare: asyncio.Task[Process]) -> Process | None:
+        with contextlib.suppress(ProjectError, OSError):
+            process = await spare
+            if process.is_alive and process.started_at > _changed_at(self._crew):
+                return process
+            await self._end(process)
+        return None
+
+    async def _load(self) -> Process:
+        environment = {**os.environ, "CREWAI_STORAGE_DIR": self._storage}
+        starting = asyncio.create_task(Process.start(self._command, environment, self._say))
+        self._starting.add(starting)
+        starting.add_done_callback(self._started)
+        # Whoever is cancelled here leaves no process that nobody knows.
+        process = await asyncio.shield(starting)
+        said: Message = {}
+        try:
+            said = await process.read() or {}
+        finally:
+            code = await self._end(process, _GRACE if said else 0.0) if said.get("said") != "ready" else 0
+        if said.get("said") == "not_loaded":
+            raise ProjectError(said["error"], said["traceback"])
+        if not said:
+            raise ProjectError(f"The runner ended with exit code {code} before it had loaded the project.")
+        self._ready = said
+        self.on_load()
+        return process
+
+    def _started(self, starting: asyncio.Task[Process]) -> None:
+        self._starting.discard(starting)
+        if not starting.cancelled() and not starting.exception():
+            self._processes.add(starting.result())
+
+    async def _end(self, process: Process, grace: float = 0.0) -> int:
+        code = await process.end(grace)
+        self._processes.discard(process)
+        return code
+
+    async def _end_all(self) -> None:
+        self._ending = True
+        tasks = [*self._tasks, *([self._spare] if self._spare else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._starting, return_exceptions=True)
+        for process in [*self._processes]:
+            await self._end(process)
+
+    def _tell(self, execution: ProjectExecution, message: Message) -> None:
+        match message:
+            case {"said": "task_started", "task": task, "agent": agent}:
+                told = f"begins {task}" + (f", by {agent}" if agent else "")
+            case {"said": "task_completed", "task": task, "seconds": seconds}:
+                told = f"has done {task} in {seconds:.1f} s"
+            case {"said": "waits", "task": task}:
+                told = f"waits for a person, at {task}"
+            case {"said": "completed"}:
+                told = f"completed in {execution.at.seconds:.1f} s"
+            case {"said": "failed", "error": error, "traceback": traceback}:
+                self._say_lines(execution.kickoff_id, traceback)
+                told = f"failed: {error}"
+            case _:
+                return
+        self._say(f"{execution.kickoff_id} {told}")
+
+    def _say_lines(self, name: str, text: str) -> None:
+        for line in text.splitlines():
+            self._say(f"{name} | {line}")
+
+
+def _changed_at(crew: str | Path) -> float:
+    """Tell when the source of a project was last changed. What is hidden, an environment for one, is no source."""
+    newest = 0.0
+    for place, folders, files in os.walk(crew):
+        folders[:] = [each for each in folders if not each.startswith((".", "_"))]
+        for file in files:
+            if file.endswith(_SOURCE):
+                with contextlib.suppress(OSError):
+                    newest = max(newest, (Path(place) / file).stat().st_mtime)
+    return newest

@@ -1,0 +1,56 @@
+"""Executions in a file, for the service that comes after this one."""
+
+import json
+import os
+import sqlite3
+from dataclasses import asdict
+from pathlib import Path
+
+from airflow_provider_crew.local.executions import DoneTask, Standing
+from airflow_provider_crew.local.projects.execution import ProjectExecution
+from airflow_provider_crew.local.scenario import Scenario
+from airflow_provider_crew.local.unusable import Unusable
+
+_TABLE = "CREATE TABLE IF NOT EXISTS executions (kickoff_id TEXT PRIMARY KEY, kickoff TEXT, standing TEXT)"
+_SAVE = (
+    "INSERT INTO executions VALUES (?, ?, ?) ON CONFLICT (kickoff_id) DO UPDATE SET standing = excluded.standing"
+)
+# What it takes to tell of an execution. Addresses of webhooks may hold secrets, and nobody calls them any more.
+_KEPT = ("kickoff_id", "inputs", "meta", "restored_from", "started_at")
+
+
+class Kept:
+    """The file, which belongs to one service at a time: another one would take its executions for interrupted."""
+
+    def __init__(self, file: Path) -> None:
+        try:
+            # What crews write is for nobody else on this machine.
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+            self._database = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._database.execute(_TABLE)
+            self._database.execute("BEGIN EXCLUSIVE")
+            self._database.execute("COMMIT")
+        except (OSError, sqlite3.Error) as error:
+            raise Unusable(f"{file} cannot keep executions: {error}.") from None
+
+    def save(self, execution: ProjectExecution) -> None:
+        """Keep how an execution stands. It is on the disk when this returns."""
+        kickoff = {name: getattr(execution, name) for name in _KEPT}
+        row = (execution.kickoff_id, json.dumps(kickoff), json.dumps(asdict(execution.at)))
+        self._database.execute(_SAVE, row)
+
+    def load(self, scenario: Scenario) -> list[ProjectExecution]:
+        """Return all executions, in the order of their kickoffs."""
+        rows = self._database.execute("SELECT kickoff, standing FROM executions ORDER BY rowid")
+        return [_execution(scenario, json.loads(kickoff), json.loads(at)) for kickoff, at in rows]
+
+    def close(self) -> None:
+        """Leave the file to another service."""
+        self._database.close()
+
+
+def _execution(scenario: Scenario, kickoff: dict[str, object], at: dict[str, object]) -> ProjectExecution:
+    tasks = tuple(DoneTask(**task) for task in at.pop("tasks"))  # type: ignore[attr-defined]
+    standing = Standing(**at, tasks=tasks)  # type: ignore[arg-type]
+    return ProjectExecution(**kickoff, webhooks={}, events=None, scenario=scenario, at=standing)  # type: ignore[arg-type]

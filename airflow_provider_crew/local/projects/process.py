@@ -1,0 +1,144 @@
+"""One runner: the process that hosts one execution, the pipes to it, and what the crew prints."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from airflow_provider_crew.local.unusable import Unusable
+
+Message = dict[str, Any]
+
+# One message holds all that a crew has put out.
+_LONGEST_MESSAGE = 256 * 1024 * 1024
+_LONGEST_LINE = 64 * 1024
+_PRINTED = 1.0
+
+
+class ProjectError(Unusable):
+    """The project cannot be hosted."""
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class Process:
+    """A runner that was started. Whoever has it has to end it."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.name = "loading"
+        """What stands before each line that the crew prints."""
+        self.started_at = time.time()
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+        self._process: asyncio.subprocess.Process
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+        self._printed: asyncio.ReadTransport
+        self._printing: asyncio.Task[None]
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
+    ) -> Self:
+        """Start a runner; ProjectError when there is no such interpreter."""
+        started = cls(say)
+        ours, theirs = socket.socketpair()
+        printed, output = os.pipe()
+        # One descriptor to read from, another to write to. Both end with this process, however it ends.
+        with theirs, theirs.dup() as theirs_too, os.fdopen(output, "wb"):
+            # The process comes last: whoever is cancelled before leaves none behind.
+            await started._connect(ours, printed)
+            try:
+                await started._spawn(command, environment, (theirs.fileno(), theirs_too.fileno()), output)
+            except BaseException:
+                await started._disconnect()
+                raise
+        return started
+
+    async def _connect(self, ours: socket.socket, printed: int) -> None:
+        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_MESSAGE)
+        lines = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(lines)
+        self._printed, _ = await self._loop.connect_read_pipe(lambda: protocol, os.fdopen(printed, "rb"))
+        self._printing = asyncio.create_task(self._print(lines))
+
+    async def _spawn(
+        self, command: Sequence[str], environment: Mapping[str, str], ends: tuple[int, int], output: int
+    ) -> None:
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *(*command, "--read", str(ends[0]), "--write", str(ends[1])),
+                env=environment,
+                pass_fds=ends,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # Ctrl-C is for the service, which ends what it has started in its own order.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ProjectError(f"{command[0]} cannot be run: {error.strerror}.") from None
+
+    async def _disconnect(self) -> None:
+        self._printing.cancel()
+        self._printed.close()
+        self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs, as far as is known."""
+        return self._process.returncode is None and not self._reader.at_eof()
+
+    def send(self, message: Message) -> None:
+        """Send a message, from any thread."""
+        self._loop.call_soon_threadsafe(self._writer.write, json.dumps(message).encode() + b"\n")
+
+    async def read(self) -> Message | None:
+        """Return the next message, or None when there will be none."""
+        with contextlib.suppress(ConnectionError):
+            if line := await self._reader.readline():
+                message: Message = json.loads(line)
+                return message
+        return None
+
+    def kill(self) -> None:
+        """End it at once, with all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self, grace: float = 0.0) -> int:
+        """Leave it so many seconds to end by itself, then end it; return its exit code."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._process.wait()
+        self.kill()
+        code = await self._process.wait()
+        # What has left its group of processes may keep its output open.
+        await asyncio.wait([self._printing], timeout=_PRINTED)
+        await self._disconnect()
+        return code
+
+    async def _print(self, printed: asyncio.StreamReader) -> None:
+        rest = b""
+        while chunk := await printed.read(_LONGEST_LINE):
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                self._print_line(line)
+        if rest:
+            self._print_line(rest)
+
+    def _print_line(self, line: bytes) -> None:
+        # A model may write anything, also what would move the cursor of a terminal.
+        text = "".join(each for each in line.decode("utf-8", "replace") if each.isprintable() or each == "\t")
+        self._say(f"{self.name} | {text}")

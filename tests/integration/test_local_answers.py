@@ -1,0 +1,276 @@
+"""People answer an execution of the local service: by ``POST /resume``, and on its page in a browser."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import requests
+
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local.projects import engine
+from airflow_provider_crew.local.projects.engine import Project
+from tests.airflow_runs import eventually
+
+RUNNER = Path(__file__).parent / "fake_runner.py"
+TASKS = (
+    ScenarioTask(name="draft", seconds=5, output="a <b>draft</b>", human_input=True),
+    ScenarioTask(name="polish", output="the end"),
+)
+DONE = {"said": "completed", "output": "sent", "json": None, "tasks": [], "usage": None, "seconds": 1.0}
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Client:
+    def __init__(self, service):
+        self.service = service
+        self.headers = {"Authorization": f"Bearer {service.token}"}
+
+    def kickoff(self):
+        body = {"inputs": {"topic": "tides"}}
+        answer = requests.post(f"{self.service.url}/kickoff", json=body, headers=self.headers, timeout=60)
+        return answer.json()["kickoff_id"]
+
+    def resume(self, **body):
+        return requests.post(f"{self.service.url}/resume", json=body, headers=self.headers, timeout=60)
+
+    def status(self, kickoff_id):
+        url = f"{self.service.url}/status/{kickoff_id}"
+        return requests.get(url, headers=self.headers, timeout=60).json()
+
+    def page(self, **options):
+        named = {"auth": ("anybody", self.service.token)} | options
+        return requests.get(f"{self.service.url}/local/", timeout=60, **named)
+
+    def answer(self, *, origin=None, host=None, **form):
+        headers = {"Origin": self.service.url if origin is None else origin} | ({"Host": host} if host else {})
+        return requests.post(
+            f"{self.service.url}/local/",
+            data=form,
+            headers=headers,
+            auth=("anybody", self.service.token),
+            allow_redirects=False,
+            timeout=60,
+        )
+
+    def form(self):
+        """Read the hidden fields of the first form on the page."""
+        return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', self.page().text)[:2])
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def client(clock):
+    with LocalCrewService(Scenario(inputs=(), tasks=TASKS, dialect="deployed"), clock=clock) as service:
+        yield Client(service)
+
+
+@pytest.fixture
+def waiting(client, clock):
+    """Return the id of an execution that waits for a person."""
+    kickoff_id = client.kickoff()
+    clock.now += 60
+    assert client.status(kickoff_id)["state"] == "NOT FOUND"
+    return kickoff_id
+
+
+def documented(kickoff_id, *, approve, **more):
+    return {"execution_id": kickoff_id, "human_feedback": "shorter", "is_approve": approve, **more}
+
+
+def live(kickoff_id, *, approve, **more):
+    return {"executionId": kickoff_id, "humanFeedback": "shorter", "isApprove": approve, **more}
+
+
+class TestResume:
+    @pytest.mark.parametrize("spelt", [documented, live])
+    def test_an_approved_draft_lets_the_same_execution_go_on(self, client, waiting, spelt):
+        answer = client.resume(**spelt(waiting, approve=True))
+
+        assert (answer.status_code, answer.json()) == (200, {"kickoff_id": waiting})
+        assert client.status(waiting)["result"] == "the end"
+        assert len(client.service.kickoffs) == 1
+
+    @pytest.mark.parametrize("spelt", [documented, live])
+    def test_a_rejected_draft_comes_again(self, client, waiting, clock, spelt):
+        first = client.service.execution(waiting).standing(clock.now).question
+        client.resume(**spelt(waiting, approve=False))
+        at_work = client.status(waiting)["state"]
+        clock.now += 5
+        again = client.service.execution(waiting).standing(clock.now)
+
+        assert at_work == "STARTED"
+        assert again.waiting
+        assert again.question != first
+        assert client.resume(**spelt(waiting, approve=True)).status_code == 200
+        assert client.status(waiting)["state"] == "SUCCESS"
+
+    def test_may_say_which_wait_is_meant(self, client, waiting, clock):
+        first = client.service.execution(waiting).standing(clock.now).question
+        assert client.resume(**documented(waiting, approve=False, task_id=first)).status_code == 200
+        clock.now += 5
+
+        late = client.resume(**documented(waiting, approve=True, task_id=first))
+
+        assert (late.status_code, "something else" in late.json()["detail"]) == (409, True)
+        assert client.status(waiting)["state"] == "NOT FOUND"
+        assert client.resume(**live(waiting, approve=True, taskId="draft")).status_code == 200
+
+    def test_of_what_does_not_wait_changes_nothing(self, client):
+        kickoff_id = client.kickoff()
+
+        assert client.resume(**documented(kickoff_id, approve=True)).status_code == 409
+        assert client.resume(**documented("nobody", approve=True)).status_code == 404
+        assert client.status(kickoff_id)["state"] == "STARTED"
+
+    @pytest.mark.parametrize(
+        "body", [{}, {"execution_id": "a"}, {"execution_id": "a", "is_approve": "yes"}, {"is_approve": True}]
+    )
+    def test_of_another_shape_is_refused(self, client, body):
+        assert client.resume(**body).status_code == 422
+
+    def test_needs_a_token(self, client, waiting):
+        client.headers = {"Authorization": "Bearer wrong"}
+
+        assert client.resume(**documented(waiting, approve=True)).status_code == 401
+        assert client.service.execution(waiting).standing(client.service.now()).waiting
+
+
+class TestOfAProject:
+    @pytest.fixture
+    def serve(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(engine, "_RUNNER", RUNNER)
+
+        def start(kind, dialect="deployed"):
+            wait = {"do": "wait", "task": "draft", "draft": "a draft"}
+            story = {"ready": {"kind": kind}, "steps": [wait, {**DONE, "state_id": None}]}
+            (tmp_path / "story.json").write_text(json.dumps(story))
+            project = Project(tmp_path)
+            return LocalCrewService(Scenario(dialect=dialect), project=project)
+
+        return start
+
+    @pytest.mark.parametrize(
+        ("kind", "dialect", "word"),
+        [
+            ("crew", "deployed", "NOT FOUND"),
+            ("flow", "deployed", "PAUSED"),
+            ("crew", "documented", "running"),
+            ("flow", "documented", "running"),
+        ],
+    )
+    def test_the_crew_hears_what_a_person_says(self, serve, kind, dialect, word):
+        with serve(kind, dialect) as service:
+            client = Client(service)
+            kickoff_id = client.kickoff()
+            execution = service.execution(kickoff_id)
+
+            def waits(draft):
+                return eventually(
+                    lambda: (at := execution.standing(0)).waiting and at.draft.startswith(draft), 60, 0.02
+                )
+
+            waits("a draft\n\nApprove this.")
+            body = client.status(kickoff_id)
+            client.resume(**documented(kickoff_id, approve=False))
+            waits("a draft, shorter")
+            assert client.resume(**documented(kickoff_id, approve=True)).status_code == 200
+            eventually(lambda: execution.standing(0).over, 60, 0.02)
+
+            assert (body.get("state") or body["status"]) == word
+            assert "sent" in str(client.status(kickoff_id))
+
+    def test_what_it_has_written_is_for_those_with_the_token(self, serve):
+        with serve("crew") as service:
+            client = Client(service)
+            page = service.dashboard_url.format(kickoff_id=client.kickoff())
+
+            assert requests.get(page, timeout=60).status_code == 401
+            assert requests.get(page, auth=("", service.token), timeout=60).status_code == 200
+
+
+class TestPage:
+    def test_shows_executions_and_nothing_that_a_crew_writes_is_markup(self, client, waiting):
+        answer = client.page()
+
+        assert answer.status_code == 200
+        assert waiting in answer.text
+        assert "a &lt;b&gt;draft&lt;/b&gt;" in answer.text
+        assert "<b>" not in answer.text
+        assert client.service.token not in answer.text
+
+    def test_can_load_run_and_send_nothing_but_its_form(self, client):
+        headers = client.page().headers
+
+        assert headers["content-type"] == "text/html; charset=utf-8"
+        assert headers["content-security-policy"] == (
+            "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        )
+        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+
+    @pytest.mark.parametrize("auth", [None, ("anybody", "wrong"), ("anybody", "")])
+    def test_asks_for_the_token(self, client, waiting, auth):
+        answer = client.page(auth=auth)
+
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"].startswith("Basic ")
+        assert waiting not in answer.text
+
+    @pytest.mark.parametrize("host", ["crew.example", "127.0.0.1.crew.example:80", ""])
+    def test_is_no_page_of_another_name(self, client, waiting, host):
+        answer = client.page(headers={"Host": host})
+
+        assert answer.status_code == 403
+        assert waiting not in answer.text
+
+    @pytest.mark.parametrize("host", ["localhost", "localhost:8765", "192.0.2.1:8765", "[::1]:8765"])
+    def test_is_one_of_this_machine(self, client, host):
+        assert client.page(headers={"Host": host}).status_code == 200
+
+    @pytest.mark.parametrize(("answer", "state"), [("approve", "SUCCESS"), ("reject", "STARTED")])
+    def test_takes_an_answer(self, client, waiting, answer, state):
+        done = client.answer(**client.form(), answer=answer, feedback="shorter")
+
+        assert (done.status_code, done.headers["location"]) == (303, "/local/")
+        assert client.status(waiting)["state"] == state
+
+    @pytest.mark.parametrize("origin", ["", "null", "http://crew.example", "http://127.0.0.1"])
+    def test_takes_none_from_elsewhere(self, client, waiting, origin):
+        assert client.answer(origin=origin, **client.form(), answer="approve").status_code == 403
+        assert client.status(waiting)["state"] == "NOT FOUND"
+
+    def test_takes_none_from_another_name_that_leads_here(self, client, waiting):
+        foreign = {"origin": "http://crew.example", "host": "crew.example"}
+
+        assert client.answer(**foreign, **client.form(), answer="approve").status_code == 403
+        assert client.status(waiting)["state"] == "NOT FOUND"
+
+    @pytest.mark.usefixtures("waiting")
+    def test_takes_none_without_the_token(self, client):
+        form = client.form()
+        client.service.rotate_token("new")
+        url = f"{client.service.url}/local/"
+
+        answer = requests.post(url, data=form, headers={"Origin": client.service.url}, timeout=60)
+
+        assert answer.status_code == 401
+
+    def test_approves_only_of_what_was_seen(self, client, waiting, clock):
+        seen = client.form()
+        client.service.reject(waiting)
+        clock.now += 5
+
+        assert client.answer(**seen, answer="approve").status_code == 409
+        assert client.answer(answer="approve").status_code == 409
+        assert client.status(waiting)["state"] == "NOT FOUND"

@@ -1,0 +1,400 @@
+"""A service that hosts a project: processes, queue and ends, with a runner that plays what a project would do."""
+
+import json
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+import requests
+
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.local.projects import engine
+from airflow_provider_crew.local.projects.engine import Project
+from airflow_provider_crew.local.unusable import Unusable
+from tests import airflow_runs
+
+eventually = partial(airflow_runs.eventually, pause=0.02)
+
+RUNNER = Path(__file__).parent / "fake_runner.py"
+RESEARCH = {"task": "research", "agent": "Researcher"}
+DONE = {
+    "said": "completed",
+    "output": '{"pages": 1}',
+    "json": {"pages": 1},
+    "tasks": [],
+    "usage": {"total_tokens": 7},
+    "seconds": 1.0,
+    "state_id": None,
+}
+STEPS = (
+    {"said": "task_started", **RESEARCH, "index": 0, "of": 2},
+    {"said": "task_completed", **RESEARCH, "description": "Find out", "output": "found", "seconds": 0.5},
+    {"said": "task_started", "task": "writing", "agent": "Writer", "index": 1, "of": 2},
+)
+GO = {"do": "until", "file": "go"}
+
+
+class Crew:
+    """A project in a folder, its service, and just enough of a client."""
+
+    def __init__(self, folder, story):
+        self.folder = folder
+        self.lines = []
+        self.tell(**story)
+
+    def tell(self, **story):
+        (self.folder / "story.json").write_text(json.dumps(story))
+
+    def serve(self, dialect="deployed", **options):
+        named = {name: options.pop(name) for name in ("at_most", "keep") if name in options}
+        project = Project(self.folder, say=self.lines.append, **named)
+        self.service = LocalCrewService(Scenario(dialect=dialect), project=project, **options)
+        return self.service
+
+    @property
+    def headers(self):
+        return {"Authorization": f"Bearer {self.service.token}"}
+
+    def post(self, path, **body):
+        return requests.post(self.service.url + path, json=body, headers=self.headers, timeout=60)
+
+    def kickoff(self, **more):
+        answer = self.post("/kickoff", inputs={"topic": "tides"}, **more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["kickoff_id"]
+
+    def status(self, kickoff_id):
+        url = f"{self.service.url}/status/{kickoff_id}"
+        return requests.get(url, headers=self.headers, timeout=60).json()
+
+    def until(self, kickoff_id, state):
+        return eventually(lambda: (body := self.status(kickoff_id))["state"] == state and body)
+
+    def go(self, file="go"):
+        (self.folder / file).touch()
+
+    def written(self, name):
+        file = self.folder / name
+        return file.read_text().splitlines() if file.exists() else []
+
+    @property
+    def kickoffs(self):
+        return [json.loads(line) for line in self.written("kickoffs")]
+
+
+def is_alive(pid):
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+@pytest.fixture
+def crew(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "_RUNNER", RUNNER)
+
+    def tell(*steps, **story):
+        return Crew(tmp_path, {"steps": steps or (*STEPS, DONE), **story})
+
+    return tell
+
+
+class TestTold:
+    def test_what_the_runner_says_comes_out_as_the_deployed_dialect_has_it(self, crew):
+        crew = crew(*STEPS, GO, DONE)
+        with crew.serve():
+            kickoff_id = crew.kickoff(meta={"a": 1})
+            going_on = crew.until(kickoff_id, "RUNNING")
+            progress = eventually(lambda: (told := crew.status(kickoff_id)["progress"])["current"] and told)
+            crew.go()
+            over = crew.until(kickoff_id, "SUCCESS")
+
+        assert going_on["status"] == "Task is Running"
+        assert {name: progress[name] for name in ("unit", "completed", "total", "current", "current_agent")} == {
+            "unit": "task",
+            "completed": 1,
+            "total": 2,
+            "current": "writing",
+            "current_agent": "Writer",
+        }
+        assert (over["result"], over["result_json"]) == ('{"pages": 1}', {"pages": 1})
+        assert over["usage_metrics"] == {"total_tokens": 7}
+        assert over["last_executed_task"] == {
+            "name": "research",
+            "description": "Find out",
+            "output": "found",
+            "kickoff_id": kickoff_id,
+            "meta": {"a": 1},
+        }
+        (kickoff,) = crew.kickoffs
+        assert (kickoff["id"], kickoff["inputs"], kickoff["restore_from"]) == (
+            kickoff_id,
+            {"topic": "tides"},
+            None,
+        )
+        assert kickoff["stdin"] == ""
+
+    def test_and_as_the_documented_dialect_has_it(self, crew):
+        crew = crew(*STEPS, GO, DONE)
+        with crew.serve("documented"):
+            kickoff_id = crew.kickoff()
+            going_on = eventually(lambda: (body := crew.status(kickoff_id)).get("current_task") and body)
+            crew.go()
+            over = eventually(lambda: (body := crew.status(kickoff_id))["status"] != "running" and body)
+
+        assert going_on["progress"]["total_tasks"] == 2
+        task = {"task_id": "research", "output": "found", "agent": "Researcher", "execution_time": 0.5}
+        assert over["result"] == {"output": '{"pages": 1}', "tasks": [task]}
+
+    @pytest.mark.parametrize("dialect", ["deployed", "documented"])
+    def test_a_failure_has_its_reason_and_its_traceback_is_in_the_log(self, crew, dialect):
+        trace = "Traceback:\n  here\nValueError: no credit"
+        crew = crew(
+            STEPS[0], {"said": "failed", "error": "ValueError: no credit", "traceback": trace, "task": None}
+        )
+        with crew.serve(dialect):
+            kickoff_id = crew.kickoff()
+            body = eventually(lambda: "no credit" in str(body := crew.status(kickoff_id)) and body)
+
+        assert (body.get("state"), body["status"]) in [("FAILED", "ValueError: no credit"), (None, "error")]
+        assert f"{kickoff_id} |   here" in crew.lines
+
+    def test_what_the_crew_prints_is_the_log_of_its_execution(self, crew):
+        crew = crew({"do": "print", "text": "thinking\x1b[2J …"}, DONE, loads=["loading modules"])
+        with crew.serve():
+            kickoff_id = crew.kickoff()
+            crew.until(kickoff_id, "SUCCESS")
+
+        assert "loading | loading modules" in crew.lines
+        assert f"{kickoff_id} | thinking[2J …" in crew.lines
+
+    def test_inputs_are_those_of_the_project(self, crew):
+        crew = crew(ready={"inputs": ["topic", "tone"], "required": ["topic"]})
+        with crew.serve():
+            answer = crew.post("/kickoff", inputs={"tone": "grave"})
+
+            assert (answer.status_code, answer.json()) == (422, {"detail": "Missing inputs: topic"})
+            assert crew.kickoffs == []
+
+    def test_a_flow_drops_what_it_does_not_know_and_starts_from_an_earlier_state(self, crew):
+        crew = crew(DONE, ready={"kind": "flow", "inputs": ["topic", "tone"], "required": []})
+        with crew.serve():
+            listed = requests.get(f"{crew.service.url}/inputs", headers=crew.headers, timeout=60).json()
+            first = crew.kickoff()
+            crew.until(first, "SUCCESS")
+            answer = crew.post("/kickoff", inputs={"tone": "grave", "other": 1}, restoreFromStateId=first)
+            crew.until(answer.json()["kickoff_id"], "SUCCESS")
+
+        assert listed == {"inputs": ["id", "topic", "tone"]}
+        assert (crew.kickoffs[1]["inputs"], crew.kickoffs[1]["restore_from"]) == ({"tone": "grave"}, first)
+        assert crew.kickoffs[0]["storage"] == crew.kickoffs[1]["storage"]
+
+
+class TestProcesses:
+    def test_one_is_kept_warm_and_each_execution_has_its_own(self, crew):
+        crew = crew(DONE)
+        with crew.serve():
+            for number in (1, 2, 3):
+                eventually(lambda: len(crew.written("started")) == number)  # noqa: B023 - called at once
+                crew.until(crew.kickoff(), "SUCCESS")
+
+        assert len({kickoff["pid"] for kickoff in crew.kickoffs}) == 3
+
+    def test_no_more_at_a_time_than_allowed_and_the_others_are_pending(self, crew):
+        crew = crew(*STEPS, GO, DONE)
+        with crew.serve(at_most=2):
+            ids = [crew.kickoff() for _ in range(4)]
+            for running in ids[:2]:
+                crew.until(running, "RUNNING")
+            waiting = [crew.status(kickoff_id) for kickoff_id in ids[2:]]
+            before = len(crew.kickoffs)
+            crew.go()
+            for kickoff_id in ids:
+                crew.until(kickoff_id, "SUCCESS")
+
+        assert [(body["state"], body["status"]) for body in waiting] == [("PENDING", "Task is pending")] * 2
+        assert before == 2
+        assert [kickoff["id"] for kickoff in crew.kickoffs[2:]] == ids[2:]
+
+    def test_a_process_that_is_killed_fails_its_execution_and_no_other(self, crew):
+        crew = crew(*STEPS, GO, DONE)
+        with crew.serve():
+            killed, other = crew.kickoff(), crew.kickoff()
+            for kickoff_id in (killed, other):
+                crew.until(kickoff_id, "RUNNING")
+            pid = next(kickoff["pid"] for kickoff in crew.kickoffs if kickoff["id"] == killed)
+            os.kill(pid, signal.SIGKILL)
+            body = crew.until(killed, "FAILED")
+            crew.go()
+            crew.until(other, "SUCCESS")
+
+        assert body["status"] == "The process of the crew ended at writing, with exit code -9."
+        assert len(crew.kickoffs) == 2
+
+    def test_a_spare_that_is_gone_is_replaced_before_the_kickoff(self, crew):
+        crew = crew(DONE)
+        with crew.serve():
+            (spare,) = crew.written("started")
+            os.kill(int(spare), signal.SIGKILL)
+            eventually(lambda: not is_alive(spare))
+            crew.until(crew.kickoff(), "SUCCESS")
+
+        assert len(crew.kickoffs) == 1
+
+    def test_a_project_that_was_changed_is_loaded_anew(self, crew):
+        crew = crew(DONE)
+        with crew.serve():
+            (crew.folder / "crew.py").touch()
+            crew.until(crew.kickoff(), "SUCCESS")
+
+        assert str(crew.kickoffs[0]["pid"]) != crew.written("started")[0]
+
+    def test_one_that_can_no_longer_be_loaded_fails_the_kickoffs_and_serves_again_when_it_is_mended(self, crew):
+        crew = crew(DONE)
+        with crew.serve():
+            crew.tell(not_loaded={"error": "ImportError: no tools", "traceback": "in crew.py\n"})
+            (crew.folder / "crew.py").touch()
+            body = crew.until(crew.kickoff(), "FAILED")
+            crew.tell(steps=[DONE])
+            crew.until(crew.kickoff(), "SUCCESS")
+
+        assert body["status"] == "ImportError: no tools"
+        assert len(crew.kickoffs) == 1
+
+    def test_a_revoked_one_is_ended(self, crew):
+        crew = crew(*STEPS, GO, DONE)
+        with crew.serve():
+            kickoff_id = crew.kickoff()
+            crew.until(kickoff_id, "RUNNING")
+            crew.service.revoke(kickoff_id)
+            crew.until(kickoff_id, "REVOKED")
+            eventually(lambda: not is_alive(crew.kickoffs[0]["pid"]))
+
+    def test_a_revoked_one_that_was_queued_never_begins(self, crew):
+        crew = crew(GO, DONE)
+        with crew.serve(at_most=1):
+            first, second = crew.kickoff(), crew.kickoff()
+            eventually(lambda: crew.kickoffs)
+            crew.service.revoke(second)
+            crew.go()
+            crew.until(first, "SUCCESS")
+            crew.until(crew.kickoff(), "SUCCESS")
+
+        assert second not in [kickoff["id"] for kickoff in crew.kickoffs]
+
+    def test_stopping_ends_all_that_it_has_started(self, crew):
+        crew = crew(*STEPS, GO, DONE)
+        with crew.serve():
+            crew.until(crew.kickoff(), "RUNNING")
+            eventually(lambda: len(crew.written("started")) == 2)
+
+        assert not any(is_alive(pid) for pid in crew.written("started"))
+        assert not Path(crew.kickoffs[0]["storage"]).exists()
+
+
+class TestLoading:
+    @pytest.mark.parametrize(
+        ("story", "said", "traceback"),
+        [
+            (
+                {"not_loaded": {"error": "ImportError: no tools", "traceback": "in crew.py\n"}},
+                "no tools",
+                "in crew.py\n",
+            ),
+            ({"dies_loading": True}, "ended with exit code 3 before it had loaded", ""),
+        ],
+    )
+    def test_that_fails_is_an_error_at_the_start(self, crew, story, said, traceback):
+        crew = crew(**story)
+
+        with pytest.raises(Unusable, match=said) as caught:
+            crew.serve().start()
+
+        assert caught.value.traceback == traceback
+        with pytest.raises(requests.ConnectionError):
+            requests.get(crew.service.url, timeout=5)
+
+    def test_needs_an_interpreter(self, tmp_path):
+        project = Project(tmp_path, python=tmp_path / "python")
+
+        with pytest.raises(Unusable, match="/python cannot be run: No such file or directory"):
+            LocalCrewService(project=project).start()
+
+
+class TestKept:
+    def test_what_is_over_is_told_as_before_and_what_was_not_has_failed(self, crew, tmp_path):
+        crew = crew(*STEPS, DONE)
+        keep = tmp_path / "kept"
+        with crew.serve(keep=keep):
+            over = crew.kickoff(meta={"a": 1})
+            before = crew.until(over, "SUCCESS")
+            crew.tell(steps=[*STEPS, GO, DONE])
+            (crew.folder / "crew.py").touch()
+            cut = crew.kickoff()
+            crew.until(cut, "RUNNING")
+
+        with crew.serve(keep=keep):
+            after, interrupted = crew.status(over), crew.status(cut)
+            assert [taken.kickoff_id for taken in crew.service.kickoffs] == [over, cut]
+        with crew.serve(keep=keep):
+            assert crew.status(cut)["status"] == interrupted["status"]
+
+        assert after == before
+        assert interrupted["state"] == "FAILED"
+        assert interrupted["status"] == "The local service ended while the crew was at work."
+        assert interrupted["last_executed_task"]["output"] == "found"
+        assert len(crew.kickoffs) == 2
+        assert keep.stat().st_mode & 0o077 == 0
+
+    def test_by_one_service_at_a_time(self, crew, tmp_path):
+        crew = crew(DONE)
+        locked = pytest.raises(Unusable, match="kept cannot keep executions: database is locked")
+        with crew.serve(keep=tmp_path / "kept"), locked:
+            Project(crew.folder, keep=tmp_path / "kept")
+
+    def test_without_the_secrets_of_webhooks(self, crew, tmp_path):
+        crew = crew(DONE)
+        with crew.serve(keep=tmp_path / "kept"):
+            proof = {"strategy": "bearer", "token": "hidden-token"}
+            kickoff_id = crew.kickoff(
+                webhooks={"events": [], "url": "http://a/hidden-path", "authentication": proof},
+                taskWebhookUrl="http://a/hidden-path",
+            )
+            crew.until(kickoff_id, "SUCCESS")
+
+        assert b"hidden" not in (tmp_path / "kept").read_bytes()
+
+    def test_an_execution_that_cannot_be_kept_does_not_begin(self, crew, tmp_path):
+        crew = crew(DONE)
+        with crew.serve(keep=tmp_path / "kept"):
+            crew.service._project._kept.close()
+            answer = crew.post("/kickoff", inputs={"topic": "tides"})
+
+            assert answer.status_code == 500
+            assert (crew.kickoffs, crew.service.kickoffs) == ([], ())
+
+
+class TestTokens:
+    def test_of_a_real_crew_cannot_be_guessed(self, crew):
+        crew = crew(DONE)
+        with crew.serve() as service:
+            assert len({service.token, service.user_token, Scenario().token, Scenario().user_token}) == 4
+            assert service.token in service.connection_uri
+
+    def test_are_as_given(self, crew):
+        crew = crew(DONE)
+
+        assert crew.serve(token="given").token == "given"
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "crew.example"])
+    def test_beyond_this_machine_has_to_be_given(self, host):
+        with pytest.raises(Unusable, match="needs a token of its own"):
+            LocalCrewService(host=host)
+
+        service = LocalCrewService(host=host, token="given")
+        assert service.token == "given"
+        assert service.user_token != Scenario().user_token
+        assert LocalCrewService(Scenario(token="given"), host=host).token == "given"
