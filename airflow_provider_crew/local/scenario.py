@@ -26,11 +26,9 @@ As a file, with as much or as little of it as a test or a demo needs:
     retry_after = 1
 """
 
-import json
 import math
-import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -44,11 +42,9 @@ DialectName = Literal["documented", "deployed"]
 # The field of a flow's state that tells one state from another. A client must not send it.
 _STATE_ID = "id"
 
-_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-
 
 class ScenarioError(Unusable):
-    """A scenario file that cannot be used. The message names the file, the place and what is wrong there."""
+    """A scenario file that cannot be used. The message names the file and the place."""
 
 
 class _Strict(BaseModel):
@@ -192,20 +188,19 @@ class Scenario(_Strict):
 
     def without_waiting(self) -> Self:
         """Return the same scenario with every task done at once, by nobody but the crew."""
-        done = {"seconds": 0.0, "human_input": False}
-        return self.model_copy(update={"tasks": tuple(task.model_copy(update=done) for task in self.tasks)})
+        return self._with_tasks(seconds=0.0, human_input=False)
 
     def lasting(self, seconds: float) -> Self:
         """Return the same scenario with every task taking so many seconds."""
-        return self.model_copy(
-            update={"tasks": tuple(task.model_copy(update={"seconds": seconds}) for task in self.tasks)}
-        )
+        return self._with_tasks(seconds=seconds)
 
     def failing(self, reason: str) -> Self:
         """Return the same scenario with a failure at the end of the last task."""
-        *others, last = self.tasks
-        failed = last.model_copy(update={"error": reason, "human_input": False})
-        return self.model_copy(update={"tasks": (*others, failed)})
+        failed = self.tasks[-1].model_copy(update={"error": reason, "human_input": False})
+        return self.model_copy(update={"tasks": (*self.tasks[:-1], failed)})
+
+    def _with_tasks(self, **change: float) -> Self:
+        return self.model_copy(update={"tasks": tuple(task.model_copy(update=change) for task in self.tasks)})
 
     @property
     def is_flow(self) -> bool:
@@ -228,10 +223,9 @@ class Scenario(_Strict):
         if not self.needs_nothing:
             return dict(given)
         fields = self.state_fields()
-        begin: dict[str, JsonValue] = {wanted.name: "" for wanted in self.inputs}
-        begin |= {name: value for name, value in (state or {}).items() if name != _STATE_ID}
-        begin |= given
-        return {name: value for name, value in begin.items() if name in fields}
+        defaults: dict[str, JsonValue] = {wanted.name: "" for wanted in self.inputs}
+        before = {name: value for name, value in (state or {}).items() if name != _STATE_ID}
+        return {name: value for name, value in {**defaults, **before, **given}.items() if name in fields}
 
     def missing(self, given: Mapping[str, JsonValue]) -> list[str]:
         """Return the names of the required inputs that are not there."""
@@ -240,19 +234,6 @@ class Scenario(_Strict):
     def final_output(self) -> str:
         """Return the template of the crew's output."""
         return self.tasks[-1].output if self.output is None else self.output
-
-
-def filled(template: str, inputs: Mapping[str, JsonValue], text: Callable[[JsonValue], str] = json.dumps) -> str:
-    """Put the inputs into a template; what is not an input stays as it is written."""
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in inputs:
-            return match[0]
-        given = inputs[name]
-        return given if isinstance(given, str) else text(given)
-
-    return _PLACEHOLDER.sub(value, template)
 
 
 def _complaints(error: ValidationError) -> str:

@@ -7,14 +7,17 @@ runs in the background, so thousands cost nothing and a test can move the clock.
 
 import json
 import math
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
 from airflow_provider_crew.local.executions import REVOKED, DoneTask, Execution, Kickoff, Standing
-from airflow_provider_crew.local.scenario import Scenario, ScenarioTask, filled
+from airflow_provider_crew.local.scenario import Scenario, ScenarioTask
+
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,19 @@ def standing(tasks: Sequence[ScenarioTask], elapsed: float, answers: Sequence[An
             waited += begin - end
             approved = heard is None or heard.approved
     return Standing(len(tasks), over=True, seconds=worked, since=begin)
+
+
+def filled(template: str, inputs: Mapping[str, JsonValue], text: Callable[[JsonValue], str] = json.dumps) -> str:
+    """Put the inputs into a template; what is not an input stays as it is written."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in inputs:
+            return match[0]
+        given = inputs[name]
+        return given if isinstance(given, str) else text(given)
+
+    return _PLACEHOLDER.sub(value, template)
 
 
 def _json_object(output: str) -> JsonValue:

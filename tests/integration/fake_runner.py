@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 
 def main():
@@ -23,7 +24,7 @@ def main():
     options = parser.parse_args()
     project = Path(options.project)
     story = json.loads((project / "story.json").read_text())
-    heard: Queue[dict] = Queue()
+    heard: Queue[Any] = Queue()
     threading.Thread(target=listen, args=(options.read, heard), daemon=True).start()
 
     def say(message):

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -17,7 +18,14 @@ TASKS = (
     ScenarioTask(name="draft", seconds=5, output="a <b>draft</b>", human_input=True),
     ScenarioTask(name="polish", output="the end"),
 )
-DONE = {"said": "completed", "output": "sent", "json": None, "tasks": [], "usage": None, "seconds": 1.0}
+DONE: dict[str, Any] = {
+    "said": "completed",
+    "output": "sent",
+    "json": None,
+    "tasks": [],
+    "usage": None,
+    "seconds": 1.0,
+}
 
 
 class Clock:

@@ -3,6 +3,7 @@
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 import requests
@@ -17,7 +18,16 @@ TASKS = (
 PROOF = {"strategy": "bearer", "token": "of the receiver"}
 
 
-class Receiver(BaseHTTPRequestHandler):
+class Receiver(HTTPServer):
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.heard: list[Any] = []
+        self.status = 200
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Receiver
+
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.server.heard.append((self.path, self.headers.get("authorization"), body))
@@ -31,8 +41,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver():
-    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
-        server.heard, server.status = [], 200
+    with Receiver() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -41,14 +50,17 @@ def receiver():
 
 
 @pytest.fixture
-def serve():
+def said():
+    return []
+
+
+@pytest.fixture
+def serve(said):
     running = []
 
     def start(*, call_webhooks=True, **keys):
-        lines = []
         scenario = Scenario(**{"inputs": (), "tasks": TASKS, "dialect": "deployed"} | keys)
-        running.append(LocalCrewService(scenario, call_webhooks=call_webhooks, say=lines.append).start())
-        running[-1].lines = lines
+        running.append(LocalCrewService(scenario, call_webhooks=call_webhooks, say=said.append).start())
         return running[-1]
 
     yield start
@@ -76,7 +88,7 @@ def heard(receiver, path, times=1):
 
 
 @pytest.mark.parametrize("dialect", ["deployed", "documented"])
-def test_each_is_called_for_what_it_is_for(serve, receiver, dialect):
+def test_each_is_called_for_what_it_is_for(serve, receiver, said, dialect):
     service = serve(dialect=dialect, usage={"total_tokens": 7})
     kickoff_id = kickoff(service, receiver)
     ids = {"kickoff_id": kickoff_id, "execution_id": kickoff_id, "meta": {"a": 1}}
@@ -96,7 +108,7 @@ def test_each_is_called_for_what_it_is_for(serve, receiver, dialect):
     (event,) = events[0][2]["events"]
     assert event["type"] == "task_completed"
     assert (event["execution_id"], event["data"]["name"]) == (kickoff_id, "first")
-    assert service.lines == []
+    assert said == []
 
 
 def test_a_failure_is_told_with_its_reason(serve, receiver):
@@ -106,14 +118,14 @@ def test_a_failure_is_told_with_its_reason(serve, receiver):
     assert heard(receiver, "/crew")[0][2]["error"] == "out of credit"
 
 
-def test_a_call_that_fails_is_told_without_the_secrets_of_the_address_and_changes_nothing(serve, receiver):
+def test_a_call_that_fails_is_told_without_the_secrets_of_the_address_and_changes_nothing(serve, receiver, said):
     receiver.status = 302
     service = serve(tasks=TASKS[1:])
     dead = "http://127.0.0.1:1/secret"
     kickoff_id = kickoff(service, receiver, taskWebhookUrl=dead, crewWebhookUrl=f"{dead}2", webhooks=None)
 
-    eventually(lambda: len(service.lines) == 2, 60, 0.02)
-    assert {line.replace(kickoff_id, "ID") for line in service.lines} == {
+    eventually(lambda: len(said) == 2, 60, 0.02)
+    assert {line.replace(kickoff_id, "ID") for line in said} == {
         "ID its webhook at 127.0.0.1 cannot be called: ClientConnectorError"
     }
     assert service.execution(kickoff_id).standing(service.now()).error is None

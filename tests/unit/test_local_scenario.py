@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioError, ScenarioTask
 from airflow_provider_crew.local import scenario as scenario_module
-from airflow_provider_crew.local.scenario import filled
-from airflow_provider_crew.local.scripted import standing
+from airflow_provider_crew.local.scripted import filled, standing
 
 EVERYTHING = """
 dialect = "deployed"
