@@ -140,17 +140,14 @@ class Scenario(_Strict):
 
     Texts may hold ``{name}`` for an input; any other brace is left as it is, so that JSON can be put out.
     ``statuses`` replaces what the tasks say: one body per look, and the last one stays.
-
     ``dialect`` tells whether the service talks like its reference or like what is deployed. Only the deployed
     dialect has ``result_json``, ``usage`` (token counts, told at the end; an empty table is told as null) and
     ``kind``: a crew needs all its required inputs; a flow needs none, drops those that it does not know, tells
     steps for tasks, and is there while it waits for a person. Only the documented one has ``inputs_shape``.
 
     ``status_paths`` tells which of the two paths of the status is served; the other one is an unknown path.
-    ``unknown_path`` tells whether its 404 carries the documented error body.
-
-    With ``cold_start`` the crew sleeps at first: the first request wakes it, and for so many seconds from then on
-    a gateway answers 503 to everything.
+    ``unknown_path`` tells whether its 404 carries the documented error body. With ``cold_start`` the crew sleeps
+    at first: the first request wakes it, and for so many seconds a gateway answers 503 to everything.
     """
 
     inputs: tuple[CrewInput, ...] = _DEMO_INPUTS

@@ -72,8 +72,10 @@ class ProjectExecution(Execution):
                     self._wait(now, task, "\n\n".join(part for part in (draft, asked) if part))
                 case {"said": "goes_on"}:
                     self._go_on(now)
-                case {"said": "completed", "output": output, "json": json, "usage": usage}:
-                    self._end(now, output=output, json=json, usage=usage)
+                case {"said": "completed"}:
+                    # It is paid for, so nothing that is not told loses the rest.
+                    told = {name: message.get(name) for name in ("json", "usage")}
+                    self._end(now, output=str(message.get("output", "")), **told)
                 case {"said": "failed", "error": error}:
                     self._end(now, error=error)
 

@@ -77,7 +77,7 @@ class Api:
 
     def _authenticate(self, request: ReceivedRequest) -> str:
         scheme, _, token = (request.header("authorization") or "").partition(" ")
-        if scheme.lower() != "bearer" or token not in (self._crew.token, self._crew.user_token):
+        if scheme.lower() != "bearer" or not self._crew.accepts(token):
             refusal = self._dialect.refusal(401, "Unauthorized", "The bearer token is missing or invalid.")
             raise Refused(Answer(refusal.status, refusal.body, {**refusal.headers, "www-authenticate": "Bearer"}))
         return token

@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-import hmac
 import ipaddress
 from collections.abc import Iterator
 from html import escape
@@ -68,7 +67,7 @@ class People:
         """Refuse who has no token, or whom somebody else's page has sent here under another name."""
         if not self._is_known(request.header("host") or ""):
             return _text(403, "This host name is not the service's.")
-        if not any(_is(_token(request), token) for token in (self._crew.token, self._crew.user_token)):
+        if not self._crew.accepts(_token(request)):
             refusal = _text(401, "The token of the service is needed, as password. Any user name will do.")
             asking = {"www-authenticate": 'Basic realm="the token of the local crew service, as password"'}
             return Answer(refusal.status, refusal.body, {**refusal.headers, **asking})
@@ -151,7 +150,3 @@ def _token(request: ReceivedRequest) -> str:
         return base64.b64decode(proof).decode("utf-8").partition(":")[2] if scheme.lower() == "basic" else ""
     except (binascii.Error, UnicodeDecodeError):
         return ""
-
-
-def _is(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8"))
