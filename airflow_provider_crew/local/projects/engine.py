@@ -46,8 +46,9 @@ class Project:
         interpreter = python or (own if own.exists() else sys.executable)
         self._crew = crew
         self._command = (f"{interpreter}", f"{_RUNNER}", "--project", f"{crew}")
-        self._kept = Kept(Path(keep)) if keep else None
-        self._storage = f"{Path(keep).absolute()}-storage" if keep else ""
+        self._file = Path(keep).absolute() if keep else None
+        self._kept: Kept | None = None
+        self._storage = ""
         self._say = say
         self._slots = asyncio.Semaphore(at_most)
         self._loop: asyncio.AbstractEventLoop
@@ -65,8 +66,9 @@ class Project:
         """Load the project, and end every process in the end; ProjectError when it cannot be loaded."""
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as closing:
-            if self._kept:
-                closing.callback(self._kept.close)
+            if self._file:
+                self._kept = closing.enter_context(contextlib.closing(Kept(self._file)))
+                self._storage = f"{self._file}-storage"
             else:
                 self._storage = closing.enter_context(tempfile.TemporaryDirectory(prefix="crew-"))
             try:

@@ -31,8 +31,11 @@ class Kept:
             self._database.execute(_TABLE)
             self._database.execute("BEGIN EXCLUSIVE")
             self._database.execute("COMMIT")
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.Error as error:
+            self._database.close()
             raise Unusable(f"{file} cannot keep executions: {error}.") from None
+        except OSError as error:
+            raise Unusable(f"{file} cannot keep executions: {error.strerror}.") from None
 
     def save(self, execution: ProjectExecution) -> None:
         """Keep how an execution stands. It is on the disk when this returns."""

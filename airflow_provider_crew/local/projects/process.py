@@ -38,6 +38,7 @@ class Process:
         self._say = say
         self._loop = asyncio.get_running_loop()
         self._process: asyncio.subprocess.Process
+        self._socket: socket.socket
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
         self._printed: asyncio.ReadTransport
@@ -63,6 +64,7 @@ class Process:
         return started
 
     async def _connect(self, ours: socket.socket, printed: int) -> None:
+        self._socket = ours
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_MESSAGE)
         lines = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(lines)
@@ -95,8 +97,13 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs, as far as is known."""
-        return self._process.returncode is None and not self._reader.at_eof()
+        """Whether its end of the pipe is open: a process that has died cannot hold that back."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     def send(self, message: Message) -> None:
         """Send a message, from any thread."""
