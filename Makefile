@@ -25,8 +25,8 @@ NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## Run a crew from a DAG, all on this machine, and print its result
-	@$(BIN)/python -m dev.demo
+demo: $(READY) $(if $(CREW),.venv-crew/.ready)  ## Run a crew from a DAG, all on this machine, and print its result (CREW=example_crews/briefing: a real one)
+	@$(BIN)/python -m dev.demo $(if $(CREW),$(CREW) .venv-crew/bin/python)
 
 airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
 	@$(BIN)/python -m dev.explore

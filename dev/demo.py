@@ -1,4 +1,8 @@
-"""Run a crew from a DAG, on a real Airflow and a crew service on this machine, and watch both."""
+"""
+Run a crew from a DAG, on a real Airflow and a crew service on this machine, and watch both.
+
+The crew recites a script, or is a real one: ``python -m dev.demo PROJECT INTERPRETER``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from airflow_provider_crew.local import LocalCrewService
+from airflow_provider_crew.local.projects.engine import Project
 from dev.target import TargetError, checkout_airflow, connection_to, run
 
 if TYPE_CHECKING:
@@ -41,6 +46,8 @@ class Look:
     state: str | None
     crew: str
     done: int
+    total: int | None
+    """How many tasks the crew has, once it says so."""
 
     @property
     def task(self) -> str:
@@ -50,7 +57,7 @@ class Look:
 
 def main() -> None:
     """Run the demo."""
-    with LocalCrewService() as service:
+    with LocalCrewService(project=_project(*sys.argv[1:]) if sys.argv[1:] else None) as service:
         print(f"A crew listens at {service.url}. Airflow gets it as AIRFLOW_CONN_CREW_DEFAULT.")
         print("Airflow starts: API server, scheduler, triggerer and DAG processor. The first time takes longer.")
         began = time.time()
@@ -61,8 +68,13 @@ def main() -> None:
             _give_up_old_runs(api)
             run_id = api.trigger(_DAG, _CONF)
             print(f"\nThe DAG {_DAG} was triggered with {_CONF}.\n")
-            _show(_looks(api, run_id, service), total=len(service.scenario.tasks))
+            _show(_looks(api, run_id, service))
             _tell_end(api, run_id)
+
+
+def _project(crew: str, python: str) -> Project:
+    print(f"The crew of {crew} is loaded, which takes as long as importing crewai does.")
+    return Project(crew, python=python)
 
 
 def _give_up_old_runs(api: AirflowApi) -> None:
@@ -85,20 +97,20 @@ def _looks(api: AirflowApi, run_id: str, service: LocalCrewService) -> Iterator[
 def _look(api: AirflowApi, run_id: str, service: LocalCrewService) -> Look:
     (task,) = api.task_instances(_DAG, run_id)
     if not service.kickoffs:
-        return Look(task["state"], "not kicked off yet", 0)
+        return Look(task["state"], "not kicked off yet", 0, None)
     crew = service.kickoffs[0].standing(time.time())
-    names = [task.name for task in service.scenario.tasks]
-    return Look(task["state"], "done" if crew.over else f"at {names[crew.done]}", crew.done)
+    at = f"at {crew.current}" if crew.current else "between two tasks"
+    return Look(task["state"], "done" if crew.over else at, crew.done, crew.total)
 
 
-def _show(looks: Iterator[Look], total: int) -> None:
+def _show(looks: Iterator[Look]) -> None:
     if sys.stdout.isatty():
-        _show_bar(looks, total)
+        _show_bar(looks)
     else:
-        _show_lines(looks, total)
+        _show_lines(looks)
 
 
-def _show_bar(looks: Iterator[Look], total: int) -> None:
+def _show_bar(looks: Iterator[Look]) -> None:
     columns = (
         SpinnerColumn(finished_text="[green]✓"),
         TextColumn(f"task [bold]{{task.fields[task_state]:{_WIDEST}}}"),
@@ -108,17 +120,17 @@ def _show_bar(looks: Iterator[Look], total: int) -> None:
         TimeElapsedColumn(),
     )
     with Progress(*columns) as progress:
-        bar = progress.add_task("", total=total, task_state="", crew="")
+        bar = progress.add_task("", total=None, task_state="", crew="")
         for look in looks:
-            progress.update(bar, completed=look.done, task_state=look.task, crew=look.crew)
+            progress.update(bar, total=look.total, completed=look.done, task_state=look.task, crew=look.crew)
 
 
-def _show_lines(looks: Iterator[Look], total: int) -> None:
+def _show_lines(looks: Iterator[Look]) -> None:
     began, last = time.monotonic(), None
     for look in looks:
         if look != last:
             at = time.monotonic() - began
-            print(f"{at:5.1f} s  crew {look.done}/{total}, {look.crew}; task {look.task}")
+            print(f"{at:5.1f} s  crew {look.done}/{look.total or '?'}, {look.crew}; task {look.task}")
         last = look
 
 
