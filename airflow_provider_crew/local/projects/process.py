@@ -41,6 +41,7 @@ class Process:
         self._socket: socket.socket
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
+        self._hearing: asyncio.StreamWriter
         self._printed: asyncio.ReadTransport
         self._printing: asyncio.Task[None]
 
@@ -50,22 +51,25 @@ class Process:
     ) -> Self:
         """Start a runner; ProjectError when there is no such interpreter."""
         started = cls(say)
-        ours, theirs = socket.socketpair()
+        # One pair for each way: of a pair with something unread at this end, the other would not read an end when
+        # this process dies, but an error.
+        asks, asked = socket.socketpair()
+        hears, says = socket.socketpair()
         printed, output = os.pipe()
-        # One descriptor to read from, another to write to. Both end with this process, however it ends.
-        with theirs, theirs.dup() as theirs_too, os.fdopen(output, "wb"):
+        with asked, says, os.fdopen(output, "wb"):
             # The process comes last: whoever is cancelled before leaves none behind.
-            await started._connect(ours, printed)
+            await started._connect(asks, hears, printed)
             try:
-                await started._spawn(command, environment, (theirs.fileno(), theirs_too.fileno()), output)
+                await started._spawn(command, environment, (asked.fileno(), says.fileno()), output)
             except BaseException:
                 await started._disconnect()
                 raise
         return started
 
-    async def _connect(self, ours: socket.socket, printed: int) -> None:
-        self._socket = ours
-        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=_LONGEST_MESSAGE)
+    async def _connect(self, asks: socket.socket, hears: socket.socket, printed: int) -> None:
+        self._socket = hears
+        _, self._writer = await asyncio.open_connection(sock=asks)
+        self._reader, self._hearing = await asyncio.open_connection(sock=hears, limit=_LONGEST_MESSAGE)
         lines = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(lines)
         self._printed, _ = await self._loop.connect_read_pipe(lambda: protocol, os.fdopen(printed, "rb"))
@@ -91,9 +95,10 @@ class Process:
     async def _disconnect(self) -> None:
         self._printing.cancel()
         self._printed.close()
-        self._writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
+        for end in (self._writer, self._hearing):
+            end.close()
+            with contextlib.suppress(ConnectionError):
+                await end.wait_closed()
 
     @property
     def is_alive(self) -> bool:
