@@ -170,8 +170,9 @@ def imported_by(path: Path) -> Iterator[str]:
             yield node.module or ""
 
 
-# The plugin runs inside pytest; the others come with the Airflow versions that draw forms with them.
-THEIRS = {"pytest", "flask_appbuilder", "flask_babel", "wtforms"}
+# The plugin runs inside pytest, the runner where crewai is, which brings what else it imports; the others
+# come with the Airflow versions that draw forms with them.
+THEIRS = {"pytest", "crewai", "dotenv", "pydantic_core", "flask_appbuilder", "flask_babel", "wtforms"}
 # What serves the tab is imported by an Airflow that has tabs, and that brings it.
 BROUGHT = {"fastapi"}
 # OpenLineage's own listener asks for the facets, and for nothing where it is not there.
