@@ -15,11 +15,16 @@ COMPILE := pip compile --quiet --universal --python-version 3.11 --generate-hash
 OLDER := 2.11=2026-03-31 3.0=2025-09-15 3.1=2026-03-31 3.2=2026-06-15
 ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref)
 
+# Crews have an environment of their own: CrewAI does not go where Airflow is.
+CREW_VENV := .venv-crew
+CREW_LOCK := requirements/crewai.txt
+CREW_READY := $(CREW_VENV)/.ready
+
 # The next Airflow, which has only a beta so far. Only the packages named here may be a pre-release.
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-all test-system test-faults test-fuzz nightly fault-table message-page picture bench matrix \
+.PHONY: help demo airflow test test-all test-system test-crews test-faults test-fuzz nightly fault-table message-page picture bench matrix \
 	lint types format lock release clean
 
 help:  ## List the targets
@@ -37,11 +42,14 @@ test: $(READY)  ## Run the tests, with branch coverage: seven minutes on two cor
 	@data=$$(mktemp -d) && trap 'rm -r "$$data"' EXIT && \
 	COVERAGE_FILE="$$data/coverage" $(BIN)/python -m pytest --cov --cov-report=term $(or $(ARGS),--numprocesses 4)
 
-test-all: test test-system test-faults test-fuzz  ## Run those, a real Airflow and everything that can go wrong
+test-all: test test-system test-crews test-faults test-fuzz  ## Run those, a real Airflow and all that can go wrong
 
 # Each core has an Airflow of its own: while the tests of one wait, those of the other go on.
 test-system: $(READY)  ## Test the built wheels, a real Airflow and its pages, for ten minutes
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/system --numprocesses 2 --dist loadfile)
+
+test-crews: $(READY) $(CREW_READY)  ## Test real crews and flows of CrewAI, in an environment of their own
+	$(BIN)/python -m pytest --no-cov tests/crews $(ARGS)
 
 test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)
@@ -88,6 +96,7 @@ endef
 lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
+	$(UV) $(subst --extra local,,$(COMPILE)) --output-file $(CREW_LOCK) example_crews/briefing/pyproject.toml
 	printf '%s\n' $(NEXT) | $(UV) $(COMPILE) --group test --constraint - --output-file requirements/airflow-3.4.txt \
 		pyproject.toml
 	$(foreach each,$(OLDER),$(call lock_older,$(firstword $(subst =, ,$(each))),$(lastword $(subst =, ,$(each)))))
@@ -99,7 +108,7 @@ release: $(READY)  ## Check that this can be released, and build it into dist/
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environments and everything else that make has made
-	rm -rf $(VENV) $(BENCH) .airflow .nox build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) $(CREW_VENV) .airflow .nox build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
 	$(PYTHON) -m venv $(VENV)
@@ -115,3 +124,8 @@ $(BENCH_READY): $(BENCH_LOCK) pyproject.toml | $(UV)
 	$(UV) pip install --quiet --require-hashes --python $(BENCH)/bin/python --requirements $(BENCH_LOCK)
 	$(UV) pip install --quiet --python $(BENCH)/bin/python --no-deps --no-build-isolation --editable .
 	@touch $(BENCH_READY)
+
+$(CREW_READY): $(CREW_LOCK) | $(UV)
+	$(PYTHON) -m venv --clear --without-pip $(CREW_VENV)
+	$(UV) pip install --quiet --require-hashes --python $(CREW_VENV)/bin/python --requirements $(CREW_LOCK)
+	@touch $(CREW_READY)

@@ -1,0 +1,1 @@
+"""Real crews and flows of CrewAI, in an interpreter of their own: ``make test-crews``."""
