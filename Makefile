@@ -24,14 +24,15 @@ CREW_READY := $(CREW_VENV)/.ready
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test test-all test-system test-crews test-faults test-fuzz nightly fault-table message-page picture bench matrix \
-	lint types format lock release clean
+.PHONY: help demo airflow test test-all test-system test-crews test-faults test-fuzz nightly fault-table message-page \
+	picture bench matrix lint types format lock release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) $(if $(CREW),.venv-crew/.ready)  ## Run a crew from a DAG, all on this machine, and print its result (CREW=example_crews/briefing: a real one)
-	@$(BIN)/python -m dev.demo $(if $(CREW),$(CREW) .venv-crew/bin/python)
+# With CREW=example_crews/briefing, or another project, with a real crew.
+demo: $(READY) $(if $(CREW),$(CREW_READY))  ## Run a crew from a DAG, all on this machine, and print its result
+	@$(BIN)/python -m dev.demo $(if $(CREW),$(CREW) $(CREW_VENV)/bin/python)
 
 airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
 	@$(BIN)/python -m dev.explore
@@ -96,7 +97,7 @@ endef
 lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
-	$(UV) $(subst --extra local,,$(COMPILE)) --output-file $(CREW_LOCK) example_crews/briefing/pyproject.toml
+	$(UV) $(COMPILE) --output-file $(CREW_LOCK) example_crews/briefing/pyproject.toml
 	printf '%s\n' $(NEXT) | $(UV) $(COMPILE) --group test --constraint - --output-file requirements/airflow-3.4.txt \
 		pyproject.toml
 	$(foreach each,$(OLDER),$(call lock_older,$(firstword $(subst =, ,$(each))),$(lastword $(subst =, ,$(each)))))
@@ -108,7 +109,8 @@ release: $(READY)  ## Check that this can be released, and build it into dist/
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environments and everything else that make has made
-	rm -rf $(VENV) $(BENCH) $(CREW_VENV) .airflow .nox build dist htmlcov .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) $(CREW_VENV) .airflow .nox build dist htmlcov .coverage* .hypothesis \
+		.mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
 	$(PYTHON) -m venv $(VENV)

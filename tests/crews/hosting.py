@@ -20,7 +20,7 @@ PROJECTS = Path(__file__).parent / "projects"
 # The environment that ``make .venv-crew/.ready`` builds, or another one with an older crewai.
 PYTHON = os.environ.get("CREW_PYTHON", str(ROOT / ".venv-crew" / "bin" / "python"))
 # No test tells anybody anything, or takes a model that costs something.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name not in {"OPENAI_API_KEY", "MODEL", "PYTHONPATH"}
 } | {
     "CREWAI_DISABLE_TELEMETRY": "true",
@@ -43,7 +43,7 @@ class Hosted:
             self.process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**_ENVIRONMENT, "CREWAI_STORAGE_DIR": str(self._storage), **environment},
+                env={**ENVIRONMENT, "CREWAI_STORAGE_DIR": str(self._storage), **environment},
                 pass_fds=(read, write),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -109,7 +109,7 @@ def by_hand(folder: Path, **inputs: str) -> dict[str, Any]:
     subprocess.run(
         [PYTHON, str(PROJECTS / "by_hand.py"), json.dumps(inputs), str(told)],
         cwd=folder,
-        env={**_ENVIRONMENT, "CREWAI_STORAGE_DIR": str(folder / "by-hand"), "PYTHONPATH": str(EXAMPLE / "src")},
+        env={**ENVIRONMENT, "CREWAI_STORAGE_DIR": str(folder / "by-hand"), "PYTHONPATH": str(EXAMPLE / "src")},
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
         check=True,

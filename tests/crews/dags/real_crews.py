@@ -1,0 +1,41 @@
+"""Tasks of real crews, each in a DAG of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+BRIEFING = {"topic": "electric ferries", "audience": "harbour masters"}
+
+
+def run(name: str, crew: str, inputs: dict[str, Any], *, deferrable: bool = True) -> None:
+    with DAG(f"real_{name}", schedule=None):
+        CrewRunOperator(
+            task_id="run", crew_conn_id=f"crew_{crew}", inputs=inputs, deferrable=deferrable, poll_interval=1
+        )
+
+
+run("run", "briefing", BRIEFING)
+run("run_sync", "briefing", BRIEFING, deferrable=False)
+run("failing", "failing", {"topic": "ferries"})
+run("reviewed", "reviewed", {"topic": "ferries"})
+run("flow", "flow", {"topic": "ferries"})
+
+with DAG("real_kickoff_and_sensor", schedule=None):
+    kickoff = CrewKickoffOperator(task_id="kickoff", crew_conn_id="crew_briefing", inputs=BRIEFING)
+    CrewExecutionSensor(
+        task_id="sensor",
+        crew_conn_id="crew_briefing",
+        kickoff_id=kickoff.output,
+        deferrable=True,
+        poke_interval=1,
+    )
+
+with DAG("real_mapped", schedule=None, max_active_tasks=10):
+    CrewRunOperator.partial(task_id="run", crew_conn_id="crew_briefing", deferrable=True, poll_interval=1).expand(
+        inputs=[{**BRIEFING, "topic": topic} for topic in ("tides", "ferries", "harbours")]
+    )

@@ -1,0 +1,189 @@
+"""Real crews and flows behind the local service, run by a real Airflow: each kickoff is one execution."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from dev.stack import AirflowStack
+from tests.airflow_runs import Run, eventually
+from tests.crews.hosting import EXAMPLE, by_hand
+from tests.crews.service import TOKEN, CrewService, kill
+
+pytestmark = pytest.mark.timeout(900)
+INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
+PROJECTS = {
+    "briefing": str(EXAMPLE),
+    "failing": "scripted_crews:failing",
+    "reviewed": "scripted_crews:reviewed",
+    "flow": "scripted_crews:Reviewing",
+}
+
+
+class Crews:
+    """A service for each project, started when it is needed: each takes the memory of a crewai or two."""
+
+    def __init__(self, folder: Callable[[str], Path], stack: ExitStack) -> None:
+        self.services = {name: CrewService(project, folder(name), seconds=3) for name, project in PROJECTS.items()}
+        self._stack = stack
+        self._started: set[str] = set()
+
+    def __call__(self, name: str) -> CrewService:
+        if name not in self._started:
+            self._stack.enter_context(self.services[name])
+            self._started.add(name)
+        return self.services[name]
+
+
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crews]:
+    with ExitStack() as stack:
+        yield Crews(tmp_path_factory.mktemp, stack)
+
+
+@pytest.fixture(scope="module")
+def airflow(crew: Crews, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
+    dags = tmp_path_factory.mktemp("dags")
+    shutil.copy(Path(__file__).parent / "dags" / "real_crews.py", dags)
+    connections = {
+        f"AIRFLOW_CONN_CREW_{name.upper()}": service.connection for name, service in crew.services.items()
+    }
+    with AirflowStack(tmp_path_factory.mktemp("airflow"), dags, connections) as running:
+        yield running
+
+
+@pytest.fixture
+def start(airflow: AirflowStack) -> Callable[[str], Run]:
+    def start_run(dag_id: str) -> Run:
+        airflow.api.wait_for_dag(dag_id)
+        return Run(airflow, dag_id, airflow.api.trigger(dag_id, {}))
+
+    return start_run
+
+
+def told_by(run: Run, task_id: str = "run", map_index: int = -1) -> str:
+    return "\n".join(event["event"] for event in run.events(task_id, map_index=map_index))
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("dag_id", ["real_run", "real_run_sync"])
+def test_a_crew_returns_what_it_returns_by_hand(crew, start, tmp_path, dag_id):
+    briefing = crew("briefing")
+    before = briefing.begun
+    run = start(dag_id)
+    returned = by_hand(tmp_path, **INPUTS)
+
+    assert run.wait() == "success"
+    result = run.xcom("run")
+    assert result["output"] == returned["raw"]
+    assert result["usage"]["total_tokens"] == returned["token_usage"]["total_tokens"] > 0
+    assert briefing.begun - before == {result["kickoff_id"]: 1}
+    log = told_by(run)
+    assert all(name in log for name in ("research", "write", "check")), log
+
+
+def test_a_kickoff_and_a_sensor(crew, start, tmp_path):
+    briefing = crew("briefing")
+    before = briefing.begun
+    run = start("real_kickoff_and_sensor")
+
+    assert run.wait() == "success"
+    assert run.xcom("sensor")["output"] == by_hand(tmp_path, **INPUTS)["raw"]
+    assert briefing.begun - before == {run.xcom("kickoff"): 1}
+
+
+def test_mapped_tasks_have_an_execution_each(crew, start):
+    briefing = crew("briefing")
+    before = briefing.begun
+    run = start("real_mapped")
+
+    assert run.wait() == "success"
+    results = [run.xcom("run", map_index=index) for index in range(3)]
+    assert [result["output"].splitlines()[0] for result in results] == [
+        f"# {topic}, for harbour masters" for topic in ("Tides", "Ferries", "Harbours")
+    ]
+    assert briefing.begun - before == {result["kickoff_id"]: 1 for result in results}
+
+
+def test_a_crew_that_fails_fails_its_task_with_its_reason(crew, start):
+    failing = crew("failing")
+    run = start("real_failing")
+
+    assert run.wait() == "failed"
+    assert list(failing.begun.values()) == [1]
+    assert "KeyError: 'SECRET_OF_THE_PROJECT'" in told_by(run)
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(("name", "reads"), [("reviewed", "NOT FOUND"), ("flow", "PAUSED")])
+def test_a_person_is_waited_for_and_answers(crew, start, name, reads):
+    service = crew(name)
+    run = start(f"real_{name}")
+    (kickoff_id,) = eventually(lambda: list(service.begun), 120)
+    eventually(lambda: service.status(kickoff_id)["state"] == reads)
+    # A task that has been told so goes on waiting.
+    run.wait_for("run", "deferred")
+    if name == "reviewed":
+        service.answer("reject", "shorter")
+        eventually(lambda: "A draft and shorter" in service.page())
+    service.answer("approve")
+
+    assert run.wait() == "success"
+    result = run.xcom("run")
+    assert result["kickoff_id"] == kickoff_id
+    assert "A draft and shorter" in result["output"] or result["output_json"] == {
+        "published": "ferries",
+        "runs": 1,
+    }
+    assert service.begun == {kickoff_id: 1}
+
+
+def test_a_process_that_is_killed_fails_its_task_and_no_execution_begins_again(crew, start):
+    briefing = crew("briefing")
+    before = briefing.begun
+    run = start("real_run")
+    (kickoff_id,) = eventually(lambda: list(briefing.begun - before), 120)
+    for pid in briefing.runners():
+        kill(pid)
+
+    assert run.wait() == "failed"
+    assert briefing.begun - before == {kickoff_id: 1}
+    assert "The process of the crew ended at research, with exit code -9." in told_by(run)
+
+
+def test_a_service_that_is_killed_while_three_run_tells_of_them_when_it_is_back(crew, start):
+    briefing = crew("briefing")
+    over = start("real_run")
+    assert over.wait() == "success"
+    over_before = briefing.status(over.xcom("run")["kickoff_id"])
+    before = briefing.begun
+    run = start("real_mapped")
+    eventually(lambda: len(briefing.begun - before) == 3, 120)
+    # What the crews say meanwhile is read by nobody: their end of the pipe does not end as it does otherwise.
+    briefing.hold_still()
+    time.sleep(4)
+    briefing.kill()
+    # Nobody is left who wants what a model call costs.
+    eventually(lambda: briefing.runners() == [])
+    briefing.start()
+
+    assert run.wait() == "failed"
+    assert [ti["state"] for ti in run.tasks("run")] == ["failed"] * 3
+    for index in range(3):
+        assert "The local service ended while the crew was at work." in told_by(run, map_index=index)
+    assert list((briefing.begun - before).values()) == [1, 1, 1]
+    assert briefing.status(over.xcom("run")["kickoff_id"]) == over_before
+
+
+def test_no_token_is_in_a_log(crew, airflow):
+    logs = [*airflow.home.rglob("*.log")]
+    assert logs
+    assert all(TOKEN not in log.read_text(encoding="utf-8", errors="replace") for log in logs)
+    # The services print the connection to copy, and the token in nothing else.
+    for service in crew.services.values():
+        assert service.log.count(TOKEN) == 2 * service.log.count("export AIRFLOW_CONN_CREW_DEFAULT"), service.log
