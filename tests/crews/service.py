@@ -25,7 +25,8 @@ TOKEN = "token-of-a-real-crew-that-nobody-may-see"
 class CrewService:
     """One project and its service, on the same port as long as it lives."""
 
-    def __init__(self, project: str, folder: Path, *, seconds: float = 0) -> None:
+    def __init__(self, project: str, first: str, folder: Path, *, seconds: float = 0) -> None:
+        self._first = first
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
         self._log = folder / "log"
@@ -79,7 +80,7 @@ class CrewService:
     @property
     def begun(self) -> Counter[str]:
         """How often CrewAI began the first task of each execution."""
-        return Counter(re.findall(r"([0-9a-f-]{36}) begins (?:research|write|draft)\b", self.log))
+        return Counter(re.findall(rf"([0-9a-f-]{{36}}) begins {self._first}\b", self.log))
 
     def status(self, kickoff_id: str) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {TOKEN}"}

@@ -17,11 +17,12 @@ from tests.crews.service import TOKEN, CrewService, kill
 
 pytestmark = pytest.mark.timeout(900)
 INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
+# Each with what it does first.
 PROJECTS = {
-    "briefing": str(EXAMPLE),
-    "failing": "scripted_crews:failing",
-    "reviewed": "scripted_crews:reviewed",
-    "flow": "scripted_crews:Reviewing",
+    "briefing": (str(EXAMPLE), "research"),
+    "failing": ("scripted_crews:failing", "write"),
+    "reviewed": ("scripted_crews:reviewed", "write"),
+    "flow": ("scripted_crews:Reviewing", "draft"),
 }
 
 
@@ -29,7 +30,9 @@ class Crews:
     """A service for each project, started when it is needed: each takes the memory of a crewai or two."""
 
     def __init__(self, folder: Callable[[str], Path], stack: ExitStack) -> None:
-        self.services = {name: CrewService(project, folder(name), seconds=3) for name, project in PROJECTS.items()}
+        self.services = {
+            name: CrewService(*project, folder(name), seconds=3) for name, project in PROJECTS.items()
+        }
         self._stack = stack
         self._started: set[str] = set()
 
@@ -70,8 +73,7 @@ def told_by(run: Run, task_id: str = "run", map_index: int = -1) -> str:
     return "\n".join(event["event"] for event in run.events(task_id, map_index=map_index))
 
 
-@pytest.mark.core
-@pytest.mark.parametrize("dag_id", ["real_run", "real_run_sync"])
+@pytest.mark.parametrize("dag_id", [pytest.param("real_run", marks=pytest.mark.core), "real_run_sync"])
 def test_a_crew_returns_what_it_returns_by_hand(crew, start, tmp_path, dag_id):
     briefing = crew("briefing")
     before = briefing.begun
@@ -119,8 +121,9 @@ def test_a_crew_that_fails_fails_its_task_with_its_reason(crew, start):
     assert "KeyError: 'SECRET_OF_THE_PROJECT'" in told_by(run)
 
 
-@pytest.mark.core
-@pytest.mark.parametrize(("name", "reads"), [("reviewed", "NOT FOUND"), ("flow", "PAUSED")])
+@pytest.mark.parametrize(
+    ("name", "reads"), [pytest.param("reviewed", "NOT FOUND", marks=pytest.mark.core), ("flow", "PAUSED")]
+)
 def test_a_person_is_waited_for_and_answers(crew, start, name, reads):
     service = crew(name)
     run = start(f"real_{name}")
