@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import hashlib
 import ipaddress
 from collections.abc import Iterator
 from html import escape
@@ -16,9 +17,15 @@ from airflow_provider_crew.local.record import ReceivedRequest
 
 PATH = "/local/"
 _SHOWN = 100
+# What a crew writes may have long lines.
+_STYLE = (
+    "body { max-width: 60em; margin: auto; padding: 1em } pre { white-space: pre-wrap; overflow-wrap: anywhere }"
+)
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _HEADERS = {
     # Nothing but the page itself: what a crew writes can load nothing, run nothing and send nothing.
-    "content-security-policy": "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "content-security-policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     # With no-referrer, a browser would not tell the origin of an answer.
     "referrer-policy": "same-origin",
@@ -26,7 +33,7 @@ _HEADERS = {
 }
 _PAGE = """\
 <!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Local crew service</title></head><body>
+<html lang="en"><head><meta charset="utf-8"><title>Local crew service</title><style>{style}</style></head><body>
 <h1>Executions</h1>
 <p>This page is local only: no deployment has it. Load it again to see what is new.</p>
 {executions}
@@ -103,7 +110,7 @@ class People:
     def _shown(self, _: ReceivedRequest) -> Answer:
         newest = self._crew.kickoffs[: -_SHOWN - 1 : -1]
         parts = [part for execution in newest for part in _section(execution, self._crew.now())]
-        page = _PAGE.format(executions="\n".join(parts) or "<p>There are none.</p>")
+        page = _PAGE.format(style=_STYLE, executions="\n".join(parts) or "<p>There are none.</p>")
         return _text(200, page, "html")
 
 
