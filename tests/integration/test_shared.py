@@ -62,8 +62,7 @@ class Held:
 
     async def happen(self, exchange: Any) -> None:
         while not self.over:
-            if await exchange.gone(within=0.05):
-                return
+            await exchange.pause(0.05)
         await exchange.send(await exchange.take())
 
 
