@@ -37,6 +37,7 @@ class Hostile:
         self.keeps = False
         self.requests: list[bytes] = []
         self.connections = 0
+        self.closed = 0
         self._tls = tls
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -84,7 +85,8 @@ class Hostile:
                 for piece in (said,) if isinstance(said, bytes) else said():
                     connection.sendall(piece)
                 if not self.keeps:
-                    return
+                    break
+        self.closed += 1
 
 
 def _read_request(connection: socket.socket) -> bytes:

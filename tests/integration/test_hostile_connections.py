@@ -15,6 +15,7 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
+from tests.airflow_runs import eventually
 from tests.integration.hostile import CALLS, Hostile, answer, completed, hostile_service
 
 
@@ -120,6 +121,8 @@ def test_no_other_protocol_is_spoken(connect, hostile, switch):
     with pytest.raises(CrewError):
         CALLS["status"](crew)
 
+    # Before, a client may take the connection for one that is kept.
+    eventually(lambda: hostile.closed == 1, pause=0.01)
     assert CALLS["status"](crew).output == "two"
     assert all(line == "GET /status/some-id HTTP/1.1" for line in hostile.lines)
 
