@@ -15,7 +15,7 @@ COMPILE := pip compile --quiet --universal --python-version 3.11 --generate-hash
 OLDER := 2.11=2026-03-31 3.0=2025-09-15 3.1=2026-03-31 3.2=2026-06-15
 ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref)
 
-# Crews have an environment of their own: CrewAI does not go where Airflow is.
+# Crews have an environment of their own: CrewAI cannot be installed beside Airflow.
 CREW_VENV := .venv-crew
 CREW_LOCK := requirements/crewai.txt
 CREW_READY := $(CREW_VENV)/.ready

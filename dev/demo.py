@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _project(crew: str, python: str) -> Project:
-    print(f"The crew of {crew} is loaded, which takes as long as importing crewai does.")
+    print(f"Loading {crew}: this takes as long as importing crewai does.")
     return Project(crew, python=python)
 
 

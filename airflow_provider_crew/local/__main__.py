@@ -99,7 +99,7 @@ def _service(options: argparse.Namespace) -> LocalCrewService:
 def _project(options: argparse.Namespace) -> Project:
     from airflow_provider_crew.local.projects.engine import Project
 
-    _say(f"Loads {options.crew}, which takes as long as importing crewai does.")
+    _say(f"Loading {options.crew}: this takes as long as importing crewai does.")
     chosen = {"python": options.python, "keep": options.keep, "at_most": options.at_most}
     given = {name: value for name, value in chosen.items() if value is not None}
     return Project(options.crew, **given, say=_say_now)
