@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from types import FrameType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -291,7 +292,10 @@ class Interrupted(BaseException):
 
 @contextlib.contextmanager
 def interrupted_after(seconds: float) -> Iterator[None]:
-    def interrupt(*_: object) -> None:
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        if frame and frame.f_code.co_name == "_remove":  # of a weak set, where Python drops what is raised
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            return
         raise Interrupted
 
     before = signal.signal(signal.SIGALRM, interrupt)
