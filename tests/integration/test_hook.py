@@ -9,8 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
