@@ -1,8 +1,8 @@
 """
 Host one execution of a CrewAI project. The local service starts this file with the project's own interpreter.
 
-It imports nothing of this package, and runs on Python 3.10 and newer: CrewAI cannot be installed beside Airflow. It
-talks by two descriptors of its own, one JSON object a line, because crews print what they like. It loads the
+It imports nothing of this package, and runs on Python 3.10 and newer: CrewAI cannot be installed beside Airflow.
+It talks by two descriptors of its own, one JSON object a line, because crews print what they like. It loads the
 project, says that it is ready, waits for one kickoff, says what CrewAI does, and ends. When the descriptor that it
 reads ends, the service is gone, and nobody is left who wants what a model call costs: then it ends at once, with
 all that the crew has started.
