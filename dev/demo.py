@@ -7,6 +7,7 @@ The crew recites a script, or is a real one: ``python -m dev.demo PROJECT INTERP
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 import time
@@ -73,6 +74,8 @@ def main() -> None:
 
 
 def _project(crew: str, python: str) -> Project:
+    # A demo tells nobody that it runs.
+    os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true"}
     print(f"Loading {crew}: this takes as long as importing crewai does.")
     return Project(crew, python=python)
 
@@ -99,7 +102,7 @@ def _look(api: AirflowApi, run_id: str, service: LocalCrewService) -> Look:
     if not service.kickoffs:
         return Look(task["state"], "not kicked off yet", 0, None)
     crew = service.kickoffs[0].standing(time.time())
-    at = f"at {crew.current}" if crew.current else "between two tasks"
+    at = f"at {crew.current}" if crew.current else "between two tasks" if crew.done else "beginning"
     return Look(task["state"], "done" if crew.over else at, crew.done, crew.total)
 
 

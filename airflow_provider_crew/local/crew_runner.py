@@ -195,6 +195,7 @@ class Crew:
     def __init__(self, crew: Any, defaults: dict[str, Any]) -> None:
         self._crew, self._defaults = crew, defaults
         self.name = str(crew.name)
+        self.of = len(crew.tasks)
         # The placeholders in its texts. A project without code may name defaults.
         self.inputs = sorted(crew.fetch_inputs())
         self.required = [name for name in self.inputs if name not in defaults]
@@ -204,7 +205,7 @@ class Crew:
         index = next((n for n, task in enumerate(self._crew.tasks, start=1) if task is source), None)
         agent = source.agent.role.strip() if source.agent else None
         told = {"task": task_name(source), "agent": agent, "description": source.description}
-        return {**told, "index": index, "of": len(self._crew.tasks)} if index else None
+        return {**told, "index": index, "of": self.of} if index else None
 
     def kickoff(self, message: dict[str, Any]) -> dict[str, Any]:
         """Run it, and tell its result."""
@@ -218,6 +219,7 @@ class Flow:
     kind: ClassVar = "flow"
     events: ClassVar = ("MethodExecutionStartedEvent", "MethodExecutionFinishedEvent")
     required: ClassVar[list[str]] = []
+    of: ClassVar = None
 
     def __init__(self, flow: Any) -> None:
         self._flow = flow
@@ -357,7 +359,7 @@ def run(project: str, service: Service) -> int:
     except BaseException as error:  # noqa: BLE001 - a project may do anything while it loads
         service.say_error("not_loaded", error)
         return 1
-    told = {name: getattr(subject, name) for name in ("kind", "name", "inputs", "required")}
+    told = {name: getattr(subject, name) for name in ("kind", "name", "inputs", "required", "of")}
     service.say("ready", crewai=version, **told)
     carry_out(subject, service.kickoffs.get(), service)
     return 0

@@ -26,6 +26,7 @@ def test_a_project_as_crewai_makes_it_runs_as_it_does_by_hand(tmp_path):
             "name": returned["name"],
             "inputs": ["audience", "topic"],
             "required": ["audience", "topic"],
+            "of": 3,
             "crewai": ".".join(map(str, crewai_version())),
         }
         run.kickoff(**INPUTS)

@@ -40,7 +40,7 @@ def main():
         return 1
     if story.get("dies_loading"):
         return 3
-    said = {"kind": "crew", "name": "a crew", "inputs": ["topic"], "required": ["topic"], "crewai": "1.0"}
+    said = {"kind": "crew", "name": "a crew", "inputs": ["topic"], "required": ["topic"], "of": 2, "crewai": "1.0"}
     say({"said": "ready", **said, **story.get("ready", {})})
     kickoff = heard.get()
     told = {**kickoff, "pid": os.getpid(), "stdin": sys.stdin.read(), "storage": os.environ["CREWAI_STORAGE_DIR"]}

@@ -180,7 +180,7 @@ class TestTold:
             assert crew.kickoffs == []
 
     def test_a_flow_drops_what_it_does_not_know_and_starts_from_an_earlier_state(self, crew):
-        crew = crew(DONE, ready={"kind": "flow", "inputs": ["topic", "tone"], "required": []})
+        crew = crew(DONE, ready={"kind": "flow", "inputs": ["topic", "tone"], "required": [], "of": None})
         with crew.serve():
             listed = requests.get(f"{crew.service.url}/inputs", headers=crew.headers, timeout=60).json()
             first = crew.kickoff()
@@ -219,6 +219,7 @@ class TestProcesses:
                 crew.until(kickoff_id, "SUCCESS")
 
         assert [(body["state"], body["status"]) for body in waiting] == [("PENDING", "Task is pending")] * 2
+        assert [body["progress"]["total"] for body in waiting] == [2, 2], "known before the first task begins"
         assert before == 2
         assert {kickoff["id"] for kickoff in crew.kickoffs[2:]} == {*ids[2:]}
 

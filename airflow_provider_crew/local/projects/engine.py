@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from airflow_provider_crew.local.executions import Execution, Kickoff
-from airflow_provider_crew.local.projects.execution import ProjectExecution
+from airflow_provider_crew.local.projects.execution import ProjectExecution, queued
 from airflow_provider_crew.local.projects.keep import Kept
 from airflow_provider_crew.local.projects.process import Message, Process, ProjectError
 from airflow_provider_crew.local.scenario import CrewInput, Scenario
@@ -105,7 +105,7 @@ class Project:
 
     def begin(self, kickoff: Kickoff) -> Execution:
         """Queue an execution. One that cannot be kept does not begin."""
-        execution = ProjectExecution(**vars(kickoff))
+        execution = ProjectExecution(**vars(kickoff), at=queued(self._ready["of"]))
         if self._kept:
             self._kept.save(execution)
         self._loop.call_soon_threadsafe(self._queue, execution)

@@ -8,14 +8,17 @@ from typing import Any
 from airflow_provider_crew.local.executions import REVOKED, DoneTask, Execution, Standing
 from airflow_provider_crew.local.projects.process import Message, Process
 
-_QUEUED = Standing(0, over=False, seconds=0.0, queued=True)
+
+def queued(total: int | None) -> Standing:
+    """Tell how an execution of so many tasks stands before a process has it."""
+    return Standing(0, over=False, seconds=0.0, queued=True, total=total)
 
 
 @dataclass
 class ProjectExecution(Execution):
     """An execution whose work a process does. It may be looked at and interfered with from any thread."""
 
-    at: Standing = _QUEUED
+    at: Standing = field(kw_only=True)
     process: Process | None = None
     _idle: float = 0.0
     """The seconds in which it was queued, or waited for a person."""
