@@ -20,6 +20,9 @@ _SETTINGS = {
     # A worker that is lost is noticed soon, not after five minutes. On 3.4 a cleared task lives on for 65 seconds,
     # and a scheduler that took it for lost meanwhile would end itself over it.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30" if AIRFLOW < (3, 4) else "100",
+    # Airflow's API server looks up who asks on its event loop, and answers nobody while that waits for a database.
+    # With 15 connections, the default, a task that is mapped 200 times keeps it from answering for a minute.
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "40",
     # Every row has a file of its own, which changes only when the row says so.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
