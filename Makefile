@@ -39,14 +39,14 @@ airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and
 
 # Each run keeps its coverage data in a folder of its own: a run would take in the data of another beside it. Two
 # processes for each core, since much of what a test does is to wait.
-test: $(READY)  ## Run the tests, with branch coverage: seven minutes on two cores
+test: $(READY)  ## Run the tests, with branch coverage: six minutes on two cores
 	@data=$$(mktemp -d) && trap 'rm -r "$$data"' EXIT && \
 	COVERAGE_FILE="$$data/coverage" $(BIN)/python -m pytest --cov --cov-report=term $(or $(ARGS),--numprocesses 4)
 
 test-all: test test-system test-crews test-faults test-fuzz  ## Run those, a real Airflow and all that can go wrong
 
 # Each core has an Airflow of its own: while the tests of one wait, those of the other go on.
-test-system: $(READY)  ## Test the built wheels, a real Airflow and its pages, for ten minutes
+test-system: $(READY)  ## Test the built wheels, a real Airflow and its pages, for nine minutes
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/system --numprocesses 2 --dist loadfile)
 
 test-crews: $(READY) $(CREW_READY)  ## Test real crews and flows of CrewAI, in an environment of their own
