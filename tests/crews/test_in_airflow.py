@@ -121,9 +121,7 @@ def test_a_crew_that_fails_fails_its_task_with_its_reason(crew, start):
     assert "KeyError: 'SECRET_OF_THE_PROJECT'" in told_by(run)
 
 
-@pytest.mark.parametrize(
-    ("name", "reads"), [pytest.param("reviewed", "NOT FOUND", marks=pytest.mark.core), ("flow", "PAUSED")]
-)
+@pytest.mark.parametrize(("name", "reads"), [("reviewed", "NOT FOUND"), ("flow", "PAUSED")])
 def test_a_person_is_waited_for_and_answers(crew, start, name, reads):
     service = crew(name)
     run = start(f"real_{name}")
