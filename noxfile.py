@@ -82,8 +82,8 @@ def tests(session: nox.Session, airflow: str) -> None:
 @nox.session
 @_once_each
 def system(session: nox.Session, airflow: str) -> None:
-    """Run built wheels and a real Airflow."""
-    _pytest(session, airflow, "tests/system", "--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder")
+    """Run built wheels and a real Airflow for each core."""
+    _pytest(session, airflow, "tests/system", "--numprocesses=2", "--dist=loadfile")
 
 
 @nox.session

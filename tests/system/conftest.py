@@ -19,13 +19,6 @@ from tests.statsd_server import StatsdServer
 from tests.supported import AIRFLOW
 from tests.system.traces import REFUSED_TOKEN, with_secrets
 
-# They take minutes each, and one that comes last would keep the other processors waiting.
-_LONG = ("test_reattach.py", "test_crew_tab.py", "test_waiting_alike.py", "test_examples.py", "test_features.py")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
-
 
 @pytest.fixture(scope="session")
 def crews() -> Iterator[dict[str, LocalCrewService]]:
