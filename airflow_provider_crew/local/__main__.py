@@ -34,9 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for name in ("seconds", "fail") if options.crew else ("python", "keep", "at_most"):
         if getattr(options, name) is not None:
-            parser.error(
-                f"--{name.replace('_', '-')} is for a crew that is {'played' if options.crew else 'real'}"
-            )
+            why = "changes a script, so leave it out with" if options.crew else "is for a real crew, and needs"
+            parser.error(f"--{name.replace('_', '-')} {why} --crew")
     try:
         service = _service(options)
         service.start()

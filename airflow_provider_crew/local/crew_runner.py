@@ -2,10 +2,8 @@
 Host one execution of a CrewAI project. The local service starts this file with the project's own interpreter.
 
 It imports nothing of this package, and runs on Python 3.10 and newer: CrewAI cannot be installed beside Airflow.
-It talks by two descriptors of its own, one JSON object a line, because crews print what they like. It loads the
-project, says that it is ready, waits for one kickoff, says what CrewAI does, and ends. When the descriptor that it
-reads ends, the service is gone, and nobody is left who wants what a model call costs: then it ends at once, with
-all that the crew has started.
+It talks by two descriptors of its own, one JSON object a line, because crews print what they like. When the one
+that it reads ends, nobody is left who wants what a model call costs: then it ends, with all it has started.
 """
 
 from __future__ import annotations
@@ -63,8 +61,9 @@ class Service:
 
     def say_error(self, said: str, error: BaseException, **what: Any) -> None:
         """Tell why something has failed, and no secret."""
-        reason = str(error) if isinstance(error, ProjectError) else f"{type(error).__name__}: {error}"
-        trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        ours = isinstance(error, ProjectError)
+        reason = str(error) if ours else f"{type(error).__name__}: {error}"
+        trace = "" if ours else "".join(traceback.format_exception(type(error), error, error.__traceback__))
         for secret in self.hidden:
             reason, trace = reason.replace(secret, "***"), trace.replace(secret, "***")
         self.say(said, error=reason, traceback=trace, **what)

@@ -175,6 +175,7 @@ def test_without_crewai_it_says_which_interpreter_to_name(tmp_path):
         assert run.process.wait(60) == 1
 
     assert told["error"] == f"{sys.executable} has no crewai. Name the project's interpreter by --python."
+    assert told["traceback"] == "", "nobody needs to see our own code"
 
 
 def test_an_old_crewai_is_refused_before_any_kickoff(tmp_path):

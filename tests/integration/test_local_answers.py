@@ -12,6 +12,7 @@ from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.projects import engine
 from airflow_provider_crew.local.projects.engine import Project
 from tests.airflow_runs import eventually
+from tests.integration.clock import Clock
 
 RUNNER = Path(__file__).parent / "fake_runner.py"
 TASKS = (
@@ -26,14 +27,6 @@ DONE: dict[str, Any] = {
     "usage": None,
     "seconds": 1.0,
 }
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Client:

@@ -181,11 +181,11 @@ class TestMain:
     @pytest.mark.parametrize(
         ("given", "complaint"),
         [
-            (["--keep", "file"], "--keep is for a crew that is real"),
-            (["--python", "python"], "--python is for a crew that is real"),
-            (["--at-most", "2"], "--at-most is for a crew that is real"),
-            (["--crew", ".", "--fail"], "--fail is for a crew that is played"),
-            (["--crew", ".", "--seconds", "1"], "--seconds is for a crew that is played"),
+            (["--keep", "file"], "--keep is for a real crew, and needs --crew"),
+            (["--python", "python"], "--python is for a real crew, and needs --crew"),
+            (["--at-most", "2"], "--at-most is for a real crew, and needs --crew"),
+            (["--crew", ".", "--fail"], "--fail changes a script, so leave it out with --crew"),
+            (["--crew", ".", "--seconds", "1"], "--seconds changes a script, so leave it out with --crew"),
             (["--crew", ".", "--at-most", "0"], "0 is no number of executions"),
         ],
     )

@@ -6,6 +6,7 @@ import pytest
 import requests
 
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
+from tests.integration.clock import Clock
 
 INPUTS = {"topic": "tides", "audience": "sailors"}
 TASKS = (
@@ -31,14 +32,6 @@ NOTHING_KNOWN = {
     "flow_id": None,
     "source": None,
 }
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Client:

@@ -19,16 +19,9 @@ import trustme
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.wire.listener import Listener
+from tests.integration.clock import Clock
 
 INPUTS = {"topic": "tides", "audience": "sailors"}
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

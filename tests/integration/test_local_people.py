@@ -4,14 +4,7 @@ import pytest
 import requests
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_000.0
-
-    def __call__(self):
-        return self.now
+from tests.integration.clock import Clock
 
 
 class Story:

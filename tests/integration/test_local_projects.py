@@ -323,6 +323,10 @@ class TestLoading:
         with pytest.raises(requests.ConnectionError):
             requests.get(crew.service.url, timeout=5)
 
+    def test_needs_a_folder(self, tmp_path):
+        with pytest.raises(Unusable, match="There is no folder .*nowhere"):
+            LocalCrewService(project=Project(tmp_path / "nowhere")).start()
+
     def test_needs_an_interpreter(self, tmp_path):
         project = Project(tmp_path, python=tmp_path / "python")
 

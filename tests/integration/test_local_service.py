@@ -14,18 +14,11 @@ import requests
 import trustme
 
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
+from tests.integration.clock import Clock
 
 INPUTS = {"topic": "tides", "audience": "sailors"}
 BEARER = {"strategy": "bearer", "token": "of the receiver"}
 WITH_OPTIONAL = (CrewInput(name="topic", description="What about"), CrewInput(name="tone", required=False))
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Client:

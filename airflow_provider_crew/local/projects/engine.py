@@ -64,6 +64,8 @@ class Project:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Load the project, and end every process in the end; ProjectError when it cannot be loaded."""
+        if ":" not in f"{self._crew}" and not Path(self._crew).is_dir():
+            raise ProjectError(f"There is no folder {self._crew}.")
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as closing:
             if self._file:
