@@ -64,8 +64,7 @@ class Project:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Load the project, and end every process in the end; ProjectError when it cannot be loaded."""
-        if ":" not in f"{self._crew}" and not Path(self._crew).is_dir():
-            raise ProjectError(f"There is no folder {self._crew}.")
+        self._check_folder()
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as closing:
             if self._file:
@@ -81,6 +80,10 @@ class Project:
                 yield
             finally:
                 await self._end_all()
+
+    def _check_folder(self) -> None:
+        if ":" not in f"{self._crew}" and not Path(self._crew).is_dir():
+            raise ProjectError(f"There is no folder {self._crew}.")
 
     def described(self, scenario: Scenario) -> Scenario:
         """Return these habits of a service with the kind and the inputs that the project has, as last loaded."""
