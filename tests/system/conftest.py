@@ -20,6 +20,10 @@ from tests.supported import AIRFLOW
 from tests.system.traces import REFUSED_TOKEN, with_secrets
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "nightly: needless before every change lands")
+
+
 @pytest.fixture(scope="session")
 def crews() -> Iterator[dict[str, LocalCrewService]]:
     with ExitStack() as stack:

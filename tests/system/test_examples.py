@@ -63,15 +63,18 @@ def test_progress_is_in_the_log_of_the_deferred_task(runs):
 
     first, second = run.xcom("report")["tasks"]
 
-    assert run.told("report") == [
-        execution + "kicked off",
-        execution + "task 1 of 2, research_task",
+    kicked_off, *told = run.told("report")
+
+    assert kicked_off == execution + "kicked off"
+    # A slow machine polls when the first one is over.
+    assert told[-5:] == [
         execution + "task 2 of 2, writing_task",
         execution + "completed after 11s",
         execution + f"task 1 of 2, research_task (Researcher) wrote {size(first['output'])} in 3s",
         execution + f"task 2 of 2, writing_task (Writer) wrote {size(second['output'])} in 8s",
         execution + "in all: 11s",
     ]
+    assert told[:-5] in ([execution + "task 1 of 2, research_task"], [])
 
 
 def test_the_output_is_in_the_log_of_the_deferred_task_where_the_page_folds_it(runs):

@@ -16,6 +16,9 @@ remembers = pytest.mark.skipif(
     reason="before Airflow 3.3 a try knows nothing of another",
 )
 
+# What a core row of the faults plays as well, before every change.
+nightly = pytest.mark.nightly
+
 READS_UNKNOWN = {"state": "NOT FOUND", "status": "Task not found or Invalid kickoff id"}
 
 
@@ -59,6 +62,7 @@ def test_on_a_retry_a_running_execution_is_gone_on_with(begin):
     assert any(f"Execution {execution}: kicked off by an earlier try" in line for line in run.told("report", 2))
 
 
+@nightly
 @remembers
 def test_on_a_retry_the_result_of_a_completed_execution_is_returned(begin):
     run, started, crew = begin("reattach")
@@ -72,6 +76,7 @@ def test_on_a_retry_the_result_of_a_completed_execution_is_returned(begin):
     assert len(started.all()) == 1
 
 
+@nightly
 @remembers
 def test_on_a_retry_an_execution_that_the_service_does_not_know_is_waited_for(begin):
     run, started, crew = begin("reattach")
@@ -88,6 +93,7 @@ def test_on_a_retry_an_execution_that_the_service_does_not_know_is_waited_for(be
     assert len(started.all()) == 1
 
 
+@nightly
 @remembers
 def test_after_a_clear_a_running_execution_is_gone_on_with(begin):
     run, started, crew = begin("reattach_cleared")
@@ -102,6 +108,7 @@ def test_after_a_clear_a_running_execution_is_gone_on_with(begin):
     assert len(started.all()) == 1
 
 
+@nightly
 def test_after_a_clear_a_completed_execution_is_kicked_off_anew(begin):
     run, started, crew = begin("reattach_cleared")
     first = started.wait_for(1)
@@ -116,6 +123,7 @@ def test_after_a_clear_a_completed_execution_is_kicked_off_anew(begin):
     assert len(started.all()) == 2
 
 
+@nightly
 def test_after_a_clear_a_failed_execution_is_kicked_off_anew(begin):
     run, started, crew = begin("reattach_cleared")
     crew.set_status(started.wait_for(1), {"status": "error", "error": "Out of credit", "execution_time": 1})
@@ -128,6 +136,7 @@ def test_after_a_clear_a_failed_execution_is_kicked_off_anew(begin):
     assert run.xcom("report")["kickoff_id"] == second
 
 
+@nightly
 @remembers
 def test_an_execution_that_the_service_does_not_know_is_given_up_only_by_hand(begin):
     run, started, crew = begin("reattach_unknown")
@@ -149,6 +158,7 @@ def test_an_execution_that_the_service_does_not_know_is_given_up_only_by_hand(be
     assert len(started.all()) == 2
 
 
+@nightly
 @pytest.mark.skipif(AIRFLOW < (3, 4), reason="before Airflow 3.4 a Clear makes it forget nothing")
 def test_after_a_clear_that_makes_airflow_forget_the_crew_is_kicked_off_with_a_warning(begin):
     run, started, crew = begin("reattach_cleared")
@@ -164,6 +174,7 @@ def test_after_a_clear_that_makes_airflow_forget_the_crew_is_kicked_off_with_a_w
     assert any("Airflow has forgotten" in warning for warning in warnings)
 
 
+@nightly
 @remembers
 def test_after_a_clear_the_kickoff_operator_returns_a_running_execution(begin):
     run, started, _ = begin("reattach_kickoff")
@@ -192,6 +203,7 @@ def test_an_uncertain_kickoff_fails_without_a_retry_and_a_clear_kicks_off_anew(b
     eventually(lambda: run.task("report")["state"] == "success", 90)
 
 
+@nightly
 def test_an_uncertain_kickoff_is_retried_where_that_was_chosen(begin, crews):
     crews["uncertain"].faults.answer(502, on="kickoff", after_taken=True)
     run, started, crew = begin("reattach_uncertain_retry", "uncertain")
@@ -201,6 +213,7 @@ def test_an_uncertain_kickoff_is_retried_where_that_was_chosen(begin, crews):
     assert len(started.all()) == 2
 
 
+@nightly
 @remembers
 def test_a_process_killed_while_the_kickoff_is_under_way_fails_on_the_retry(begin, airflow, crews):
     crew = crews["uncertain"]
