@@ -16,7 +16,6 @@ SECRET = "a-key-that-nobody-may-see"
 INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
 
 
-@pytest.mark.core
 def test_a_project_as_crewai_makes_it_runs_as_it_does_by_hand(tmp_path):
     returned = by_hand(tmp_path, **INPUTS)
     with hosting(str(EXAMPLE), tmp_path) as run:
