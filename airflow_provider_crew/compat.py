@@ -128,6 +128,55 @@ def is_cleared_meanwhile(ti: Any) -> bool:
     return any(state not in _STATES_OF_ITS_OWN for states in told.values() for state in states.values())
 
 
+def has_run(ti: Any, dag_id: str, run_id: str) -> bool:
+    """Whether a DAG has a run of that name."""
+    if IS_AIRFLOW_2:
+        from airflow.models.dagrun import DagRun
+
+        return bool(DagRun.find(dag_id=dag_id, run_id=run_id))
+    return bool(ti.get_dr_count(dag_id=dag_id, run_ids=[run_id]))
+
+
+def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
+    """
+    Start a run of a DAG; return whether it is the first one of that name.
+
+    Of all that a task can ask of Airflow, only this is told no when another was faster: Airflow's database has a
+    name once. Variables, XComs and the stores of states are overwritten.
+    """
+    if IS_AIRFLOW_2:
+        return _start_run_of_airflow_2(dag_id, run_id, conf)
+    from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    answer = SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=dag_id, run_id=run_id, conf=conf))
+    return not isinstance(answer, ErrorResponse)
+
+
+def _start_run_of_airflow_2(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
+    from airflow.api.common.trigger_dag import trigger_dag
+
+    try:
+        trigger_dag(dag_id, run_id=run_id, conf=conf, replace_microseconds=False)  # type: ignore[call-arg]
+    except Exception:
+        if has_run(None, dag_id, run_id):  # found before, or by the database just now
+            return False
+        raise
+    return True
+
+
+def refuses_runs(error: Exception) -> bool:
+    """Whether Airflow will not start runs of a DAG: it knows none of that name, or cannot load it."""
+    if IS_AIRFLOW_2:
+        from airflow.exceptions import DagNotFound
+
+        return isinstance(error, DagNotFound)
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+
+    is_answer = isinstance(error, AirflowRuntimeError) and error.error.error == ErrorType.API_SERVER_ERROR
+    return is_answer and not api_server_is_away(error)
+
+
 def never_expires() -> dict[str, Any]:
     """Return how to keep an entry of the store for as long as its run: Airflow deletes others after a while."""
     from airflow.sdk.execution_time.context import NEVER_EXPIRE

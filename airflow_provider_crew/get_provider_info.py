@@ -35,6 +35,12 @@ CONNECTION_FIELDS = {
     "verify": _field(
         "Verify TLS certificates", "true, false, or the path of a file of CA certificates. Empty: true."
     ),
+    "max_kickoffs_per_day": _field(
+        "Kickoffs per day",
+        "At most so many in a day (UTC), counted as runs of the DAG crew_budget. Empty: any number.",
+        "integer",
+        minimum=0,
+    ),
     "proxy": _field(
         "Proxy",
         "http://proxy.example:3128. Empty: what the environment says (https_proxy, no_proxy).",

@@ -118,6 +118,15 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
         ),
     ),
     (
+        "The connection limits kickoffs",
+        "With `max_kickoffs_per_day`: [How many in a day](scale.md#how-many-in-a-day).",
+        (
+            *_all(errors.BudgetSpent, _KICKOFF, of_tasks.BUDGET_SPENT),
+            *_all(errors.InvalidSettings, _KICKOFF, of_tasks.NO_BUDGET),
+            *_all(errors.TransientError, _KICKOFF, of_tasks.NOT_COUNTED),
+        ),
+    ),
+    (
         "The output is not what `output_type` says",
         "The result of an execution that has completed is kept: [Results](results.md#when-it-does-not-fit).",
         (
@@ -292,6 +301,9 @@ OF_ONE: dict[str, dict[str, str]] = {
     "UNCHECKED_OUTPUT": {"why": "*output_type raised KeyError.*"},
     "ENDED_WHILE_SENT": {"kind": "*SystemExit*", "why": "*SystemExit*."},
     "NO_MEMORY": {"why": "*ConnectError: connection refused*"},
+    "BUDGET_SPENT": {"limit": "*50*"},
+    "NO_BUDGET": {"why": "*AirflowRuntimeError: API_SERVER_ERROR: {'status_code': 404, …}*"},
+    "NOT_COUNTED": {"why": "*ConnectError: connection refused*"},
     "NO_NOTE": {"why": "*ConnectError: connection refused*"},
     "NO_TRIGGERER": {"why": "*Trigger timeout*"},
     "SKIPPED": {"why": "*soft_fail*"},

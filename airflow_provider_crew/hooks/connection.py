@@ -39,7 +39,7 @@ def _page(address: str) -> str:
 
 
 class _Fields(CheckedFields):
-    """What is read from a connection besides the settings: Airflow's own fields, and three of the extra."""
+    """What is read from a connection besides the settings: Airflow's own fields, and four of the extra."""
 
     host: str = ""
     port: int | None = Field(None, description="a number")
@@ -51,6 +51,9 @@ class _Fields(CheckedFields):
         None,
         description="the full address of a page (https://app.example/7), with no placeholder but {kickoff_id}",
     )
+    max_kickoffs_per_day: int | None = Field(
+        None, ge=0, le=1_000_000, description="a whole number, not more than a million, or be left out"
+    )
 
 
 class _Secret(CheckedFields):
@@ -60,10 +63,11 @@ class _Secret(CheckedFields):
 
 
 class CrewConnection(NamedTuple):
-    """A connection that has been read: how to talk to the crew, and where people look at it."""
+    """A connection that has been read: how to talk to the crew, where people look at it, and its budget."""
 
     settings: ServiceSettings
     dashboard_url: str | None
+    max_kickoffs_per_day: int | None
 
     def page_of(self, kickoff_id: str | None) -> str | None:
         """Return the page to look at. One of an execution, and not of its crew, is not known before the id is."""
@@ -108,7 +112,7 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
         )
         given = {"address": _address(fields), "token": _chosen_token(fields), "user_agent": _USER_AGENT}
         settings = ServiceSettings.model_validate(extra | given)
-    return CrewConnection(settings=settings, dashboard_url=fields.dashboard_url)
+    return CrewConnection(settings, fields.dashboard_url, fields.max_kickoffs_per_day)
 
 
 @contextmanager

@@ -142,6 +142,12 @@ class InvalidInputs(CrewError):
     money: Money = Money.NOTHING
 
 
+class BudgetSpent(CrewError):
+    """There were as many kickoffs today as the connection allows. Nothing was sent."""
+
+    money: Money = Money.NOTHING
+
+
 class InvalidOutputType(CrewError):
     """An output_type by which nothing can be checked. Nothing was sent."""
 

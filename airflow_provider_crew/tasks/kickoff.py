@@ -24,6 +24,7 @@ from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.tasks import messages
+from airflow_provider_crew.tasks.budget import count_kickoff
 from airflow_provider_crew.tasks.check import check_inputs
 from airflow_provider_crew.tasks.earlier import earlier_execution
 from airflow_provider_crew.tasks.ends import (
@@ -140,6 +141,7 @@ class Kickoff:
         request = self._request(inputs())
         self._task.name.render()  # with what the function that returned them has set in its context
         check_inputs(self._task, request, self._given.validate_inputs)
+        count_kickoff(self._task, self._origin()["airflow"])
         self._warn_of_retries()
         with InterruptionsHeldOff(self.memory.note_again) as held:
 

@@ -58,6 +58,21 @@ NO_MEMORY = Message(
 NO_NOTE = Message(
     "Airflow did not take note of the kickoff to come, so nothing was sent.", Money.NOTHING, _GO_ON, "{why}"
 )
+BUDGET_SPENT = Message(
+    "There were {limit} kickoffs today, and max_kickoffs_per_day allows no more.",
+    Money.NOTHING,
+    "Wait for midnight (UTC), or raise max_kickoffs_per_day.",
+    "The connection {connection} sets that limit. Its kickoffs are counted as runs of the DAG crew_budget.",
+)
+NO_BUDGET = Message(
+    "There is no DAG crew_budget to count its kickoffs.",
+    Money.NOTHING,
+    "Add the DAG crew_budget, or empty max_kickoffs_per_day.",
+    "The connection sets max_kickoffs_per_day, and Airflow has no such DAG, or cannot load it. {why}",
+)
+NOT_COUNTED = Message(
+    "Airflow did not count the kickoff to come, so nothing was sent.", Money.NOTHING, "Try again later.", "{why}"
+)
 TOLD_TO_END_BEFORE = Message("The task was to end before the crew was kicked off.", Money.NOTHING, _GO_ON)
 TIME_WAS_OVER_BEFORE = Message("execution_timeout was over before the crew was kicked off.", Money.NOTHING, _GO_ON)
 ENDED_BEFORE = Message(

@@ -135,3 +135,13 @@ def test_refused_404(scene):
 def test_refused_redirect(scene):
     scene.crew.faults.redirect("https://elsewhere.example/kickoff?session=secret", 308, on="kickoff")
     scene.start()
+
+
+@row(
+    "The connection allows no more kickoffs today (`max_kickoffs_per_day`)",
+    refused("There were 0 kickoffs today, and max_kickoffs_per_day allows no more."),
+    retries=2,
+)
+def test_refused_over_budget(scene):
+    scene.connect(extra={"max_kickoffs_per_day": 0})
+    scene.start()

@@ -33,7 +33,7 @@ def runs(start, crews):
 
 
 def test_every_example_is_tested(runs):
-    assert {path.stem for path in (ROOT / "example_dags").glob("*.py")} == {*runs, "crew_fan_out"}
+    assert {path.stem for path in (ROOT / "example_dags").glob("*.py")} == {*runs, "crew_fan_out", "crew_budget"}
 
 
 def test_one_task(runs):

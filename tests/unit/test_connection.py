@@ -188,12 +188,14 @@ def test_a_wrong_placeholder_is_told_with_the_one_there_is() -> None:
 
 def test_empty_fields_of_a_form_are_not_set() -> None:
     names = "user_bearer_token token_type request_timeout verify proxy status_path dashboard_url allow_http"
+    names += " max_kickoffs_per_day"
     plain = read_connection(connection())
 
     for nothing in ("", None):
         assert read_connection(connection(extra=dict.fromkeys(names.split(), nothing))) == plain
     assert plain.settings.verify is True
     assert plain.dashboard_url is None
+    assert plain.max_kickoffs_per_day is None
 
 
 @pytest.mark.parametrize(
@@ -328,6 +330,7 @@ def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
             ["https://app.example/{}", "https://app.example/{{ kickoff_id }}", "https://{kickoff_id}/"],
         ),
         ("allow_http", ["secret", 7, []]),
+        ("max_kickoffs_per_day", ["secret", -1, 1.5, "many", [5], 1_000_001]),
     ],
 )
 def test_a_wrong_field_of_the_extra_is_named(field: str, values: list[Any]) -> None:

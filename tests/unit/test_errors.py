@@ -19,6 +19,7 @@ ONE_OF_EACH = [
     errors.InvalidSettings("wrong token", conn_id="my_crew"),
     errors.InvalidKickoffId("wrong id"),
     errors.InvalidInputs("wrong inputs"),
+    errors.BudgetSpent("no more today"),
     errors.InvalidOutputType("no such module"),
     errors.CallError("a call", http_status=418),
     errors.NotAuthenticated("401", http_status=401),

@@ -62,6 +62,7 @@ def test_each_field_is_of_its_kind(form):
         "dashboard_url": "StringField",
         "request_timeout": "StringField",
         "verify": "StringField",
+        "max_kickoffs_per_day": "StringField",
         "proxy": "PasswordField",
         "status_path": "StringField",
         "allow_http": "BooleanField",

@@ -1,0 +1,37 @@
+"""More mapped tasks than kickoffs that are allowed in a day, all ready to kick off before the first one does."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.common.compat.sdk import dag, task
+
+TASKS = 20
+
+
+@dag(schedule=None, max_active_tasks=TASKS, params={"meet_in": ""})
+def budget():
+    @task.crew(crew_conn_id="crew_budgeted", deferrable=False, retries=1)
+    def report(number: int, params: Any = None) -> dict[str, Any]:
+        meet_in = Path(params["meet_in"])
+        (meet_in / str(number)).touch()
+        while len([*meet_in.iterdir()]) < TASKS:
+            time.sleep(0.1)
+        return {"topic": f"harbour {number}", "audience": "sailors"}
+
+    report.expand(number=[*range(TASKS)])
+
+
+@dag(schedule=None)
+def budget_without_ledger():
+    @task.crew(crew_conn_id="crew_budgeted", retries=1)
+    def report() -> dict[str, Any]:
+        return {"topic": "ferries", "audience": "sailors"}
+
+    report()
+
+
+budget()
+budget_without_ledger()

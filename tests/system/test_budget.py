@@ -1,0 +1,78 @@
+"""Twenty mapped tasks at once do not race past the kickoffs that their connection allows in a day."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_crew.local import LocalCrewService
+from dev.postgres import PostgresServer
+from dev.stack import AirflowStack
+from tests.airflow_runs import ROOT, TOKEN, Run, connection, scenario
+
+pytestmark = pytest.mark.timeout(600)
+
+TASKS, LIMIT = 20, 5
+
+
+@pytest.fixture
+def crew() -> Iterator[LocalCrewService]:
+    with LocalCrewService(scenario(), token=TOKEN) as service:
+        yield service
+
+
+@pytest.fixture
+def dags(tmp_path: Path) -> Path:
+    (tmp_path / "dags").mkdir()
+    shutil.copy(ROOT / "tests/system/dags/budget.py", tmp_path / "dags")
+    return tmp_path / "dags"
+
+
+@pytest.fixture
+def wide_airflow(crew: LocalCrewService, dags: Path, tmp_path: Path) -> Iterator[AirflowStack]:
+    """An Airflow that runs all of them at the same time."""
+    settings = {
+        "AIRFLOW_CONN_CREW_BUDGETED": connection(crew, extra={"max_kickoffs_per_day": LIMIT}),
+        "AIRFLOW__CORE__PARALLELISM": str(TASKS),
+        # So many processes start at once that some get no answer within the usual five seconds.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": str(2 * TASKS),
+    }
+    with ExitStack() as stack:
+        settings |= stack.enter_context(PostgresServer()).settings
+        yield stack.enter_context(AirflowStack(tmp_path / "airflow", dags, settings))
+
+
+def test_of_twenty_tasks_at_once_as_many_as_are_allowed_kick_off(wide_airflow, crew, dags, tmp_path):
+    api = wide_airflow.api
+    api.wait_for_dag("budget_without_ledger")
+    early = Run(wide_airflow, "budget_without_ledger", api.trigger("budget_without_ledger"))
+    assert early.wait() == "failed"
+    assert "There is no DAG crew_budget to count its kickoffs." in early.error("report")[1]
+    assert early.task("report")["try_number"] == 1
+    assert not crew.kickoffs
+
+    shutil.copy(ROOT / "example_dags/crew_budget.py", dags)
+    api.wait_for_dag("crew_budget")
+    api.patch("dags/crew_budget", {"is_paused": True})  # as Airflow does with a new DAG, unless told otherwise
+    (tmp_path / "meeting").mkdir()
+    run = Run(wide_airflow, "budget", api.trigger("budget", {"meet_in": str(tmp_path / "meeting")}))
+    assert run.wait(400) == "failed"
+
+    tasks = run.tasks("report")
+    assert Counter(ti["state"] for ti in tasks) == {"success": LIMIT, "failed": TASKS - LIMIT}
+    assert {ti["try_number"] for ti in tasks} == {1}, "what is refused is not retried"
+    assert len(crew.kickoffs) == LIMIT
+    counted = api.get("dags/crew_budget/dagRuns")["dag_runs"]
+    assert sorted(each["dag_run_id"].rpartition(".")[2] for each in counted) == ["1", "2", "3", "4", "5"]
+    done = {ti["map_index"] for ti in tasks if ti["state"] == "success"}
+    assert {each["conf"]["map_index"] for each in counted} == done
+    refused = next(ti["map_index"] for ti in tasks if ti["state"] == "failed")
+    told = "\n".join(event["event"] for event in run.events("report", map_index=refused))
+    assert "There were 5 kickoffs today, and max_kickoffs_per_day allows no more." in told
+    assert "Nothing was started, and there is nothing to pay for." in told
