@@ -70,6 +70,7 @@ def test_of_twenty_tasks_at_once_as_many_as_are_allowed_kick_off(wide_airflow, c
     assert len(crew.kickoffs) == LIMIT
     counted = api.get("dags/crew_budget/dagRuns")["dag_runs"]
     assert sorted(each["dag_run_id"].rpartition(".")[2] for each in counted) == ["1", "2", "3", "4", "5"]
+    assert {each["state"] for each in counted} == {"queued"}
     done = {ti["map_index"] for ti in tasks if ti["state"] == "success"}
     assert {each["conf"]["map_index"] for each in counted} == done
     refused = next(ti["map_index"] for ti in tasks if ti["state"] == "failed")
