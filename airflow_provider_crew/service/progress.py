@@ -45,19 +45,21 @@ class ProgressReport:
     What the watch was handed over with has been told by the process before.
     """
 
-    __slots__ = ("_since", "_told", "_watch", "_where")
+    __slots__ = ("_paused_at", "_since", "_told", "_watch", "_where")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._where: Running | Paused | None = None
-        """What the service said last of where the execution is."""
+        self._where: dict[str, Any] = {}
+        """What is told of where the execution is: less than the answer, since thousands keep it between polls."""
+        self._paused_at = ""
         self._told = self._what_counts()
         self._since = watch.memory.progress_since or watch.memory.started_at
 
     def saw(self, execution: Execution | None) -> bool:
         """Take note of a poll, and say whether there is news. An end is told by the task."""
         if isinstance(execution, Running | Paused):
-            self._where = execution
+            self._where = _where(execution)
+            self._paused_at = words.describe_progress(execution) if isinstance(execution, Paused) else ""
         elif execution or not self.tells:
             return False
         told, self._told = self._told, self._what_counts()
@@ -72,17 +74,14 @@ class ProgressReport:
 
     def told(self) -> dict[str, Any]:
         """Return how the execution was doing at the last poll."""
-        watch, where = self._watch, self._where
-        count = where.progress if where else None
+        watch = self._watch
         state, doing, _, trouble = self._told
-        return begun(watch.kickoff_id, watch.started_at) | {
+        known = begun(watch.kickoff_id, watch.started_at) | self._where
+        return known | {
             "state": state,
             "doing": doing,
-            "unit": count.unit if count else "task",
-            "completed": count.completed if count else None,
-            "total": count.total if count else None,
-            "current_task": _short(where.current_task if where else None),
-            "current_agent": _short(where.current_agent if where else None),
+            "current_task": _short(known["current_task"]),
+            "current_agent": _short(known["current_agent"]),
             "since": self._since,
             "polled_at": watch.polled_at,
             "trouble": one_line(trouble, _SAID),
@@ -102,10 +101,8 @@ class ProgressReport:
         return "unknown" if "unknown" in memory.troubles and memory.said_trouble else "running"
 
     def _doing(self) -> str:
-        if isinstance(self._where, Paused):
-            return words.describe_progress(self._where)
         seen = self._watch.memory.progress
-        return "" if seen == NOTHING_SEEN else seen
+        return self._paused_at or ("" if seen == NOTHING_SEEN else seen)
 
 
 def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
@@ -152,6 +149,13 @@ def ended(told: Mapping[str, Any], error: CrewError, end: Mapping[str, str], now
     if isinstance(error, ExecutionUnknown) and error.has_completed:
         state = "completed"
     return _over(told, now) | {"state": state, "end": {name: one_line(line, _SAID) for name, line in end.items()}}
+
+
+def _where(execution: Running | Paused) -> dict[str, Any]:
+    where = {"current_task": execution.current_task, "current_agent": execution.current_agent}
+    if count := execution.progress:
+        return where | {"unit": count.unit, "completed": count.completed, "total": count.total}
+    return where
 
 
 def _over(told: Mapping[str, Any], now: float) -> dict[str, Any]:

@@ -55,12 +55,17 @@ class Watch:
         self._clock = clock
         self._now = clock()
         self.memory = memory or WatchMemory(started_at=self._now, said_at=self._now)
-        self.polls = Polls()
+        self._polls = self._failed = self._paused = 0
         self.is_in_doubt = False
         """Whether the execution may not exist, or is not known yet: only polling again soon can tell."""
         self._rules = rules
         self._patience = math.inf if rules.max_outage is None else rules.max_outage
         self._random = random
+
+    @property
+    def polls(self) -> Polls:
+        """How often it was fed, and with what."""
+        return Polls(self._polls, self._failed, self._paused)
 
     @property
     def polled_at(self) -> float:
@@ -84,7 +89,7 @@ class Watch:
     def saw(self, execution: Execution) -> Step:
         """Decide after an answer."""
         self._now = self._clock()
-        self.polls.all += 1
+        self._polls += 1
         self.memory.seen, self.is_in_doubt = True, False
         match execution:
             case Running():
@@ -93,7 +98,7 @@ class Watch:
             case Paused():
                 self._keep_last_task(execution)
                 if "paused" not in self.memory.troubles:
-                    self.polls.paused += 1
+                    self._paused += 1
                 self._lasted("paused")
                 return self._poll_again(self._in_trouble(_PAUSED, _IS_PAID_FOR), at_least=_WHILE_PEOPLE_DECIDE)
             case Completed():
@@ -106,8 +111,8 @@ class Watch:
     def failed(self, error: errors.CallError) -> Step:
         """Decide after a poll that brought no answer."""
         self._now = self._clock()
-        self.polls.all += 1
-        self.polls.failed += 1
+        self._polls += 1
+        self._failed += 1
         match error:
             case errors.NotAuthenticated() | errors.NotAllowed():
                 return self._rejected(error)
