@@ -191,9 +191,9 @@ class CrewHook(BaseHook):
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
         rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
         with self._watching(kickoff_id, timeout, **rules) as poller:
-            async with poller.shared_crew() as crew:
-                await crew.connect()
-                return await poller.to_end_async(crew)
+            crew = poller.shared_crew()
+            poller.client = await crew.take()
+            return await poller.to_end_async(crew)
 
     @cached_property
     def _client(self) -> CrewClient:

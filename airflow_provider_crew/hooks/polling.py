@@ -4,7 +4,6 @@ import asyncio
 import copy
 import random
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from asgiref.sync import sync_to_async
@@ -15,7 +14,7 @@ from airflow_provider_crew.service.errors import CallError, CrewError
 from airflow_provider_crew.service.models import Completed, Execution
 from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.service.shared import SharedCrew
+from airflow_provider_crew.service.shared import SharedClient, SharedCrew, shared_here
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
@@ -35,8 +34,11 @@ class Hook(Protocol):
         """Return the client for the crew."""
 
 
-# Is told after each poll what there is to tell, and whether that is news.
-Observer = Callable[[ProgressReport, bool], None]
+class Observer(Protocol):
+    """Who looks on."""
+
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - two words about one poll
+        """Hear after each poll what there is to tell, and whether that is news."""
 
 
 class Poller:
@@ -57,6 +59,8 @@ class Poller:
         self._hook = hook
         self.watch = Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
         self.report = ProgressReport(self.watch)
+        self.client: SharedClient | None = None
+        """Who polls asynchronously has one from the first poll to the end."""
         self._observer = observer
 
     def to_end(self) -> Completed:
@@ -81,24 +85,22 @@ class Poller:
         if step.renew_token:
             self._renew()
 
-    async def to_end_async(self, crew: SharedCrew) -> Completed:
-        """Poll until the execution has completed, like to_end()."""
-        watch = self.watch
-        while True:
-            execution = None
-            try:
-                client = crew.client or await crew.reach()
-                execution = await client.status(watch.kickoff_id)
-                step = watch.saw(execution)
-            except CallError as error:
-                step = watch.failed(error)
-            if completed := self._told(step, execution).completed:
-                return completed
-            await asyncio.sleep(step.poll_again_in)
-            if step.renew_token and await crew.renew():
-                watch.token_renewed()
+    async def to_end_async(self, crew: SharedCrew, *, largest: int | None = None) -> Completed:
+        """Poll until the execution has completed, like to_end(). ``largest``: the most to read of an answer."""
+        try:
+            while not (step := await self._poll_async(crew, largest)).completed:
+                pause, renew_token = step.poll_again_in, step.renew_token
+                del step  # thousands of pauses would keep what nobody needs, and the garbage collector walks it
+                await asyncio.sleep(pause)
+                if renew_token:
+                    await self._renew_async(crew)
+            return step.completed
+        finally:
+            client, self.client = self.client, None
+            if client:
+                await crew.give_back(client)
 
-    def shared_crew(self, *, largest: int | None = None) -> SharedCrew:
+    def shared_crew(self) -> SharedCrew:
         """Return the crew behind the connection, shared by all that poll it on this event loop."""
         conn_id, token_type = self._hook.crew_conn_id, self._hook.token_type
 
@@ -107,19 +109,40 @@ class Poller:
 
         # As text: what a trigger was stored with may be anything.
         token = f" ({token_type!r} token)" if token_type else ""
-        return SharedCrew(f"{conn_id!r}{token}", settings, largest=largest)
+        name = f"{conn_id!r}{token}"
+        return shared_here(name, lambda: SharedCrew(name, settings))
+
+    async def _poll_async(self, crew: SharedCrew, largest: int | None) -> Step:
+        """Poll once, like poll()."""
+        execution = None
+        try:
+            self.client = self.client or await crew.reach(largest)
+            execution = await self.client.status(self.watch.kickoff_id)
+            step = self.watch.saw(execution)
+        except CallError as error:
+            step = self.watch.failed(error)
+        return self._told(step, execution)
 
     def _told(self, step: Step, execution: Execution | None) -> Step:
         for line in step.lines:
             self._hook.log.log(line.level, "%s", line.text)
         if self._observer:
             try:
-                self._observer(self.report, self.report.saw(execution))
+                self._observer.saw(self.report, self.report.saw(execution))
             except Exception as error:  # noqa: BLE001 - nobody who looks on may end the watch of a paid execution
                 self._hook.log.debug("How the execution is doing could not be told: %s", error)
         if step.error:
             raise step.error
         return step
+
+    async def _renew_async(self, crew: SharedCrew) -> None:
+        """Read the connection anew, like _renew()."""
+        old = self.client
+        if old and (fresh := await crew.renewed(old)):
+            self.client = fresh
+            await crew.give_back(old)
+            if fresh.settings.token != old.settings.token:
+                self.watch.token_renewed()
 
     def _renew(self) -> None:
         """Read the connection anew. One that cannot be read just now leaves the old one in place."""

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from airflow_provider_crew.service.async_client import AsyncCrewClient
@@ -20,6 +20,8 @@ from airflow_provider_crew.service.network import tls_context
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.text import warn
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 # Whoever begins later than that after a connection was changed, begins with what it says now.
@@ -28,98 +30,83 @@ _FRESH = 60.0
 _FRESH_AFTER_REJECTION = 5.0
 
 
-class _Client(AsyncCrewClient):
+class SharedClient(AsyncCrewClient):
+    """A client with its users. Who has taken it has to give it back."""
+
     users = 0
 
 
 class SharedCrew:
     """
-    The crew behind a connection, for one who watches. Use it as an asynchronous context manager.
+    The crew behind a connection, for all who watch executions of it on one event loop.
 
-    Each keeps to what the connection said when it began, unless the token is rejected: a connection that is
-    pointed to another crew leaves the executions of the first to be watched.
+    One asks for the connection at a time; who has waited meanwhile takes the same answer. Each keeps to the client
+    that it took, unless the token is rejected: a connection that is pointed to another crew leaves the executions
+    of the first to be watched. A client is closed with its last user.
 
-    :param key: by which all who use the connection are known to each other, and by which messages name it
-    :param settings: reads the connection
-    :param largest: the most that is read of an answer, in bytes; None: as much as anybody reads
+    :param name: how messages name the connection
+    :param ask: reads the connection
     """
 
-    def __init__(
-        self, key: str, settings: Callable[[], Awaitable[ServiceSettings]], *, largest: int | None = None
-    ) -> None:
-        self._key = key
-        self._settings = settings
-        self._largest = largest
-        here = _shared.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
-        self._shared = here.setdefault(key, _Shared())
-        self.client: _Client | None = None
-
-    async def connect(self) -> _Client:
-        """Return the client that is shared, after reading the connection if nobody has done so lately."""
-        if self.client is None:
-            self.client = await self._new_client(_FRESH)
-        return self.client
-
-    async def reach(self) -> _Client:
-        """Connect for a poll: a connection that cannot be read just now is an outage like any other."""
-        try:
-            return await self.connect()
-        except (ImportError, Unreachable):  # no outage, but an incomplete installation; or told already
-            raise
-        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            words = {"connection": self._key, "why": _reason(error)}
-            raise Unreachable.saying(CONNECTION_IN_DOUBT, words, sent=False, lacks_connection=True) from None
-
-    async def renew(self) -> bool:
-        """Read the connection anew, and say whether it holds another token. One that cannot be read stays."""
-        old = await self.connect()
-        try:
-            self.client = await self._new_client(_FRESH_AFTER_REJECTION)
-        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            warn(log, f"The connection {self._key} could not be read anew: {_reason(error)}")
-            return False
-        await self._shared.give_back(old)
-        return self.client.settings.token != old.settings.token
-
-    async def _new_client(self, fresh: float) -> _Client:
-        return await self._shared.client(await self._shared.settings(self._settings, fresh), self._largest)
-
-    async def __aenter__(self) -> Self:
-        """Return the crew itself. Nothing is read or opened before the first poll."""
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        """Close what nobody else uses."""
-        client, self.client = self.client, None
-        if client:
-            await self._shared.give_back(client)
-
-
-def _reason(error: Exception) -> str:
-    return error.reason if isinstance(error, CrewError) else str(error)
-
-
-class _Shared:
-    """
-    What one connection says on one event loop, and the clients of what it has said.
-
-    One asks at a time; who has waited meanwhile takes the same answer. A client is closed with its last user.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, name: str, ask: Callable[[], Awaitable[ServiceSettings]]) -> None:
+        self._name = name
+        self._ask = ask
         self._asking = asyncio.Lock()
         self._answer: ServiceSettings | Exception | None = None
         self._answered_at = -math.inf
-        self._clients: dict[tuple[ServiceSettings, int | None], _Client] = {}
+        self._clients: dict[tuple[ServiceSettings, int | None], SharedClient] = {}
 
-    async def settings(self, ask: Callable[[], Awaitable[ServiceSettings]], fresh: float) -> ServiceSettings:
+    async def take(self, largest: int | None = None) -> SharedClient:
+        """
+        Return a client, after reading the connection if nobody has done so lately.
+
+        :param largest: the most that is read of an answer, in bytes; None: as much as anybody reads
+        """
+        return await self._client(await self._settings(_FRESH), largest)
+
+    async def reach(self, largest: int | None) -> SharedClient:
+        """Take a client for a poll: a connection that cannot be read just now is an outage like any other."""
+        try:
+            return await self.take(largest)
+        except (ImportError, Unreachable):  # no outage, but an incomplete installation; or told already
+            raise
+        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+            words = {"connection": self._name, "why": _reason(error)}
+            raise Unreachable.saying(CONNECTION_IN_DOUBT, words, sent=False, lacks_connection=True) from None
+
+    async def renewed(self, old: SharedClient) -> SharedClient | None:
+        """Take a client of what the connection says now; None where it cannot be read."""
+        try:
+            return await self._client(await self._settings(_FRESH_AFTER_REJECTION), old.largest)
+        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+            warn(log, f"The connection {self._name} could not be read anew: {_reason(error)}")
+            return None
+
+    async def give_back(self, client: SharedClient) -> None:
+        """Close what nobody else uses."""
+        client.users -= 1
+        if not client.users:
+            del self._clients[client.settings, client.largest]
+            await client.close()
+
+    async def _client(self, settings: ServiceSettings, largest: int | None) -> SharedClient:
+        wanted = settings, largest
+        if wanted not in self._clients:
+            # Loading the authorities takes long enough to hold up all others.
+            await asyncio.to_thread(tls_context, settings)
+        if not (client := self._clients.get(wanted)):
+            client = self._clients[wanted] = SharedClient(settings, largest=largest)
+        client.users += 1
+        return client
+
+    async def _settings(self, fresh: float) -> ServiceSettings:
         """Ask, unless somebody was told so lately, or was told while this one waited that it cannot be read."""
         asked_at = time.monotonic()
         async with self._asking:
             age = asked_at - self._answered_at
             if self._answer is None or age >= (0.0 if isinstance(self._answer, Exception) else fresh):
                 try:
-                    self._answer = await ask()
+                    self._answer = await self._ask()
                 except Exception as error:  # noqa: BLE001 - told to all who wait
                     self._answer = error
                 self._answered_at = time.monotonic()
@@ -127,22 +114,19 @@ class _Shared:
                 raise self._answer.with_traceback(None)
             return self._answer
 
-    async def client(self, settings: ServiceSettings, largest: int | None) -> _Client:
-        """Take a client, which has to be given back."""
-        wanted = settings, largest
-        if wanted not in self._clients:
-            # Loading the authorities takes long enough to hold up all others.
-            await asyncio.to_thread(tls_context, settings)
-        client = self._clients.get(wanted) or self._clients.setdefault(wanted, _Client(settings, largest=largest))
-        client.users += 1
-        return client
 
-    async def give_back(self, client: _Client) -> None:
-        client.users -= 1
-        if not client.users:
-            del self._clients[client.settings, client.largest]
-            await client.close()
+def _reason(error: Exception) -> str:
+    return error.reason if isinstance(error, CrewError) else str(error)
 
 
-# By event loop, and by the key of the connection.
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, _Shared]] = WeakKeyDictionary()
+def shared_here(key: str, make: Callable[[], T]) -> T:
+    """Return what all share on this event loop under a key: made for the first of them, gone with the last."""
+    here = _shared.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    shared = here.get(key)
+    if shared is None:
+        shared = here[key] = make()
+    return cast("T", shared)
+
+
+# By event loop, and by key.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, Any]] = WeakKeyDictionary()

@@ -142,7 +142,7 @@ class Wait:
     def polling(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> Iterator[Poller]:
         """Poll, tell of the polls, and let the task end as it should where they bring no result."""
         with self.ending(kickoff_id):
-            poller = Poller(self.task.hook, kickoff_id, rules, memory, self.task.progress.saw)
+            poller = Poller(self.task.hook, kickoff_id, rules, memory, self.task.progress)
             try:
                 yield poller
             finally:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
@@ -48,7 +48,7 @@ class TriggerProgress:
     def __init__(self, ti: Any) -> None:
         self._ti = ti
         self._turns = _turns.setdefault(asyncio.get_running_loop(), _Turns())
-        self._turns.taken_by.add(self)
+        self._turns.takers += 1
         self._news: ProgressReport | None = None
         self._leaving: asyncio.Task[None] | None = None
 
@@ -61,7 +61,7 @@ class TriggerProgress:
 
     def close(self) -> None:
         """Leave nothing any more: what comes now is the task's to tell."""
-        self._turns.taken_by.discard(self)
+        self._turns.takers -= 1
         if self._leaving:
             self._leaving.cancel()
 
@@ -82,7 +82,7 @@ class _Turns:
     """One XCom at a time, and no more than that many in a while, in the order in which there was news."""
 
     def __init__(self) -> None:
-        self.taken_by = WeakSet[TriggerProgress]()
+        self.takers = 0
         self._one_at_a_time = asyncio.Lock()
         self._not_before = 0.0
         self._encoding: Future[Any] | None = None
@@ -101,7 +101,7 @@ class _Turns:
                     warn(log, f"How executions are doing could not be left in XCom. They are watched on: {error}")
                 self._has_complained = True
             finally:
-                self._not_before = time.monotonic() + max(_PAUSE_FOR_ALL, _PAUSE_FOR_EACH * len(self.taken_by))
+                self._not_before = time.monotonic() + max(_PAUSE_FOR_ALL, _PAUSE_FOR_EACH * self.takers)
 
     async def encoded(self, ti: Any, told: dict[str, Any]) -> Any:
         """Have the backend encode it, which may never come back."""

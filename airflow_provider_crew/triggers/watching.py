@@ -6,6 +6,7 @@ from typing import Any
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.service.errors import AnswerTooLarge, CrewError, WatchBroken
+from airflow_provider_crew.service.shared import shared_here
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import (
@@ -26,14 +27,13 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     except CrewError as error:
         return event | told_error(error)
     event["deadline"] = rules.deadline
-    hook = CrewHook(trigger.crew_conn_id, token_type=trigger.token_type)
     progress = progress_of(trigger.task_instance)
     memory = WatchMemory.recalled(trigger.memory)
-    poller = Poller(hook, trigger.kickoff_id, rules, memory, progress.saw if progress else None)
-    await asyncio.sleep(poller.watch.spread().poll_again_in)
+    poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory, progress)
     try:
-        async with poller.shared_crew(largest=LARGEST_ANSWER) as crew:
-            event |= told_completed(await poller.to_end_async(crew), with_output=trigger.log_output)
+        await asyncio.sleep(poller.watch.spread().poll_again_in)
+        completed = await poller.to_end_async(poller.shared_crew(), largest=LARGEST_ANSWER)
+        event |= told_completed(completed, with_output=trigger.log_output)
     except CrewError as error:
         if isinstance(error, WatchBroken) and isinstance(error.cause, AnswerTooLarge):
             trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
@@ -43,3 +43,10 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         if progress:
             progress.close()
     return event | told_watch(poller.watch) | told_progress(poller.report, event, with_outputs=trigger.log_output)
+
+
+def _hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
+    """Return the hook of all who watch through this connection: each has a logger, of nine objects to walk."""
+    conn_id, token_type = trigger.crew_conn_id, trigger.token_type
+    # As text: what a trigger was stored with may be anything.
+    return shared_here(f"hook {conn_id!r} {token_type!r}", lambda: CrewHook(conn_id, token_type=token_type))
