@@ -17,6 +17,7 @@ _TITLES = {
     "schedule": "5. Requests sent while an execution runs",
     "imports": "6. What parsing a DAG pays",
     "progress": "7. What the progress in XCom costs a triggerer",
+    "waiting": "8. What the garbage collector walks through",
 }
 
 

@@ -67,8 +67,9 @@ async def _ours(_: Stub) -> AsyncIterator[Watch]:
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
     async def watch(number: int, interval: float) -> object:
-        rules = WatchRules(deadline=time.time() + _A_DAY, poll_interval=interval)
-        trigger = CrewExecutionTrigger(_kickoff_id(number), "crew_default", rules=rules.record())
+        # As plain data: a triggerer has nothing else of them.
+        rules = WatchRules(deadline=time.time() + _A_DAY, poll_interval=interval).record()
+        trigger = CrewExecutionTrigger(_kickoff_id(number), "crew_default", rules=rules)
         return await _first_event(trigger)
 
     yield watch

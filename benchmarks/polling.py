@@ -134,7 +134,7 @@ def _lateness(*, wanted: bool) -> Iterator[list[float]]:
 async def _measure(plan: Plan, stopwatch: _Stopwatch) -> Measured:
     stub = Stub(**plan.stub)
     async with CONTESTANTS[plan.contestant](stub) as watch:
-        await _warm_up(watch, stub)
+        await warm_up(watch, stub)
         gc.collect()
         _forget_peak_memory()
         memory = _memory("VmRSS")
@@ -165,6 +165,11 @@ async def _measure(plan: Plan, stopwatch: _Stopwatch) -> Measured:
         )
 
 
+def started(watch: pollers.Watch, number: int, interval: float) -> asyncio.Task[object]:
+    """Start to watch one execution."""
+    return asyncio.create_task(_watched(watch, number, interval))
+
+
 async def _watched(watch: pollers.Watch, number: int, interval: float) -> object:
     import greenback
 
@@ -179,9 +184,9 @@ async def _tell(plan: Plan, stopwatch: _Stopwatch) -> None:
     os._exit(0)
 
 
-async def _warm_up(watch: pollers.Watch, stub: Stub) -> None:
+async def warm_up(watch: pollers.Watch, stub: Stub) -> None:
     """Watch one execution until it was polled twice, so that what is imported late is there."""
-    task = asyncio.create_task(_watched(watch, 0, _WARM_UP_INTERVAL))
+    task = started(watch, 0, _WARM_UP_INTERVAL)
     while (await stub.counts()).polls < 2:  # noqa: PLR2004 - twice
         if task.done():
             raise RuntimeError(f"It ended: {task.exception() or task.result()!r}")
@@ -194,7 +199,7 @@ async def _start(watch: pollers.Watch, plan: Plan) -> list[asyncio.Task[object]]
     begun = time.monotonic()
     tasks = []
     for number in range(1, plan.executions + 1):
-        tasks.append(asyncio.create_task(_watched(watch, number, plan.interval)))
+        tasks.append(started(watch, number, plan.interval))
         await asyncio.sleep(begun + number * plan.interval / plan.executions - time.monotonic())
     return tasks
 
@@ -228,7 +233,7 @@ def _forget_peak_memory() -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
-def _log_as_a_triggerer() -> None:
+def log_as_a_triggerer() -> None:
     """Log what the triggerer would send to its supervisor, and to nowhere."""
     from airflow.sdk.log import configure_logging
 
@@ -239,7 +244,7 @@ def _log_as_a_triggerer() -> None:
 
 
 def _main() -> None:
-    _log_as_a_triggerer()
+    log_as_a_triggerer()
     stopwatch = _Stopwatch()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(stopwatch)) as runner:
         runner.run(_tell(Plan(**json.loads(sys.argv[1])), stopwatch))

@@ -143,7 +143,7 @@ def run(contestant: str, scheme: str, load: Load, profile: str = "") -> Measured
         )
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.polling", json.dumps(asdict(plan))],
-            env=_environment(service, Path(folder)),
+            env=environment(service, Path(folder)),
             capture_output=True,
             text=True,
             check=False,
@@ -154,7 +154,8 @@ def run(contestant: str, scheme: str, load: Load, profile: str = "") -> Measured
     return Measured(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def _environment(service: stub.Stub, home: Path) -> dict[str, str]:
+def environment(service: stub.Stub, home: Path) -> dict[str, str]:
+    """Return the environment of a contestant's process."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
     return inherited | connections(service) | {"AIRFLOW_HOME": str(home), "no_proxy": stub.HOST}
 
