@@ -46,7 +46,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
 
 
 def _hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
-    """Return the hook of all who watch through this connection: each has a logger, of nine objects to walk."""
+    """Return the hook of all who watch through this connection. With its logger it is nine objects."""
     conn_id, token_type = trigger.crew_conn_id, trigger.token_type
     # As text: what a trigger was stored with may be anything.
     return shared_here(f"hook {conn_id!r} {token_type!r}", lambda: CrewHook(conn_id, token_type=token_type))
