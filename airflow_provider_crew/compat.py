@@ -27,6 +27,14 @@ ASKS_FOR_XCOM_PUSH = _RELEASE == (3, 0)
 # There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
 _TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
 
+# It has a store of task states, which outlives a try.
+_HAS_STORE = _RELEASE >= (3, 3)
+HOW_TO_FORGET = (
+    "on the page of {}, under Storage, Task State Store, delete crew_kickoff"
+    if _HAS_STORE
+    else "under Admin, Variables, delete the one whose description names {}"
+)
+"""What somebody does who wants a task to forget its kickoff."""
 # Its triggers may leave XComs, and its pages can show what they leave.
 SHOWS_PROGRESS = _RELEASE >= (3, 1)
 # There a thread that asks Airflow for something mixes up what all others in its process are answered.
@@ -179,9 +187,63 @@ def refuses_runs(error: Exception) -> bool:
 
 def never_expires() -> dict[str, Any]:
     """Return how to keep an entry of the store for as long as its run: Airflow deletes others after a while."""
+    if not _HAS_STORE:
+        return {}
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     return {"retention": NEVER_EXPIRE}
+
+
+def variable(name: str) -> str | None:
+    """
+    Return a variable of Airflow's database, None when there is none.
+
+    Airflow's own way to read one asks other backends first, and says that there is none
+    also when it could not ask.
+    """
+    if IS_AIRFLOW_2:
+        from airflow.models import Variable
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            found = session.query(Variable).filter_by(key=name).one_or_none()  # noqa: AIR311 - Airflow 2's
+            return found.val if found else None
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    answer: Any = SUPERVISOR_COMMS.send(GetVariable(key=name))
+    if not isinstance(answer, ErrorResponse):
+        return str(answer.value)
+    if answer.error == ErrorType.VARIABLE_NOT_FOUND:
+        return None
+    raise AirflowRuntimeError(answer)
+
+
+def set_variable(name: str, value: str, about: str) -> None:
+    """Set a variable of Airflow's database, whatever other backends know by that name."""
+    if IS_AIRFLOW_2:
+        from airflow.models import Variable
+
+        Variable.set(name, value, about)  # noqa: AIR311 - Airflow 2's
+        return
+    from airflow.sdk.execution_time.comms import PutVariable
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    SUPERVISOR_COMMS.send(PutVariable(key=name, value=value, description=about))
+
+
+def delete_variable(name: str) -> None:
+    """Delete a variable of Airflow's database, if it is there."""
+    if IS_AIRFLOW_2:
+        from airflow.models import Variable
+
+        Variable.delete(name)  # noqa: AIR311 - Airflow 2's
+        return
+    from airflow.sdk.execution_time.comms import DeleteVariable
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    SUPERVISOR_COMMS.send(DeleteVariable(key=name))
 
 
 def leaves_progress() -> bool:
@@ -233,10 +295,10 @@ def call_when_delivered(operator: Any, note: Callable[[Context], None]) -> None:
     Have something called as late as possible: when Airflow 3 has what the task returned.
 
     Nothing before that tells: Airflow stores the result after all that a task does by itself, and may fail to.
-    Airflow 2 has no store in which to note it.
+    Airflow 2 has one callback, or some, or none.
     """
-    if not IS_AIRFLOW_2:
-        operator.on_success_callback = [*operator.on_success_callback, note]
+    own = operator.on_success_callback or []
+    operator.on_success_callback = [*(own if isinstance(own, (list, tuple)) else [own]), note]
 
 
 def reads_names(dag: Any) -> bool:

@@ -62,7 +62,7 @@ CONNECTION_FIELDS = {
 # Each is read with its default as the fallback: not every process of every Airflow has read this.
 CONFIGURATION: dict[str, Any] = {
     "crew": {
-        "description": "What is shown and left of crews for people to see.",
+        "description": "What is shown of crews, and what their tasks remember.",
         "options": {
             "log_output": {
                 "description": (
@@ -83,6 +83,17 @@ CONFIGURATION: dict[str, Any] = {
                 "type": "boolean",
                 "example": None,
                 "default": "True",
+            },
+            "remember_in_variables": {
+                "description": (
+                    "Before Airflow 3.3 tries know nothing of each other. With this, a task leaves its kickoff in "
+                    "a variable, so that a retry or a Clear goes on with it. The variable is deleted when the "
+                    "task has returned."
+                ),
+                "version_added": "0.1.0",
+                "type": "boolean",
+                "example": None,
+                "default": "False",
             },
         },
     },

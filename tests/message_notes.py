@@ -215,10 +215,9 @@ WARNINGS: dict[str, dict[str, Note]] = {
             "Look into the crew's dashboard.",
         ),
         "What this task remembers of its kickoff cannot be read: {}": Note(
-            (_AWAY,), "Airflow's task state store fails when the task resumes.", ONCE, "Nothing."
+            (_AWAY,), "Airflow does not say what the task remembers, when it resumes.", ONCE, "Nothing."
         ),
-        "Airflow's store of task states does not take what there is to remember. A retry of this task will not "
-        "know.\n{}: {}": Note(
+        "Airflow does not take what there is to remember. A retry of this task will not know.\n{}: {}": Note(
             ("KickoffRecord(…)", _AWAY),
             "Airflow's API server or its database fails.",
             "The execution is paid for once: where a retry could pay again, there is none.",

@@ -1,8 +1,8 @@
 """
-What a task remembers of its kickoff from one try to the next, where Airflow lets it (from 3.3).
+What a task remembers of its kickoff from one try to the next.
 
-It lies in Airflow's store of task states, outlives the process and even its supervisor, and decides whether an
-execution is paid for twice. Without a store the task forgets.
+It outlives the process and even its supervisor, and decides whether an execution is paid for twice. Without a
+store (``store.py`` says where there is one) the task forgets.
 """
 
 import logging
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from airflow_provider_crew import compat
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.decide import KickoffRecord
+from airflow_provider_crew.tasks.store import store_of
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class KickoffMemory:
     """Keeps the last kickoff of a task."""
 
     def __init__(self, context: Context, *, wanted: bool) -> None:
-        self._store: Any = context.get("task_state_store") if wanted else None
+        self._store = store_of(context) if wanted else None
         self._ti: Any = context["ti"]
         self._max_tries: int = self._ti.max_tries
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
@@ -173,8 +174,8 @@ class KickoffMemory:
         except Exception as error:  # noqa: BLE001 - an execution that is paid for must not be lost to its bookkeeping
             warn(
                 log,
-                "Airflow's store of task states does not take what there is to remember. A retry of this task "
-                f"will not know.\n{self.last}: {error}",
+                "Airflow does not take what there is to remember. A retry of this task will not know.\n"
+                f"{self.last}: {error}",
             )
             return False
         return True

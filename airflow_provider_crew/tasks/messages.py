@@ -6,7 +6,7 @@ What tasks say besides ``service/messages.py``: what ends one, and what each end
 
 from typing import NamedTuple
 
-from airflow_provider_crew.compat import CLEARING, KEEPING
+from airflow_provider_crew.compat import CLEARING, HOW_TO_FORGET, KEEPING
 from airflow_provider_crew.service.messages import Message, Money
 
 
@@ -21,8 +21,7 @@ class End(NamedTuple):
 _FIND_IT = "The crew may be running, and paid for, without anybody watching it."
 _GO_ON = "If Airflow retries, or you clear the task, it goes on."
 HOW_TO_GIVE_UP = (
-    "To give it up and kick off anew: on the page of this task instance, under Storage, Task State Store, delete "
-    "crew_kickoff, then clear the task."
+    f"To give it up and kick off anew: {HOW_TO_FORGET.format('this task instance')}, then clear the task."
 )
 
 # Before, and while, a crew is kicked off.
@@ -185,6 +184,6 @@ SENSOR_NEVER_SAW_IT = End("If it may wait for a person: give this task human_inp
 SENSOR_UNKNOWN = End(
     f"Answer what the crew asks in its dashboard. Then clear this task{KEEPING}.",
     f"Clear this task{KEEPING} to wait again. With human_input=True it waits to the end of timeout. To give the "
-    "execution up: on the page of the task instance that kicked it off, under Storage, Task State Store, delete "
-    "crew_kickoff, and clear that task, which kicks off anew.",
+    f"execution up: {HOW_TO_FORGET.format('the task instance that kicked it off')}, and clear that task, which "
+    "kicks off anew.",
 )

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_crew.compat import SHOWS_PROGRESS
-from tests.integration.tasks import CONNECTION, Log, TaskStateStore, WatchedService
+from tests.integration.tasks import CONNECTION, Log, TaskStateStore, Variables, WatchedService
+from tests.supported import AIRFLOW
 
 try:
     from airflow.sdk.bases.operator import ExecutorSafeguard
@@ -21,8 +22,8 @@ def task_log(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 
 
 @pytest.fixture
-def store() -> TaskStateStore:
-    return TaskStateStore()
+def store(monkeypatch: pytest.MonkeyPatch) -> TaskStateStore:
+    return TaskStateStore() if AIRFLOW >= (3, 3) else Variables(monkeypatch)
 
 
 @pytest.fixture

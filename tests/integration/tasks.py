@@ -23,6 +23,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.tasks.store import VariableStore
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.supported import AIRFLOW
 
@@ -42,12 +43,15 @@ class StoreBroken(RuntimeError):
     """What Airflow's store of task states raises when Airflow's API does not answer."""
 
 
+outlives_the_return = pytest.mark.skipif(
+    AIRFLOW < (3, 3), reason="a variable is deleted when the task has returned, and when the crew has failed"
+)
+
+
 class TaskStateStore:
     """Airflow's store of the states of one task, from 3.3 on: JSON by key, the same one for all tries."""
 
     def __init__(self) -> None:
-        if AIRFLOW < (3, 3):
-            pytest.skip("Airflow has a store of task states from 3.3 on")
         self._kept: dict[str, str] = {}
         self.retentions: dict[str, Any] = {}
         self.breaks_at: Callable[[str], bool] = lambda _: False
@@ -71,9 +75,76 @@ class TaskStateStore:
         """What is remembered of the kickoff."""
         return json.loads(self._kept.get("crew_kickoff", "null"))
 
+    @property
+    def has_delivered(self) -> bool:
+        """Whether it is remembered that Airflow has what the task returned."""
+        return bool(self.kickoff and self.kickoff["delivered"])
+
     def _call(self, name: str) -> None:
         if self.breaks_at(name):
             raise self.breaks_with
+
+
+class Variables(TaskStateStore):
+    """The variables of an older Airflow, with one for each task that remembers its kickoff there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._kept = {}
+        self.retentions = {}
+        self.breaks_at = lambda _: False
+        self.breaks_with = StoreBroken("the API does not answer")
+        self._last: dict[str, Any] | None = None
+        self.written: list[str] = []
+        """What was said about each, whenever one was written."""
+        monkeypatch.setenv("AIRFLOW__CREW__REMEMBER_IN_VARIABLES", "True")
+        for name, call in {
+            "variable": self._read,
+            "set_variable": self._write,
+            "delete_variable": self._drop,
+        }.items():
+            monkeypatch.setattr(f"airflow_provider_crew.compat.{name}", call)
+
+    def set(self, key: str, value: Any, **_: Any) -> None:
+        """Leave what an earlier try has left."""
+        self._kept[self._name] = json.dumps({"try": 0, key: value}, allow_nan=False)
+
+    def delete(self, key: str) -> None:
+        """Forget, as somebody does who deletes the variable."""
+        assert key == "crew_kickoff"
+        self._kept.pop(self._name)
+
+    @property
+    def texts(self) -> list[str]:
+        """What stands in the variables that there are."""
+        return [*self._kept.values()]
+
+    @property
+    def kickoff(self) -> dict[str, Any] | None:
+        """What is remembered, or was until the task had returned."""
+        return next((json.loads(text)["crew_kickoff"] for text in self._kept.values()), self._last)
+
+    @property
+    def has_delivered(self) -> bool:
+        """Whether nothing is left of the kickoff."""
+        return not self._kept
+
+    @property
+    def _name(self) -> str:
+        return VariableStore(TaskInstance())._name
+
+    def _read(self, name: str) -> str | None:
+        self._call("get")
+        return self._kept.get(name)
+
+    def _write(self, name: str, value: str, about: str) -> None:
+        self._call("set")
+        self.written.append(about)
+        self._kept[name] = value
+
+    def _drop(self, name: str) -> None:
+        self._call("delete")
+        dropped = json.loads(self._kept.pop(name))["crew_kickoff"]
+        self._last = dropped if dropped["kickoff_id"] else None
 
 
 @dataclass
@@ -120,7 +191,7 @@ class Task:
     def context(self) -> Any:
         dag_run = SimpleNamespace(clear_number=self.clears)
         return {"ti": self.ti, "dag_run": dag_run} | (
-            {} if self.store is None else {"task_state_store": self.store}
+            {} if self.store is None or isinstance(self.store, Variables) else {"task_state_store": self.store}
         )
 
     def clear(self) -> None:

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import UncertainKickoff
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import ASKING, INPUTS, QUICK, SLOW, Task, TaskStateStore
+from tests.integration.tasks import ASKING, INPUTS, QUICK, SLOW, Task, TaskStateStore, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -89,6 +89,7 @@ class TestAnIdThatTheStoreRefuses:
             task.run()
         assert len(live_crew.kickoffs) == 1
 
+    @outlives_the_return
     def test_is_not_needed_where_the_task_remembers_one(self, live_crew, store):
         live_crew.scenario = SLOW
         task = Task(kickoff, store=store)
@@ -285,6 +286,7 @@ class TestForgetAfter:
         )
 
 
+@outlives_the_return
 class TestAnEndOnceSeen:
     """The kickoff operator learns of an end when it looks before it goes on with an execution."""
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.service.errors import UncertainKickoff
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -36,6 +36,7 @@ def cleared(store: TaskStateStore) -> Task:
     return task
 
 
+@outlives_the_return
 def test_an_id_that_the_store_refuses_again_is_left_for_the_try_after(live_crew, store):
     earlier = sent(store, live_crew)
     task = cleared(store)

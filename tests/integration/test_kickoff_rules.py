@@ -20,7 +20,7 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore
+from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -165,6 +165,7 @@ def test_an_execution_that_cannot_be_looked_at_just_now_is_gone_on_with(live_cre
     assert "it is not known how it is doing" in task_log.text
 
 
+@outlives_the_return
 def test_a_cleared_task_that_went_on_with_its_execution_kicks_off_anew_when_cleared_again(live_crew, store):
     earlier = left_behind(store, live_crew, "running")
     task = Task(run, store=store, retries=1)
@@ -204,22 +205,30 @@ def test_warns_of_retries_only_where_tries_do_not_know_of_each_other(live_crew, 
 
 @every_operator
 def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_crew, store, operator):
-    from airflow.sdk.execution_time import context
-
     seen = []
     live_crew.at_kickoff = lambda: seen.append(store.kickoff)
     task = Task(operator, store=store, retries=1)
     began = time.time()
 
-    returned = id_of(task.run())
+    task.run()
 
     (at_that_moment,) = seen
     assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
     nothing_yet = {"kickoff_id": None, "end": None, "reported": False, "delivered": False, "name": ""}
     assert at_that_moment == {"max_tries": 1, "address": live_crew.url, **nothing_yet}
+    assert store.has_delivered
+
+
+@outlives_the_return
+@every_operator
+@pytest.mark.usefixtures("live_crew")
+def test_it_is_remembered_for_as_long_as_the_run(store, operator):
+    from airflow.sdk.execution_time import context
+
+    returned = id_of(Task(operator, store=store, retries=1).run())
+
     assert store.kickoff["kickoff_id"] == returned
     assert store.kickoff["end"] == (None if operator is kickoff else "completed")
-    assert store.kickoff["delivered"] is True
     assert store.retentions == {"crew_kickoff": context.NEVER_EXPIRE}
 
 
@@ -333,7 +342,6 @@ def test_a_failed_crew_is_kicked_off_anew_by_a_retry(live_crew, store, operator)
 
     with pytest.raises(ExecutionFailed, match="out of credit"):
         task.run()
-    assert store.kickoff["end"] == "failed"
     live_crew.scenario = QUICK
 
     assert id_of(task.run()) == live_crew.kickoffs[1].kickoff_id

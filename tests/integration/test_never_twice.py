@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import UncertainKickoff, WaitedTooLong
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import INPUTS, QUICK, SLOW, Task
+from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -164,13 +165,8 @@ def test_nothing_is_remembered_as_sent_while_a_kickoff_waits_to_be_sent_again(
 
 def test_a_store_that_refuses_the_id_is_not_counted_on(live_crew, store):
     live_crew.scenario = SLOW
-    calls: list[str] = []
-
-    def third(name: str) -> bool:
-        calls.append(name)
-        return calls == ["get", "set", "set"]
-
-    store.breaks_at = third
+    noted = count()
+    store.breaks_at = lambda call: call == "set" and next(noted) == 1
 
     with pytest.raises(CrewTaskFailed, match="not retried, since that would start another"):
         Task(lambda: run(timeout=0.1), store=store, retries=2).run()
@@ -238,6 +234,7 @@ def test_a_gateway_without_its_crew_is_no_reason_to_kick_off_anew(live_crew, sto
     assert len(live_crew.kickoffs) == 1
 
 
+@outlives_the_return
 def test_a_refused_kickoff_does_not_make_an_earlier_one_forgotten(live_crew, store):
     known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed"}
     kept = known | {"reported": False, "address": "", "delivered": False, "name": ""}

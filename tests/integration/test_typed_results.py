@@ -330,7 +330,7 @@ def test_a_store_and_an_xcom_that_take_nothing_change_no_end(live_crew, store, t
 
     assert "its result could not be pushed to XCom." in task_log.warnings
     assert "the XCom backend is full" in task_log.warnings
-    assert "store of task states does not take what there is to remember" in task_log.warnings
+    assert "Airflow does not take what there is to remember" in task_log.warnings
     store.breaks_at = lambda _: False
     with pytest.raises(
         error, match=SAYS

@@ -1,0 +1,90 @@
+"""A kickoff that is remembered in one of Airflow's variables, since its Airflow has no store of task states."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.tasks.store import Superseded, VariableStore
+from tests.integration.tasks import INPUTS, SLOW, TOKEN, Task, TaskInstance, TaskStateStore, Variables
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+SENT = {"kickoff_id": None, "kicked_off_at": 1.5}
+ANSWERED = SENT | {"kickoff_id": "4711"}
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> Variables:
+    return Variables(monkeypatch)
+
+
+def of_try(number: int, map_index: int = -1) -> VariableStore:
+    ti = TaskInstance()
+    ti.try_number, ti.map_index = number, map_index
+    return VariableStore(ti)
+
+
+@pytest.mark.skipif(AIRFLOW >= (3, 3), reason="what tasks remember has its own place in this Airflow")
+class TestATask:
+    @pytest.mark.usefixtures("live_crew")
+    def test_leaves_nothing_without_being_told_to(self, variables, monkeypatch):
+        monkeypatch.delenv("AIRFLOW__CREW__REMEMBER_IN_VARIABLES")
+        Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=variables).run()
+        assert variables.written == []
+
+    def test_names_itself_and_nothing_of_the_connection(self, live_crew, variables):
+        live_crew.scenario = SLOW
+        seen: list[str] = []
+        live_crew.at_kickoff = lambda: seen.extend(variables.texts)
+        Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=variables).run()
+
+        (text,) = seen
+        assert TOKEN not in text
+        assert json.loads(text)["crew_kickoff"]["address"] == live_crew.url
+        about = "Task crew of research, run manual__2026-01-01: its kickoff. Deleted when the task has returned."
+        assert set(variables.written) == {about}
+
+    @pytest.mark.usefixtures("live_crew")
+    def test_leaves_nothing_when_it_has_returned(self, variables):
+        Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS, deferrable=False), store=variables).run()
+        assert variables.written
+        assert variables.texts == []
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no other place")
+@pytest.mark.usefixtures("live_crew")
+def test_an_airflow_that_has_a_store_is_left_no_variable(variables):
+    store = TaskStateStore()
+    Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=store).run()
+    assert variables.written == []
+    assert store.kickoff
+
+
+class TestAProcessThatAirflowNoLongerCountsWith:
+    def test_writes_over_nothing_that_a_later_try_remembers(self):
+        of_try(2).set("crew_kickoff", SENT)
+        with pytest.raises(Superseded, match="try 2 of the task has taken over"):
+            of_try(1).set("crew_kickoff", {"kickoff_id": "of the first", "kicked_off_at": 1.0})
+        assert of_try(2).get("crew_kickoff") == SENT
+
+    def test_deletes_nothing_that_a_later_try_remembers(self):
+        of_try(2).set("crew_kickoff", SENT)
+        of_try(1).delete("crew_kickoff")
+        assert of_try(2).get("crew_kickoff") == SENT
+
+    def test_may_tell_the_answer_to_its_own_kickoff(self):
+        of_try(1).set("crew_kickoff", SENT)
+        of_try(2).set("crew_kickoff", SENT)
+        of_try(1).set("crew_kickoff", ANSWERED)
+        assert of_try(2).get("crew_kickoff") == ANSWERED
+        with pytest.raises(Superseded):
+            of_try(1).set("crew_kickoff", ANSWERED | {"end": "completed"})
+
+
+def test_mapped_tasks_remember_each_for_itself():
+    of_try(1, map_index=0).set("crew_kickoff", SENT)
+    assert of_try(1, map_index=1).get("crew_kickoff") is None
+    assert of_try(1, map_index=0).get("crew_kickoff") == SENT
