@@ -92,7 +92,7 @@ def faults(session: nox.Session, airflow: str) -> None:
     """
     Play the core of the faults in a real Airflow on PostgreSQL.
 
-    The rows say what 3.3 and newer do. On an older Airflow, rows about what a task remembers fail.
+    The rows say what 3.3 and newer do. Older ones do the same with a variable for each task.
     """
     _pytest(session, airflow, "tests/faults", "-m", "core")
 

@@ -68,10 +68,11 @@ class AirflowApi:
     def set_connection(self, connection_id: str, fields: Mapping[str, Any]) -> None:
         """Create a connection, or change the one there is, which whoever reads it never finds missing."""
         body = {"connection_id": connection_id, **fields}
-        known = self.get("connections", connection_id_pattern=connection_id)["connections"]
-        if any(connection["connection_id"] == connection_id for connection in known):
+        try:
             self.patch(f"connections/{quote(connection_id, safe='')}", body)
-        else:
+        except ApiError as error:
+            if ": 404 " not in str(error):
+                raise
             self.post("connections", body)
 
     def ensure_pool(self, name: str, slots: int) -> None:

@@ -145,9 +145,16 @@ class Run:
         self.airflow.api.clear(self.dag_id, self.run_id, task_id, keep_task_state=keep)
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
-        """Delete what a task remembers of its kickoff, as somebody does under Storage, Task State Store."""
+        """Delete what a task remembers of its kickoff, as somebody does whom its message tells where that is."""
+        api = self.airflow.api
+        if AIRFLOW < (3, 3):
+            number = f" {map_index}" if map_index >= 0 else ""
+            about = f"Task {task_id}{number} of {self.dag_id}, run {self.run_id}:"
+            (key,) = (it["key"] for it in api.get("variables")["variables"] if it["description"].startswith(about))
+            api.delete(f"variables/{key}")
+            return
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
-        self.airflow.api.delete(f"{path}/state-store/crew_kickoff?map_index={map_index}")
+        api.delete(f"{path}/state-store/crew_kickoff?map_index={map_index}")
 
     def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
         try:

@@ -18,6 +18,7 @@ import pytest
 from airflow_provider_crew.local import Scenario
 from tests.faults.harm import Harm
 from tests.faults.scenes import Scene
+from tests.supported import AIRFLOW
 
 Way = Literal["deferred", "sync", "kickoff", "sensor deferred", "sensor poke", "sensor reschedule"]
 
@@ -96,6 +97,7 @@ class Row:
 
 
 ROWS: list[Row] = []
+_IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="a variable does less: docs/waiting.md")
 
 
 def left_by(way: str) -> Xcom:
@@ -118,6 +120,7 @@ def row(
     why: str = "",
     scenario: Scenario = LONG,
     forgotten: Mapping[Way, Ends] = MappingProxyType({}),
+    needs_store: tuple[Way, ...] = (),
     **options: Any,
 ) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
     """
@@ -127,7 +130,8 @@ def row(
     does harm to Airflow itself, so that no other row may be under way. ``harm``: so does this, once for all rows
     that name it, while they are in ``scene.harmed()``. ``mapped``: over how many inputs the task is mapped.
     ``why``: what makes a better end impossible, with Airflow's own issue where it is Airflow. ``forgotten``: what
-    comes of it where a Clear makes Airflow forget, if that is something else.
+    comes of it where a Clear makes Airflow forget, if that is something else. ``needs_store``: the ways that end
+    otherwise where a task remembers in a variable.
     """
 
     def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
@@ -156,7 +160,11 @@ def row(
 
         test.__name__ = test.__qualname__ = play.__name__
         test.__module__ = play.__module__
-        marked = pytest.mark.parametrize("row", rows, ids=[row.way.replace(" ", "_") for row in rows])(test)
+        cases = [
+            pytest.param(row, id=row.way.replace(" ", "_"), marks=[_IN_STORE] * (row.way in needs_store))
+            for row in rows
+        ]
+        marked = pytest.mark.parametrize("row", cases)(test)
         return pytest.mark.core(marked) if core else marked
 
     return declare

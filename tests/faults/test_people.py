@@ -59,6 +59,7 @@ def answered(scene, number: int = 1) -> None:
     ways=(*RUN, *SENSOR),
     core=True,
     scenario=ASKS,
+    needs_store=("sensor reschedule",),
 )
 def test_person_answers(scene):
     asked(scene)
@@ -73,6 +74,7 @@ def test_person_answers(scene):
     core=True,
     scenario=ASKS,
     retries=1,
+    needs_store=("kickoff",),
 )
 def test_person_and_a_killed_worker(scene):
     if scene.way == "kickoff":
@@ -108,6 +110,7 @@ def test_person_and_a_killed_worker(scene):
     core=True,
     scenario=ASKS,
     forgotten={"deferred": paid_again(), "kickoff": paid_again("the kickoff id")},
+    needs_store=("kickoff",),
 )
 def test_person_and_a_clear(scene):
     if scene.way == "kickoff":

@@ -74,6 +74,7 @@ def test_cleared_while_running(scene):
     ),
     core=True,
     forgotten={"deferred": paid_again()},
+    needs_store=("deferred",),
 )
 def test_cleared_after_success(scene):
     scene.start()
