@@ -15,7 +15,7 @@ from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, TOKEN, Run, connection, scenario
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.nightly]
 
 TASKS, LIMIT = 20, 5
 
