@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.core, pytest.mark.harms_airflow]
 DAG = """
 import datetime
 
-from airflow.sdk import DAG
+from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
