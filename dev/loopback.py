@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
-import sys
 from importlib.metadata import version
 
 HOST = "127.0.0.1"
+# All of these are this machine, so that a process can have an address of its own.
+NETWORK = "127.0.0.0/8"
+ADDRESS = "AIRFLOW_DEV_ADDRESS"
 
 
 def hostname() -> str:
     """Return the name by which Airflow's processes find each other, without asking a name server."""
-    return HOST
+    return os.environ.get(ADDRESS, HOST)
 
 
 def free_port() -> int:
@@ -22,15 +25,16 @@ def free_port() -> int:
     return port
 
 
-def serve_logs(port: int) -> None:
+def serve_logs() -> None:
     """Serve the tasks' logs. Airflow's own scheduler and triggerer would serve them to the whole network."""
     import uvicorn
 
+    host, port = hostname(), int(os.environ["AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT"])
     if version("apache-airflow").startswith("3.0."):
-        uvicorn.run("airflow.utils.serve_logs:create_app", factory=True, interface="wsgi", host=HOST, port=port)
+        uvicorn.run("airflow.utils.serve_logs:create_app", factory=True, interface="wsgi", host=host, port=port)
     else:
-        uvicorn.run("airflow.utils.serve_logs.log_server:get_app", factory=True, host=HOST, port=port)
+        uvicorn.run("airflow.utils.serve_logs.log_server:get_app", factory=True, host=host, port=port)
 
 
 if __name__ == "__main__":
-    serve_logs(int(sys.argv[1]))
+    serve_logs()

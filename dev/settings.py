@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dev.loopback import HOST
+from dev.loopback import HOST, NETWORK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ def _inherited() -> dict[str, str]:
     }
     inherited["PYTHONPATH"] = _joined(os.pathsep, str(_ROOT), inherited.get("PYTHONPATH"))
     for name in ("no_proxy", "NO_PROXY"):
-        inherited[name] = _joined(",", HOST, inherited.get(name))
+        inherited[name] = _joined(",", HOST, NETWORK, inherited.get(name))
     if inherited.pop("PYTHONDONTWRITEBYTECODE", None):
         # Without any bytecode, each of the processes compiles all of Airflow, and starting takes twice as long.
         inherited.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "bytecode"))

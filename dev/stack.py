@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import sys
 import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dev import airflow2
 from dev.loopback import HOST, free_port
@@ -30,6 +32,7 @@ _COMMANDS = {
     "scheduler": ["airflow", "scheduler", "--skip-serve-logs"],
     "triggerer": ["airflow", "triggerer", "--skip-serve-logs"],
     "dag-processor": ["airflow", "dag-processor"],
+    "log-server": ["dev.loopback"],
 }
 _COMPONENTS = ("scheduler", "triggerer", "dag-processor")
 
@@ -54,19 +57,21 @@ class AirflowStack:
             assert airflow.api.wait_for("report", run_id, timeout=60) == "success"
     """
 
+    _numbers: ClassVar[Mapping[str, int]] = MappingProxyType({})
+    """How many there are of what there is more than one of."""
+
     def __init__(self, home: Path, dags_folder: Path, environment: Mapping[str, str] | None = None) -> None:
-        port, log_port = free_port(), free_port()
+        port = free_port()
         self.home = home.resolve()
         self.logs = self.home / "logs" / "processes"
         self.url = f"http://{HOST}:{port}"
         self.api = airflow2.Airflow2Api(self.url) if _IS_AIRFLOW_2 else AirflowApi(self.url)
         self.processes: dict[str, Process] = {}
-        self._environment = airflow_environment(self.home, dags_folder.resolve(), port=port, log_port=log_port)
+        self._environment = airflow_environment(self.home, dags_folder.resolve(), port=port, log_port=free_port())
         if _IS_AIRFLOW_2:
             self._environment |= variables(airflow2.settings(port))
         self._environment |= environment or {}
-        log_server = {"log-server": ["dev.loopback", str(log_port)]}
-        self._commands = airflow2.COMMANDS if _IS_AIRFLOW_2 else _COMMANDS | log_server
+        self._commands = airflow2.COMMANDS if _IS_AIRFLOW_2 else _COMMANDS
         self._more: list[Process] = []
         self._guardian: Guardian | None = None
 
@@ -76,9 +81,11 @@ class AirflowStack:
         self._guardian = self._new_guardian()
         try:
             self._migrate(self._guardian)
-            for name, command in self._commands.items():
-                self.processes[name] = self._new_process(name, command, self._guardian)
-                self.processes[name].start()
+            for component in self._commands:
+                for number in range(self._numbers.get(component, 1)):
+                    name = _name(component, number)
+                    self.processes[name] = self._new_process(name, self._command(name), self._guardian)
+                    self.processes[name].start()
             self.wait_until_healthy(timeout)
         except BaseException:
             self.stop()
@@ -91,15 +98,36 @@ class AirflowStack:
         if self._guardian:
             self._guardian.dismiss()
 
-    def start_another(self, name: str, environment: Mapping[str, str] | None = None) -> Process:
-        """Start a second process, maybe with other settings. The health of the whole does not depend on it."""
+    def all_of(self, component: str) -> list[Process]:
+        """Return its processes, such as all schedulers, as far as they were there from the start."""
+        return [process for name, process in self.processes.items() if component_of(name) == component]
+
+    @property
+    def executors(self) -> list[Process]:
+        """Return the processes whose children supervise the tasks."""
+        return self.all_of("scheduler")
+
+    def log_events(
+        self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1
+    ) -> list[dict[str, Any]]:
+        """Return all that was written into a task's log."""
+        return self.api.log_events(dag_id, run_id, task_id, try_number, map_index)
+
+    def start_another(self, component: str, environment: Mapping[str, str] | None = None) -> Process:
+        """Start one more process, maybe with other settings. The health of the whole does not depend on it."""
         if self._guardian is None:
             raise RuntimeError("Airflow does not run")
-        number = len(self._more) + 2
-        process = self._new_process(name, self._commands[name], self._guardian, number, environment)
+        name = _name(component, self._numbers.get(component, 1) + len(self._more))
+        process = self._new_process(name, self._command(name), self._guardian, environment)
         self._more.append(process)
         process.start()
         return process
+
+    def start_what_has_ended(self) -> None:
+        """Start every process again that has ended, as whatever looks after an Airflow does."""
+        for process in self.processes.values():
+            if not process.running:
+                process.start()
 
     def wait_until_healthy(self, timeout: float = 60) -> None:
         """Wait until every component has been heard of since it was last started."""
@@ -147,17 +175,19 @@ class AirflowStack:
             return Guardian(lock.fileno())
 
     def _new_process(
-        self,
-        name: str,
-        command: list[str],
-        guardian: Guardian,
-        number: int = 1,
-        environment: Mapping[str, str] | None = None,
+        self, name: str, command: list[str], guardian: Guardian, environment: Mapping[str, str] | None = None
     ) -> Process:
-        log = self.logs / (f"{name}.log" if number == 1 else f"{name}-{number}.log")
+        log = self.logs / f"{name}.log"
         log.unlink(missing_ok=True)
-        surroundings = self._environment | dict(environment or {})
+        surroundings = self._environment | self._machine(name) | dict(environment or {})
         return Process(name, [sys.executable, "-m", *command], surroundings, log, guardian)
+
+    def _command(self, name: str) -> list[str]:
+        return self._commands[component_of(name)]
+
+    def _machine(self, _name: str) -> dict[str, str]:
+        """Return what the machine of a process sets besides."""
+        return {}
 
     def _migrate(self, guardian: Guardian) -> None:
         """Bring the database to this version of Airflow, unless the last run left word that it is there."""
@@ -180,6 +210,15 @@ class AirflowStack:
             process.stop()
         if process.exit_code:
             raise StackError(_obituary(process))
+
+
+def _name(component: str, number: int) -> str:
+    return component if number == 0 else f"{component}-{number + 1}"
+
+
+def component_of(name: str) -> str:
+    """Return what a process is one of."""
+    return re.sub(r"-\d+$", "", name)
 
 
 def _is_alive(health: Health, component: str, since: float) -> bool:

@@ -86,7 +86,7 @@ def eventually(look: Callable[[], Any], seconds: float = 60, pause: float = 0.3)
 
 
 def task_processes(airflow: AirflowStack) -> list[int]:
-    """Return the processes that run tasks: children of the executor's workers, which are the scheduler's."""
+    """Return the processes that run tasks: children of the executor's workers, or those of Celery."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -95,7 +95,8 @@ def task_processes(airflow: AirflowStack) -> list[int]:
                 parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
         except OSError:  # it has just ended
             continue
-    workers = {pid for pid, parent in parents.items() if parent == airflow.processes["scheduler"].pid}
+    executors = {process.pid for process in airflow.executors}
+    workers = {pid for pid, parent in parents.items() if parent in executors}
     return [pid for pid, parent in parents.items() if parent in workers]
 
 
@@ -158,7 +159,7 @@ class Run:
 
     def events(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[dict[str, Any]]:
         try:
-            return self.airflow.api.log_events(self.dag_id, self.run_id, task_id, tries, map_index)
+            return self.airflow.log_events(self.dag_id, self.run_id, task_id, tries, map_index)
         except ApiError as error:
             if "TaskInstance not found" in str(error):  # a run that has just begun has no tasks yet
                 return []

@@ -63,9 +63,7 @@ def whole(airflow: AirflowStack, database: PostgresServer) -> None:
 
 
 def _is_well(airflow: AirflowStack, *, give_up: bool) -> bool:
-    for process in airflow.processes.values():
-        if not process.running:
-            process.start()
+    airflow.start_what_has_ended()
     try:
         airflow.wait_until_healthy(_LONGEST_START)
     except StackError:
