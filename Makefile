@@ -15,6 +15,11 @@ COMPILE := pip compile --quiet --universal --python-version 3.11 --generate-hash
 OLDER := 2.11=2026-03-31 3.0=2025-09-15 3.1=2026-03-31 3.2=2026-06-15
 ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref)
 
+# So has an Airflow on several machines: nothing else needs what its workers do.
+CELERY_VENV := .venv-celery
+CELERY_LOCK := requirements/celery.txt
+CELERY_READY := $(CELERY_VENV)/.ready
+
 # Crews have an environment of their own: CrewAI cannot be installed beside Airflow.
 CREW_VENV := .venv-crew
 CREW_LOCK := requirements/crewai.txt
@@ -97,6 +102,7 @@ endef
 lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
+	$(UV) $(COMPILE) --group celery --constraint $(LOCK) --output-file $(CELERY_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --output-file $(CREW_LOCK) example_crews/briefing/pyproject.toml
 	printf '%s\n' $(NEXT) | $(UV) $(COMPILE) --group test --constraint - --output-file requirements/airflow-3.4.txt \
 		pyproject.toml
@@ -109,7 +115,7 @@ release: $(READY)  ## Check that this can be released, and build it into dist/
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environments and everything else that make has made
-	rm -rf $(VENV) $(BENCH) $(CREW_VENV) .airflow .nox build dist htmlcov .coverage* .hypothesis \
+	rm -rf $(VENV) $(BENCH) $(CELERY_VENV) $(CREW_VENV) .airflow .nox build dist htmlcov .coverage* .hypothesis \
 		.mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
@@ -126,6 +132,12 @@ $(BENCH_READY): $(BENCH_LOCK) pyproject.toml | $(UV)
 	$(UV) pip install --quiet --require-hashes --python $(BENCH)/bin/python --requirements $(BENCH_LOCK)
 	$(UV) pip install --quiet --python $(BENCH)/bin/python --no-deps --no-build-isolation --editable .
 	@touch $(BENCH_READY)
+
+$(CELERY_READY): $(CELERY_LOCK) pyproject.toml | $(UV)
+	$(PYTHON) -m venv --clear --without-pip $(CELERY_VENV)
+	$(UV) pip install --quiet --require-hashes --python $(CELERY_VENV)/bin/python --requirements $(CELERY_LOCK)
+	$(UV) pip install --quiet --python $(CELERY_VENV)/bin/python --no-deps --no-build-isolation --editable .
+	@touch $(CELERY_READY)
 
 $(CREW_READY): $(CREW_LOCK) | $(UV)
 	$(PYTHON) -m venv --clear --without-pip $(CREW_VENV)

@@ -65,6 +65,11 @@ class AirflowApi:
             return {}
         return health
 
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return the schedulers, triggerers and DAG processors that are alive."""
+        jobs: list[dict[str, Any]] = self.get("jobs", is_alive=True)["jobs"]
+        return jobs
+
     def set_connection(self, connection_id: str, fields: Mapping[str, Any]) -> None:
         """Create a connection, or change the one there is, which whoever reads it never finds missing."""
         body = {"connection_id": connection_id, **fields}

@@ -71,7 +71,7 @@ class AirflowStack:
         if _IS_AIRFLOW_2:
             self._environment |= variables(airflow2.settings(port))
         self._environment |= environment or {}
-        self._commands = airflow2.COMMANDS if _IS_AIRFLOW_2 else _COMMANDS
+        self._commands = dict(airflow2.COMMANDS if _IS_AIRFLOW_2 else _COMMANDS)
         self._more: list[Process] = []
         self._guardian: Guardian | None = None
 

@@ -10,8 +10,11 @@ from importlib.metadata import version
 import pytest
 
 from dev import sessions
+from dev.distributed import CeleryStack
+from dev.loopback import ADDRESS
 from dev.processes import Guardian, Process
 from dev.stack import AirflowStack, StackError
+from tests.supported import AIRFLOW
 
 # A child in a process group of its own, as Airflow gives one to every task.
 FAMILY = """
@@ -73,6 +76,33 @@ def test_what_does_not_come_up_is_named_and_stopped(tmp_path):
         airflow.start(timeout=1)
 
     assert not airflow.processes["api-server"].running
+
+
+def test_of_some_processes_there_are_several(tmp_path, monkeypatch):
+    monkeypatch.setattr(AirflowStack, "_numbers", {"api-server": 2})
+    monkeypatch.setattr(AirflowStack, "wait_until_healthy", lambda *_: None)
+
+    with stack(tmp_path, api_server=["http.server", "--bind", "127.0.0.1", "0"]) as airflow:
+        another = airflow.start_another("api-server")
+
+        assert list(airflow.processes) == [process.name for process in airflow.all_of("api-server")]
+        assert [*airflow.processes, another.name] == ["api-server", "api-server-2", "api-server-3"]
+        airflow.processes["api-server-2"].kill()
+        airflow.start_what_has_ended()
+        assert airflow.processes["api-server-2"].running
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 0), reason="runs from Airflow 3 on")
+def test_machines_share_nothing_but_what_they_have_to(tmp_path):
+    airflow = CeleryStack(tmp_path, tmp_path, {})
+    machines = [airflow._machine(f"{name}{number}") for name in ("scheduler", "worker") for number in ("", "-2")]
+
+    assert len({machine["AIRFLOW_HOME"] for machine in machines}) == 4
+    assert len({machine[ADDRESS] for machine in machines}) == 4
+    assert airflow._machine("worker-logs-2") == airflow._machine("worker-2")
+    assert airflow._machine("api-server") == {}
+    assert AirflowStack(tmp_path, tmp_path)._commands.keys() >= {"log-server"}
+    airflow.stop()
 
 
 def test_a_home_is_used_once_at_a_time(tmp_path):
