@@ -19,6 +19,8 @@ ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref
 CELERY_VENV := .venv-celery
 CELERY_LOCK := requirements/celery.txt
 CELERY_READY := $(CELERY_VENV)/.ready
+STACK_BIN := $(if $(EXECUTOR),$(CELERY_VENV)/bin,$(BIN))
+STACK_READY := $(READY) $(if $(EXECUTOR),$(CELERY_READY))
 
 # Crews have an environment of their own: CrewAI cannot be installed beside Airflow.
 CREW_VENV := .venv-crew
@@ -39,8 +41,9 @@ help:  ## List the targets
 demo: $(READY) $(if $(CREW),$(CREW_READY))  ## Run a crew from a DAG, all on this machine, and print its result
 	@$(BIN)/python -m dev.demo $(if $(CREW),$(CREW) $(CREW_VENV)/bin/python)
 
-airflow: $(READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
-	@$(BIN)/python -m dev.explore
+# With EXECUTOR=celery, one on Redis and PostgreSQL with two of everything, as on several machines.
+airflow: $(STACK_READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
+	@$(STACK_BIN)/python -m dev.explore $(EXECUTOR)
 
 # Each run keeps its coverage data in a folder of its own: a run would take in the data of another beside it. Two
 # processes for each core, since much of what a test does is to wait.
@@ -57,8 +60,8 @@ test-system: $(READY)  ## Test the built wheels, a real Airflow and its pages, f
 test-crews: $(READY) $(CREW_READY)  ## Test real crews and flows of CrewAI, in an environment of their own
 	$(BIN)/python -m pytest --no-cov tests/crews $(ARGS)
 
-test-faults: $(READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
-	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100)
+test-faults: $(STACK_READY)  ## Play every fault in a real Airflow, for an hour (needs PostgreSQL: apt-get install postgresql)
+	$(STACK_BIN)/python -m pytest --no-cov $(or $(ARGS),tests/faults --executions 100) $(EXECUTOR:%=--executor %)
 
 test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
 	CREW_FUZZ_CASES=100000 $(BIN)/python -m pytest --no-cov tests/fuzz tests/integration/test_local_description.py \

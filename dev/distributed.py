@@ -94,14 +94,12 @@ class CeleryStack(AirflowStack):
             jobs = self.api.jobs()
         except ApiError:
             return [self.processes["api-server"]]
-        heard = {(job["job_type"], job["hostname"], seconds_since_epoch(job["latest_heartbeat"])) for job in jobs}
+        heard = {(job["job_type"], job["hostname"]): seconds_since_epoch(job["latest_heartbeat"]) for job in jobs}
         silent = [
             process
             for component, kind in _JOBS.items()
             for process in self.all_of(component)
-            if not any(
-                (kind, _address(process.name)) == (of, at) and when > process.started_at for of, at, when in heard
-            )
+            if heard.get((kind, address_of(process.name)), 0) <= process.started_at
         ]
         return silent + self._silent_workers()
 
@@ -110,10 +108,13 @@ class CeleryStack(AirflowStack):
         from kombu.exceptions import OperationalError
 
         workers = {f"celery@{process.name}": process for process in self.all_of("worker")}
-        with Celery(broker=self.broker.url) as app:
+        # A connection of its own: those that are kept do not outlive a broker.
+        with Celery(broker=self.broker.url) as app, app.connection_for_write() as connection:
             try:
-                answers = app.control.ping(list(workers), timeout=_PATIENCE, limit=len(workers))
-            except OperationalError:
+                answers = app.control.ping(
+                    list(workers), timeout=_PATIENCE, limit=len(workers), connection=connection
+                )
+            except (OperationalError, *connection.recoverable_connection_errors):
                 answers = []
         return [process for name, process in workers.items() if not any(name in answer for answer in answers)]
 
@@ -127,7 +128,7 @@ class CeleryStack(AirflowStack):
             return {}
         home = self.home / machine
         (home / "logs").mkdir(parents=True, exist_ok=True)
-        return {ADDRESS: _address(machine), "AIRFLOW_HOME": str(home)}
+        return {ADDRESS: address_of(machine), "AIRFLOW_HOME": str(home)}
 
 
 def _settings() -> dict[str, str]:
@@ -138,6 +139,8 @@ def _settings() -> dict[str, str]:
             "api": {"secret_key": secrets.token_hex()},
             "api_auth": {"jwt_secret": secrets.token_hex()},
             "celery": {"worker_concurrency": "8"},
+            # A task is handed to the broker again when this did not get to a worker, not after ten minutes.
+            "scheduler": {"task_queued_timeout": "120", "task_queued_timeout_check_interval": "15"},
         }
     )
 
@@ -148,11 +151,14 @@ def _fernet_key() -> str:
     return Fernet.generate_key().decode()
 
 
-def _address(name: str) -> str:
+def address_of(name: str) -> str:
+    """Return the address of the machine that a process runs on."""
     network, number = _NETWORKS.get(component_of(name), 0), name.removeprefix(component_of(name)).strip("-")
     return f"127.0.{network}.{number or 1}"
 
 
 def _events(file: Path) -> Iterator[dict[str, Any]]:
-    for line in file.read_text(encoding="utf-8").splitlines():
-        yield json.loads(line)
+    """Read the lines that are whole: one may be under way."""
+    for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            yield json.loads(line)

@@ -16,7 +16,8 @@ Health = dict[str, dict[str, str | None]]
 
 _PAUSE = 0.3
 _PAGE = 100
-_REQUEST_TIMEOUT = 30.0
+# The first task that runs makes the API server build another API, and answer nobody for a while.
+_REQUEST_TIMEOUT = 120.0
 _DISCARDS_TASK_STATE = (3, 4)
 
 
@@ -66,9 +67,9 @@ class AirflowApi:
         return health
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Return the schedulers, triggerers and DAG processors that are alive."""
+        """Return the schedulers, triggerers and DAG processors that are alive, those heard of last at the end."""
         jobs: list[dict[str, Any]] = self.get("jobs", is_alive=True)["jobs"]
-        return jobs
+        return sorted(jobs, key=lambda job: seconds_since_epoch(job["latest_heartbeat"]))
 
     def set_connection(self, connection_id: str, fields: Mapping[str, Any]) -> None:
         """Create a connection, or change the one there is, which whoever reads it never finds missing."""

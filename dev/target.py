@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dev.rest import ApiError
+from dev.server import ServerError
 from dev.stack import AirflowStack, StackError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.local import LocalCrewService
 
 _ROOT = Path(__file__).parents[1]
+HOME = _ROOT / ".airflow"
 EXAMPLES = _ROOT / "example_dags"
 _INTERRUPTED = 130
 
@@ -33,7 +35,7 @@ def connection_to(service: LocalCrewService) -> dict[str, str | int]:
 
 def checkout_airflow(environment: Mapping[str, str] | None = None) -> AirflowStack:
     """Return the Airflow of this checkout, with the example DAGs."""
-    return AirflowStack(_ROOT / ".airflow", EXAMPLES, environment)
+    return AirflowStack(HOME, EXAMPLES, environment)
 
 
 def run(body: Callable[[], None]) -> int:
@@ -45,7 +47,7 @@ def run(body: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("\nStopped.")
         return _INTERRUPTED
-    except (ApiError, StackError, TargetError) as error:
-        print(f"\nThis failed: {error}\n\nAll logs are in {_ROOT / '.airflow' / 'logs'}.", file=sys.stderr)
+    except (ApiError, ServerError, StackError, TargetError) as error:
+        print(f"\nThis failed: {error}\n\nAll logs are in {HOME}.", file=sys.stderr)
         return 1
     return 0
