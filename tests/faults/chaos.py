@@ -15,8 +15,10 @@ from typing import Any
 import psutil
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
+from dev.distributed import CeleryStack
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
+from dev.server import Server
 from dev.stack import AirflowStack
 from tests.airflow_runs import Run, eventually, task_processes
 from tests.faults.harm import whole
@@ -81,7 +83,7 @@ class Chaos:
             "task cleared": (6, self._clear),
             "task cleared that had given up an unknown execution": (3, self._clear_given_up),
             "triggerer killed": (2, lambda: self._restart("triggerer")),
-            "scheduler and its workers killed": (1, lambda: self._restart("scheduler")),
+            "scheduler killed": (1, lambda: self._restart("scheduler")),
             "API server killed": (1, lambda: self._restart("api-server")),
             "database crashed": (1, self._crash_database),
             "crew refuses connections": (2, lambda: self._crew.faults.refuse(self._seconds())),
@@ -93,6 +95,12 @@ class Chaos:
             "status cut off": (2, lambda: self._crew.faults.truncate(on="status", times=2)),
             "status reset": (2, lambda: self._crew.faults.reset(on="status", times=3)),
         }
+        if isinstance(airflow, CeleryStack):
+            self._harms |= {
+                "Celery worker killed": (3, lambda: self._restart("worker")),
+                "Celery worker asked to end": (3, self._shut_down_worker),
+                "broker crashed": (1, lambda: self._crash_broker(airflow.broker)),
+            }
 
     def rage(self, until: Callable[[], bool]) -> None:
         """Do harm every few seconds until all is over or ``until`` says so, and leave everything in order."""
@@ -103,6 +111,7 @@ class Chaos:
             if self._harms[name][1]() is not False:
                 self.done[name] += 1
             time.sleep(self._dice.uniform(0.5, 3))
+            self._airflow.start_what_has_ended()
         self._crew.faults.clear()
         self._crew.scenario = story(1)
         whole(self._airflow, self._database)
@@ -112,7 +121,7 @@ class Chaos:
         Wait until these runs are over.
 
         Airflow's LocalExecutor forgets a task whose process was killed before it had begun. Only another scheduler
-        finds it.
+        finds it. On Celery, Airflow gives up a task that is queued for too long.
         """
 
         restarted = 0.0
@@ -121,7 +130,7 @@ class Chaos:
             nonlocal restarted
             tasks = [task for run in runs for task in self._airflow.api.task_instances(run.dag_id, run.run_id)]
             oldest = min(map(_queued_at, tasks), default=math.inf)
-            if max(oldest, restarted) < time.time() - _FORGOTTEN:
+            if not isinstance(self._airflow, CeleryStack) and max(oldest, restarted) < time.time() - _FORGOTTEN:
                 restarted = time.time()
                 self._restart("scheduler")
                 self.done["scheduler killed for a task that it had forgotten"] += 1
@@ -179,9 +188,17 @@ class Chaos:
         self.cleared.append((run.run_id, task["task_id"], time.time()))
         return True
 
+    def _shut_down_worker(self) -> None:
+        """Let it finish what it has, while harm goes on."""
+        os.kill(self._dice.choice(self._airflow.all_of("worker")).pid, signal.SIGTERM)
+
+    def _crash_broker(self, broker: Server) -> None:
+        broker.crash()
+        time.sleep(self._dice.uniform(0, 15))
+        whole(self._airflow, self._database)
+
     def _restart(self, name: str) -> None:
-        process = self._airflow.processes[name]
-        process.kill()
+        self._dice.choice(self._airflow.all_of(name)).kill()
         time.sleep(self._dice.uniform(0, 3))
         whole(self._airflow, self._database)
 

@@ -1,4 +1,4 @@
-"""An Airflow on PostgreSQL, once for all rows."""
+"""An Airflow on PostgreSQL, once for all rows: with LocalExecutor, or with two Celery workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dev.distributed import CeleryStack
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.faults.rows import Row
@@ -28,11 +29,13 @@ _SETTINGS = {
     # Every row has a file of its own, which changes only when the row says so.
     f"AIRFLOW__{'DAG_PROCESSOR' if AIRFLOW >= (3,) else 'SCHEDULER'}__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
+_STACKS: dict[str, type[AirflowStack]] = {"local": AirflowStack, "celery": CeleryStack}
 # Rows wait for each other; what takes too long says so itself.
 _TIMEOUT = 1800
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--executor", choices=_STACKS, default="local", help="what runs the tasks of Airflow")
     parser.addoption("--executions", type=int, default=20, help="how many crews are run under random harm")
     parser.addoption("--keep-task-state", action="store_true", help="tick that box at each Clear (Airflow 3.4)")
     parser.addoption("--seed", type=int, help="repeat a sequence of random harm")
@@ -45,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[FIGURES] = []
     config.addinivalue_line("markers", "core: run before every change lands")
     config.addinivalue_line("markers", "harms_airflow: must not run beside a row")
+    config.addinivalue_line("markers", "executor(name): can only be played where this runs the tasks")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -59,12 +63,21 @@ def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return request.config.stash[FIGURES].append
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Harm Airflow itself when no other row is under way. Tests of other folders may be among these."""
-    items.sort(key=harms_airflow)
+    elsewhere = [item for item in items if executor_of(item) not in {None, config.getoption("--executor")}]
+    config.hook.pytest_deselected(items=elsewhere)
+    items[:] = sorted((item for item in items if item not in elsewhere), key=harms_airflow)
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.timeout(_TIMEOUT))
+
+
+def executor_of(item: pytest.Item) -> str | None:
+    """Return what has to run the tasks of Airflow for this to be played."""
+    row = row_of(item)
+    marker = item.get_closest_marker("executor")
+    return row.executor if row else marker.args[0] if marker else None
 
 
 def harms_airflow(item: pytest.Item) -> bool:
@@ -91,9 +104,10 @@ def dags(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def airflow(
-    database: PostgresServer, dags: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, database: PostgresServer, dags: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AirflowStack]:
-    with AirflowStack(tmp_path_factory.mktemp("airflow"), dags, database.settings | _SETTINGS) as running:
+    stack = _STACKS[request.config.getoption("--executor")]
+    with stack(tmp_path_factory.mktemp("airflow"), dags, database.settings | _SETTINGS) as running:
         yield running
 
 

@@ -80,6 +80,7 @@ class Row:
     play: Callable[[Scene], None]
     alone: bool
     harm: Harm | None = None
+    executor: str | None = None
     mapped: int = 0
     why: str = ""
     scenario: Scenario = LONG
@@ -116,6 +117,7 @@ def row(
     core: bool = False,
     alone: bool = False,
     harm: Harm | None = None,
+    executor: str | None = None,
     mapped: int = 0,
     why: str = "",
     scenario: Scenario = LONG,
@@ -128,10 +130,10 @@ def row(
 
     ``options`` are what the task is given besides. ``core``: it is run before every change lands. ``alone``: it
     does harm to Airflow itself, so that no other row may be under way. ``harm``: so does this, once for all rows
-    that name it, while they are in ``scene.harmed()``. ``mapped``: over how many inputs the task is mapped.
-    ``why``: what makes a better end impossible, with Airflow's own issue where it is Airflow. ``forgotten``: what
-    comes of it where a Clear makes Airflow forget, if that is something else. ``needs_store``: the ways that end
-    otherwise where a task remembers in a variable.
+    that name it, while they are in ``scene.harmed()``. ``executor``: it can only be played where this runs the
+    tasks. ``mapped``: over how many inputs the task is mapped. ``why``: what makes a better end impossible, with
+    Airflow's own issue where it is Airflow. ``forgotten``: what comes of it where a Clear makes Airflow forget, if
+    that is something else. ``needs_store``: the ways that end otherwise where a task remembers in a variable.
     """
 
     def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
@@ -145,6 +147,7 @@ def row(
                 play=play,
                 alone=alone,
                 harm=harm,
+                executor=executor,
                 mapped=mapped,
                 why=why,
                 scenario=scenario,

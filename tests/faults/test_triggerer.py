@@ -31,9 +31,10 @@ _LARGE = Scenario.model_validate(
 
 @contextmanager
 def no_triggerer(airflow, _database):
-    airflow.processes["triggerer"].kill()
+    for triggerer in airflow.all_of("triggerer"):
+        triggerer.kill()
     yield
-    airflow.processes["triggerer"].start()
+    airflow.start_what_has_ended()
     airflow.wait_until_healthy(120)
 
 

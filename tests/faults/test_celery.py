@@ -1,0 +1,398 @@
+"""Airflow runs on Celery, with two schedulers, two triggerers and two workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import psutil
+
+from tests.airflow_runs import eventually
+from tests.faults.harm import whole
+from tests.faults.rows import RUN, Ends, row
+from tests.faults.scenes import PAUSE, Code
+
+celery_row = partial(row, executor="celery", core=True)
+
+REATTACHED = "Execution {id}: kicked off by an earlier try"
+UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer."
+COMPLETED = "Execution {id}: completed"
+_ONCE: Any = {
+    "deferred": Ends("success", (COMPLETED,), "the result", "has completed"),
+    "sync": Ends("success", (COMPLETED,), "the result", "has completed"),
+    "sensor deferred": Ends("success", (COMPLETED,), "the result", "has completed"),
+    "sensor poke": Ends("success", (COMPLETED,), "the result", "has completed"),
+    "kickoff": Ends("success", ("Execution {id}: kicked off",), "the kickoff id", "has completed"),
+}
+_GOES_ON_IN_ANOTHER_TRY: Any = {
+    "sync": Ends("success", (REATTACHED, COMPLETED), "the result", "has completed", tries=2),
+    "sensor poke": Ends("success", (COMPLETED,), "the result", "has completed", tries=2),
+}
+_SEVERAL = 20
+_OUTAGE = 60
+# Celery's worker ends when the last of its tasks does.
+_LONGEST_SHUTDOWN = 120
+_IN_A_WORKER: Any = ("sync", "sensor poke")
+_KICKS_OFF: Any = (*RUN, "kickoff")
+_PATIENT = {"extra": {"request_timeout": 900}}
+_AFTER_THE_OUTAGE = Code(f"datetime.timedelta(seconds={_OUTAGE + 15})")
+
+
+# A worker
+
+
+@contextmanager
+def workers_killed(airflow, database):
+    """Kill both, so that no task is spared, with all that they have started."""
+    for worker in airflow.all_of("worker"):
+        worker.kill()
+    yield
+    whole(airflow, database)
+
+
+@contextmanager
+def workers_shut_down(airflow, database):
+    """Ask both to end, as who stops a pod or a service does: they take nothing more, and finish what they have."""
+    workers = airflow.all_of("worker")
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGTERM)
+    yield
+    eventually(lambda: not any(worker.running for worker in workers), _LONGEST_SHUTDOWN, PAUSE)
+    whole(airflow, database)
+
+
+@celery_row(
+    "A Celery worker is killed with all that it has started, while a task waits for the answer to a kickoff",
+    Ends("failed", (UNCERTAIN,), "nothing", "goes on", tries=2),
+    ways=_KICKS_OFF,
+    harm=workers_killed,
+    retries=2,
+)
+def test_celery_worker_killed_before_the_answer(scene):
+    scene.connect(**_PATIENT)
+    scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        pass
+
+
+@celery_row(
+    "A Celery worker is killed with all that it has started, while a task waits in it",
+    _GOES_ON_IN_ANOTHER_TRY,
+    ways=_IN_A_WORKER,
+    harm=workers_killed,
+    retries=1,
+)
+def test_celery_worker_killed_while_waiting(scene):
+    scene.start()
+    scene.looked(2)
+    with scene.harmed():
+        pass
+    scene.wait_for("running", tries=2)
+    scene.finish()
+
+
+@celery_row(
+    "An execution completes while no Celery worker runs",
+    _ONCE,
+    ways=("deferred", "sensor deferred"),
+    harm=workers_killed,
+    retries=0,
+)
+def test_completes_without_celery_workers(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.finish()
+        scene.wait_for("queued")
+
+
+@celery_row(
+    "A Celery worker is asked to end (warm shutdown) while a task waits for the answer to a kickoff",
+    _ONCE,
+    ways=_KICKS_OFF,
+    harm=workers_shut_down,
+    retries=0,
+)
+def test_warm_shutdown_before_the_answer(scene):
+    scene.connect(**_PATIENT)
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        time.sleep(5)
+        held.release()
+        if scene.way == "deferred":
+            scene.wait_for("deferred")
+        else:
+            scene.finish()
+            scene.wait_for("success")
+    scene.finish()
+
+
+@celery_row(
+    "A Celery worker is asked to end (warm shutdown) while a task waits in it",
+    _ONCE,
+    ways=_IN_A_WORKER,
+    harm=workers_shut_down,
+    retries=0,
+)
+def test_warm_shutdown_while_waiting(scene):
+    scene.start()
+    scene.looked(2)
+    with scene.harmed():
+        scene.looked(2)
+        scene.finish()
+        scene.wait_for("success")
+
+
+# The broker
+
+
+@contextmanager
+def broker_down(airflow, database):
+    airflow.broker.crash()
+    began = time.monotonic()
+    yield
+    time.sleep(max(_OUTAGE + began - time.monotonic(), 0))
+    whole(airflow, database)
+
+
+@contextmanager
+def delivered_twice(airflow, database):
+    """Let the broker take every task for lost that a worker has had for some seconds, and deliver it once more."""
+    impatient = {"AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT": "5"}
+    another = airflow.start_another("worker", impatient)
+    yield
+    another.stop(grace=30)
+    whole(airflow, database)
+
+
+@celery_row(
+    "The broker is away for a minute while a task is under way in a worker",
+    _ONCE,
+    ways=_IN_A_WORKER,
+    harm=broker_down,
+    retries=0,
+)
+def test_no_broker_while_waiting(scene):
+    scene.start()
+    scene.looked(2)
+    with scene.harmed():
+        scene.looked(2)
+    scene.finish()
+
+
+@celery_row(
+    "The answer to a kickoff comes while the broker is away for a minute",
+    _ONCE,
+    ways=_KICKS_OFF,
+    harm=broker_down,
+    retries=0,
+)
+def test_no_broker_at_the_answer(scene):
+    scene.connect(**_PATIENT)
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        held.release()
+        scene.answered("kickoff")
+    scene.finish()
+
+
+@celery_row(
+    "An execution completes while the broker is away for a minute",
+    {
+        "deferred": Ends("success", (REATTACHED, COMPLETED), "the result", "has completed", tries=2),
+        "sensor deferred": Ends("success", (COMPLETED,), "the result", "has completed", tries=2),
+    },
+    ways=("deferred", "sensor deferred"),
+    harm=broker_down,
+    why="Airflow fails a task that it cannot hand to the broker, so give it a retry, with a delay that is longer.",
+    retries=1,
+    retry_delay=_AFTER_THE_OUTAGE,
+)
+def test_completes_without_broker(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.finish()
+        scene.wait_for("up_for_retry")
+
+
+@celery_row(
+    "The broker delivers a task twice, because its visibility_timeout is shorter than the wait",
+    _ONCE,
+    ways=_IN_A_WORKER,
+    harm=delivered_twice,
+    retries=0,
+)
+def test_delivered_twice_while_waiting(scene):
+    scene.start()
+    scene.looked(2)
+    with scene.harmed():
+        _wait_for_the_second_delivery(scene)
+        scene.looked(2)
+        scene.finish()
+        scene.wait_for("success")
+
+
+@celery_row(
+    "The broker delivers a task twice that waits for the answer to a kickoff",
+    _ONCE,
+    ways=_KICKS_OFF,
+    harm=delivered_twice,
+    retries=0,
+)
+def test_delivered_twice_before_the_answer(scene):
+    scene.connect(**_PATIENT)
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        _wait_for_the_second_delivery(scene)
+        held.release()
+        scene.finish()
+        scene.wait_for("success")
+
+
+@celery_row(
+    "A Celery worker is killed, and the broker delivers its task once more beside the retry",
+    _GOES_ON_IN_ANOTHER_TRY,
+    ways=_IN_A_WORKER,
+    alone=True,
+    retries=1,
+)
+def test_delivered_again_to_a_retry(scene):
+    scene.start()
+    scene.looked(2)
+    with workers_killed(scene.airflow, scene.database):
+        pass
+    scene.wait_for("running", tries=2)
+    with delivered_twice(scene.airflow, scene.database):
+        _wait_for_deliveries(scene, 3)
+        scene.looked(2)
+        scene.finish()
+        scene.wait_for("success")
+
+
+def _wait_for_the_second_delivery(scene):
+    _wait_for_deliveries(scene, 2)
+
+
+def _wait_for_deliveries(scene, times):
+    """Wait until workers were given the task so often, whatever they then make of it."""
+
+    def delivered() -> int:
+        logs = [file.read_text() for file in scene.airflow.logs.glob("worker*.log")]
+        lines = [line for log in logs for line in log.splitlines() if "Executing workload in Celery" in line]
+        return sum(f"'{scene.dag_id}'" in line and f"'{scene.task_id}'" in line for line in lines)
+
+    eventually(lambda: delivered() >= times, 120, PAUSE)
+
+
+# A scheduler
+
+
+@contextmanager
+def one_scheduler_killed(airflow, database):
+    """Kill one of two, until the other has taken over."""
+    airflow.processes["scheduler"].kill()
+    yield
+    whole(airflow, database)
+
+
+@celery_row(
+    "One of two schedulers is killed while a task waits in a worker",
+    _ONCE,
+    ways=_IN_A_WORKER,
+    harm=one_scheduler_killed,
+    retries=0,
+)
+def test_one_scheduler_killed_while_waiting(scene):
+    scene.start()
+    scene.looked(2)
+    with scene.harmed():
+        time.sleep(40)
+        scene.looked()
+        scene.finish()
+        scene.wait_for("success")
+
+
+@celery_row(
+    "One of two schedulers is killed while a task waits for the answer to a kickoff",
+    _ONCE,
+    ways=_KICKS_OFF,
+    harm=one_scheduler_killed,
+    retries=0,
+)
+def test_one_scheduler_killed_before_the_answer(scene):
+    scene.connect(**_PATIENT)
+    held = scene.hold("kickoff")
+    scene.start()
+    scene.execution()
+    with scene.harmed():
+        time.sleep(40)
+        held.release()
+        scene.finish()
+        scene.wait_for("success")
+
+
+@celery_row(
+    "An execution completes when one of two schedulers has been killed",
+    _ONCE,
+    ways=("deferred", "sensor deferred"),
+    harm=one_scheduler_killed,
+    retries=0,
+)
+def test_completes_with_one_scheduler(scene):
+    scene.start()
+    scene.wait_for("deferred")
+    with scene.harmed():
+        scene.finish()
+        scene.wait_for("success")
+
+
+# A triggerer
+
+
+def _watching(scene):
+    """Return the triggerers that the executions of this row are given to."""
+    return {(task["trigger"] or {}).get("triggerer_id") for task in scene.tasks} - {None}
+
+
+@celery_row(
+    "One of two triggerers no longer reaches the database, and goes on watching when the other has taken over",
+    Ends("success", (COMPLETED,), "the result", "has completed", kickoffs=_SEVERAL),
+    alone=True,
+    mapped=_SEVERAL,
+    retries=0,
+)
+def test_two_triggerers_watch_the_same(scene):
+    scene.start()
+    scene.wait_for_all("deferred")
+    eventually(lambda: len(_watching(scene)) == 2, 60, PAUSE)
+    # Of a triggerer, this process alone speaks to the database. That which watches is its child.
+    cut_off = psutil.Process(scene.airflow.processes["triggerer"].pid)
+    (watcher,) = cut_off.children()
+    cut_off.suspend()
+    try:
+        eventually(lambda: len(_watching(scene)) == 1, 120, PAUSE)
+        scene.looked(4 * _SEVERAL)
+        since_then = scene.crew.requests.on("status")[-2 * _SEVERAL :]
+        ports = {connection.laddr.port for connection in watcher.net_connections("tcp")}
+        of_both = {request.client[1] in ports for request in since_then}
+        assert of_both == {True, False}
+        for kickoff in scene.crew.kickoffs:
+            scene.crew.finish(kickoff.kickoff_id)
+        scene.wait_for_all("success")
+    finally:
+        cut_off.resume()
+    # What it has to tell comes late.
+    time.sleep(10)
