@@ -195,12 +195,17 @@ class Chaos:
     def _crash_broker(self, broker: Server) -> None:
         broker.crash()
         time.sleep(self._dice.uniform(0, 15))
-        whole(self._airflow, self._database)
+        broker.start()
 
     def _restart(self, name: str) -> None:
-        self._dice.choice(self._airflow.all_of(name)).kill()
+        """Kill one of its processes. Harm goes on at once where others are left to do its work."""
+        processes = self._airflow.all_of(name)
+        self._dice.choice(processes).kill()
         time.sleep(self._dice.uniform(0, 3))
-        whole(self._airflow, self._database)
+        if len(processes) > 1:
+            self._airflow.start_what_has_ended()
+        else:
+            whole(self._airflow, self._database)
 
     def _crash_database(self) -> None:
         self._database.crash()
