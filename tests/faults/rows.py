@@ -58,8 +58,9 @@ class Ends:
 
     @property
     def possible_tries(self) -> tuple[int, ...]:
-        """After how many tries it may be over."""
-        return self.tries if isinstance(self.tries, tuple) else (self.tries,)
+        """After how many tries it may be over. Airflow 2 counts none for a Clear of a task that runs."""
+        tries = self.tries if isinstance(self.tries, tuple) else (self.tries,)
+        return (*range(1, tries[0]), *tries) if AIRFLOW < (3,) else tries
 
 
 def paid_again(xcom: Xcom = "the result", *, tries: int = 2, says: tuple[str, ...] = ()) -> Ends:
