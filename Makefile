@@ -27,6 +27,9 @@ CREW_VENV := .venv-crew
 CREW_LOCK := requirements/crewai.txt
 CREW_READY := $(CREW_VENV)/.ready
 
+# Installing takes minutes, and is quiet: this shows that it goes on.
+SHOW := @$(PYTHON) -m dev.progress
+
 # The next Airflow, which has only a beta so far. Only the packages named here may be a pre-release.
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
@@ -122,27 +125,34 @@ clean:  ## Remove the virtual environments and everything else that make has mad
 		.mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(SHOW) "Making $(VENV)" $(PYTHON) -m venv $(VENV)
+	$(SHOW) "Installing uv" $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(READY): $(LOCK) pyproject.toml | $(UV)
-	$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements $(LOCK)
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(SHOW) "Installing Airflow and what the tests need into $(VENV)" \
+		$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements $(LOCK)
+	$(SHOW) "Installing this package into $(VENV)" \
+		$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
 $(BENCH_READY): $(BENCH_LOCK) pyproject.toml | $(UV)
-	$(PYTHON) -m venv --clear --without-pip $(BENCH)
-	$(UV) pip install --quiet --require-hashes --python $(BENCH)/bin/python --requirements $(BENCH_LOCK)
-	$(UV) pip install --quiet --python $(BENCH)/bin/python --no-deps --no-build-isolation --editable .
+	$(SHOW) "Making $(BENCH)" $(PYTHON) -m venv --clear --without-pip $(BENCH)
+	$(SHOW) "Installing what the benchmarks need into $(BENCH)" \
+		$(UV) pip install --quiet --require-hashes --python $(BENCH)/bin/python --requirements $(BENCH_LOCK)
+	$(SHOW) "Installing this package into $(BENCH)" \
+		$(UV) pip install --quiet --python $(BENCH)/bin/python --no-deps --no-build-isolation --editable .
 	@touch $(BENCH_READY)
 
 $(CELERY_READY): $(CELERY_LOCK) pyproject.toml | $(UV)
-	$(PYTHON) -m venv --clear --without-pip $(CELERY_VENV)
-	$(UV) pip install --quiet --require-hashes --python $(CELERY_VENV)/bin/python --requirements $(CELERY_LOCK)
-	$(UV) pip install --quiet --python $(CELERY_VENV)/bin/python --no-deps --no-build-isolation --editable .
+	$(SHOW) "Making $(CELERY_VENV)" $(PYTHON) -m venv --clear --without-pip $(CELERY_VENV)
+	$(SHOW) "Installing Airflow with Celery into $(CELERY_VENV)" \
+		$(UV) pip install --quiet --require-hashes --python $(CELERY_VENV)/bin/python --requirements $(CELERY_LOCK)
+	$(SHOW) "Installing this package into $(CELERY_VENV)" \
+		$(UV) pip install --quiet --python $(CELERY_VENV)/bin/python --no-deps --no-build-isolation --editable .
 	@touch $(CELERY_READY)
 
 $(CREW_READY): $(CREW_LOCK) | $(UV)
-	$(PYTHON) -m venv --clear --without-pip $(CREW_VENV)
-	$(UV) pip install --quiet --require-hashes --python $(CREW_VENV)/bin/python --requirements $(CREW_LOCK)
+	$(SHOW) "Making $(CREW_VENV)" $(PYTHON) -m venv --clear --without-pip $(CREW_VENV)
+	$(SHOW) "Installing CrewAI into $(CREW_VENV)" \
+		$(UV) pip install --quiet --require-hashes --python $(CREW_VENV)/bin/python --requirements $(CREW_LOCK)
 	@touch $(CREW_READY)
