@@ -42,11 +42,11 @@ help:  ## List the targets
 
 # With CREW=example_crews/briefing, or another project, with a real crew.
 demo: $(READY) $(if $(CREW),$(CREW_READY))  ## Run a crew from a DAG, all on this machine, and print its result
-	@$(BIN)/python -m dev.demo $(if $(CREW),$(CREW) $(CREW_VENV)/bin/python)
+	@$(BIN)/python -m dev.run demo $(if $(CREW),$(CREW) $(CREW_VENV)/bin/python)
 
 # With EXECUTOR=celery, one on Redis and PostgreSQL with two of everything, as on several machines.
 airflow: $(STACK_READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
-	@$(STACK_BIN)/python -m dev.explore $(EXECUTOR)
+	@$(STACK_BIN)/python -m dev.run explore $(EXECUTOR)
 
 # Each run keeps its coverage data in a folder of its own: a run would take in the data of another beside it. Two
 # processes for each core, since much of what a test does is to wait.

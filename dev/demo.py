@@ -1,16 +1,17 @@
 """
 Run a crew from a DAG, on a real Airflow and a crew service on this machine, and watch both.
 
-The crew recites a script, or is a real one: ``python -m dev.demo PROJECT INTERPRETER``.
+The crew recites a script, or is a real one: ``python -m dev.run demo PROJECT INTERPRETER``.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
+import shutil
 import textwrap
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.projects.engine import Project
-from dev.target import TargetError, checkout_airflow, connection_to, run
+from dev.progress import on_terminal, stage
+from dev.target import TargetError, checkout_airflow, connection_to, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +32,7 @@ _TASK = "report"
 _CONF = {"topic": "electric ferries", "audience": "harbour masters"}
 _PAUSE = 0.5
 _PATIENCE = 180
+_MARGIN = "    "
 
 _OVER = {"success", "failed", "up_for_retry", "upstream_failed", "skipped"}
 _MEANING = {
@@ -56,27 +59,47 @@ class Look:
         return _MEANING.get(self.state) or str(self.state)
 
 
-def main() -> None:
+_NEXT = """\
+Try next:
+    make airflow                            # such an Airflow, to look around in
+    make demo CREW=example_crews/briefing   # a real crew, which needs no key
+    .venv/bin/python -m airflow_provider_crew.local
+                                            # a crew for DAGs of your own"""
+
+
+def main(*project: str) -> None:
     """Run the demo."""
-    with LocalCrewService(project=_project(*sys.argv[1:]) if sys.argv[1:] else None) as service:
-        print(f"A crew listens at {service.url}. Airflow gets it as AIRFLOW_CONN_CREW_DEFAULT.")
-        print("Airflow starts: API server, scheduler, triggerer and DAG processor. The first time takes longer.")
+    with _crew(*project) as service:
+        print(f"A crew listens at {service.url}: the connection crew_default.")
         began = time.time()
-        with checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": json.dumps(connection_to(service))}) as airflow:
+        airflow = checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": json.dumps(connection_to(service))})
+        with opened(airflow):
             api = airflow.api
-            print(f"Airflow is up at {airflow.url} after {time.time() - began:.0f} s.")
-            api.wait_for_dag(_DAG, parsed_after=began)
+            with stage("Waiting for Airflow to read the DAG"):
+                api.wait_for_dag(_DAG, parsed_after=began)
             _give_up_old_runs(api)
             run_id = api.trigger(_DAG, _CONF)
-            print(f"\nThe DAG {_DAG} was triggered with {_CONF}.\n")
+            print(f"\nThe DAG {_DAG} was triggered with\n{_CONF}.\n")
             _show(_looks(api, run_id, service))
             _tell_end(api, run_id)
+    print(f"\n{_NEXT}")
+
+
+@contextmanager
+def _crew(*project: str) -> Iterator[LocalCrewService]:
+    service = LocalCrewService(project=_project(*project) if project else None)
+    with stage("Starting the crew"):
+        service.start()
+    try:
+        yield service
+    finally:
+        with stage("Stopping the crew"):
+            service.stop()
 
 
 def _project(crew: str, python: str) -> Project:
     # A demo tells nobody that it runs.
     os.environ |= {"CREWAI_DISABLE_TELEMETRY": "true", "OTEL_SDK_DISABLED": "true"}
-    print(f"Loading {crew}: this takes as long as importing crewai does.")
     return Project(crew, python=python)
 
 
@@ -107,7 +130,7 @@ def _look(api: AirflowApi, run_id: str, service: LocalCrewService) -> Look:
 
 
 def _show(looks: Iterator[Look]) -> None:
-    if sys.stdout.isatty():
+    if on_terminal():
         _show_bar(looks)
     else:
         _show_lines(looks)
@@ -139,22 +162,28 @@ def _show_lines(looks: Iterator[Look]) -> None:
 
 def _tell_end(api: AirflowApi, run_id: str) -> None:
     said = [line for event in api.log_events(_DAG, run_id, _TASK) for line in _told_of_the_crew(event)]
-    log = textwrap.indent("\n".join(said), "    ")
+    log = _indented("\n".join(said))
     state = api.task_instances(_DAG, run_id)[0]["state"]
     if state != "success":
         raise TargetError(f"The task {_TASK} ended as {state}. From its log:\n\n{log}")
     result = api.xcom(_DAG, run_id, _TASK)
     print(f"\nFrom the task's log:\n\n{log}\n")
     print(f"The task's XCom: {len(result['tasks'])} tasks in {result['execution_time']:.0f} s, and this output:\n")
-    print(textwrap.indent(result["output"], "    "))
-    print()
+    print(_indented(result["output"]))
+
+
+def _indented(text: str) -> str:
+    """Indent, and break what is wider than the terminal."""
+    if not on_terminal():
+        return textwrap.indent(text, _MARGIN)
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, width, initial_indent=_MARGIN, subsequent_indent=f"{_MARGIN}  ")
+        for line in text.splitlines()
+    )
 
 
 def _told_of_the_crew(event: dict[str, Any]) -> list[str]:
     """Leave out what Airflow says about itself."""
     own = [event["event"]] if event["event"].startswith("Execution ") else []
     return own + [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail", ())]
-
-
-if __name__ == "__main__":
-    sys.exit(run(main))

@@ -46,9 +46,11 @@ class CeleryStack(AirflowStack):
         dict.fromkeys(("scheduler", "triggerer", "worker", f"triggerer{_LOGS}", f"worker{_LOGS}"), 2)
     )
 
-    def __init__(self, home: Path, dags_folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, home: Path, dags_folder: Path, environment: Mapping[str, str], port: int | None = None
+    ) -> None:
         self.broker = RedisServer()
-        super().__init__(home, dags_folder, _settings() | self.broker.settings | dict(environment))
+        super().__init__(home, dags_folder, _settings() | self.broker.settings | dict(environment), port)
         server = self._commands.pop("log-server")
         self._commands |= {f"triggerer{_LOGS}": server, f"worker{_LOGS}": server}
         self._commands["worker"] = ["airflow", "celery", "worker", "--skip-serve-logs"]

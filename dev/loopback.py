@@ -25,6 +25,18 @@ def free_port() -> int:
     return port
 
 
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on a port."""
+    with socket.socket() as probe:
+        # As servers do. Without it, a connection that was closed a minute ago would count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
 def serve_logs() -> None:
     """Serve the tasks' logs. Airflow's own scheduler and triggerer would serve them to the whole network."""
     import uvicorn

@@ -51,7 +51,7 @@ def main() -> None:
 def _draw_demo() -> None:
     from rich._export_format import CONSOLE_SVG_FORMAT
 
-    done = subprocess.run([sys.executable, "-m", "dev.demo"], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "dev.run", "demo"], check=True, capture_output=True, text=True)
     # The end of what the crew wrote is not needed.
     shown = done.stdout[done.stdout.index("The DAG ") :].partition("\n\n    What changed")[0]
     console = Console(record=True, width=_WIDTH, file=io.StringIO())

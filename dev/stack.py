@@ -60,13 +60,16 @@ class AirflowStack:
     _numbers: ClassVar[Mapping[str, int]] = MappingProxyType({})
     """How many there are of what there is more than one of."""
 
-    def __init__(self, home: Path, dags_folder: Path, environment: Mapping[str, str] | None = None) -> None:
-        port = free_port()
+    def __init__(
+        self, home: Path, dags_folder: Path, environment: Mapping[str, str] | None = None, port: int | None = None
+    ) -> None:
+        port = port or free_port()
         self.home = home.resolve()
         self.logs = self.home / "logs" / "processes"
         self.url = f"http://{HOST}:{port}"
         self.api = airflow2.Airflow2Api(self.url) if _IS_AIRFLOW_2 else AirflowApi(self.url)
         self.processes: dict[str, Process] = {}
+        self._awaited: list[Process] = []
         self._environment = airflow_environment(self.home, dags_folder.resolve(), port=port, log_port=free_port())
         if _IS_AIRFLOW_2:
             self._environment |= variables(airflow2.settings(port))
@@ -94,9 +97,15 @@ class AirflowStack:
 
     def stop(self) -> None:
         """Stop everything."""
-        stop_all([*self.processes.values(), *self._more])
+        self._awaited = [*self.processes.values(), *self._more]
+        stop_all(self._awaited)
         if self._guardian:
             self._guardian.dismiss()
+
+    @property
+    def awaited(self) -> list[str]:
+        """Return what is waited for, for people who wait with it: to come up, or to end."""
+        return [process.name for process in self._awaited if process.running]
 
     def all_of(self, component: str) -> list[Process]:
         """Return its processes, such as all schedulers, as far as they were there from the start."""
@@ -136,12 +145,12 @@ class AirflowStack:
             for process in self.processes.values():
                 if not process.running:
                     raise StackError(_obituary(process))
-            ill = self.ill()
-            if not ill:
+            self._awaited = self.ill()
+            if not self._awaited:
                 return
             if time.monotonic() > until:
-                names = ", ".join(process.name for process in ill)
-                logs = "\n\n".join(_last_words(process) for process in ill)
+                names = ", ".join(process.name for process in self._awaited)
+                logs = "\n\n".join(_last_words(process) for process in self._awaited)
                 raise StackError(f"Airflow was not healthy after {timeout:.0f} s. Missing: {names}\n{logs}")
             time.sleep(_PAUSE)
 
@@ -202,6 +211,7 @@ class AirflowStack:
 
     def _run(self, name: str, command: list[str], guardian: Guardian) -> None:
         process = self._new_process(name, command, guardian)
+        self._awaited = [process]
         process.start()
         try:
             while process.running:
