@@ -1,18 +1,15 @@
 """What the log of a task tells at the end of an execution that has a result."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.service.text import one_line, quoted, size
-from airflow_provider_crew.service.watch_words import duration
+from airflow_provider_crew.service.result_words import in_all, wrote
+from airflow_provider_crew.service.text import quoted, size
 from airflow_provider_crew.tasks.running import RunningTask
 
 _MOST_OUTPUT = 4_000
-_MOST_TASKS = 100
-_NAME = 60
-_USAGE = 300
 
 
 class ReportArguments(Protocol):
@@ -38,7 +35,7 @@ def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any])
     """
     try:
         about = f"Execution {result['kickoff_id']}:"
-        for line in (*_tasks(result), *_total(result)):
+        for line in (*wrote(result), *in_all(result)):
             task.log.info("%s %s", about, line)
         if output := result["output"].strip():
             where = "in XCom return_value" if given.do_xcom_push else "in the crew's dashboard"
@@ -50,28 +47,6 @@ def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any])
                 )
     except Exception as error:  # noqa: BLE001 - whatever it is; its text may hold what is not to be shown
         task.log.warning("What the execution has put out could not be told here: %s", type(error).__name__)
-
-
-def _tasks(result: Mapping[str, Any]) -> Iterator[str]:
-    """Tell one line for each task of the crew, with its number where all of them are there."""
-    tasks = result["tasks"]
-    for number, task in enumerate(tasks[:_MOST_TASKS], start=1):
-        which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
-        agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
-        took = task["execution_time"]
-        in_time = "" if took is None else f" in {duration(took)}"
-        yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
-    if left := len(tasks[_MOST_TASKS:]):
-        yield f"{left} more tasks"
-
-
-def _total(result: Mapping[str, Any]) -> Iterator[str]:
-    """Tell how long all of it took and what it has spent, as far as the service says so."""
-    took, usage = result["execution_time"], result["usage"]
-    told = [] if took is None else [duration(took)]
-    told += [f"{name} {count:,}" for name, count in (usage or {}).items()]
-    if told:
-        yield one_line(f"in all: {', '.join(told)}", _USAGE)
 
 
 def _show(task: RunningTask, heading: str, output: str, where: str) -> None:
