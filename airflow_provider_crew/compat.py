@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
@@ -103,6 +104,34 @@ def denies_connection(conn_id: str) -> bool:
     except Exception as error:  # noqa: BLE001 - whatever else it is, Airflow's own answer stands
         return not api_server_is_away(error)
     return isinstance(answer, ErrorResponse)
+
+
+def reads_connections_as_commands_do() -> None:
+    """
+    Have this process read connections as Airflow's own commands do.
+
+    Outside of a task, Airflow 3.1 and newer leave out their database, unless this says otherwise.
+    """
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+
+
+def broken_source_of(conn_id: str) -> str:
+    """
+    Name what broke while a command looked for a connection that no other source has; empty when nothing did.
+
+    Airflow only logs that, and says that there is no such connection. What the error says may hold a secret.
+    """
+    from airflow.configuration import ensure_secrets_loaded
+
+    broken = ""
+    for source in ensure_secrets_loaded():
+        try:
+            found = source.get_connection(conn_id=conn_id)
+            if found and found.get_uri():  # which needs the key of Airflow's database
+                return ""
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            broken = f"{type(source).__name__} raised {type(error).__name__}"
+    return broken
 
 
 def xcom_keys_left_behind(ti: Any) -> Sequence[str]:

@@ -149,6 +149,18 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
         ),
     ),
     (
+        "Somebody asks at a terminal",
+        "What `python -m airflow_provider_crew` says besides: [From a terminal](monitoring.md#from-a-terminal).",
+        _all(
+            errors.CrewError,
+            _NOBODY,
+            of_service.IS_GOING_ON,
+            of_service.IS_PAUSED,
+            of_service.HAS_COMPLETED,
+            of_service.CONNECTION_NOT_READ_HERE,
+        ),
+    ),
+    (
         "Reasons that stand in the details",
         (
             "They stand below the three lines of another message, whose `Money` and `Next` count. The columns "
@@ -233,6 +245,7 @@ OF_ONE: dict[str, dict[str, str]] = {
     },
     "PLAIN_HTTP": {"address": "*http://my-crew.example*"},
     "NO_CERTIFICATES": {"path": "*'/etc/ssl/company.pem'*"},
+    "CONNECTION_NOT_READ_HERE": {"why": "*MetastoreBackend raised OperationalError*"},
     "CONNECTION_IN_DOUBT": {
         "why": "*The connection 'crew_default' cannot be used. There is none of that name. …*"
     },

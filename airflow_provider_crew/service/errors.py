@@ -67,18 +67,25 @@ class CrewError(Exception):
         """What happened and why, in one paragraph, for another message that goes on."""
         return _joined(" ", self._what, *self.details.splitlines())
 
+    @property
+    def more(self) -> str:
+        """The details, and before them what the three lines had no room for."""
+        what, following = self._what, self.next
+        cut_off = (what if what != self.what else "", following if len(following) > NEXT else "")
+        return _joined("\n", *cut_off, self.details)
+
     def told(self) -> dict[str, str]:
         """Return the three lines that are said first."""
         return {"what": self.what, "money": self.money.sentence, "next": cut(self.next, NEXT)}
 
     def lines(self) -> list[str]:
         """Return what a log is told: the three lines, and below them the details, wrapped."""
-        return [f"What: {self.what}", *self._own_line(), *self._consequences(), *wrapped(self._more())]
+        return [f"What: {self.what}", *self._own_line(), *self._consequences(), *wrapped(self.more)]
 
     def __str__(self) -> str:
         """Say everything, the first line in short."""
         consequences = self._consequences() if self.next else []
-        return _joined("\n", self.what, *self._own_line(), *consequences, self._more())
+        return _joined("\n", self.what, *self._own_line(), *consequences, self.more)
 
     @property
     def _what(self) -> str:
@@ -90,12 +97,6 @@ class CrewError(Exception):
 
     def _own_line(self) -> list[str]:
         return [self.kickoff_id] if len(self.kickoff_id) > _SHOWN_ID else []
-
-    def _more(self) -> str:
-        """Say in the details what the three lines had no room for."""
-        what, following = self._what, self.next
-        cut_off = (what if what != self.what else "", following if len(following) > NEXT else "")
-        return _joined("\n", *cut_off, self.details)
 
 
 def _joined(by: str, *texts: str) -> str:

@@ -101,6 +101,12 @@ CONNECTION_NOT_READ = Message(
     Money.NOTHING,
     "Try again later.",
 )
+CONNECTION_NOT_READ_HERE = Message(
+    "The connection {connection} cannot be read here: {why}.",
+    Money.NOTHING,
+    "Run this where Airflow can read it, or set {variable}.",
+    "MetastoreBackend is Airflow's database; others are secrets backends. 'airflow connections get' says more.",
+)
 CONNECTION_IN_DOUBT = Message(
     "The connection {connection} cannot be read just now.", Money.GOES_ON, "Mend this.", "{why}"
 )
@@ -285,6 +291,24 @@ OUT_OF_REACH = Message(
     "The service has said for {lasted} that it does not know it.",
 )
 NO_RULES = Message("What this watch is to go by cannot be read.", Money.GOES_ON, "Clear the task.")
+
+# How an execution stands, told to whoever asks at a terminal.
+
+IS_GOING_ON = Message(
+    "{execution} is going on.",
+    Money.GOES_ON,
+    "Let its task wait on, or wait with CrewExecutionSensor; do not kick off again.",
+)
+IS_PAUSED = Message(
+    "{execution} is paused: it waits for a person's answer.",
+    Money.GOES_ON,
+    "Look into the crew's dashboard, and answer what it asks. Do not kick off again before that.",
+)
+HAS_COMPLETED = Message(
+    "{execution} completed{after}.",
+    Money.ENDED,
+    "If no task has returned its result, CrewExecutionSensor with this kickoff id does.",
+)
 
 # What the crew has put out.
 

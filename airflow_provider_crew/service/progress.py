@@ -23,6 +23,9 @@ PAUSE_AFTER_FAILURE = 60.0
 
 State = Literal["running", "paused", "unknown", "completed", "failed"]
 
+# What where() tells at most.
+NOWHERE = dict.fromkeys(("unit", "completed", "total", "current_task", "current_agent"))
+
 _VERSION = 1
 _NAME = 200
 _SAID = 1_000
@@ -58,7 +61,7 @@ class ProgressReport:
     def saw(self, execution: Execution | None) -> bool:
         """Take note of a poll, and say whether there is news. An end is told by the task."""
         if isinstance(execution, Running | Paused):
-            self._where = _where(execution)
+            self._where = where(execution)
             self._paused_at = words.describe_progress(execution) if isinstance(execution, Paused) else ""
         elif execution or not self.tells:
             return False
@@ -151,11 +154,12 @@ def ended(told: Mapping[str, Any], error: CrewError, end: Mapping[str, str], now
     return _over(told, now) | {"state": state, "end": {name: one_line(line, _SAID) for name, line in end.items()}}
 
 
-def _where(execution: Running | Paused) -> dict[str, Any]:
-    where = {"current_task": execution.current_task, "current_agent": execution.current_agent}
+def where(execution: Running | Paused) -> dict[str, Any]:
+    """Return where an execution is, as far as the service tells."""
+    known = {"current_task": execution.current_task, "current_agent": execution.current_agent}
     if count := execution.progress:
-        return where | {"unit": count.unit, "completed": count.completed, "total": count.total}
-    return where
+        return known | {"unit": count.unit, "completed": count.completed, "total": count.total}
+    return known
 
 
 def _over(told: Mapping[str, Any], now: float) -> dict[str, Any]:
