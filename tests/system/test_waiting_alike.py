@@ -11,7 +11,7 @@ import pytest
 from tests.airflow_runs import DASHBOARD, eventually, kick_off
 from tests.supported import has
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.nightly]
 
 TRIES_REMEMBER = has("A retry goes on with the execution")
 POKES_REMEMBER = has("A rescheduled sensor knows")
