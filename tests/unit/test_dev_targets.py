@@ -60,6 +60,11 @@ sys.exit(run(body, until_ctrl_c=bool(int(sys.argv[1]))))
 """
 
 
+def _without_size() -> dict[str, str]:
+    """The size of the terminal that runs the tests, where a shell exports it, is not that of theirs."""
+    return {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+
+
 class Terminal:
     """A command in a terminal."""
 
@@ -68,11 +73,11 @@ class Terminal:
         self._process = subprocess.Popen(
             [sys.executable, "-c", TERMINAL, *command],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
+            env=_without_size() | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
