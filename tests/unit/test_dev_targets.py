@@ -60,9 +60,10 @@ sys.exit(run(body, until_ctrl_c=bool(int(sys.argv[1]))))
 """
 
 
-def _without_size() -> dict[str, str]:
-    """The size of the terminal that runs the tests, where a shell exports it, is not that of theirs."""
-    return {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+def _of_a_person() -> dict[str, str]:
+    """Leave out what the terminal and the make that run the tests say of themselves."""
+    theirs = {"COLUMNS", "LINES", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+    return {name: value for name, value in os.environ.items() if name not in theirs}
 
 
 class Terminal:
@@ -73,7 +74,7 @@ class Terminal:
         self._process = subprocess.Popen(
             [sys.executable, "-c", TERMINAL, *command],
             cwd=folder,
-            env=_without_size() | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
+            env=_of_a_person() | {"PYTHONPATH": str(ROOT), "TERM": "xterm"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
