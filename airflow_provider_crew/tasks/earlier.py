@@ -63,10 +63,7 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
     kickoff_id = last.kickoff_id if last else None
     match decision:
         case Decision.REATTACH:
-            memory.note_reattached()
-            log.info("Execution %s: kicked off by an earlier try, and gone on with.", kickoff_id)
-            log.info("Nothing is kicked off anew: it has the inputs of that try.")
-            log.info("To force that, clear the task again when it has ended, or set reattach=False.")
+            reattach(task, memory, kickoff_id)
             return kickoff_id
         case Decision.KICK_OFF_BY_CHOICE:
             by_people = memory.was_cleared and last and last.reported
@@ -86,6 +83,14 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
         case _:  # nothing that is not named here may start an execution
             raise UncertainKickoff.saying(messages.LOST_ANSWER)
     return None
+
+
+def reattach(task: RunningTask, memory: KickoffMemory, kickoff_id: str | None) -> None:
+    """Go on with an execution, and say so."""
+    memory.note_reattached()
+    task.log.info("Execution %s: kicked off by an earlier try, and gone on with.", kickoff_id)
+    task.log.info("Nothing is kicked off anew: it has the inputs of that try.")
+    task.log.info("To force that, clear the task again when it has ended, or set reattach=False.")
 
 
 def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Standing:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Protocol
 from airflow_provider_crew.compat import is_told_again, lacks_event, tells_of_earlier_try
 from airflow_provider_crew.operators.arguments import OnInvalidOutput
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutput
+from airflow_provider_crew.tasks.earlier import reattach
 from airflow_provider_crew.tasks.ends import CrewTaskFailed, end_misfit, end_run, give_up
 from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
 from airflow_provider_crew.tasks.memory import KickoffMemory
@@ -62,7 +63,7 @@ class CrewRun:
             if end:
                 result = wait.resume(end)
             elif lacks_event(next_method, told):
-                memory.note_reattached()
+                reattach(self.task, memory, kickoff_id)
                 result = wait.result(kickoff_id, **_origin(memory))
             else:
                 result = wait.poll_after_all(kickoff_id, told)

@@ -132,6 +132,19 @@ def test_a_try_that_is_begun_anew_when_it_was_to_resume_kicks_nothing_off(live_c
     assert len(live_crew.kickoffs) == 1
 
 
+def test_a_task_cleared_in_the_moment_of_its_deferral_goes_on_and_says_so(live_crew, store, task_log):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store)
+    waiting = task.deferred()
+    task.ti.try_number += 1
+
+    with pytest.raises(TaskDeferred):
+        run(deferrable=True).resume_execution(waiting.method_name, waiting.kwargs or {}, task.context)
+
+    (kickoff,) = live_crew.kickoffs
+    assert f"Execution {kickoff.kickoff_id}: kicked off by an earlier try, and gone on with." in task_log.text
+
+
 def test_a_task_that_begins_needs_its_templates():
     task = Task(run)
 
