@@ -8,6 +8,7 @@ import pytest
 
 from airflow_provider_crew.local import LocalCrewService
 from dev.distributed import address_of
+from dev.rest import ApiError
 from tests.airflow_runs import TOKEN, Run, eventually
 from tests.faults.rows import LONG
 
@@ -61,10 +62,12 @@ def _shown_from(run: Run, task_id: str, said: str) -> str:
     """Wait until the page shows that line of a task under way; return the address that it has it from."""
 
     def shown() -> list[str] | None:
-        events = run.airflow.api.log_events(run.dag_id, run.run_id, task_id)
+        try:
+            events = run.airflow.api.log_events(run.dag_id, run.run_id, task_id)
+        except ApiError:  # a run that has just begun has no tasks yet
+            return None
         told = [event["event"] for event in events]
         return told if any(said in line for line in told) else None
 
-    eventually(lambda: run.airflow.api.task_instances(run.dag_id, run.run_id))
     source = next(line for line in eventually(shown, 120) if line.startswith("http://"))
     return source.split("/")[2].split(":")[0]
