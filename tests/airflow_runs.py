@@ -141,9 +141,22 @@ class Run:
         return self.airflow.api.xcom(self.dag_id, self.run_id, task_id, key, map_index)
 
     def clear(self, task_id: str, *, keep_task_state: bool | None = None) -> None:
-        """Clear a task as the page does, which from Airflow 3.4 on discards its state unless told to keep it."""
+        """
+        Clear a task as the page does, which from Airflow 3.4 on discards its state unless told to keep it.
+
+        Airflow answers 500, and does nothing, when the task changes its state in that moment: one clears it again.
+        """
         keep = self.keeps_task_state if keep_task_state is None else keep_task_state
-        self.airflow.api.clear(self.dag_id, self.run_id, task_id, keep_task_state=keep)
+
+        for again in (True, True, False):
+            try:
+                self.airflow.api.clear(self.dag_id, self.run_id, task_id, keep_task_state=keep)
+            except ApiError as error:
+                if not again or "500" not in str(error):
+                    raise
+                time.sleep(1)
+            else:
+                return
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
         """Delete what a task remembers of its kickoff, as somebody does whom its message tells where that is."""
