@@ -57,8 +57,9 @@ test: $(READY)  ## Run the tests, with branch coverage: six minutes on two cores
 test-all: test test-system test-crews test-faults test-fuzz  ## Run those, a real Airflow and all that can go wrong
 
 # Each core has an Airflow of its own: while the tests of one wait, those of the other go on.
-test-system: $(READY)  ## Test the built wheels, a real Airflow and its pages, for nine minutes
-	$(BIN)/python -m pytest --no-cov $(or $(ARGS),tests/system --numprocesses 2 --dist loadfile)
+test-system: $(STACK_READY)  ## Test the built wheels, a real Airflow and its pages, for nine minutes
+	$(STACK_BIN)/python -m pytest --no-cov $(or $(ARGS),tests/system --numprocesses 2 --dist loadfile) \
+		$(EXECUTOR:%=--executor %)
 
 test-crews: $(READY) $(CREW_READY)  ## Test real crews and flows of CrewAI, in an environment of their own
 	$(BIN)/python -m pytest --no-cov tests/crews $(ARGS)

@@ -133,6 +133,10 @@ class CeleryStack(AirflowStack):
         return {ADDRESS: address_of(machine), "AIRFLOW_HOME": str(home)}
 
 
+STACKS: Mapping[str, type[AirflowStack]] = MappingProxyType({"local": AirflowStack, "celery": CeleryStack})
+"""What an Airflow is made of, by its executor."""
+
+
 def _settings() -> dict[str, str]:
     """Return what has to be the same on all machines, and what only Celery has."""
     return variables(

@@ -30,6 +30,10 @@ os.environ |= {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--executor", choices=("local", "celery"), default="local", help="what runs Airflow's tasks")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Escape what no encoding takes: bad input is full of it, and tests may run in several processes."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dev.distributed import CeleryStack
+from dev.distributed import STACKS
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.faults.rows import Row
@@ -29,13 +29,11 @@ _SETTINGS = {
     # Every row has a file of its own, which changes only when the row says so.
     f"AIRFLOW__{'DAG_PROCESSOR' if AIRFLOW >= (3,) else 'SCHEDULER'}__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
-_STACKS: dict[str, type[AirflowStack]] = {"local": AirflowStack, "celery": CeleryStack}
 # Rows wait for each other; what takes too long says so itself.
 _TIMEOUT = 1800
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--executor", choices=_STACKS, default="local", help="what runs the tasks of Airflow")
     parser.addoption("--executions", type=int, default=20, help="how many crews are run under random harm")
     parser.addoption("--keep-task-state", action="store_true", help="tick that box at each Clear (Airflow 3.4)")
     parser.addoption("--seed", type=int, help="repeat a sequence of random harm")
@@ -106,7 +104,7 @@ def dags(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def airflow(
     request: pytest.FixtureRequest, database: PostgresServer, dags: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AirflowStack]:
-    stack = _STACKS[request.config.getoption("--executor")]
+    stack = STACKS[request.config.getoption("--executor")]
     with stack(tmp_path_factory.mktemp("airflow"), dags, database.settings | _SETTINGS) as running:
         yield running
 

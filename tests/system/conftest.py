@@ -12,6 +12,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from airflow_provider_crew.local import LocalCrewService
+from dev.distributed import STACKS
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
@@ -40,8 +41,12 @@ def statsd() -> Iterator[StatsdServer]:
 
 @pytest.fixture(scope="session")
 def airflow(
-    crews: dict[str, LocalCrewService], statsd: StatsdServer, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    crews: dict[str, LocalCrewService],
+    statsd: StatsdServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowStack]:
+    executor = request.config.getoption("--executor")
     dags = tmp_path_factory.mktemp("dags")
     for path in [*(ROOT / "example_dags").glob("*.py"), *(ROOT / "tests/system/dags").glob("*.py")]:
         shutil.copy(path, dags)
@@ -61,9 +66,9 @@ def airflow(
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "60",
     }
     with ExitStack() as stack:
-        if AIRFLOW < (3, 0):  # which runs one task at a time on SQLite
+        if AIRFLOW < (3, 0) or executor != "local":  # SQLite is for one process that writes; Airflow 2 knows it
             settings |= stack.enter_context(PostgresServer()).settings
-        with AirflowStack(home, dags, connections | settings | statsd.settings) as running:
+        with STACKS[executor](home, dags, connections | settings | statsd.settings) as running:
             running.api.ensure_pool("crews", slots=10)
             yield running
         assert with_secrets(running) == [], "after all that has run here, a token is in a log or in the database"
