@@ -8,7 +8,7 @@ import sys
 
 from benchmarks import report
 
-# In the order of what they tell; the three that need a whole Airflow take most of the time.
+# In the order of what they tell; the four that need a whole Airflow take most of the time.
 _TITLES = {
     "polls": "1. The polling loop alone",
     "crowd": "2. The polling loop alone, with ten thousand executions",
@@ -18,6 +18,7 @@ _TITLES = {
     "imports": "6. What parsing a DAG pays",
     "progress": "7. What the progress in XCom costs a triggerer",
     "waiting": "8. What the garbage collector walks through",
+    "sizing": "9. What one more triggerer brings",
 }
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import psycopg2  # type: ignore[import-untyped]
@@ -208,8 +208,15 @@ def cpu(process: psutil.Process) -> float:
 
 def _look_ups(benched: Benched) -> int:
     """Return how often the table of connections was looked into, as PostgreSQL counts it."""
+    found = rows(benched, "SELECT seq_scan + idx_scan FROM pg_stat_user_tables WHERE relname = 'connection'")
+    looked_up: int = found[0][0]
+    return looked_up
+
+
+def rows(benched: Benched, query: str) -> list[tuple[Any, ...]]:
+    """Ask the database of Airflow."""
     url = benched.database.settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace("+psycopg2", "", 1)
     with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT seq_scan + idx_scan FROM pg_stat_user_tables WHERE relname = 'connection'")
-        found: int = cursor.fetchone()[0]
+        cursor.execute(query)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
     return found

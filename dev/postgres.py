@@ -41,7 +41,7 @@ class PostgresServer(Server):
     def __init__(self) -> None:
         super().__init__()
         self._password = secrets.token_hex()
-        self._url = f"postgresql://{_USER}:{self._password}@{HOST}:{self._port}/postgres"
+        self._url = f"postgresql://{_USER}:{self._password}@{HOST}:{self.port}/postgres"
 
     @property
     def settings(self) -> dict[str, str]:
@@ -92,7 +92,7 @@ class PostgresServer(Server):
         )
         if made.returncode:
             raise ServerError(f"initdb ended with {made.returncode}.\n{made.stderr}")
-        settings = [f"--{name}={value}" for name, value in (_SETTINGS | {"port": str(self._port)}).items()]
+        settings = [f"--{name}={value}" for name, value in (_SETTINGS | {"port": str(self.port)}).items()]
         return _as_user([str(programs / "postgres"), "-D", str(data), *settings])
 
     def _ask(self) -> None:

@@ -26,7 +26,7 @@ class RedisServer(Server):
     def __init__(self) -> None:
         super().__init__()
         self._password = secrets.token_hex()
-        self.url = f"redis://:{self._password}@{HOST}:{self._port}/0"
+        self.url = f"redis://:{self._password}@{HOST}:{self.port}/0"
 
     @property
     def settings(self) -> dict[str, str]:
@@ -39,7 +39,7 @@ class RedisServer(Server):
             raise ServerError("Redis is not installed. On Debian: apt-get install redis-server")
         settings = {
             "bind": HOST,
-            "port": str(self._port),
+            "port": str(self.port),
             "dir": str(self._folder),
             # Not on the command line, which everybody on the machine can read.
             "requirepass": self._password,
@@ -52,7 +52,7 @@ class RedisServer(Server):
 
     def _ask(self) -> None:
         try:
-            with socket.create_connection((HOST, self._port), _TIMEOUT) as connection:
+            with socket.create_connection((HOST, self.port), _TIMEOUT) as connection:
                 connection.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
                 answer = b""
                 while answer.count(b"\r\n") < 2:  # noqa: PLR2004 - one line for each command

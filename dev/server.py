@@ -34,7 +34,7 @@ class Server(ABC):
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
-        self._port = free_port()
+        self.port = free_port()
         self._guardian: Guardian | None = None
         self._process: Process | None = None
 
