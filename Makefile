@@ -27,6 +27,12 @@ CREW_VENV := .venv-crew
 CREW_LOCK := requirements/crewai.txt
 CREW_READY := $(CREW_VENV)/.ready
 
+# So has the documentation site: what builds it needs another docutils than twine.
+DOCS_VENV := .venv-docs
+DOCS_LOCK := requirements/docs.txt
+DOCS_READY := $(DOCS_VENV)/.ready
+DOCS_HTML := docs/_build/html
+
 # Installing takes minutes, and is quiet: this shows that it goes on.
 SHOW := @$(PYTHON) -m dev.progress
 
@@ -35,7 +41,7 @@ NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task
 
 .DEFAULT_GOAL := help
 .PHONY: help demo airflow test test-all test-system test-crews test-faults test-fuzz nightly fault-table message-page \
-	picture bench matrix lint types format lock release clean
+	picture docs bench matrix lint types format lock release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +89,14 @@ message-page: $(READY)  ## Write the tables of docs/messages.md from the package
 picture: $(READY)  ## Draw the pictures of README and docs from runs of the demo (needs Chromium)
 	$(BIN)/python -m dev.picture
 
+# From nothing each time: a page that is not written anew warns of nothing. Airflow writes its configuration into its
+# home as soon as it is imported.
+docs: $(DOCS_READY)  ## Build the documentation site, with the reference of the API, into docs/_build/html
+	@home=$$(mktemp -d) && trap 'rm -r "$$home"' EXIT && rm -rf $(DOCS_HTML) && \
+	AIRFLOW_HOME="$$home" $(DOCS_VENV)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env \
+		--conf-dir docs --doctree-dir docs/_build/doctrees . $(DOCS_HTML)
+	@echo "Open file://$(abspath $(DOCS_HTML))/docs/index.html"
+
 bench: $(BENCH_READY)  ## Measure side by side with other providers, into benchmarks/RESULTS.md
 	@$(BENCH)/bin/python -m benchmarks $(ARGS)
 
@@ -110,6 +124,7 @@ lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group celery --constraint $(LOCK) --output-file $(CELERY_LOCK) pyproject.toml
+	$(UV) $(COMPILE) --group docs --output-file $(DOCS_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --output-file $(CREW_LOCK) example_crews/briefing/pyproject.toml
 	printf '%s\n' $(NEXT) | $(UV) $(COMPILE) --group test --constraint - --output-file requirements/airflow-3.4.txt \
 		pyproject.toml
@@ -122,8 +137,8 @@ release: $(READY)  ## Check that this can be released, and build it into dist/
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environments and everything else that make has made
-	rm -rf $(VENV) $(BENCH) $(CELERY_VENV) $(CREW_VENV) .airflow .nox build dist htmlcov .coverage* .hypothesis \
-		.mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH) $(CELERY_VENV) $(CREW_VENV) $(DOCS_VENV) .airflow .nox build dist docs/_build htmlcov \
+		.coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
 	$(SHOW) "Making $(VENV)" $(PYTHON) -m venv $(VENV)
@@ -157,3 +172,9 @@ $(CREW_READY): $(CREW_LOCK) | $(UV)
 	$(SHOW) "Installing CrewAI into $(CREW_VENV)" \
 		$(UV) pip install --quiet --require-hashes --python $(CREW_VENV)/bin/python --requirements $(CREW_LOCK)
 	@touch $(CREW_READY)
+
+$(DOCS_READY): $(DOCS_LOCK) pyproject.toml | $(UV)
+	$(SHOW) "Making $(DOCS_VENV)" $(PYTHON) -m venv --clear --without-pip $(DOCS_VENV)
+	$(SHOW) "Installing what builds the documentation into $(DOCS_VENV)" \
+		$(UV) pip install --quiet --require-hashes --python $(DOCS_VENV)/bin/python --requirements $(DOCS_LOCK)
+	@touch $(DOCS_READY)

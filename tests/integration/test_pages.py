@@ -62,6 +62,12 @@ def test_links_lead_somewhere(page):
             assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_every_example_is_listed():
+    assert set(re.findall(r"\]\(\.\./(example_dags/.*?\.py)\)", PAGES["docs/examples.md"])) == {
+        str(path.relative_to(ROOT)) for path in ROOT.glob("example_dags/*.py")
+    }
+
+
 @pytest.mark.parametrize("shown", [*wherever("console", "'crew://"), *wherever("console", '"conn_type"')])
 def test_a_connection_as_shown_is_read(monkeypatch, shown):
     value = re.search(r"AIRFLOW_CONN_CREW_DEFAULT='(.*?)'", shown, re.DOTALL)
