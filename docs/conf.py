@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from pydantic import BaseModel
+
 from airflow_provider_crew import __version__
 
 if TYPE_CHECKING:
@@ -31,13 +33,13 @@ external_toc_path = "docs/_toc.yml"
 
 # As GitHub makes the anchors of headings.
 myst_heading_anchors = 3
-# What people copy keeps its quotation marks.
-smartquotes = False
+# Dashes, but no other quotation marks than those that people are to copy.
+smartquotes_action = "D"
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 add_module_names = False
-python_maximum_signature_line_length = 70
+python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
@@ -54,6 +56,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", _signature)
 
 
-def _signature(_app: Sphinx, what: str, *_: Any) -> tuple[str, str] | None:
-    """Show no arguments of an error: nobody but this package makes one."""
-    return ("", "") if what == "exception" else None
+def _signature(_app: Sphinx, what: str, _name: str, shown: Any, *_: Any) -> tuple[str, str] | None:
+    """Show no arguments of what nobody but this package makes, or what names its fields below."""
+    is_model = what == "class" and issubclass(shown, BaseModel)
+    return ("", "") if what == "exception" or is_model else None

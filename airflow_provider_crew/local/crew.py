@@ -108,7 +108,7 @@ class Crew:
         self.execution(kickoff_id).revoke(self._clock())
 
     def set_status(self, kickoff_id: str, *bodies: JsonValue) -> None:
-        """Answer the next looks at this execution with these bodies; the last stays. None at all: the truth."""
+        """Answer the next polls of this execution with these bodies; the last stays. None at all: the truth."""
         with self._lock:
             self.execution(kickoff_id).statuses = list(bodies)
 

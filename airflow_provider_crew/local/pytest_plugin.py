@@ -2,7 +2,7 @@
 The pytest fixture ``crew_service``: a crew on your own machine for the tests of your DAGs.
 
 Not everybody who runs pytest beside this provider wants it, so it is there for those who ask for it, in the
-``conftest.py`` beside pytest's settings or in a test file:
+``conftest.py`` beside pytest's settings or in a test file::
 
     pytest_plugins = ["airflow_provider_crew.local.pytest_plugin"]
 
@@ -12,8 +12,8 @@ Not everybody who runs pytest beside this provider wants it, so it is there for 
         dag.test()
         assert crew_service.kickoffs[0].inputs == {"topic": "harbours", "audience": "sailors"}
 
-Every test gets a fresh service on a free port whose executions are over at the first look. A marker sets
-another scenario, given as a Scenario or as the path of a scenario file:
+Every test gets a fresh service on a free port whose executions are over at the first poll. A marker sets
+another scenario, given as a Scenario or as the path of a scenario file::
 
     @pytest.mark.crew_scenario(Scenario(tasks=[ScenarioTask(name="research", error="out of credit")]))
     def test_failure(crew_service): ...

@@ -139,7 +139,7 @@ class Scenario(_Strict):
     The story of every execution, and the habits of the service that tells it.
 
     Texts may hold ``{name}`` for an input; any other brace is left as it is, so that JSON can be put out.
-    ``statuses`` replaces what the tasks say: one body per look, and the last one stays.
+    ``statuses`` replaces what the tasks say: one body per poll, and the last one stays.
     ``dialect`` tells whether the service talks like its reference or like what is deployed. Only the deployed
     dialect has ``result_json``, ``usage`` (token counts, told at the end; an empty table is told as null) and
     ``kind``: a crew needs all its required inputs; a flow needs none, drops those that it does not know, tells

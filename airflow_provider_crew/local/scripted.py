@@ -114,7 +114,7 @@ class Scripted:
 
 
 def standing(tasks: Sequence[ScenarioTask], elapsed: float, answers: Sequence[Answered] = ()) -> Standing:
-    """Tell how far the tasks are after so many seconds. A task without seconds is done at the first look."""
+    """Tell how far the tasks are after so many seconds. A task without seconds is done at the first poll."""
     begin = worked = waited = 0.0
     for done, task in enumerate(tasks):
         approved = False

@@ -36,7 +36,7 @@ class LocalCrewService(Crew):
     ``scenario`` is a Scenario or the path of a scenario file; ``tls`` a certificate file and its key file.
     ``on_request`` is called after every request, in the service's thread. With a ``project`` its executions are
     real ones. ``call_webhooks`` calls what kickoffs name, which are only remembered without it; ``say`` gets what
-    there is to tell of that.
+    there is to tell of that. ::
 
         with LocalCrewService(Scenario().without_waiting()) as service:
             service.faults.answer(503, retry_after=2, on="kickoff")

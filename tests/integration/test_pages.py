@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -18,7 +18,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service import errors
+from airflow_provider_crew.service import errors, models
 from tests.integration.clients import INPUTS
 from tests.integration.pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, readme_dags, table, wherever
 
@@ -176,6 +176,19 @@ def test_every_error_of_the_table_exists_and_none_is_missing():
     parents = {parent for kind in kinds for parent in kind.__bases__}
 
     assert named == {kind.__name__ for kind in kinds - parents}
+
+
+def test_what_the_hook_returns_has_the_fields_of_the_reference():
+    reference = (ROOT / "docs/api/hook.rst").read_text()
+    told = re.findall(
+        r"^\.\. autoclass:: airflow_provider_crew\.service\.models\.(\w+)\n(.*?)(?=^\S|\Z)",
+        reference,
+        re.DOTALL | re.MULTILINE,
+    )
+
+    assert {name for name, _ in told} >= {kind.__name__ for kind in get_args(models.Execution)}
+    for name, about in told:
+        assert set(re.findall(r"py:attribute:: (\w+)", about)) <= getattr(models, name).model_fields.keys()
 
 
 @pytest.mark.usefixtures("connected")
