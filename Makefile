@@ -80,7 +80,7 @@ test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
 nightly:  ## Run what takes too long for every change: all faults, and every Airflow
 	.ci/nightly
 
-fault-table: $(READY)  ## Write the tables of docs/what-happens-when.md from the tests
+fault-table: $(READY)  ## Write docs/cases/, what happens when …, from the tests
 	$(BIN)/python -m tests.faults.table
 
 message-page: $(READY)  ## Write the tables of docs/messages.md from the package

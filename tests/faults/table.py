@@ -1,5 +1,5 @@
 """
-Writes the table of the documentation from the rows that the tests play.
+Writes the pages about what happens when … from the rows that the tests play.
 
     python -m tests.faults.table
 """
@@ -7,35 +7,66 @@ Writes the table of the documentation from the rows that the tests play.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 
 from tests.faults.rows import ROWS, Ends, Row
 
-_HERE = Path(__file__).parent
-PAGE = _HERE.parents[1] / "docs" / "what-happens-when.md"
-_BEGIN = "<!-- written by tests/faults/table.py -->"
-_HEADER = (
-    "| when | the task waits | and ends as | tries | kickoffs | XCom holds | its log says | the crew |\n"
-    "|---|---|---|---|---|---|---|---|\n"
+FOLDER = Path(__file__).parents[2] / "docs" / "cases"
+_INTRO = (
+    "Each row is a test that does the harm to a real Airflow. [What happens when …](../what-happens-when.md) has "
+    "the\nrules behind the rows, and [says how to read them](../what-happens-when.md#how-to-read-a-case).\n"
 )
+_HEADER = "| when | the task waits | what comes of it | its log says |\n|---|---|---|---|\n"
 
 
-def page() -> str:
-    """Return the page as it should be: what was written by hand, and the table."""
-    by_hand = PAGE.read_text().partition(_BEGIN)[0]
-    return f"{by_hand}{_BEGIN}\n{_sections()}"
+@dataclass(frozen=True)
+class Page:
+    """One page, with a section for each of these modules of tests."""
+
+    title: str
+    modules: tuple[str, ...]
 
 
-def _sections() -> str:
-    modules = [import_module(f"{__package__}.{path.stem}") for path in sorted(_HERE.glob("test_*.py"))]
-    titles = {module.__name__: (module.__doc__ or "").strip().rstrip(".") for module in modules}
-    rows = sorted(ROWS, key=lambda row: list(titles).index(row.section))
-    return "\n".join(
-        f"\n## {titles[section]}\n\n{_HEADER}" + "".join(_lines(of_section))
-        for section, of_section in groupby(rows, lambda row: row.section)
-    )
+# In the order in which a reader looks for a case; the names are those of files.
+PAGES = {
+    "1-kickoff": Page(
+        "At the kickoff", ("test_refused_kickoffs", "test_service_at_kickoff", "test_cleared_kickoffs")
+    ),
+    "2-service": Page(
+        "The crew's service", ("test_service_while_waiting", "test_token", "test_dialects", "test_odd_ids")
+    ),
+    "3-crew": Page("The crew", ("test_failed_executions", "test_people", "test_misfits", "test_answers")),
+    "4-user": Page("A user steps in", ("test_user",)),
+    "5-processes": Page("Workers and triggerers", ("test_worker", "test_signals", "test_triggerer")),
+    "6-airflow": Page("Scheduler, database and API server", ("test_airflow_down", "test_api_server")),
+    "7-celery": Page("Celery", ("test_celery",)),
+}
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages as they should be. A module with rows that no page names ends it."""
+    sections = {name: import_module(f"{__package__}.{name}") for page in PAGES.values() for name in page.modules}
+    for path in Path(__file__).parent.glob("test_*.py"):
+        import_module(f"{__package__}.{path.stem}")
+    unnamed = {row.section for row in ROWS} - {module.__name__ for module in sections.values()}
+    if unnamed:
+        raise LookupError(f"no page of tests/faults/table.py names {', '.join(sorted(unnamed))}")
+    titles = {name: (module.__doc__ or "").strip().rstrip(".") for name, module in sections.items()}
+    return {FOLDER / f"{file}.md": _page(page, titles) for file, page in PAGES.items()}
+
+
+def _page(page: Page, titles: dict[str, str]) -> str:
+    if len(page.modules) == 1:
+        return f"# {page.title}\n\n{_INTRO}\n{_table(page.modules[0])}"
+    sections = "".join(f"\n## {titles[name]}\n\n{_table(name)}" for name in page.modules)
+    return f"# {page.title}\n\n{_INTRO}{sections}"
+
+
+def _table(module: str) -> str:
+    rows = (row for row in ROWS if row.section == f"{__package__}.{module}")
+    return _HEADER + "".join(_lines(rows))
 
 
 def _lines(rows: Iterable[Row]) -> list[str]:
@@ -47,19 +78,21 @@ def _lines(rows: Iterable[Row]) -> list[str]:
 
 
 def _line(title: str, why: str, ends: Ends, ways: list[str]) -> str:
-    said = " ".join(f"“{text.format(id='ID')}”" for text in ends.says)
-    cells = [
-        title,
-        ", ".join(ways),
-        ends.state,
-        " or ".join(map(str, ends.possible_tries)),
-        str(ends.kickoffs),
-        ends.xcom,
-        f"{said} {why}".strip(),
-        ends.crew,
-    ]
+    said = [f"“{text.format(id='ID')}”" for text in ends.says]
+    cells = [title, ", ".join(ways), "<br>".join(_outcome(ends)), "<br>".join(filter(None, [*said, why]))]
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
 
 
+def _outcome(ends: Ends) -> list[str]:
+    tries = " or ".join(map(str, ends.possible_tries))
+    return [
+        f"**{ends.state}** in try {tries}",
+        f"kickoffs: {ends.kickoffs}",
+        f"XCom: {ends.xcom}",
+        f"the crew {ends.crew}",
+    ]
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for path, text in pages().items():
+        path.write_text(text)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.table import PAGE, page
+from tests.faults.table import FOLDER, pages
 
 pytestmark = pytest.mark.core
 
 
-def test_the_table_is_that_of_the_rows():
-    assert PAGE.read_text() == page(), "write it anew: make fault-table"
+def test_the_tables_are_those_of_the_rows():
+    written = {path: path.read_text() for path in FOLDER.iterdir()}
+
+    assert written == pages(), "write them anew: make fault-table"
