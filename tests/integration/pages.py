@@ -17,7 +17,10 @@ PAGES = {
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/[!_]*/*.md"))
 }
 
-# The README's blocks of Python are whole DAGs, each of them a file, but for what begins like this: a result.
+# Each block of Python on these pages is a whole DAG, a file for itself.
+README = "README.md"
+DAGS = "docs/dags.md"
+# What begins like this is a result.
 A_RESULT = '{"kickoff_id"'
 # The tasks of this page are run as one DAG.
 OPERATORS = "docs/operators.md"
@@ -32,11 +35,6 @@ def block(page: str, language: str, containing: str) -> str:
     """Return the one block of a page with this in it."""
     (found,) = (text for text in blocks(page, language) if containing in text)
     return found
-
-
-def readme_dags() -> list[str]:
-    """Return the README's blocks that are DAGs."""
-    return [shown for shown in blocks("README.md", "python") if not shown.startswith(A_RESULT)]
 
 
 def wherever(language: str, containing: str) -> list[ParameterSet]:

@@ -20,7 +20,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service import errors, models
 from tests.integration.clients import INPUTS
-from tests.integration.pages import A_RESULT, OPERATORS, PAGES, ROOT, blocks, readme_dags, table, wherever
+from tests.integration.pages import A_RESULT, DAGS, OPERATORS, PAGES, README, ROOT, blocks, table, wherever
 
 # Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
 RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults", '"read_a_result"', '"name_each_run"')
@@ -34,22 +34,22 @@ def connected(service, monkeypatch):
     return service
 
 
-# Of the page about migrating, every block is a part of a DAG that is run; of the README, a whole one.
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", "README.md"}))
+# Of the page about migrating, every block is a part of a DAG that is run; of the other two, a whole one.
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", README, DAGS}))
 def test_every_block_is_run_by_a_test(page):
     marks = (*RUN_HERE, *RUN_AS_A_DAG, A_RESULT, *(RUN_IN_A_DAG if page == OPERATORS else ()))
     for shown in blocks(page, "python"):
         assert any(mark in shown for mark in marks), shown
 
 
-def test_a_block_of_the_readme_is_a_dag_or_a_result_or_for_a_console():
-    languages = re.findall(r"^```(.+)$", PAGES["README.md"], re.MULTILINE)
-    results = [shown for shown in blocks("README.md", "python") if shown.startswith(A_RESULT)]
+def test_the_readme_shows_nothing_but_a_dag_and_commands():
+    assert set(re.findall(r"^```(.+)$", PAGES[README], re.MULTILINE)) == {"python", "console"}
+    assert len(blocks(README, "python")) == 1
 
-    assert set(languages) == {"python", "console"}
-    assert len(results) == 1
+
+def test_each_way_is_shown_as_a_dag():
     for mark in RUN_IN_A_DAG:
-        assert any(mark in shown for shown in readme_dags())
+        assert any(mark in shown for shown in blocks(DAGS, "python"))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -18,7 +18,7 @@ import pytest
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.service.models import Completed
 from tests.integration.clients import TOKEN
-from tests.integration.pages import OPERATORS, block, blocks, readme_dags, wherever
+from tests.integration.pages import DAGS, OPERATORS, README, block, blocks, wherever
 from tests.supported import AIRFLOW, has
 
 DAG = """
@@ -29,7 +29,11 @@ with DAG("shown", schedule=None, params={{"topic": "electric ferries"}}):
     brief("lighthouses")
 """
 
-TOPICS = {"README.md": {"electric ferries", "ferries"}, OPERATORS: {"electric ferries", "ferries", "lighthouses"}}
+TOPICS = {
+    README: {"ferries"},
+    DAGS: {"electric ferries"},
+    OPERATORS: {"electric ferries", "ferries", "lighthouses"},
+}
 WAYS = r" (?:CrewRunOperator|CrewExecutionSensor)\(|@task\.crew"
 
 REPORT = '{"title": "Ferries", "headlines": ["They cross"]}'
@@ -113,9 +117,9 @@ def home(database: Path, tmp_path: Path) -> Path:
 
 
 def files_of(page: str) -> list[str]:
-    """Return files for the dags folder: the README's blocks as they stand, or those of a page in a DAG."""
-    if page == "README.md":
-        return readme_dags()
+    """Return files for the dags folder: a page's blocks as they stand, or in a DAG where they are parts of one."""
+    if page != OPERATORS:
+        return blocks(page, "python")
     shown = [
         block(page, "python", "import CrewRunOperator"),
         block(page, "python", "CrewExecutionSensor("),
@@ -125,7 +129,7 @@ def files_of(page: str) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", ["README.md", OPERATORS])
+@pytest.mark.parametrize("page", [README, DAGS, OPERATORS])
 def test_each_way_runs(service, home, page):
     files = files_of(page)
 
