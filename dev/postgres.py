@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import psycopg2  # type: ignore[import-untyped]
 
@@ -41,21 +42,23 @@ class PostgresServer(Server):
     def __init__(self) -> None:
         super().__init__()
         self._password = secrets.token_hex()
-        self._url = f"postgresql://{_USER}:{self._password}@{HOST}:{self.port}/postgres"
+        self.url = f"postgresql://{_USER}:{self._password}@{HOST}:{self.port}/postgres"
 
     @property
     def settings(self) -> dict[str, str]:
         """What an Airflow needs in its environment to use it."""
-        return {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self._url.replace("://", "+psycopg2://", 1)}
+        return {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.url.replace("://", "+psycopg2://", 1)}
 
-    def execute(self, statement: str, *values: object) -> None:
-        """Execute a statement in the database, for what Airflow itself never does to it."""
+    def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Execute a statement in the database, for what Airflow itself never does to it, and return the rows."""
         with (
-            contextlib.closing(psycopg2.connect(self._url)) as connection,
+            contextlib.closing(psycopg2.connect(self.url)) as connection,
             connection,
             connection.cursor() as cursor,
         ):
             cursor.execute(statement, values)
+            rows: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
+            return rows
 
     def crash(self) -> None:
         """End it without any tidying up, as when its machine is lost."""
@@ -97,7 +100,7 @@ class PostgresServer(Server):
 
     def _ask(self) -> None:
         try:
-            psycopg2.connect(self._url).close()
+            psycopg2.connect(self.url).close()
         except psycopg2.OperationalError as error:
             raise NotReadyError(str(error)) from None
 

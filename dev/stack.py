@@ -111,6 +111,12 @@ class AirflowStack:
         """Return its processes, such as all schedulers, as far as they were there from the start."""
         return [process for name, process in self.processes.items() if component_of(name) == component]
 
+    def command(self, *arguments: str) -> None:
+        """Run one of Airflow's own commands, as people do in a terminal beside it."""
+        if self._guardian is None:
+            raise RuntimeError("Airflow does not run")
+        self._run(arguments[0], ["airflow", *arguments], self._guardian)
+
     @property
     def executors(self) -> list[Process]:
         """Return the processes whose children supervise the tasks."""
