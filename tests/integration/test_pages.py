@@ -34,8 +34,9 @@ def connected(service, monkeypatch):
     return service
 
 
-# Of the page about migrating, every block is a part of a DAG that is run; of the other two, a whole one.
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", README, DAGS}))
+# Of the page about migrating, every block is a part of a DAG that is run; of the next two, a whole one. The recipes
+# have tests of their own.
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", README, DAGS, "docs/recipes.md"}))
 def test_every_block_is_run_by_a_test(page):
     marks = (*RUN_HERE, *RUN_AS_A_DAG, A_RESULT, *(RUN_IN_A_DAG if page == OPERATORS else ()))
     for shown in blocks(page, "python"):

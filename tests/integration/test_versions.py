@@ -35,6 +35,18 @@ def test_functions_may_be_asynchronous_where_operators_may():
     assert has("`async def` tasks") == there("airflow.sdk", "BaseAsyncOperator")
 
 
+@pytest.mark.parametrize(
+    ("recipe", "module", "name"),
+    [
+        ("A retry policy", "airflow.sdk.definitions.retry_policy", "RetryPolicy"),
+        ("An approval", "airflow.sdk.execution_time.hitl", "upsert_hitl_detail"),
+        ("A backfill", "airflow.models.backfill", "Backfill"),
+    ],
+)
+def test_recipes_are_for_an_airflow_that_has_what_they_need(recipe, module, name):
+    assert has(f"The recipe [{recipe}]") == there(module, name)
+
+
 def test_progress_is_left_where_pages_may_have_a_part_of_ours_that_shows_it():
     from airflow import plugins_manager
 

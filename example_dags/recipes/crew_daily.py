@@ -1,0 +1,23 @@
+"""A crew run for each day, of which a backfill makes up for days that are past."""
+
+from datetime import UTC, datetime
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+with DAG(
+    "crew_daily",
+    schedule="@daily",
+    start_date=datetime(2026, 11, 1, tzinfo=UTC),
+    catchup=False,
+    is_paused_upon_creation=True,
+    tags=["crew"],
+    doc_md=__doc__,
+):
+    CrewRunOperator(
+        task_id="news",
+        inputs={"topic": "news of {{ ds }}", "audience": "harbour masters"},
+        pool="crews",
+        deferrable=True,
+    )

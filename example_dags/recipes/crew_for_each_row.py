@@ -1,0 +1,38 @@
+"""One crew run for each row of a table, so many at a time, and a task at the end that names those that failed."""
+
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException, task
+from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
+
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+with DAG("crew_for_each_row", schedule=None, tags=["crew"], doc_md=__doc__):
+    due = SQLExecuteQueryOperator(
+        task_id="due",
+        conn_id="warehouse",
+        sql="SELECT topic, audience FROM reports_due ORDER BY topic",
+    )
+
+    @task
+    def inputs_of_each(rows: list[tuple[str, str]]) -> list[dict[str, str]]:
+        return [{"topic": topic, "audience": audience} for topic, audience in rows]
+
+    @task(trigger_rule="all_done")
+    def tell_what_failed(all_inputs: list[dict[str, str]], ti: Any = None) -> None:
+        failed = []
+        for number, inputs in enumerate(all_inputs):
+            if ti.xcom_pull(task_ids="report", map_indexes=number) is None:
+                kickoff_id = ti.xcom_pull(task_ids="report", map_indexes=number, key="kickoff_id")
+                failed.append(f"{inputs['topic']}: execution {kickoff_id or 'not known, see its log'}")
+        if failed:
+            raise AirflowFailException("\n".join([f"{len(failed)} of {len(all_inputs)} failed.", *failed]))
+
+    all_inputs = inputs_of_each(due.output)
+    reports = CrewRunOperator.partial(
+        task_id="report",
+        map_index_template="{{ task.inputs['topic'] }}",
+        pool="crews",
+        deferrable=True,
+    ).expand(inputs=all_inputs)
+    reports >> tell_what_failed(all_inputs)

@@ -1,0 +1,53 @@
+"""A crew's output as rows of a table, each of them once."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG, task
+
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+
+@dataclass
+class Headline:
+    """One row."""
+
+    text: str
+    urgent: bool
+
+
+@dataclass
+class News:
+    """What the crew is to put out, as JSON."""
+
+    title: str
+    headlines: list[Headline]
+
+
+with DAG("crew_into_table", schedule=None, tags=["crew"], doc_md=__doc__):
+    news = CrewRunOperator(
+        task_id="news",
+        inputs={"topic": "electric ferries", "audience": "harbour masters"},
+        crew_conn_id="crew_json",
+        output_type=News,
+        deferrable=True,
+    )
+
+    @task(retries=3)
+    def store(result: dict[str, Any]) -> None:
+        from airflow.providers.postgres.hooks.postgres import PostgresHook
+
+        rows = [
+            (result["kickoff_id"], number, headline["text"], headline["urgent"])
+            for number, headline in enumerate(result["output_json"]["headlines"])
+        ]
+        PostgresHook("warehouse").insert_rows(
+            table="headlines",
+            rows=rows,
+            target_fields=["kickoff_id", "number", "text", "urgent"],
+            replace=True,
+            replace_index=["kickoff_id", "number"],
+            commit_every=0,
+        )
+
+    store(news.output)

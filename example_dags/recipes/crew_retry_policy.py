@@ -1,0 +1,34 @@
+"""Retries that go on with an execution, or begin one where none has begun, and never pay for a second one."""
+
+from datetime import timedelta
+
+from airflow.providers.common.compat.sdk import DAG, ExceptionRetryPolicy, RetryAction, RetryRule
+
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+ERRORS = "airflow_provider_crew.service.errors"
+
+NEVER_PAY_TWICE = ExceptionRetryPolicy(
+    rules=[
+        RetryRule(
+            exception=f"{ERRORS}.ExecutionFailed",
+            action=RetryAction.FAIL,
+            reason="The execution has ended and is paid for. Clear the task to pay for another.",
+        ),
+        RetryRule(
+            exception=[f"{ERRORS}.TransientError", f"{ERRORS}.LostContact"],
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(minutes=10),
+            reason="The crew is away. A retry goes on with the execution, or kicks off if there is none.",
+        ),
+    ],
+)
+
+with DAG("crew_retry_policy", schedule=None, tags=["crew"], doc_md=__doc__):
+    CrewRunOperator(
+        task_id="report",
+        inputs={"topic": "electric ferries", "audience": "harbour masters"},
+        deferrable=True,
+        retries=5,
+        retry_policy=NEVER_PAY_TWICE,
+    )

@@ -1,0 +1,301 @@
+"""The recipes, run as their page shows them by a real Airflow, with a PostgreSQL, a mail server and a chat."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from airflow_provider_crew.local import LocalCrewService
+from dev.loopback import free_port, is_free
+from dev.postgres import PostgresServer
+from dev.rest import seconds_since_epoch
+from dev.stack import AirflowStack
+from tests.airflow_runs import TOKEN, Run, eventually, live, scenario
+from tests.integration.pages import block, blocks
+from tests.supported import has, recipes
+from tests.system.mail_server import MailServer
+
+pytestmark = pytest.mark.timeout(300)
+
+PAGE = "docs/recipes.md"
+OUT_OF_CREDIT = scenario(0, seconds=1, error="The writer ran out of {{ credit }} & <time>")
+NEWS = ["electric ferries: more of them each year", "What harbour masters have to do about electric ferries"]
+
+
+@pytest.fixture(scope="module")
+def warehouse(airflow: AirflowStack) -> Iterator[PostgresServer]:
+    with PostgresServer() as database:
+        for statement in blocks(PAGE, "sql"):
+            database.execute(statement)
+        at = urlsplit(database.url)
+        fields = {"host": at.hostname, "port": at.port, "login": at.username, "password": at.password}
+        airflow.api.set_connection("warehouse", {"conn_type": "postgres", "schema": at.path[1:], **fields})
+        yield database
+
+
+@pytest.fixture(scope="module")
+def mails(airflow: AirflowStack) -> Iterator[MailServer]:
+    with MailServer() as server:
+        airflow.api.set_connection("smtp_default", server.connection)
+        yield server
+
+
+@pytest.fixture
+def crew(crews: dict[str, LocalCrewService]) -> Iterator[LocalCrewService]:
+    """Return the crew of the recipes, which a test may have do something else."""
+    usual = crews["default"].scenario
+    yield crews["default"]
+    crews["default"].scenario = usual
+    crews["default"].faults.clear()
+
+
+@pytest.fixture
+def pool(airflow: AirflowStack) -> Iterator[Callable[[int], None]]:
+    """Give the pool of the recipes other slots, for one test."""
+
+    def set_slots(slots: int) -> None:
+        airflow.api.delete("pools/crews")
+        airflow.api.ensure_pool("crews", slots)
+
+    yield set_slots
+    set_slots(10)
+
+
+def started(crew: Any, run: Run) -> list[Any]:
+    """Return what a run has kicked off."""
+    return [each for each in crew.kickoffs if each.meta["airflow"]["run_id"] == run.run_id]
+
+
+def most_at_a_time(executions: list[Any], tasks: list[dict[str, Any]]) -> int:
+    """Return how many executions have begun while the tasks of so many of them had not ended."""
+    ends = sorted(seconds_since_epoch(task["end_date"]) for task in tasks)
+    begins = sorted(execution.started_at for execution in executions)
+    return max(number + 1 - sum(end < begin for end in ends) for number, begin in enumerate(begins))
+
+
+def test_all_that_this_airflow_can_load_are_loaded(airflow):
+    for path in recipes():
+        airflow.api.wait_for_dag(path.stem)
+
+
+def test_each_row_has_a_crew_and_the_one_that_failed_is_named(start, warehouse, crew, pool):
+    topics = ["buoys", "harbours", "lighthouses"]
+    for topic in topics:
+        warehouse.execute("INSERT INTO reports_due VALUES (%s, 'sailors')", topic)
+    pool(1)
+    crew.faults.answer(422, on="kickoff", body={"error": "Refused", "message": "not this one"})
+
+    run = start("crew_for_each_row")
+
+    assert run.wait() == "failed"
+    reports = {ti["rendered_map_index"]: ti for ti in run.tasks("report")}
+    assert sorted(reports) == topics
+    (refused,) = [topic for topic in topics if reports[topic]["state"] == "failed"]
+    assert {ti["state"] for ti in reports.values()} == {"success", "failed"}
+    kind, message = run.error("tell_what_failed")
+    assert (kind, message) == (
+        "AirflowFailException",
+        f"1 of 3 failed.\n{refused}: execution not known, see its log",
+    )
+    executions = started(crew, run)
+    assert sorted(each.inputs["topic"] for each in executions) == sorted({*topics} - {refused})
+    assert most_at_a_time(executions, [ti for ti in reports.values() if ti["state"] == "success"]) == 1
+
+
+def test_an_alert_tells_the_execution_and_the_money(start, mails, crew):
+    crew.scenario = OUT_OF_CREDIT
+
+    run = start("crew_alert")
+
+    assert run.wait() == "failed"
+    (execution,) = started(crew, run)
+    mail = mail_about(mails, run)
+    assert (mail["To"], mail["Subject"]) == ("on-call@example.com", f"[ended] crew_alert.report in {run.run_id}")
+    first, *others = text_of(mail).split("<br>")
+    assert first.startswith(f"Execution {execution.kickoff_id} failed after ")
+    assert others == [
+        "It was paid for, and has ended.",
+        "If Airflow retries, or you clear the task, the crew is kicked off again, and paid for again.",
+        f"Execution: {execution.kickoff_id}",
+    ]
+
+
+def mail_about(mails: MailServer, run: Run) -> Any:
+    (mail,) = eventually(lambda: [mail for mail in mails.mails if run.run_id in mail["Subject"]])
+    return mail
+
+
+def text_of(mail: Any) -> str:
+    return str(mail.get_body(("html",)).get_content()).strip()
+
+
+@pytest.mark.nightly
+def test_an_alert_about_what_has_started_nothing(start, mails, crew):
+    crew.faults.answer(403, on="inputs")
+
+    run = start("crew_alert")
+
+    assert run.wait() == "failed"
+    mail = mail_about(mails, run)
+    assert mail["Subject"].startswith("[nothing_started] crew_alert.report")
+    assert text_of(mail).endswith("<br>Execution: none is known")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not has("The recipe [A retry policy]"), reason="Airflow has retry policies from 3.3 on")
+def test_a_policy_does_not_pay_again_for_a_crew_that_has_failed(start, crew):
+    crew.scenario = OUT_OF_CREDIT
+
+    run = start("crew_retry_policy")
+
+    assert run.wait() == "failed"
+    assert run.task("report")["try_number"] == 1
+    assert len(started(crew, run)) == 1
+    (decision,) = decisions(run)
+    assert (decision["action"], decision["reason"]) == (
+        "fail",
+        "The execution has ended and is paid for. Clear the task to pay for another.",
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not has("The recipe [A retry policy]"), reason="Airflow has retry policies from 3.3 on")
+def test_a_policy_waits_for_a_crew_that_is_away(start, crew, airflow):
+    crew.faults.refuse(60)
+
+    run = start("crew_retry_policy")
+
+    run.wait_for("report", "up_for_retry", seconds=180)
+    (decision,) = decisions(run)
+    assert decision["action"] == "retry"
+    airflow.api.patch(f"dags/{run.dag_id}/dagRuns/{run.run_id}", {"state": "failed"})
+    assert started(crew, run) == []
+
+
+def decisions(run: Run) -> list[dict[str, Any]]:
+    return [event for event in run.events("report") if event["event"] == "Retry policy decision"]
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not has("The recipe [An approval]"), reason="Airflow lets people approve from 3.1 on")
+@pytest.mark.parametrize(("answer", "then"), [("Approve", "success"), ("Reject", "skipped")])
+def test_what_is_published_is_what_a_person_has_approved_of(start, crew, airflow, answer, then):
+    run = start("crew_approval")
+    path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/approval/-1/hitlDetails"
+    eventually(lambda: run.task("approval")["state"] in {"deferred", "awaiting_input"}, 120)
+    asked = airflow.api.get(path)
+    assert (asked["body"], asked["options"]) == ("Briefing: electric ferries", ["Approve", "Reject"])
+
+    airflow.api.patch(path, {"chosen_options": [answer], "params_input": {}})
+
+    assert run.wait() == "success"
+    assert run.task("publish")["state"] == then
+    assert then == "skipped" or run.xcom("publish") == "Published: Briefing: electric ferries"
+    assert len(started(crew, run)) == 1
+
+
+@pytest.mark.nightly
+def test_a_chat_is_told_which_task_waits_for_a_person(start, airflow):
+    story = live(scenario(1), human_input=True)
+    with (
+        LocalCrewService(story, token=TOKEN, call_webhooks=True) as crew,
+        chat() as (told, chat_url),
+        receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url) as who_is_told,
+    ):
+        airflow.api.set_connection("crew_that_asks", json.loads(crew.connection_json))
+
+        run = start("crew_asks_people", crew="crew_that_asks", who_is_told=who_is_told)
+
+        (text,) = eventually(lambda: told, 120)
+        (execution,) = crew.kickoffs
+        page = f"{airflow.url}/dags/crew_asks_people/runs/{run.run_id.replace(':', '%3A').replace('+', '%2B')}"
+        assert text == (
+            f"A crew waits for an answer: execution {execution.kickoff_id}, {page}/tasks/report\n"
+            "Notes on electric ferries"
+        )
+        crew.approve(execution.kickoff_id)
+        assert run.wait() == "success"
+        assert len(told) == 1
+
+
+@contextmanager
+def chat() -> Iterator[tuple[list[str], str]]:
+    """Take what a chat is told, and return it with the address."""
+    told: list[str] = []
+
+    class Chat(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+            self.send_response(200)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield told, f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@contextmanager
+def receiver(**environment: str) -> Iterator[str]:
+    """Run the program that the page shows, and return its address."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", block(PAGE, "python", "BaseHTTPRequestHandler")],
+        env=os.environ | environment | {"PORT": str(port)},
+    )
+    try:
+        eventually(lambda: not is_free(port))
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.nightly
+def test_a_crews_output_is_in_the_table_once(start, warehouse):
+    run = start("crew_into_table")
+
+    assert run.wait() == "success"
+    written = warehouse.execute("SELECT kickoff_id, number, text, urgent FROM headlines ORDER BY number")
+    kickoff_id = run.xcom("news", "kickoff_id")
+    assert written == [(kickoff_id, 0, NEWS[0], False), (kickoff_id, 1, NEWS[1], True)]
+    run.clear("store")
+    assert run.wait() == "success"
+    assert run.task("store")["try_number"] == 2
+    assert warehouse.execute("SELECT count(*) FROM headlines") == [(2,)]
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not has("The recipe [A backfill]"), reason="Airflow 2 backfills in another way")
+def test_ten_days_are_made_up_for_four_at_a_time(airflow, crew, pool):
+    airflow.api.wait_for_dag("crew_daily")
+    pool(10)  # which the first of the commands changes
+    commands = block(PAGE, "console", "airflow backfill").splitlines()
+
+    for command in commands:
+        airflow.command(*shlex.split(command)[1:])
+
+    days = [f"news of 2026-11-{day:02}" for day in range(1, 11)]
+    runs = eventually(lambda: ended(airflow), 240, pause=2)
+    executions = [each for each in crew.kickoffs if each.inputs["topic"] in days]
+    assert sorted(each.inputs["topic"] for each in executions) == days
+    tasks = [Run(airflow, "crew_daily", run["dag_run_id"]).task("news") for run in runs]
+    assert most_at_a_time(executions, tasks) <= 4
+
+
+def ended(airflow: AirflowStack) -> list[dict[str, Any]]:
+    """Return the runs of the backfill, when all of them have ended."""
+    runs = airflow.api.get("dags/crew_daily/dagRuns", run_type="backfill")["dag_runs"]
+    over = [run for run in runs if run["state"] == "success"]
+    return over if len(over) == 10 else []
