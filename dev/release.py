@@ -1,8 +1,8 @@
 """
 Look for what keeps this from being a release, before it is built: ``make release``.
 
-What is built is checked by twine. Nothing checks that the changelog speaks of this version, and an index shows a
-README whose links lead nowhere.
+What is built is checked by twine. Nothing else checks that the changelog speaks of this version, and that an index
+can show where the README's links lead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ROOT = Path(__file__).parents[1]
-_RELATIVE_LINK = re.compile(r"\]\((?!https?://|#)([^)]+)\)")
+_ADDRESSES = ("Homepage", "Documentation", "Source", "Issues")
 _ENTRY = re.compile(r"^## (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -32,7 +32,7 @@ def main() -> int:
     """Tell what is new in this version, unless something is in the way."""
     try:
         entry = changelog_entry(_text("CHANGELOG.md"), __version__)
-        require_address(tomllib.loads(_text("pyproject.toml"))["project"], _text("README.md"))
+        require_addresses(tomllib.loads(_text("pyproject.toml"))["project"])
     except NotReady as error:
         print(f"No release: {error}", file=sys.stderr)
         return 1
@@ -48,14 +48,10 @@ def changelog_entry(changelog: str, version: str) -> str:
     return newest[2].strip()
 
 
-def require_address(project: Mapping[str, Any], readme: str) -> None:
-    """Refuse a project that leaves open where it is, or a README with links that an index does not resolve."""
-    if not project.get("urls"):
-        raise NotReady("[project.urls] in pyproject.toml has to say where the project is to be found.")
-    if relative := _RELATIVE_LINK.findall(readme):
-        raise NotReady(
-            f"an index does not resolve {', '.join(relative)}: README.md has to link to the project's address."
-        )
+def require_addresses(project: Mapping[str, Any]) -> None:
+    """Refuse a project that leaves open where it is."""
+    if missing := [name for name in _ADDRESSES if not project.get("urls", {}).get(name)]:
+        raise NotReady(f"[project.urls] in pyproject.toml has to have an address for {', '.join(missing)}.")
 
 
 def _is_dated(heading: str, version: str) -> bool:

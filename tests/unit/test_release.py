@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dev.release import NotReady, changelog_entry, require_address
+from dev.release import NotReady, changelog_entry, require_addresses
+from hatch_build import ReadmeHook
 
 TOP = "# Changelog\n\nAll notable changes.\n\n"
 
@@ -43,19 +44,43 @@ def test_a_version_without_a_dated_entry_at_the_top_is_no_release(entries):
         changelog_entry(TOP + entries, "1.1.0")
 
 
-ADDRESS = {"urls": {"Source": "https://crew.example"}}
+ADDRESSES = dict.fromkeys(("Homepage", "Documentation", "Source", "Issues"), "https://crew.example")
 
 
-@pytest.mark.parametrize("project", [{}, {"urls": {}}], ids=["none", "empty"])
-def test_a_release_says_where_the_project_is(project):
-    with pytest.raises(NotReady, match=r"\[project\.urls\]"):
-        require_address(project, "")
+@pytest.mark.parametrize(
+    ("project", "missing"),
+    [
+        ({}, "Homepage, Documentation, Source, Issues"),
+        ({"urls": {}}, "Homepage, Documentation, Source, Issues"),
+        ({"urls": ADDRESSES | {"Source": ""}}, "Source"),
+    ],
+    ids=["no table", "an empty table", "one"],
+)
+def test_a_release_says_where_the_project_is(project, missing):
+    with pytest.raises(NotReady, match=rf"\[project\.urls\].* for {missing}\.$"):
+        require_addresses(project)
 
 
-def test_a_release_links_to_nothing_that_an_index_does_not_have():
-    with pytest.raises(NotReady, match=r"docs/scale\.md, docs/demo\.svg"):
-        require_address(ADDRESS, "[Scale](docs/scale.md), ![a picture](docs/demo.svg)\n")
+def test_a_release_with_all_its_addresses_is_none_to_refuse():
+    require_addresses({"urls": ADDRESSES})
 
 
-def test_a_release_with_its_address_everywhere_is_none_to_refuse():
-    require_address(ADDRESS, "[Scale](https://crew.example/docs/scale.md), [below](#below)\n")
+README = (
+    "[Scale](docs/scale.md#a), ![a\npicture](docs/demo.svg), [below](#below), [far](https://far.example/x.md)\n"
+)
+LINKED = (
+    "[Scale](https://crew.example/blob/v1.1.0/docs/scale.md#a), "
+    "![a\npicture](https://crew.example/raw/v1.1.0/docs/demo.svg), [below](#below), [far](https://far.example/x.md)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("urls", "shown"), [({"urls": ADDRESSES}, LINKED), ({}, README)], ids=["known", "not known yet"]
+)
+def test_an_index_shows_a_readme_whose_links_lead_to_the_address(tmp_path, urls, shown):
+    (tmp_path / "README.md").write_text(README)
+    metadata = {"version": "1.1.0", **urls}
+
+    ReadmeHook(str(tmp_path), {}).update(metadata)
+
+    assert metadata["readme"] == {"content-type": "text/markdown", "text": shown}
