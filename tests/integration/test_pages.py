@@ -20,7 +20,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service import errors, models
 from tests.integration.clients import INPUTS
-from tests.integration.pages import A_RESULT, DAGS, OPERATORS, PAGES, README, ROOT, blocks, table, wherever
+from tests.integration.pages import A_RESULT, DAGS, OPERATORS, PAGES, README, ROOT, block, blocks, table, wherever
 
 # Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
 RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults", '"read_a_result"', '"name_each_run"')
@@ -34,8 +34,8 @@ def connected(service, monkeypatch):
     return service
 
 
-# Of the page about migrating, every block is a part of a DAG that is run; of the next two, a whole one. The recipes
-# have tests of their own.
+# Of the page about migrating, every block is a part of a DAG that is run; of the next two, a whole one. The last
+# has tests of its own.
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", README, DAGS, "docs/recipes.md"}))
 def test_every_block_is_run_by_a_test(page):
     marks = (*RUN_HERE, *RUN_AS_A_DAG, A_RESULT, *(RUN_IN_A_DAG if page == OPERATORS else ()))
@@ -196,3 +196,15 @@ def test_what_the_hook_returns_has_the_fields_of_the_reference():
 def test_the_test_button_answers_as_shown():
     assert CrewHook().test_connection()[1] in PAGES["docs/connection.md"]
     assert CrewHook().kickoff(INPUTS)
+
+
+def test_the_lines_to_leave_out_of_a_constraints_file_are_those_that_may_be_too_old():
+    (pattern,) = re.findall(r"grep -Ev '([^']+)'", block("docs/deployment.md", "console", "grep -Ev"))
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    file = ["apache-airflow-providers-common-compat==1.7.0", "requests==2.32.3", "requests-toolbelt==1.0.0"]
+
+    left = [line for line in file if not re.search(pattern, line)]
+
+    assert left == ["requests-toolbelt==1.0.0"]
+    for name, bound in (each.split(">=") for each in needed if re.search(pattern, each.replace(">=", "=="))):
+        assert f"`{name}` has to be {bound} or newer" in PAGES["docs/deployment.md"]
