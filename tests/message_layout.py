@@ -100,7 +100,8 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
             of_service.INVALID_WEBHOOKS,
             of_service.SECRET_IN_WEBHOOKS,
             of_service.SECRET_WITHOUT_WEBHOOKS,
-        ),
+        )
+        + _all(errors.CrewError, _KICKOFF, of_tasks.NOT_RENDERED),
     ),
     (
         "The connection cannot be used",
@@ -250,6 +251,7 @@ OF_ONE: dict[str, dict[str, str]] = {
         "why": "*The connection 'crew_default' cannot be used. There is none of that name. …*"
     },
     "NO_OBJECT": {"kind": "*list*"},
+    "NOT_RENDERED": {"why": "*UndefinedError: 'dict object' has no attribute 'topic'*"},
     "NO_JSON": {"path": "*inputs.since*", "kind": "*datetime*"},
     "UNLISTED_INPUT": {"name": "*'topics'*", "meant": " *Is 'topics' meant to be 'topic'?*", "more": ""},
     "LISTED_INPUTS": {"names": "*topic*"},

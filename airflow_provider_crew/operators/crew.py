@@ -56,8 +56,7 @@ class _KickoffTask(CrewTask):
 
     def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:  # noqa: ARG002
         """Tell what that means for the money, as of whatever else ends a task before its kickoff."""
-        with self._kickoff(context).shelter():
-            raise error
+        self._kickoff(context).cannot_render(error)
 
     def _kickoff(self, context: Context) -> Kickoff:
         from airflow_provider_crew.tasks.kickoff import Kickoff

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import tenacity
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+from jinja2 import TemplateError
 
 from airflow_provider_crew.compat import was_changed_from_outside
 from airflow_provider_crew.hooks.connection import load_secret
@@ -136,6 +137,18 @@ class Kickoff:
             if not kicked_off or self.memory.lasts or was_changed_from_outside(task.ti):
                 raise
             raise CrewTaskFailed(ended.but(also=messages.NOT_RETRIED.also)) from error
+
+    def cannot_render(self, error: Exception) -> NoReturn:
+        """
+        Fail without a retry where only people can mend a template.
+
+        Other errors are left to the task's retries. So is any while an execution of an earlier try goes on: a
+        retry that can render waits for it.
+        """
+        with self.shelter():
+            if isinstance(error, TemplateError) and not self.memory.going_on:
+                self._give_up(CrewError.saying(messages.NOT_RENDERED, {"why": _in_words(error)}))
+            raise error
 
     def _kick_off(self, inputs: Callable[[], Any]) -> str:
         request = self._request(inputs())

@@ -77,6 +77,12 @@ TIME_WAS_OVER_BEFORE = Message("execution_timeout was over before the crew was k
 ENDED_BEFORE = Message(
     "The task was ended by {kind} before the crew was kicked off.", Money.NOTHING, _GO_ON, "{why}"
 )
+NOT_RENDERED = Message(
+    "A template of this task cannot be rendered.",
+    Money.NOTHING,
+    "Correct the template, or give the run the params that it names.",
+    "{why}",
+)
 NO_KICKOFF_ID = Message(
     "The kickoff id of this task is not known any more.",
     Money.GOES_ON,

@@ -10,6 +10,7 @@ from typing import Any
 
 import jinja2
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -26,6 +27,7 @@ FAILING = Scenario(
     ),
     inputs=(),
 )
+UNDEFINED = "{{ no_such_name.topic }}"
 
 
 def ended(task: Task) -> Any:
@@ -120,16 +122,30 @@ def test_of_something_else_before_the_kickoff(live_crew, store, task_log):
 
 @pytest.mark.parametrize("kind", [CrewKickoffOperator, CrewRunOperator])
 def test_of_a_template_that_cannot_be_rendered(live_crew, task_log, kind):
-    operator = kind(task_id="crew", inputs={"topic": "{{ no_such_name.topic }}"})
+    operator = kind(task_id="crew", inputs={"topic": UNDEFINED})
     task = Task(lambda: operator)
 
-    with pytest.raises(jinja2.UndefinedError):
+    with pytest.raises(AirflowFailException) as caught:  # a retry would find no more
+        operator.render_template_fields(task.context)
+
+    assert_told(task_log.text, caught.value, money=Money.NOTHING)
+    assert "'no_such_name' is undefined" in str(caught.value)
+    assert not live_crew.kickoffs
+
+
+def test_of_a_template_that_cannot_be_rendered_while_an_execution_goes_on(live_crew, store, task_log):
+    live_crew.scenario = SLOW
+    task = Task(lambda: CrewRunOperator(task_id="crew", inputs={}, deferrable=True), store=store, retries=1)
+    task.deferred()
+    task.ti.xcoms.clear()  # as for the next try
+    operator = CrewRunOperator(task_id="crew", inputs={"topic": UNDEFINED})
+
+    with pytest.raises(jinja2.UndefinedError):  # left to the retry, which may go on with it
         operator.render_template_fields(task.context)
 
     assert "What: The task was ended by UndefinedError before the crew was kicked off." in task_log.text
-    assert f"Money: {Money.NOTHING.sentence}" in task_log.text
-    assert "'no_such_name' is undefined" in task_log.text
-    assert not live_crew.kickoffs
+    assert f"Money: {Money.GOES_ON.sentence}" in task_log.text
+    assert f"Execution {live_crew.kickoffs[0].kickoff_id} of an earlier try goes on" in task_log.text
 
 
 @pytest.mark.parametrize("choice", ["fail", "retry"])
