@@ -1,5 +1,6 @@
 """The hook: a connection becomes a client."""
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.hooks import form
 from airflow_provider_crew.hooks.connection import CrewConnection, TokenType, load_connection, load_secret
 from airflow_provider_crew.hooks.polling import Poller
-from airflow_provider_crew.service.async_client import AsyncCrewClient
+from airflow_provider_crew.service.async_client import AsyncCrewClient, load
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError, InvalidSettings
 from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
@@ -72,7 +73,9 @@ class CrewHook(BaseHook):
 
     async def get_async_conn(self) -> AsyncCrewClient:
         """Return a new asynchronous client. Use it as an asynchronous context manager, or close it."""
-        return AsyncCrewClient((await sync_to_async(load_connection)(self.crew_conn_id, self.token_type)).settings)
+        settings = (await sync_to_async(load_connection)(self.crew_conn_id, self.token_type)).settings
+        await asyncio.to_thread(load, settings)
+        return AsyncCrewClient(settings)
 
     def test_connection(self) -> tuple[bool, str]:
         """Answer with what was found at the address, or with exactly what is wrong."""

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from airflow_provider_crew.service.async_client import AsyncCrewClient
+from airflow_provider_crew.service.async_client import AsyncCrewClient, load
 from airflow_provider_crew.service.errors import CrewError, Unreachable
 from airflow_provider_crew.service.messages import CONNECTION_IN_DOUBT
-from airflow_provider_crew.service.network import tls_context
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.text import warn
 
@@ -92,8 +91,7 @@ class SharedCrew:
     async def _client(self, settings: ServiceSettings, largest: int | None) -> SharedClient:
         wanted = settings, largest
         if wanted not in self._clients:
-            # Loading the authorities takes long enough to hold up all others.
-            await asyncio.to_thread(tls_context, settings)
+            await asyncio.to_thread(load, settings)
         if not (client := self._clients.get(wanted)):
             client = self._clients[wanted] = SharedClient(settings, largest=largest)
         client.users += 1

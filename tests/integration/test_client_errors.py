@@ -196,8 +196,8 @@ def test_retry_after_is_read_in_both_forms(crew, service, as_date):
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_an_answer_over_the_limit_is_refused_and_not_held(crew, service, chunked, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.client.MAX_ANSWER_BYTES", 1_000_000)
-    monkeypatch.setattr("airflow_provider_crew.service.async_client.MAX_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr("airflow_provider_crew.service.blocking_calls.MAX_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr("airflow_provider_crew.service.async_calls.MAX_ANSWER_BYTES", 1_000_000)
     kickoff_id = crew.kickoff(KICKOFF)
     service.faults.huge(3_000_000, chunked=chunked, on="status")
 

@@ -73,7 +73,7 @@ ENDLESS = {
 
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("client", "async_client"):
+    for module in ("blocking_calls", "async_calls"):
         monkeypatch.setattr(f"airflow_provider_crew.service.{module}.MAX_ANSWER_BYTES", LIMIT)
 
 

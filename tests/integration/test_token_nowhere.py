@@ -209,7 +209,7 @@ class TestObjects:
     def test_settings_and_clients(self):
         async def shown() -> str:
             async with AsyncCrewClient(self.SETTINGS) as client:
-                return repr(client) + str(client) + repr(vars(client)) + repr(vars(client._session))
+                return repr(client) + str(client) + repr(vars(client)) + repr(vars(client._calls._session))
 
         with CrewClient(self.SETTINGS) as client:
             told = repr(client) + str(client) + repr(vars(client)) + repr(vars(client._calls.transport))

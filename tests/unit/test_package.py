@@ -162,6 +162,35 @@ def test_what_airflow_imports_loads_no_client_and_no_models(newly_loaded, module
     assert {name for name in loaded if name.startswith("airflow_provider_crew.service")} <= service
 
 
+RUN_BY_TASKS = ["airflow_provider_crew.tasks.run", "airflow_provider_crew.tasks.sense"]
+
+
+@pytest.mark.parametrize("module", RUN_BY_TASKS)
+def test_a_task_that_asks_the_crew_nothing_loads_no_client(module):
+    told = python(IMPORTS_IN_CHILDREN, module)
+    loaded = {name.partition(".")[0] for name in json.loads(told.splitlines()[-1])[1]}
+
+    assert "airflow_provider_crew" in loaded
+    assert not loaded & {"requests", "urllib3", "aiohttp"}
+
+
+SENDS_WITHOUT_EVENT_LOOP = """
+import sys
+from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.settings import ServiceSettings
+
+CrewClient(ServiceSettings(address="https://crew.example", token="token")).close()
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
+
+
+def test_who_asks_without_an_event_loop_loads_nothing_for_one():
+    loaded = set(python(SENDS_WITHOUT_EVENT_LOOP).split())
+
+    assert "urllib3" in loaded
+    assert "aiohttp" not in loaded
+
+
 def imported_by(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
