@@ -11,7 +11,6 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTas
 from jinja2 import TemplateError
 
 from airflow_provider_crew.compat import was_changed_from_outside
-from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.operators.arguments import OnUncertainKickoff, ValidateInputs
 from airflow_provider_crew.service.errors import (
     CrewError,
@@ -179,8 +178,12 @@ class Kickoff:
         given = self._given
         options = {name: getattr(given, name) for name in KickoffOptions.__annotations__}
         options["meta"] = self._origin() if given.meta is None else given.meta
-        secret = load_secret(given.webhook_conn_id) if given.webhook_conn_id else None
-        return KickoffRequest.of(inputs, webhook_secret=secret, **options)
+        return KickoffRequest.of(inputs, webhook_secret=self._secret(), **options)
+
+    def _secret(self) -> str | None:
+        from airflow_provider_crew.hooks.connection import load_secret
+
+        return load_secret(self._given.webhook_conn_id) if self._given.webhook_conn_id else None
 
     def _send(self, request: KickoffRequest) -> str:
         """Send once, and remember before that it is sent, and after it what came of it."""

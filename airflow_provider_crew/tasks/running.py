@@ -3,12 +3,10 @@
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import Context
 
-from airflow_provider_crew.hooks.connection import TokenType
-from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.service.errors import CrewError, execution
 from airflow_provider_crew.service.messages import Message, Money
@@ -19,6 +17,10 @@ from airflow_provider_crew.tasks.metrics import TaskMetrics
 from airflow_provider_crew.tasks.naming import CARRIED_NAME, MappedName
 from airflow_provider_crew.tasks.outlets import CARRIED_EXTRAS, OutletEvents
 from airflow_provider_crew.tasks.progress import TaskProgress
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.hooks.connection import TokenType
+    from airflow_provider_crew.hooks.crew import CrewHook
 
 # What a process hands on to the one that resumes, whatever the operator is.
 CARRIED = (CARRIED_NAME, CARRIED_EXTRAS)
@@ -41,7 +43,7 @@ class RunningTask:
     log: Any
     context: Context
     crew_conn_id: str
-    token_type: TokenType | None
+    token_type: "TokenType | None"
     is_told_to_end: bool = False
     execution: str | None = None
     memory: KickoffMemory | None = None
@@ -67,8 +69,10 @@ class RunningTask:
         return started_at.timestamp() if started_at else time.time()
 
     @cached_property
-    def hook(self) -> CrewHook:
-        """The hook for the connection."""
+    def hook(self) -> "CrewHook":
+        """The hook for the connection, of which a task that is told the end by its trigger has no need."""
+        from airflow_provider_crew.hooks.crew import CrewHook
+
         return CrewHook(self.crew_conn_id, token_type=self.token_type)
 
     @cached_property

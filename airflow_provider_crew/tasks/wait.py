@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.compat import TIME_TO_SAY_SO, trigger_timed_out
-from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.service import errors, messages
 from airflow_provider_crew.service.limits import MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
@@ -23,6 +22,9 @@ from airflow_provider_crew.tasks.typed import OutputArguments, finished
 from airflow_provider_crew.tasks.xcom import USAGE
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import WatchEnd
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.hooks.polling import Poller
 
 # Of what a short execution_timeout allows, this share is left for the end.
 _LARGEST_SHARE = 0.1
@@ -139,8 +141,10 @@ class Wait:
         return self.task.result
 
     @contextmanager
-    def polling(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> Iterator[Poller]:
+    def polling(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> "Iterator[Poller]":
         """Poll, tell of the polls, and let the task end as it should where they bring no result."""
+        from airflow_provider_crew.hooks.polling import Poller
+
         with self.ending(kickoff_id):
             poller = Poller(self.task.hook, kickoff_id, rules, memory, self.task.progress)
             try:
