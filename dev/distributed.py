@@ -12,6 +12,7 @@ import secrets
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from dev.edge import EdgeStack
 from dev.loopback import ADDRESS
 from dev.redis import RedisServer
 from dev.rest import ApiError, seconds_since_epoch
@@ -133,7 +134,9 @@ class CeleryStack(AirflowStack):
         return {ADDRESS: address_of(machine), "AIRFLOW_HOME": str(home)}
 
 
-STACKS: Mapping[str, type[AirflowStack]] = MappingProxyType({"local": AirflowStack, "celery": CeleryStack})
+STACKS: Mapping[str, type[AirflowStack]] = MappingProxyType(
+    {"local": AirflowStack, "celery": CeleryStack, "edge": EdgeStack}
+)
 """What an Airflow is made of, by its executor."""
 
 

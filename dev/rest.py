@@ -45,6 +45,10 @@ class AirflowApi:
         """Read."""
         return self._call("GET", path, params=parameters)
 
+    def get_from_provider(self, path: str) -> Any:
+        """Return what a provider serves beside the API."""
+        return self._answer("GET", path)
+
     def post(self, path: str, body: Any) -> Any:
         """Create, or make something happen."""
         return self._call("POST", path, json=body)

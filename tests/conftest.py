@@ -31,7 +31,8 @@ os.environ |= {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--executor", choices=("local", "celery"), default="local", help="what runs Airflow's tasks")
+    choices = ("local", "celery", "edge")
+    parser.addoption("--executor", choices=choices, default="local", help="what runs Airflow's tasks")
 
 
 @pytest.hookimpl(wrapper=True)
