@@ -16,11 +16,11 @@ OLDER := 2.11=2026-03-31 3.0=2025-09-15 3.1=2026-03-31 3.2=2026-06-15
 ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref)
 
 # So has an Airflow on several machines: nothing else needs what its workers do.
-CELERY_VENV := .venv-celery
-CELERY_LOCK := requirements/celery.txt
-CELERY_READY := $(CELERY_VENV)/.ready
-STACK_BIN := $(if $(EXECUTOR),$(CELERY_VENV)/bin,$(BIN))
-STACK_READY := $(READY) $(if $(EXECUTOR),$(CELERY_READY))
+EXECUTORS_VENV := .venv-executors
+EXECUTORS_LOCK := requirements/executors.txt
+EXECUTORS_READY := $(EXECUTORS_VENV)/.ready
+STACK_BIN := $(if $(EXECUTOR),$(EXECUTORS_VENV)/bin,$(BIN))
+STACK_READY := $(READY) $(if $(EXECUTOR),$(EXECUTORS_READY))
 
 # Crews have an environment of their own: CrewAI cannot be installed beside Airflow.
 CREW_VENV := .venv-crew
@@ -123,7 +123,7 @@ endef
 lock: $(UV)  ## Pin all environments anew
 	$(UV) $(COMPILE) --group dev --output-file $(LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK) pyproject.toml
-	$(UV) $(COMPILE) --group celery --constraint $(LOCK) --output-file $(CELERY_LOCK) pyproject.toml
+	$(UV) $(COMPILE) --group executors --constraint $(LOCK) --output-file $(EXECUTORS_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --group docs --output-file $(DOCS_LOCK) pyproject.toml
 	$(UV) $(COMPILE) --output-file $(CREW_LOCK) example_crews/briefing/pyproject.toml
 	printf '%s\n' $(NEXT) | $(UV) $(COMPILE) --group test --constraint - --output-file requirements/airflow-3.4.txt \
@@ -137,7 +137,7 @@ release: $(READY)  ## Check that this can be released, and build it into dist/
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:  ## Remove the virtual environments and everything else that make has made
-	rm -rf $(VENV) $(BENCH) $(CELERY_VENV) $(CREW_VENV) $(DOCS_VENV) .airflow .nox build dist docs/_build htmlcov \
+	rm -rf $(VENV) $(BENCH) $(EXECUTORS_VENV) $(CREW_VENV) $(DOCS_VENV) .airflow .nox build dist docs/_build htmlcov \
 		.coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(UV):
@@ -159,13 +159,13 @@ $(BENCH_READY): $(BENCH_LOCK) pyproject.toml | $(UV)
 		$(UV) pip install --quiet --python $(BENCH)/bin/python --no-deps --no-build-isolation --editable .
 	@touch $(BENCH_READY)
 
-$(CELERY_READY): $(CELERY_LOCK) pyproject.toml | $(UV)
-	$(SHOW) "Making $(CELERY_VENV)" $(PYTHON) -m venv --clear --without-pip $(CELERY_VENV)
-	$(SHOW) "Installing Airflow with Celery into $(CELERY_VENV)" \
-		$(UV) pip install --quiet --require-hashes --python $(CELERY_VENV)/bin/python --requirements $(CELERY_LOCK)
-	$(SHOW) "Installing this package into $(CELERY_VENV)" \
-		$(UV) pip install --quiet --python $(CELERY_VENV)/bin/python --no-deps --no-build-isolation --editable .
-	@touch $(CELERY_READY)
+$(EXECUTORS_READY): $(EXECUTORS_LOCK) pyproject.toml | $(UV)
+	$(SHOW) "Making $(EXECUTORS_VENV)" $(PYTHON) -m venv --clear --without-pip $(EXECUTORS_VENV)
+	$(SHOW) "Installing Airflow with other executors into $(EXECUTORS_VENV)" \
+		$(UV) pip install --quiet --require-hashes --python $(EXECUTORS_VENV)/bin/python --requirements $(EXECUTORS_LOCK)
+	$(SHOW) "Installing this package into $(EXECUTORS_VENV)" \
+		$(UV) pip install --quiet --python $(EXECUTORS_VENV)/bin/python --no-deps --no-build-isolation --editable .
+	@touch $(EXECUTORS_READY)
 
 $(CREW_READY): $(CREW_LOCK) | $(UV)
 	$(SHOW) "Making $(CREW_VENV)" $(PYTHON) -m venv --clear --without-pip $(CREW_VENV)

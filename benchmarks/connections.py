@@ -1,7 +1,7 @@
 """
 Count the connections of PostgreSQL that an Airflow on Celery holds.
 
-``.venv-celery/bin/python -m benchmarks.connections``, apart from the others, whose environment has no Celery.
+``.venv-executors/bin/python -m benchmarks.connections``, apart from the others, whose environment has no Celery.
 """
 
 from __future__ import annotations

@@ -278,6 +278,7 @@ def test_killed_before_the_result_is_stored_and_cleared(scene):
     ways=RUN,
     alone=True,
     retries=1,
+    executor="local",
 )
 def test_all_killed_while_the_crew_works(scene):
     scene.start()
@@ -292,6 +293,7 @@ def test_all_killed_while_the_crew_works(scene):
     UNCERTAIN,
     alone=True,
     retries=1,
+    executor="local",
 )
 def test_all_killed_before_the_answer(scene):
     scene.crew.faults.hang(on="kickoff", after_taken=True)
