@@ -11,7 +11,7 @@ with DAG(
     schedule=None,
     tags=["crew"],
     params={
-        "kickoff_id": Param(type="string", description="What the log of the task says that has ended"),
+        "kickoff_id": Param(type="string", description="The kickoff id, from the log of the task that kicked off"),
         "crew": Param("crew_default", type="string", description="The connection to the crew"),
     },
     doc_md="""
