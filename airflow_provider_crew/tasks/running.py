@@ -112,13 +112,19 @@ class RunningTask:
             url = self.hook.connection.page_of(kickoff_id)
         except Exception:  # noqa: BLE001 - what needs the connection says what is wrong with it
             return
-        if url and url != self._link:
-            self._link = url
+        before, self._link = self._link, url or ""
+        if url and url != before:
             self.leave(DASHBOARD_KEY, url, what="The link to the crew's page")
 
     @property
     def dashboard_url(self) -> str:
-        """The page to look at, as this process or the one before has left it."""
+        """
+        The page to look at, as this process or the one before has left it.
+
+        Airflow is asked only where this process does not know: it logs an error about an XCom that is not there.
+        """
+        if self._link is not None:
+            return self._link
         ti = self.ti
         return str(ti.xcom_pull(task_ids=ti.task_id, key=DASHBOARD_KEY, map_indexes=ti.map_index) or "")
 

@@ -89,6 +89,17 @@ def test_a_sensor_leads_to_the_execution_that_it_waits_for(crew, options):
     assert page_of(task, operator) == PAGES + kickoff_id
 
 
+def test_a_task_that_knows_of_no_link_does_not_look_for_one(live_crew, monkeypatch):
+    operator = run()
+    task = Task(lambda: operator)
+    task.run()
+    # Airflow would log an error, the last line of a task that has succeeded.
+    monkeypatch.delattr(type(task.ti), "xcom_pull")
+
+    assert page_of(task, operator) == ""
+    assert live_crew.kickoffs
+
+
 def test_a_kickoff_that_nobody_knows_of_leads_nowhere(crew):
     operator = run()
     task = Task(lambda: operator)
