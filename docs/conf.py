@@ -46,6 +46,7 @@ html_theme = "furo"
 html_title = f"airflow-provider-crew {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["find-message.js"]
 html_extra_path = ["_extra"]
 html_copy_source = False
 html_show_copyright = False

@@ -1,0 +1,119 @@
+"""The documentation site, as ``make docs`` builds it, in a real Chromium and without a server."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from dev.chromium import EXECUTABLE, Chromium, Page
+from tests.airflow_runs import ROOT
+from tests.supported import AIRFLOW
+
+pytestmark = [
+    pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
+    pytest.mark.skipif(AIRFLOW[:2] != (3, 3), reason="the site is the same on every Airflow"),
+    pytest.mark.timeout(600),
+]
+
+SITE = ROOT / "docs/_build/html"
+DESKTOP, PHONE = (1400, 1000), (390, 844)
+
+# Pastes the first line of each message, with other words in the place of the examples, and returns those that are
+# neither found first nor second.
+NOT_FOUND = """
+(() => {
+  const field = document.querySelector("#find-message");
+  const first = (row) => row.cells[0].querySelector("strong").textContent;
+  const rows = [...document.querySelectorAll("section#messages section tbody tr")];
+  return rows.filter((row) => row.cells[0].querySelector("strong")).filter((row) => {
+    const line = row.cells[0].querySelector("strong").cloneNode(true);
+    for (const example of line.querySelectorAll("em")) example.textContent = "4711 zzz";
+    field.value = `[2026-11-23, 04:12:07 UTC] {crew.py:212} ERROR - ${line.textContent}`;
+    field.dispatchEvent(new Event("input"));
+    const found = [...document.querySelectorAll("#found-messages tr")].slice(0, 2);
+    return !found.some((each) => first(each) === first(row));
+  }).map(first);
+})()
+"""
+
+
+def is_current() -> bool:
+    built = SITE / "index.html"
+    sources = [path for path in (ROOT / "docs").rglob("*.*") if "_build" not in path.parts]
+    return built.exists() and built.stat().st_mtime > max(path.stat().st_mtime for path in sources)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    if not is_current():
+        subprocess.run(["make", "docs"], cwd=ROOT, check=True)  # noqa: S607 - whichever make is there
+    with Chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Chromium) -> Iterator[Page]:
+    shown = browser.page()
+    shown.resize(*DESKTOP)
+    yield shown
+    shown.close()
+
+
+def show(page: Page, name: str, query: str = "") -> None:
+    page.open(f"{(SITE / name).as_uri()}{query}")
+    page.wait_for("document.readyState === 'complete'")
+
+
+def test_the_folder_leads_to_the_first_page(page):
+    show(page, "index.html")
+
+    page.wait_for("document.querySelector('h1')?.innerText.startsWith('airflow-provider-crew')")
+
+
+@pytest.mark.parametrize("word", ["max_outage", "UncertainKickoff", "scheduler is killed"])
+def test_the_search_works_without_a_server(page, word):
+    show(page, "search.html", f"?q={word.replace(' ', '+')}")
+
+    page.wait_for("document.querySelectorAll('#search-results li a').length > 0")
+    assert page.errors == []
+
+
+def test_a_line_of_a_log_finds_its_message(page):
+    show(page, "docs/messages.html")
+
+    assert page.evaluate(NOT_FOUND) == []
+    assert page.evaluate("document.querySelectorAll('#found-messages tr').length") > 0
+
+
+def test_a_line_that_no_message_has_finds_nothing(page):
+    show(page, "docs/messages.html")
+
+    page.evaluate("globalThis.find = document.querySelector('#find-message'), null")
+    page.evaluate("find.value = 'zzz 4711'; find.dispatchEvent(new Event('input'))")
+
+    assert page.evaluate("document.querySelectorAll('#found-messages tr').length") == 0
+    assert page.evaluate("find.nextElementSibling.hidden") is False
+
+
+def test_every_page_fits_its_screen_and_loads_nothing_from_elsewhere(page):
+    names = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
+    wider = []
+    for name in names:
+        for size in (DESKTOP, PHONE):
+            page.resize(*size)
+            show(page, name)
+            if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
+                wider.append((name, size))
+
+    assert len(names) > 40
+    assert wider == []
+    assert {url for url in page.requests if not url.startswith(("file:", "data:"))} == set()
+    assert page.errors == []
+
+
+def test_what_people_copy_has_plain_quotation_marks(page):
+    show(page, "docs/messages.html")
+
+    assert 'CrewExecutionSensor(kickoff_id="57a13a6e-…")' in page.evaluate("document.body.innerText")
