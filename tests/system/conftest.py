@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +20,24 @@ from tests.airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
 from tests.statsd_server import StatsdServer
 from tests.supported import AIRFLOW, recipes
 from tests.system.traces import REFUSED_TOKEN, with_secrets
+from tests.system.wheels import build
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "nightly: needless before every change lands")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    dist = tmp_path_factory.mktemp("dist")
+    build(dist)
+    return dist
+
+
+@pytest.fixture(scope="session")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -15,41 +13,15 @@ import pytest
 
 from airflow_provider_crew import __version__
 from tests.supported import AIRFLOW, LOCK, has
+from tests.system.wheels import ROOT, build, run
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_crew"
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def run(*command: str | Path, **environment: str) -> str:
-    done = subprocess.run(
-        [str(part) for part in command],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd="/",
-        env=os.environ | environment,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def uv(*arguments: str | Path) -> None:
     run(sys.executable, "-m", "uv", "--quiet", *arguments)
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory) -> Path:
-    dist = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, ROOT)
-    return dist
-
-
-@pytest.fixture(scope="session")
-def wheel(built) -> Path:
-    (found,) = built.glob("*.whl")
-    return found
 
 
 def environment(folder: Path, *requirements: str | Path) -> Path:
@@ -70,7 +42,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
 
 
 def test_the_same_files_make_the_same_wheel(wheel, tmp_path):
-    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, ROOT)
+    build(tmp_path, "--wheel")
 
     # The first was built from the sdist.
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
