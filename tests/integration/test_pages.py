@@ -25,7 +25,7 @@ from tests.integration.pages import A_RESULT, DAGS, OPERATORS, PAGES, README, RO
 # Every block of Python that is shown has one of these in it, and a test that runs it, here or as a DAG.
 RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults", '"read_a_result"', '"name_each_run"')
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
-RUN_AS_A_DAG = ("output_type=Report", '"report_that_tells"')
+RUN_AS_A_DAG = ("output_type=Report", '"report_that_tells"', '"quickstart"')
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_every_example_is_listed():
     }
 
 
-@pytest.mark.parametrize("shown", [*wherever("console", "'crew://"), *wherever("console", '"conn_type"')])
+@pytest.mark.parametrize("shown", [*wherever("console", "'crew://:TOKEN"), *wherever("console", '"conn_type"')])
 def test_a_connection_as_shown_is_read(monkeypatch, shown):
     value = re.search(r"AIRFLOW_CONN_CREW_DEFAULT='(.*?)'", shown, re.DOTALL)
     assert value
