@@ -50,6 +50,9 @@ _everywhere = nox.parametrize(
     "python, airflow", [_param(airflow, python) for airflow, pythons in _PYTHONS.items() for python in pythons]
 )
 _once_each = nox.parametrize("python, airflow", [_param(airflow, _OF_REAL_PROCESSES) for airflow in _PYTHONS])
+_where_rows_differ = nox.parametrize(
+    "python, airflow", [_param(airflow, _OF_REAL_PROCESSES) for airflow in ("2.11", _DEVELOPED_WITH)]
+)
 
 
 @nox.session
@@ -97,12 +100,23 @@ def faults(session: nox.Session, airflow: str) -> None:
     _pytest(session, airflow, "tests/faults", "-m", "core")
 
 
+@nox.session
+@_where_rows_differ
+def stored_rows(session: nox.Session, airflow: str) -> None:
+    """Record what this version leaves in the database of an Airflow, for newer versions to take up."""
+    _run(session, airflow, "dev.stored_rows")
+
+
 def _pytest(session: nox.Session, airflow: str, *suite: str) -> None:
-    """Install what the lock says, and run the tests in that environment without any setting of Airflow."""
+    _run(session, airflow, "pytest", "--no-cov", "-q", "-o", _WARNINGS, *suite, *session.posargs)
+
+
+def _run(session: nox.Session, airflow: str, *module: str) -> None:
+    """Install what the lock says, and run a module in that environment without any setting of Airflow."""
     session.run_install("uv", "pip", "sync", "--quiet", "--require-hashes", _lock(airflow))
     session.install("--no-deps", "--no-build-isolation", "--editable", ".")
     unset = {name: None for name in os.environ if name.startswith(("AIRFLOW_", "_AIRFLOW"))}
-    session.run("python", "-m", "pytest", "--no-cov", "-q", "-o", _WARNINGS, *suite, *session.posargs, env=unset)
+    session.run("python", "-m", *module, env=unset)
 
 
 def _lock(airflow: str) -> str:
