@@ -80,7 +80,7 @@ ENDED_BEFORE = Message(
 NOT_RENDERED = Message(
     "A template of this task cannot be rendered.",
     Money.NOTHING,
-    "Correct the template, or give the run the params that it names.",
+    "Correct the template, or the params.",
     "{why}",
 )
 NO_KICKOFF_ID = Message(

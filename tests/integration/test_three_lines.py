@@ -129,6 +129,7 @@ def test_of_a_template_that_cannot_be_rendered(live_crew, task_log, kind):
         operator.render_template_fields(task.context)
 
     assert_told(task_log.text, caught.value, money=Money.NOTHING)
+    assert caught.value.told()["next"].startswith("Correct the template")
     assert "'no_such_name' is undefined" in str(caught.value)
     assert not live_crew.kickoffs
 
