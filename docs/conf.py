@@ -49,6 +49,8 @@ html_css_files = ["site.css"]
 html_js_files = ["find-message.js"]
 html_extra_path = ["_extra"]
 html_copy_source = False
+# An excerpt would be fetched from the page, which a browser refuses for a file.
+html_show_search_summary = False
 html_show_copyright = False
 
 
