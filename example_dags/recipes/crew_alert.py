@@ -1,4 +1,4 @@
-"""An e-mail about each crew run that fails: what has happened, what of the money, what to do, which execution."""
+"""An e-mail about each crew that fails: what happened, what is paid for, what to do, and which execution it is."""
 
 from html import escape
 from typing import Any

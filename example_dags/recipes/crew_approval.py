@@ -1,4 +1,4 @@
-"""A report that is published when a person has approved of it in Airflow, and not otherwise."""
+"""A report that is published only when a person has approved it in Airflow."""
 
 from datetime import timedelta
 from typing import Any

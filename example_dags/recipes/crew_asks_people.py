@@ -1,4 +1,4 @@
-"""A crew that asks a person, and has the person told of it."""
+"""A crew that asks a person, and a call to an address of yours when it does."""
 
 from datetime import timedelta
 

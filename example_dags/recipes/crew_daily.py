@@ -1,4 +1,4 @@
-"""A crew run for each day, of which a backfill makes up for days that are past."""
+"""A crew for each day; a backfill makes up for days that are past."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""One crew run for each row of a table, so many at a time, and a task at the end that names those that failed."""
+"""A crew for each row of a table, so many at a time, and a task at the end that names those that failed."""
 
 from typing import Any
 

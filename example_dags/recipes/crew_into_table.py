@@ -47,7 +47,6 @@ with DAG("crew_into_table", schedule=None, tags=["crew"], doc_md=__doc__):
             target_fields=["kickoff_id", "number", "text", "urgent"],
             replace=True,
             replace_index=["kickoff_id", "number"],
-            commit_every=0,
         )
 
     store(news.output)
