@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
+from types import SimpleNamespace
 
+import pytest
+
+from airflow_provider_crew.service import errors
 from tests.integration.pages import PAGES, ROOT, blocks
+from tests.supported import has
+from tests.system.mail_server import MailServer
 
 PAGE = "docs/recipes.md"
 
@@ -22,3 +30,50 @@ def test_the_page_shows_each_recipe_as_it_is():
     assert shown == {str(path.relative_to(ROOT)): path.read_text() for path in files}
     (receiver,) = set(blocks(PAGE, "python")) - set(shown.values())
     assert "BaseHTTPRequestHandler" in receiver, "which is run where the crew asks people"
+
+
+def recipe(name):
+    return runpy.run_path(str(ROOT / "example_dags/recipes" / f"{name}.py"))
+
+
+@pytest.mark.skipif(not has("The recipe [A retry policy]"), reason="Airflow has retry policies from 3.3 on")
+@pytest.mark.parametrize(
+    ("kind", "action", "minutes"),
+    [
+        (errors.ExecutionFailed, "fail", None),
+        (errors.Unreachable, "retry", 10),
+        (errors.ServiceError, "retry", 10),
+        (errors.LostContact, "retry", 10),
+        (errors.WaitedTooLong, "default", None),
+    ],
+)
+def test_the_policy_leaves_to_people_what_is_paid_for_again(kind, action, minutes):
+    decision = recipe("crew_retry_policy")["NEVER_PAY_TWICE"].evaluate(kind("it ended"), try_number=1, max_tries=5)
+
+    assert decision.action.value == action
+    assert decision.retry_delay is None or decision.retry_delay.total_seconds() == 60 * minutes
+
+
+@pytest.mark.parametrize(
+    ("left", "subject", "told"),
+    [("57a13a6e", "[goes_on] the_dag.report in today", "57a13a6e"), (None, "[not_known]", "none is known")],
+)
+def test_an_alert_about_a_process_that_was_killed_names_the_execution_it_has_left(
+    monkeypatch, left, subject, told
+):
+    xcoms = {"task_ids": "report", "map_indexes": -1, "key": "kickoff_id"}
+    ti = SimpleNamespace(
+        dag_id="the_dag",
+        task_id="report",
+        run_id="today",
+        map_index=-1,
+        xcom_pull=lambda **asked: left if asked == xcoms else "another",
+    )
+    with MailServer() as server:
+        described = server.connection | {"extra": json.loads(server.connection["extra"])}
+        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(described))
+        recipe("crew_alert")["alert"]({"ti": ti})
+        (mail,) = server.mails
+
+    assert mail["Subject"].startswith(subject)
+    assert mail.get_body(("html",)).get_content().strip().endswith(f"<br>Execution: {told}")
