@@ -142,7 +142,7 @@ def text_of(mail: Any) -> str:
 
 @pytest.mark.nightly
 def test_an_alert_about_what_has_started_nothing(start, mails, crew):
-    crew.faults.answer(403, on="inputs")
+    crew.faults.answer(401, on="inputs")
 
     run = start("crew_alert")
 
