@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ from dev.loopback import free_port, is_free
 from dev.postgres import PostgresServer
 from dev.rest import seconds_since_epoch
 from dev.stack import AirflowStack
-from tests.airflow_runs import TOKEN, Run, eventually, live, scenario
+from tests.airflow_runs import ROOT, TOKEN, Run, connection, eventually, live, scenario
 from tests.integration.pages import block, blocks
 from tests.supported import has, recipes
 from tests.system.mail_server import MailServer
@@ -281,12 +282,20 @@ def test_a_crews_output_is_in_the_table_once(start, warehouse):
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not has("The recipe [A backfill]"), reason="Airflow 2 backfills in another way")
-def test_ten_days_are_made_up_for_four_at_a_time(airflow, crew, pool):
-    airflow.api.wait_for_dag("crew_daily")
-    pool(10)  # which the first of the commands changes
-    commands = block(PAGE, "console", "airflow backfill").splitlines()
+def test_ten_days_are_made_up_for_four_at_a_time(crew, tmp_path):
+    (tmp_path / "dags").mkdir()
+    shutil.copy(ROOT / "example_dags/recipes/crew_daily.py", tmp_path / "dags")
+    to_the_crew = {"AIRFLOW_CONN_CREW_DEFAULT": connection(crew)}
+    with (
+        PostgresServer() as database,  # with SQLite the command may find the database locked
+        AirflowStack(tmp_path / "home", tmp_path / "dags", database.settings | to_the_crew) as airflow,
+    ):
+        make_up_for_ten_days(airflow, crew)
 
-    for command in commands:
+
+def make_up_for_ten_days(airflow: AirflowStack, crew: LocalCrewService) -> None:
+    airflow.api.wait_for_dag("crew_daily")
+    for command in block(PAGE, "console", "airflow backfill").splitlines():
         airflow.command(*shlex.split(command)[1:])
 
     days = [f"news of 2026-11-{day:02}" for day in range(1, 11)]
