@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -259,7 +260,8 @@ def test_a_rescheduled_sensor_remembers_that_its_execution_exists(stored):
     stored.crew.forget(stored.begin("result"))
     task = stored.task("rescheduled")
     task.ti.try_number = 0
-    task.ti.first_poke = None
+    # Longer ago than a service may take to know what it has just started.
+    task.ti.first_poke = datetime.fromtimestamp(time.time() - 300, UTC)
 
     with pytest.raises(AirflowRescheduleException):
         task.run()
