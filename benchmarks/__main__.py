@@ -19,6 +19,7 @@ _TITLES = {
     "progress": "7. What the progress in XCom costs a triggerer",
     "waiting": "8. What the garbage collector walks through",
     "sizing": "9. What one more triggerer brings",
+    "cost": "10. What a run costs",
 }
 
 

@@ -80,7 +80,7 @@ def keep(section: str, results: Path = RESULTS) -> None:
     """Put a section in place of its older self, and leave the others as they are."""
     kept = _sections(results.read_text(encoding="utf-8") if results.exists() else "")
     kept[_heading(section)] = section.strip()
-    sections = [kept[heading] for heading in sorted(kept)]
+    sections = [kept[heading] for heading in sorted(kept, key=_number)]
     results.write_text("\n\n".join([_INTRODUCTION.strip(), *sections]) + "\n", encoding="utf-8")
 
 
@@ -91,6 +91,11 @@ def _sections(text: str) -> dict[str, str]:
 
 def _heading(section: str) -> str:
     return section.partition("\n")[0]
+
+
+def _number(heading: str) -> tuple[int, str]:
+    found = re.search(r"\d+", heading)
+    return int(found[0]) if found else 0, heading
 
 
 def _circumstances() -> str:

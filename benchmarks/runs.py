@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from benchmarks.lanes import LANES, POLL_INTERVAL, seconds_of
 from benchmarks.report import Figure, Table
-from benchmarks.stack import cpu_seconds, started
+from benchmarks.rounds import cpu, idle_cpu, in_turn, succeed, warm_up
+from benchmarks.stack import started
 from benchmarks.workers import Use, use_of_workers
 from dev.rest import seconds_since_epoch
 
@@ -26,11 +27,6 @@ _WAYS = {
     "http_reschedule": '`HttpOperator`, `HttpSensor(mode="reschedule")`',
     "python_sleep": "`@task` with requests and sleep",
 }
-_IDLE_SECONDS = 60
-_TIMEOUT = 300
-# Each question about the state of a run costs what is measured.
-_PAUSE = 2.0
-_SETTLING = 3.0
 _TEXT = """\
 Each way, a DAG file of its own, runs the same crew in {lanes} lanes of one DAG run, on LocalExecutor with \
 PostgreSQL and the settings that Airflow comes with. Crews take a minute on average, spread over one poll \
@@ -67,12 +63,13 @@ def measure(rounds: int) -> list[Table]:
     with _Crew(_scenario(1)) as crew, started("runs", {}) as benched:
         airflow = benched.airflow
         _connect(airflow, crew)
-        _warm_up(airflow, crew)
+        warm_up(airflow, _WAYS)
+        crew.hurried = False
         idle = []
         found: dict[str, list[_Round]] = {way: [] for way in _WAYS}
         for number in range(rounds):
-            idle.append(_idle_cpu(airflow))
-            for way in _in_turn(number):
+            idle.append(idle_cpu(airflow))
+            for way in in_turn(_WAYS, number):
                 found[way].append(_play(airflow, crew, way, idle[-1]))
     text = _TEXT.format(
         lanes=LANES, interval=POLL_INTERVAL, rounds=rounds, idle=Figure.of(each * 60 for each in idle)
@@ -122,13 +119,6 @@ def _affordable(rounds: int) -> int:
     return max(rounds // 2, 1)
 
 
-def _in_turn(number: int) -> list[str]:
-    """Return the ways, each round beginning with another one."""
-    ways = list(_WAYS)
-    first = number % len(ways)
-    return ways[first:] + ways[:first]
-
-
 def _scenario(seconds: float) -> Scenario:
     return Scenario.model_validate(
         {
@@ -150,45 +140,12 @@ def _connect(airflow: AirflowStack, crew: LocalCrewService) -> None:
     airflow.api.set_connection("crew_http", described | {"conn_type": "http", "extra": headers})
 
 
-def _warm_up(airflow: AirflowStack, crew: _Crew) -> None:
-    """Let each way run once: the first processes of an Airflow find neither bytecode nor cached answers."""
-    runs = {}
-    for way in _WAYS:
-        airflow.api.wait_for_dag(way)
-        runs[way] = airflow.api.trigger(way)
-    for way, run_id in runs.items():
-        _succeed(airflow, way, run_id)
-    crew.hurried = False
-
-
-def _succeed(airflow: AirflowStack, way: str, run_id: str) -> None:
-    """Wait until a run has succeeded, and its last process is gone."""
-    until = time.monotonic() + _TIMEOUT
-    while (state := airflow.api.run_state(way, run_id)) != "success":
-        if state == "failed" or time.monotonic() > until:
-            tasks = {task["task_id"]: task["state"] for task in airflow.api.task_instances(way, run_id)}
-            raise RuntimeError(f"The run of {way} is {state}: {tasks}")
-        time.sleep(_PAUSE)
-    time.sleep(_SETTLING)
-
-
-def _idle_cpu(airflow: AirflowStack) -> float:
-    """Return what Airflow uses per second while nothing runs."""
-    before = _cpu(airflow)
-    time.sleep(_IDLE_SECONDS)
-    return (_cpu(airflow) - before) / _IDLE_SECONDS
-
-
-def _cpu(airflow: AirflowStack) -> float:
-    return cpu_seconds(process.pid for process in airflow.processes.values())
-
-
 def _play(airflow: AirflowStack, crew: _Crew, way: str, idle: float) -> _Round:
-    before, began = _cpu(airflow), time.monotonic()
+    before, began = cpu(airflow), time.monotonic()
     run_id = airflow.api.trigger(way)
     time.sleep(seconds_of(0))
-    _succeed(airflow, way, run_id)
-    cpu = _cpu(airflow) - before - idle * (time.monotonic() - began)
+    succeed(airflow, way, run_id)
+    used = cpu(airflow) - before - idle * (time.monotonic() - began)
     executions = {str(each.inputs["lane"]): each for each in crew.kickoffs if each.inputs["run"] == run_id}
     if len(executions) != LANES:
         raise RuntimeError(f"{way} ran {len(executions)} crews, not {LANES}")
@@ -200,7 +157,7 @@ def _play(airflow: AirflowStack, crew: _Crew, way: str, idle: float) -> _Round:
             _lane(execution, polls[lane], tasks[f"next_{lane}"]["start_date"])
             for lane, execution in executions.items()
         ],
-        cpu=cpu / LANES,
+        cpu=used / LANES,
         workers=use_of_workers(airflow.logs / "api-server.log", ids),
         polls=sum(map(len, polls.values())) / LANES,
     )

@@ -1,0 +1,145 @@
+"""What a run costs a whole Airflow, beside what Airflow takes for tasks of its own that do nothing."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import certifi
+import trustme
+
+from benchmarks.cost_lanes import LANES, LATER, POLL_INTERVAL, SECONDS
+from benchmarks.remote import RemoteService
+from benchmarks.report import Figure, Table
+from benchmarks.rounds import cpu, idle_cpu, in_turn, succeed, warm_up
+from benchmarks.stack import started
+from dev.rest import seconds_since_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dev.stack import AirflowStack
+
+_ONE, _TWO = "airflow_waits", "airflow_returns_and_waits"
+# Each with what of Airflow's own it is compared with.
+WAYS = {
+    "airflow_returns": ("a task that returns something", ""),
+    _ONE: ("`TimeDeltaSensor(deferrable=True)`, which only waits", _ONE),
+    "ours_run": ("ours: `CrewRunOperator(deferrable=True)`", _ONE),
+    "dbt_cloud_run": ("`DbtCloudRunJobOperator(deferrable=True)`", _ONE),
+    _TWO: ("a task that returns something, and then `TimeDeltaSensor(deferrable=True)`", _TWO),
+    "ours_split": ("ours: `CrewKickoffOperator`, `CrewExecutionSensor(deferrable=True)`", _TWO),
+    "http_split": ("`HttpOperator`, `HttpSensor(deferrable=True)`", _TWO),
+}
+_TEXT = """\
+Each way, a DAG file of its own, runs {lanes} times in one DAG run, on LocalExecutor with PostgreSQL and the \
+settings that Airflow comes with. A service that speaks TLS takes {seconds} s for whatever is started, and every \
+way polls each {interval} s; what only waits does so until {later} s after the beginning of its DAG run. A crew \
+has three tasks, and ours leave its progress, its usage and its result in XCom. `DbtCloudRunJobOperator` returns \
+the number of its run, and `HttpSensor` nothing. The ways take turns, rounds: {rounds}, after one that is not \
+counted. _CPU_ is that of all of Airflow's processes, tasks included, without the database, less what the same \
+Airflow uses while nothing runs ({idle} CPU s per minute). _Of Airflow's own_ is the ratio to Airflow's own one \
+or two tasks in the same round. _Requests_ are those that tasks and their supervisors send to Airflow's API \
+server. _Success_ is how long after the end of what is waited for the task has succeeded, on average."""
+_COLUMNS = ("", "CPU, s", "of Airflow's own", "requests", "success after, s")
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one DAG run has shown, for each time that a way ran in it."""
+
+    cpu: float
+    requests: float
+    succeeded_after: float | None
+
+
+def measure(rounds: int) -> list[Table]:
+    """Let the ways take turns."""
+    found, idle = play(rounds, WAYS)
+    text = _TEXT.format(
+        lanes=LANES,
+        seconds=SECONDS,
+        interval=POLL_INTERVAL,
+        later=LATER,
+        rounds=rounds,
+        idle=Figure.of(each * 60 for each in idle),
+    )
+    rows = [_row(way, found) for way in WAYS]
+    return [Table("A run beside Airflow's own tasks", text, _COLUMNS, rows)]
+
+
+def play(rounds: int, ways: Iterable[str]) -> tuple[dict[str, list[Round]], list[float]]:
+    """Return the rounds of each way, and what Airflow used per second while nothing ran."""
+    authority = trustme.CA()
+    found: dict[str, list[Round]] = {way: [] for way in ways}
+    idle = []
+    with tempfile.TemporaryDirectory() as folder, RemoteService(authority, SECONDS) as service:
+        trusted = Path(folder) / "authority.pem"
+        # Among as many others as a production has: reading them takes its time.
+        trusted.write_bytes(Path(certifi.where()).read_bytes() + authority.cert_pem.bytes())
+        trust = {"SSL_CERT_FILE": str(trusted), "REQUESTS_CA_BUNDLE": str(trusted)}
+        with started("cost", trust) as benched:
+            airflow = benched.airflow
+            _connect(airflow, service)
+            warm_up(airflow, found)
+            for number in range(rounds):
+                idle.append(idle_cpu(airflow))
+                for way in in_turn(found, number):
+                    found[way].append(_play(airflow, service, way, idle[-1]))
+    return found, idle
+
+
+def _row(way: str, found: dict[str, list[Round]]) -> list[object]:
+    rounds, (name, own) = found[way], WAYS[way]
+    after = [each.succeeded_after for each in rounds if each.succeeded_after is not None]
+    return [
+        name,
+        Figure.of(each.cpu for each in rounds),
+        Figure.of(each.cpu / its.cpu for each, its in zip(rounds, found[own], strict=True)) if own else "-",
+        Figure.of(each.requests for each in rounds),
+        Figure.of(after) if after else "-",
+    ]
+
+
+def _connect(airflow: AirflowStack, service: RemoteService) -> None:
+    """Store the connections where production has them, so that every look-up costs what it costs there."""
+    host, _, port = service.address.partition(":")
+    api = airflow.api
+    api.set_connection(
+        "crew_default", {"conn_type": "crew", "host": f"https://{service.address}", "password": "t"}
+    )
+    api.set_connection("dbt_cloud_default", {"conn_type": "dbt_cloud", "host": service.address, "password": "t"})
+    headers = json.dumps({"Authorization": "Bearer t"})
+    http = {"conn_type": "http", "schema": "https", "host": host, "port": int(port), "extra": headers}
+    api.set_connection("http_default", http)
+
+
+def _play(airflow: AirflowStack, service: RemoteService, way: str, idle: float) -> Round:
+    service.ends()
+    asked, before, began = _requests(airflow), cpu(airflow), time.monotonic()
+    run_id = airflow.api.trigger(way)
+    time.sleep(SECONDS)
+    succeed(airflow, way, run_id)
+    used = cpu(airflow) - before - idle * (time.monotonic() - began)
+    requests = _requests(airflow) - asked
+    return Round(used / LANES, requests / LANES, _succeeded_after(airflow, service, way, run_id))
+
+
+def _succeeded_after(airflow: AirflowStack, service: RemoteService, way: str, run_id: str) -> float | None:
+    """Return how long after the end of what they wait for tasks have succeeded, on average."""
+    tasks = [task for task in airflow.api.task_instances(way, run_id) if task["task_id"].startswith("result_")]
+    ends = service.ends() or [seconds_since_epoch(task["run_after"]) + LATER for task in tasks]
+    succeeded = [seconds_since_epoch(task["end_date"]) for task in tasks]
+    after = statistics.fmean(succeeded) - statistics.fmean(ends)
+    return after if WAYS[way][1] else None
+
+
+def _requests(airflow: AirflowStack) -> int:
+    """Return how many requests of tasks and their supervisors the API server has had so far."""
+    log = (airflow.logs / "api-server.log").read_text(encoding="utf-8", errors="replace")
+    return log.count(" path=/execution/")
