@@ -50,6 +50,8 @@ _SETTINGS = {
     "AIRFLOW__CORE__FERNET_KEY": "",
     "AIRFLOW__CREW__REMEMBER_IN_VARIABLES": "True",
 }
+if airflow_version < "3":  # which runs one task at a time on SQLite
+    _SETTINGS["AIRFLOW__CORE__EXECUTOR"] = "SequentialExecutor"
 
 
 def main() -> None:
