@@ -10,12 +10,12 @@ from typing import Any
 
 import jinja2
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.messages import Money
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import INPUTS, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -125,7 +125,7 @@ def test_of_a_template_that_cannot_be_rendered(live_crew, task_log, kind):
     operator = kind(task_id="crew", inputs={"topic": UNDEFINED})
     task = Task(lambda: operator)
 
-    with pytest.raises(AirflowFailException) as caught:  # a retry would find no more
+    with pytest.raises(CrewTaskFailed) as caught:  # a retry would find no more
         operator.render_template_fields(task.context)
 
     assert_told(task_log.text, caught.value, money=Money.NOTHING)
