@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_crew.compat import SHOWS_PROGRESS
+from airflow_provider_crew.compat import IS_AIRFLOW_2, SHOWS_PROGRESS
 from tests.integration.tasks import CONNECTION, Log, TaskStateStore, Variables, WatchedService
 from tests.supported import AIRFLOW
 
@@ -30,6 +31,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> TaskStateStore:
 def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     """A crew, its connection, and an Airflow that lets operators be called and does not dawdle."""
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
+    if IS_AIRFLOW_2:  # it fails in any thread but the first
+        monkeypatch.setattr(ExecutorSafeguard, "_sentinel", SimpleNamespace(callers={}))
     monkeypatch.setattr("airflow_provider_crew.service.repeating._wait", lambda _: 0.0)
     monkeypatch.setattr("airflow_provider_crew.service.repeating._WAKING_PAUSE", 0.05)
     monkeypatch.setattr("airflow_provider_crew.tasks.check.WAKING_UP", 0.3)

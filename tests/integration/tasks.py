@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
@@ -46,6 +46,21 @@ class StoreBroken(RuntimeError):
 outlives_the_return = pytest.mark.skipif(
     AIRFLOW < (3, 3), reason="a variable is deleted when the task has returned, and when the crew has failed"
 )
+_SENSORS_FORGET = "before Airflow 3.3 a sensor remembers nothing"
+sensors_remember = pytest.mark.skipif(AIRFLOW < (3, 3), reason=_SENSORS_FORGET)
+
+
+def skip_where_pokes_forget(mode: Mapping[str, Any]) -> None:
+    """Skip a sensor whose pokes, processes of their own, would have to know of each other."""
+    if AIRFLOW < (3, 3) and mode.get("mode") == "reschedule":
+        pytest.skip(_SENSORS_FORGET)
+
+
+def how_to_forget(whose: str) -> str:
+    """Return what somebody is told who wants that task instance to forget its kickoff."""
+    if AIRFLOW < (3, 3):
+        return f"under Admin, Variables, delete the one whose description names {whose}"
+    return f"on the page of {whose}, under Storage, Task State Store, delete crew_kickoff"
 
 
 class TaskStateStore:
@@ -96,13 +111,17 @@ class Variables(TaskStateStore):
         self._last: dict[str, Any] | None = None
         self.written: list[str] = []
         """What was said about each, whenever one was written."""
-        monkeypatch.setenv("AIRFLOW__CREW__REMEMBER_IN_VARIABLES", "True")
+        self._monkeypatch = monkeypatch
         for name, call in {
             "variable": self._read,
             "set_variable": self._write,
             "delete_variable": self._drop,
         }.items():
             monkeypatch.setattr(f"airflow_provider_crew.compat.{name}", call)
+
+    def switch_on(self) -> None:
+        """Let tasks remember in them."""
+        self._monkeypatch.setenv("AIRFLOW__CREW__REMEMBER_IN_VARIABLES", "True")
 
     def set(self, key: str, value: Any, **_: Any) -> None:
         """Leave what an earlier try has left."""
@@ -183,6 +202,8 @@ class Task:
         self._make = make
         self._retries = retries
         self.store = store
+        if isinstance(store, Variables):
+            store.switch_on()
         self.ti = TaskInstance(try_number=0, max_tries=retries, **instance)
         self.clears = 0
         self.reschedules = 0

@@ -250,14 +250,17 @@ def test_the_help_names_every_exit_code_and_fits(capsys, command):
     assert max(map(len, text.splitlines())) <= 80
 
 
-# As Airflow itself does in an empty database, but for what it notes of migrations.
+# The table of connections, and what it refers to: others may refer to what belongs to a provider.
 SAVE_A_CONNECTION = """
 import sys
 from airflow import settings
-from airflow.models import Connection
+from airflow.models import Connection, import_all_models
 
+import_all_models()
 settings.configure_orm()
-Connection.metadata.create_all(settings.engine)
+table = Connection.__table__
+tables = [table, *(key.column.table for key in table.foreign_keys)]
+Connection.metadata.create_all(settings.engine, tables=tables)
 with settings.Session() as session:
     session.add(Connection(conn_id="saved", uri=sys.argv[1]))
     session.commit()

@@ -30,9 +30,8 @@ def of_try(number: int, map_index: int = -1) -> VariableStore:
 @pytest.mark.skipif(AIRFLOW >= (3, 3), reason="what tasks remember has its own place in this Airflow")
 class TestATask:
     @pytest.mark.usefixtures("live_crew")
-    def test_leaves_nothing_without_being_told_to(self, variables, monkeypatch):
-        monkeypatch.delenv("AIRFLOW__CREW__REMEMBER_IN_VARIABLES")
-        Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=variables).run()
+    def test_leaves_nothing_without_being_told_to(self, variables):
+        Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS)).run()
         assert variables.written == []
 
     def test_names_itself_and_nothing_of_the_connection(self, live_crew, variables):
@@ -53,10 +52,20 @@ class TestATask:
         assert variables.written
         assert variables.texts == []
 
+    def test_kicks_off_anew_when_it_is_cleared_after_that(self, live_crew, variables):
+        live_crew.scenario = SLOW
+        task = Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=variables)
+        first = task.run()
+        task.clear()
+
+        assert task.run() != first
+        assert len(live_crew.kickoffs) == 2
+
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no other place")
 @pytest.mark.usefixtures("live_crew")
 def test_an_airflow_that_has_a_store_is_left_no_variable(variables):
+    variables.switch_on()
     store = TaskStateStore()
     Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=store).run()
     assert variables.written == []

@@ -14,7 +14,18 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.tasks.ends import CrewTaskFailed, EndedTask
-from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, TaskStateStore, WatchedService, poked
+from tests.integration.tasks import (
+    INPUTS,
+    QUICK,
+    SLOW,
+    Task,
+    TaskStateStore,
+    WatchedService,
+    outlives_the_return,
+    poked,
+    skip_where_pokes_forget,
+)
+from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -30,6 +41,12 @@ class Story:
     befalls: Callable[[WatchedService], Any] = lambda _: None
     next_try: Callable[[Task], Any] = lambda _: None
     limits: Mapping[str, float] = field(default_factory=dict)
+
+    def expected(self) -> list[Any]:
+        """Return the ends: before 3.3 nothing is left of a kickoff when its task has returned."""
+        if AIRFLOW < (3, 3) and isinstance(self.ends[0], tuple):
+            return [self.ends[0], (*self.ends[0], "anew")]
+        return self.ends
 
 
 def one_task(**options: Any) -> Scenario:
@@ -141,9 +158,10 @@ def test_of_a_task_that_waits(told, store, story, deferrable):
     tale.next_try(task)
     ends.append(end_of(task, service))
 
-    assert ends == tale.ends
+    assert ends == tale.expected()
 
 
+@outlives_the_return
 @pytest.mark.parametrize(
     ("story", "anew"),
     [
@@ -178,6 +196,8 @@ def test_of_a_task_that_only_kicks_off(told, store: TaskStateStore, story, anew)
     ],
 )
 def test_of_a_sensor(told, store, story, end, mode):
+    if story in {"forgotten", "down"}:
+        skip_where_pokes_forget(mode)
     service = told(STORIES[story].scenario)
     kickoff_id = service.take(INPUTS, None, {})
     STORIES[story].befalls(service)

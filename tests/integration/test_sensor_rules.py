@@ -19,7 +19,18 @@ from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, poked
+from tests.integration.tasks import (
+    CONNECTION,
+    FAILING,
+    INPUTS,
+    QUICK,
+    SLOW,
+    TOKEN,
+    Task,
+    poked,
+    sensors_remember,
+    skip_where_pokes_forget,
+)
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -49,6 +60,9 @@ def waiting(kickoff_id: Any, **options: Any) -> Task:
 def kicked_off(service: Any, scenario: Any = QUICK) -> str:
     service.scenario = scenario
     return service.take(INPUTS, None, {})
+
+
+where_pokes_remember = pytest.mark.parametrize("remembering", [pytest.param(True, marks=sensors_remember), False])
 
 
 @in_every_mode
@@ -137,6 +151,8 @@ ENDS = {
 @pytest.mark.parametrize("wish", [{}, {"soft_fail": True}, {"never_fail": True}], ids=["plain", "soft", "never"])
 @pytest.mark.parametrize("how", ENDS)
 def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how):
+    if how == "outage":
+        skip_where_pokes_forget(mode)
     monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.15)
     monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.1)
     monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.1 / 6)
@@ -217,7 +233,7 @@ def test_a_rescheduled_sensor_counts_its_time_from_the_first_poke(live_crew, sto
         task.run()
 
 
-@pytest.mark.parametrize("remembering", [True, False])
+@where_pokes_remember
 def test_a_rescheduled_sensor_does_not_believe_at_once_that_the_crew_has_forgotten(live_crew, store, remembering):
     kickoff_id = kicked_off(live_crew, SLOW)
     live_crew.set_status(kickoff_id, RUNNING)
@@ -263,7 +279,7 @@ def test_a_rescheduled_sensor_comes_back_after_its_interval_and_not_after_its_de
         assert seconds[0] <= (after - now).total_seconds() <= seconds[1] + took.total_seconds()
 
 
-@pytest.mark.parametrize("remembering", [True, False])
+@where_pokes_remember
 def test_progress_is_said_on_change_where_pokes_remember(live_crew, store, remembering, task_log):
     kickoff_id = kicked_off(live_crew, SLOW)
     later = RUNNING | {"current_task": "review_task"}
@@ -278,6 +294,7 @@ def test_progress_is_said_on_change_where_pokes_remember(live_crew, store, remem
     assert said.count("completed") == 1
 
 
+@sensors_remember
 def test_a_poke_that_sees_nothing_new_keeps_nothing(live_crew, store):
     kickoff_id = kicked_off(live_crew, SLOW)
     later = RUNNING | {"current_task": "review_task"}
@@ -290,6 +307,7 @@ def test_a_poke_that_sees_nothing_new_keeps_nothing(live_crew, store):
     assert (asked.count("get"), asked.count("set")) == (7, 2)
 
 
+@sensors_remember
 def test_an_outage_that_is_over_is_forgotten_between_pokes(live_crew, store):
     kickoff_id = kicked_off(live_crew)
     for _ in range(3):
@@ -299,6 +317,7 @@ def test_an_outage_that_is_over_is_forgotten_between_pokes(live_crew, store):
     assert poked(waiting(kickoff_id, **RESCHEDULE, store=store, poke_interval=0.1, max_outage=0.15))
 
 
+@sensors_remember
 def test_what_the_pokes_of_an_earlier_try_have_seen_is_not_held_against_this_one(live_crew, store):
     kickoff_id = kicked_off(live_crew, SLOW)
     live_crew.faults.answer(503, on="status", for_seconds=60)
@@ -318,6 +337,7 @@ def test_without_a_memory_an_outage_lasts_until_the_deadline(live_crew):
         poked(waiting(kickoff_id, **RESCHEDULE, timeout=0.3, max_outage=0.1))
 
 
+@sensors_remember
 @pytest.mark.parametrize("call", ["get", "set"])
 def test_a_store_that_breaks_fails_no_poke(live_crew, store, call, task_log):
     kickoff_id = kicked_off(
@@ -329,6 +349,7 @@ def test_a_store_that_breaks_fails_no_poke(live_crew, store, call, task_log):
     assert "cannot be" in task_log.text
 
 
+@sensors_remember
 def test_a_memory_of_another_version_fails_no_poke(live_crew, store):
     kickoff_id = kicked_off(live_crew)
     told = {"kickoff_id": kickoff_id, "try_number": 1}

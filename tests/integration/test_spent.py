@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import Stats
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.service.errors import ExecutionFailed
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked
+from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked, skip_where_pokes_forget
 from tests.integration.waits import in_every_way, run, sensor
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -80,8 +80,7 @@ def test_is_told_by_the_trigger_of_one_that_fails_later(live_crew, counted, kind
 
 def test_has_the_number_of_its_try(live_crew, store):
     live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
-    task = run(live_crew)
-    task.store = store
+    task = run(live_crew, store=store)
     for try_number in (1, 2):
         with pytest.raises(ExecutionFailed):
             task.run()
@@ -125,6 +124,8 @@ def test_of_odd_kinds_is_left_out(live_crew, counted):
 @in_every_way
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])
 def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options, at_once, task_log):
+    skip_where_pokes_forget(options)
+
     def pause() -> None:
         live_crew.set_status(live_crew.kickoffs[0].kickoff_id)
         live_crew.at_look(3, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
@@ -132,8 +133,7 @@ def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options,
     running = () if at_once else ({"state": "RUNNING"},)
     live_crew.scenario = ASKING.model_copy(update={"kind": "flow", "statuses": running})
     live_crew.at_look(1, pause)
-    task = kind(live_crew, **options)
-    task.store = store
+    task = kind(live_crew, store=store, **options)
 
     assert poked(task)["output"] == "Approved."
     assert counted["crew.execution.paused"] == 1
@@ -142,9 +142,9 @@ def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options,
 
 @in_every_way
 def test_an_execution_that_stays_unknown_is_counted(live_crew, store, counted, kind, options):
+    skip_where_pokes_forget(options)
     live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
-    task = kind(live_crew, max_outage=0.05, **options)
-    task.store = store
+    task = kind(live_crew, store=store, max_outage=0.05, **options)
     live_crew.at_look(1, lambda: live_crew.forget(live_crew.kickoffs[0].kickoff_id))
 
     with pytest.raises(CrewTaskFailed, match="does not know it"):

@@ -11,14 +11,14 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.tasks import INPUTS, Task
 
 
-def run(_: Any, **options: Any) -> Task:
+def run(_: Any, *, store: Any = None, **options: Any) -> Task:
     given = {"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options}
-    return Task(lambda: CrewRunOperator(**given))
+    return Task(lambda: CrewRunOperator(**given), store=store)
 
 
-def sensor(service: Any, **options: Any) -> Task:
+def sensor(service: Any, *, store: Any = None, **options: Any) -> Task:
     given = {"task_id": "crew", "kickoff_id": service.take(INPUTS, None, {}), "poke_interval": 0.02, **options}
-    return Task(lambda: CrewExecutionSensor(**given))
+    return Task(lambda: CrewExecutionSensor(**given), store=store)
 
 
 in_every_way = pytest.mark.parametrize(
