@@ -99,6 +99,7 @@ def test_a_line_that_no_message_has_finds_nothing(page):
     assert page.evaluate("find.nextElementSibling.hidden") is False
 
 
+@pytest.mark.nightly
 def test_every_page_fits_its_screen_and_loads_nothing_from_elsewhere(page):
     names = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html") if path != SITE / "index.html")
     wider = []
