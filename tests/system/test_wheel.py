@@ -79,6 +79,7 @@ if AIRFLOW < (3, 0):
     FORM = "from airflow.providers_manager import ProvidersManager as M; print(*M().connection_form_widgets)"
 
 
+@pytest.mark.nightly
 def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
     bin_ = environment(tmp_path / "env", wheel)
     home = {"AIRFLOW_HOME": str(tmp_path / "home"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
