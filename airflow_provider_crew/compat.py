@@ -47,8 +47,6 @@ CLEARING = f"clearing it{KEEPING}"
 # A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by
 # Airflow's scheduler: it has not yet taken note that the process before has ended.
 SETTLING_TIME = 10.0
-# From 3.4 on it tells one that has resumed from one that was killed, but not one that was rescheduled.
-TIME_TO_RESUME = SETTLING_TIME if _RELEASE < (3, 4) else 0.0
 
 # What Airflow calls when a trigger has ended without an event.
 _RESUMED_WITHOUT_EVENT = "__fail__"

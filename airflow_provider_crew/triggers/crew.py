@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_crew.compat import TIME_TO_RESUME
+from airflow_provider_crew.compat import SETTLING_TIME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -77,5 +77,5 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def _too_early_by(self) -> float:
         """Bounded, because the clock of the worker may be ahead of this one."""
-        since = TIME_TO_RESUME if self.deferred_at is None else time.time() - self.deferred_at
-        return min(max(TIME_TO_RESUME - since, 0.0), TIME_TO_RESUME)
+        since = SETTLING_TIME if self.deferred_at is None else time.time() - self.deferred_at
+        return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)

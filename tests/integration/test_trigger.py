@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew import compat
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.service.watch_state import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived
-from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -123,7 +121,7 @@ async def test_what_is_stored_builds_the_same_trigger():
 )
 @pytest.mark.parametrize("scenario", [QUICK, FAILING], ids=["completed", "failed"])
 async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monkeypatch, ago, waits, scenario):
-    monkeypatch.setattr("airflow_provider_crew.triggers.crew.TIME_TO_RESUME", 0.5)
+    monkeypatch.setattr("airflow_provider_crew.triggers.crew.SETTLING_TIME", 0.5)
     kickoff_id = kicked_off(live_crew, scenario)
     now = time.time()
     monkeypatch.setattr("airflow_provider_crew.triggers.crew.time", SimpleNamespace(time=lambda: now))
@@ -134,9 +132,10 @@ async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monk
     assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
 
 
-def test_a_task_has_ten_seconds_to_settle_where_its_scheduler_needs_them():
+async def test_a_task_has_ten_seconds_to_settle():
+    from airflow_provider_crew import compat
+
     assert compat.SETTLING_TIME == 10.0
-    assert (10.0 if AIRFLOW < (3, 4) else 0.0) == compat.TIME_TO_RESUME
 
 
 async def test_a_connection_that_cannot_be_read_at_first_is_waited_for(live_crew, monkeypatch):
