@@ -201,6 +201,7 @@ BESIDES: tuple[tuple[str, End], ...] = (
     ("The task fails before its kickoff, and the execution of an earlier try goes on.", of_tasks.EARLIER_GOES_ON),
     ("The same, and people have to mend something.", of_tasks.CLEARING_WAITS),
     ("The task fails before its kickoff, and has given up an earlier execution.", of_tasks.EARLIER_IS_GIVEN_UP),
+    ("The task fails before its kickoff, and an earlier execution has completed.", of_tasks.EARLIER_IS_KEPT),
     ("The task fails before its kickoff, and an earlier kickoff has no answer.", of_tasks.EARLIER_IS_UNCERTAIN),
     ("The execution of an earlier try was kicked off at another address.", of_tasks.UNKNOWN_BEFORE),
     ("Something else ends the task when its execution has completed.", of_tasks.RETRY_READS),

@@ -8,9 +8,9 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import tenacity
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
-from jinja2 import TemplateError
+from jinja2 import TemplateError, TemplateNotFound
 
-from airflow_provider_crew.compat import was_changed_from_outside
+from airflow_provider_crew.compat import was_changed_from_outside, was_rescheduled
 from airflow_provider_crew.operators.arguments import OnUncertainKickoff, ValidateInputs
 from airflow_provider_crew.service.errors import (
     CrewError,
@@ -26,6 +26,7 @@ from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.tasks import messages
 from airflow_provider_crew.tasks.budget import count_kickoff
 from airflow_provider_crew.tasks.check import check_inputs
+from airflow_provider_crew.tasks.decide import Decision, decide
 from airflow_provider_crew.tasks.earlier import earlier_execution
 from airflow_provider_crew.tasks.ends import (
     PASSING,
@@ -141,13 +142,22 @@ class Kickoff:
         """
         Fail without a retry where only people can mend a template.
 
-        Other errors are left to the task's retries. So is any while an execution of an earlier try goes on: a
-        retry that can render waits for it.
+        Other errors are left to the task's retries, as is a file that is not there at the moment. So is any error
+        where an earlier try has left something: a retry that can render goes on with it.
         """
+        passes = not isinstance(error, TemplateError) or isinstance(error, TemplateNotFound)
         with self.shelter():
-            if isinstance(error, TemplateError) and not self.memory.going_on:
+            if not passes and self._is_the_first_kickoff():
                 self._give_up(CrewError.saying(messages.NOT_RENDERED, {"why": _in_words(error)}))
             raise error
+
+    def _is_the_first_kickoff(self) -> bool:
+        """Whether this try, as far as is known, would kick off, and no other has left anything to go on with."""
+        memory, ti = self.memory, self._task.ti
+        if not memory.lasts:
+            return bool(ti.try_number <= 1 and not was_rescheduled(ti))
+        decision = decide(memory.last, cleared=memory.was_cleared)
+        return decision in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
 
     def _kick_off(self, inputs: Callable[[], Any]) -> str:
         request = self._request(inputs())
@@ -215,9 +225,12 @@ class Kickoff:
             return meaning(failure, messages.EARLIER_IS_GIVEN_UP, running=running)
         if running:
             return meaning(failure, messages.EARLIER_GOES_ON, running=running).but(kickoff_id=running)
+        last = memory.last
+        if last and last.end and decide(last, cleared=memory.was_cleared) is Decision.REATTACH:
+            return meaning(failure, messages.EARLIER_IS_KEPT, running=last.kickoff_id)
         chooses_twice = self._given.on_uncertain_kickoff == "retry" and self._task.ti.try_number > 1
         is_forgotten = not memory.lasts and (chooses_twice or memory.may_follow_a_clear)
-        is_uncertain = memory.last and not memory.last.end
+        is_uncertain = last and not last.end
         return meaning(failure, messages.EARLIER_IS_UNCERTAIN) if is_forgotten or is_uncertain else failure
 
     def _origin(self) -> dict[str, Any]:

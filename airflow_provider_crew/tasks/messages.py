@@ -81,7 +81,9 @@ NOT_RENDERED = Message(
     "A template of this task cannot be rendered.",
     Money.NOTHING,
     "Correct the template, or the params.",
-    "{why}",
+    "{why}\n"
+    "Params that were given to a run stay as they are: trigger another. If the template names what another task "
+    "has returned, clear that task.",
 )
 NO_KICKOFF_ID = Message(
     "The kickoff id of this task is not known any more.",
@@ -137,6 +139,12 @@ EARLIER_IS_GIVEN_UP = End(
     "This try has started nothing. Execution {running} of an earlier try is not known to the service. Should it "
     "still wait for a person, it is paid for.",
     Money.UNKNOWN,
+)
+EARLIER_IS_KEPT = End(
+    "",
+    "This try has started nothing. Execution {running} of an earlier try has completed. "
+    f"A retry, or a Clear{KEEPING}, reads its result.",
+    Money.ENDED,
 )
 EARLIER_IS_UNCERTAIN = End(
     "",

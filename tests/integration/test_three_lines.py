@@ -16,7 +16,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import INPUTS, SLOW, Task, fired, poked, revived
+from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -132,6 +132,38 @@ def test_of_a_template_that_cannot_be_rendered(live_crew, task_log, kind):
     assert caught.value.told()["next"].startswith("Correct the template")
     assert "'no_such_name' is undefined" in str(caught.value)
     assert not live_crew.kickoffs
+
+
+def test_of_a_template_that_cannot_be_rendered_when_an_earlier_try_has_a_result(live_crew, store, task_log):
+    live_crew.scenario = QUICK
+    task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS, deferrable=False), store=store, retries=1)
+    task.begin().execute(task.context)  # and its process is killed before Airflow has the result
+
+    raises_undefined_again(task)
+
+    assert f"Money: {Money.ENDED.sentence}" in task_log.text
+    kickoff_id = live_crew.kickoffs[0].kickoff_id
+    assert f"Execution {kickoff_id} of an earlier try has completed" in task_log.text
+    assert "reads its result" in task_log.text
+
+
+def test_of_a_template_that_cannot_be_rendered_when_an_earlier_kickoff_has_no_answer(live_crew, store, task_log):
+    live_crew.faults.answer(504, on="kickoff", after_taken=True)
+    task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS), store=store, retries=1)
+    with pytest.raises(CrewTaskFailed):
+        task.begin().execute(task.context)
+
+    raises_undefined_again(task)
+
+    assert f"Money: {Money.UNKNOWN.sentence}" in task_log.text.split("ended by UndefinedError")[1]
+
+
+def raises_undefined_again(task: Task) -> None:
+    """Render a template that cannot be, on the next try: it stays with the retries, one of which may render."""
+    task.begin()
+    operator = CrewRunOperator(task_id="crew", inputs={"topic": UNDEFINED})
+    with pytest.raises(jinja2.UndefinedError):
+        operator.render_template_fields(task.context)
 
 
 def test_of_a_template_that_cannot_be_rendered_while_an_execution_goes_on(live_crew, store, task_log):
