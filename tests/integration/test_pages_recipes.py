@@ -72,7 +72,7 @@ def test_an_alert_about_a_process_that_was_killed_names_the_execution_it_has_lef
     with MailServer() as server:
         described = server.connection | {"extra": json.loads(server.connection["extra"])}
         monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(described))
-        recipe("crew_alert")["alert"]({"ti": ti})
+        recipe("crew_alert")["alert"]({"ti": ti, "dag": None})
         (mail,) = server.mails
 
     assert mail["Subject"].startswith(subject)

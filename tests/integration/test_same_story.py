@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -57,8 +58,18 @@ def first(service: WatchedService) -> str:
     return service.kickoffs[0].kickoff_id
 
 
-def finished(service: WatchedService) -> Any:
-    return service.at_look(3, lambda: service.finish(first(service)))
+def finished(service: WatchedService) -> None:
+    """Each of them, at its third look."""
+    looks: Counter[str] = Counter()
+
+    def finish(request: ReceivedRequest) -> None:
+        if request.operation == "status":
+            kickoff_id = service.kickoffs[-1].kickoff_id
+            looks[kickoff_id] += 1
+            if looks[kickoff_id] == 3:
+                service.finish(kickoff_id)
+
+    service.after = finish
 
 
 def forgotten(service: WatchedService) -> None:
