@@ -162,7 +162,7 @@ def name_of(path: Path) -> str:
     return f"{path.parent.name} on {path.stem}"
 
 
-@pytest.fixture(params=readable, ids=name_of)
+@pytest.fixture
 def stored(request, live_crew, monkeypatch) -> Stored:
     monkeypatch.setattr("airflow_provider_crew.hooks.polling.random.random", lambda: 0.0)
     for limit in ("SHORTEST_INTERVAL", "LONGEST_INTERVAL"):
@@ -170,11 +170,14 @@ def stored(request, live_crew, monkeypatch) -> Stored:
     return Stored(request.param, live_crew, monkeypatch)
 
 
+def rows_of(files: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("stored", files, ids=name_of, indirect=True)
+
+
+each_row = rows_of(readable)
 # Where a task remembers is another place from Airflow 3.3 on, and Airflow takes nothing from one to the other.
-remembered = pytest.mark.parametrize("stored", remembering, ids=name_of, indirect=True)
-in_the_store = pytest.mark.parametrize(
-    "stored", [path for path in remembering if airflow_of(path) >= (3, 3)], ids=name_of, indirect=True
-)
+remembered = rows_of(remembering)
+in_the_store = rows_of([path for path in remembering if airflow_of(path) >= (3, 3)])
 
 
 def watched(stored: Stored, name: str, **more: Any) -> tuple[ShownTask, dict[str, Any]]:
@@ -187,6 +190,7 @@ def watched(stored: Stored, name: str, **more: Any) -> tuple[ShownTask, dict[str
     return task, event
 
 
+@each_row
 @pytest.mark.parametrize("name", DEFERRED)
 def test_a_stored_trigger_watches_to_the_end_and_its_task_resumes(stored, name):
     task, event = watched(stored, name)
@@ -202,6 +206,7 @@ def test_a_stored_trigger_watches_to_the_end_and_its_task_resumes(stored, name):
         assert task.told(REPORT)["topic"] == "ferries"
 
 
+@each_row
 @pytest.mark.parametrize("name", DEFERRED)
 def test_a_task_resumes_with_what_an_earlier_trigger_has_told(stored, name):
     """The triggerer was the earlier version's, and the worker is this one's."""
@@ -217,6 +222,7 @@ def test_a_task_resumes_with_what_an_earlier_trigger_has_told(stored, name):
     assert stored.crew.calls == []
 
 
+@each_row
 def test_a_task_whose_trigger_has_broken_finds_its_execution(stored):
     kickoff_id = stored.begin("report")
     stored.crew.finish(kickoff_id)
@@ -267,6 +273,7 @@ def test_a_rescheduled_sensor_remembers_that_its_execution_exists(stored):
         task.run()
 
 
+@each_row
 @pytest.mark.parametrize("name", ["report", "result", "kickoff"])
 def test_the_link_is_drawn(stored, name, monkeypatch):
     xcoms = stored.row(name, "ended").xcoms
@@ -280,6 +287,7 @@ def test_the_link_is_drawn(stored, name, monkeypatch):
     assert page.endswith(stored.row(name).kickoff_id)
 
 
+@each_row
 def test_a_result_has_all_that_it_had(stored):
     """Whoever reads it in a DAG counts on that."""
     task, event = watched(stored, "report")
@@ -291,6 +299,7 @@ def test_a_result_has_all_that_it_had(stored):
     assert had["tasks"][0].keys() <= result["tasks"][0].keys()
 
 
+@each_row
 def test_a_connection_says_the_same(stored):
     read = read_connection(stored.connection("crew_full"))
     settings = read.settings
@@ -310,6 +319,7 @@ def shape(data: Any) -> Any:
     return {key: shape(value) for key, value in data.items()} if isinstance(data, dict) else None
 
 
+@each_row
 def test_the_rows_of_this_version_are_those_that_it_leaves(stored):
     """Else somebody has changed what is stored: ``make stored-rows``."""
     if not stored.is_of_this_version:
@@ -331,6 +341,7 @@ def test_the_rows_of_this_version_are_those_that_it_leaves(stored):
 class TestARowOfANewerVersion:
     """What this version does with it when somebody goes back to it. The rows are this one's, with more in them."""
 
+    @each_row
     def test_may_have_more_in_its_rules_and_its_memory(self, stored):
         trigger = stored.row("report").stored_trigger()
 
@@ -339,6 +350,7 @@ class TestARowOfANewerVersion:
 
         assert task.resume(stored.row("report").waiting(), event)["kickoff_id"] == event["kickoff_id"]
 
+    @each_row
     def test_may_have_told_more(self, stored):
         task, waiting = stored.task("report"), stored.row("report", "told").waiting()
         event = waiting.kwargs.pop("event") | MORE
@@ -356,6 +368,7 @@ class TestARowOfANewerVersion:
         assert task.run()["kickoff_id"] == kickoff_id
         assert len(stored.crew.kickoffs) == 1
 
+    @each_row
     def test_has_a_trigger_that_this_version_cannot_build(self, stored):
         """Airflow resumes the task without an event then: it polls once, and neither waits nor kicks off."""
         kickoff_id = stored.begin("report")
