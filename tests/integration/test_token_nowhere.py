@@ -197,6 +197,7 @@ def test_what_the_service_makes_of_the_token_leaves_all_else_as_it_is(connect, h
         answer(json.dumps({"status": "completed", "result": {"output": told}}).encode())
         for told in (output, output.replace(TOKEN, "nothing"))
     ]
+    hostile.keeps = True
     crew = connect(hostile.url)
 
     assert crew.status("some-id").output == output.replace(TOKEN, "***")
