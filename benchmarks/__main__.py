@@ -8,7 +8,7 @@ import sys
 
 from benchmarks import report
 
-# In the order of what they tell; the four that need a whole Airflow take most of the time.
+# In the order of their sections; the four that need a whole Airflow take most of the time.
 _TITLES = {
     "polls": "1. The polling loop alone",
     "crowd": "2. The polling loop alone, with ten thousand executions",
@@ -37,7 +37,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("benchmarks", nargs="*", choices=[*_TITLES, "all"], default="all")
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="how many times everything is measured")
     return parser.parse_args()
 
 

@@ -1,7 +1,7 @@
 """
 Count the connections of PostgreSQL that an Airflow on Celery holds.
 
-``.venv-executors/bin/python -m benchmarks.connections``, apart from the others, whose environment has no Celery.
+Run ``.venv-executors/bin/python -m benchmarks.connections`` by itself: the others' environment has no Celery.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LONGEST = 900.0
 
 
 def main() -> None:
-    """Let many tasks run, and print the most connections that each component held at a time."""
+    """Let many tasks run, and print the most connections that each component held at any one time."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         PostgresServer() as database,

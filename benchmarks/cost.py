@@ -1,4 +1,4 @@
-"""What a run costs a whole Airflow, beside what Airflow takes for tasks of its own that do nothing."""
+"""What a run costs a whole Airflow, beside tasks of Airflow's own that do nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dev.stack import AirflowStack
 
 _ONE, _TWO = "airflow_waits", "airflow_returns_and_waits"
-# Each with what of Airflow's own it is compared with.
+# Each with the way of Airflow's own that it is compared with.
 WAYS = {
     "airflow_returns": ("a task that returns something", ""),
     _ONE: ("`TimeDeltaSensor(deferrable=True)`, which only waits", _ONE),
@@ -37,21 +37,21 @@ WAYS = {
     "http_split": ("`HttpOperator`, `HttpSensor(deferrable=True)`", _TWO),
 }
 _TEXT = """\
-Each way, a DAG file of its own, runs {lanes} times in one DAG run, on LocalExecutor with PostgreSQL and the \
-settings that Airflow comes with. A service that speaks TLS takes {seconds} s for whatever is started, and every \
-way polls each {interval} s; what only waits does so until {later} s after the beginning of its DAG run. A crew \
+Each way is a DAG file of its own. It runs {lanes} times in one DAG run, on LocalExecutor with PostgreSQL and the \
+settings that Airflow comes with. A service that speaks TLS takes {seconds} s for whatever it starts, and every \
+way polls every {interval} s. What only waits does so until {later} s after the beginning of its DAG run. A crew \
 has three tasks, and ours leave its progress, its usage and its result in XCom. `DbtCloudRunJobOperator` returns \
-the number of its run, and `HttpSensor` nothing. The ways take turns, rounds: {rounds}, after one that is not \
+the number of its run, and `HttpSensor` nothing. The ways take turns; rounds: {rounds}, after one that is not \
 counted. _CPU_ is that of all of Airflow's processes, tasks included, without the database, less what the same \
 Airflow uses while nothing runs ({idle} CPU s per minute). _Of Airflow's own_ is the ratio to Airflow's own one \
 or two tasks in the same round. _Requests_ are those that tasks and their supervisors send to Airflow's API \
-server. _Success_ is how long after the end of what is waited for the task has succeeded, on average."""
+server. _Success after_ is how long a task takes to succeed when what it waits for has ended, on average."""
 _COLUMNS = ("", "CPU, s", "of Airflow's own", "requests", "success after, s")
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one DAG run has shown, for each time that a way ran in it."""
+    """What one DAG run showed, for each time that a way ran in it."""
 
     cpu: float
     requests: float
@@ -80,7 +80,7 @@ def play(rounds: int, ways: Iterable[str]) -> tuple[dict[str, list[Round]], list
     idle = []
     with tempfile.TemporaryDirectory() as folder, RemoteService(authority, SECONDS) as service:
         trusted = Path(folder) / "authority.pem"
-        # Among as many others as a production has: reading them takes its time.
+        # Among as many others as in production: reading them takes time.
         trusted.write_bytes(Path(certifi.where()).read_bytes() + authority.cert_pem.bytes())
         trust = {"SSL_CERT_FILE": str(trusted), "REQUESTS_CA_BUNDLE": str(trusted)}
         with started("cost", trust) as benched:
@@ -131,7 +131,7 @@ def _play(airflow: AirflowStack, service: RemoteService, way: str, idle: float) 
 
 
 def _succeeded_after(airflow: AirflowStack, service: RemoteService, way: str, run_id: str) -> float | None:
-    """Return how long after the end of what they wait for tasks have succeeded, on average."""
+    """Return how long after the end of what they wait for the tasks succeeded, on average."""
     tasks = [task for task in airflow.api.task_instances(way, run_id) if task["task_id"].startswith("result_")]
     ends = service.ends() or [seconds_since_epoch(task["run_after"]) + LATER for task in tasks]
     succeeded = [seconds_since_epoch(task["end_date"]) for task in tasks]

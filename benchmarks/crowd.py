@@ -1,4 +1,4 @@
-"""What a poll costs in a crowd of ten thousand executions, ten times what a triggerer takes on by itself."""
+"""What a poll costs in a crowd of ten thousand executions, ten times what a triggerer takes by default."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOAD = Load(10_000, 30.0, with_lateness=True)
 
 
 def measure(rounds: int) -> list[Table]:
-    """Measure everybody as polls does: ten thousand polls, and a minute until they are in the steady state."""
+    """Measure all contestants as polls does: ten thousand polls, and a minute until the steady state."""
     outcomes = outcomes_of(_LOAD, min(rounds, 2))
     tables = [table_of(scheme, _LOAD, outcomes[scheme]) for scheme in SCHEMES]
     return [*tables, _lateness_table(outcomes)]

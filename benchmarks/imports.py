@@ -41,7 +41,7 @@ _PROVIDERS = {
         "airflow.providers.databricks.hooks.databricks",
     ],
 }
-# What Airflow has loaded when it forks a child to parse a file, and what a DAG and every provider name.
+# What Airflow has loaded when it forks a child to parse a file, and what a DAG and every provider import.
 _LOADED_BEFORE = (
     "airflow.dag_processing.manager",
     "airflow.sdk.bases.decorator",
@@ -113,7 +113,7 @@ def _round() -> list[tuple[str, str, float, int]]:
 def _main() -> None:
     for module in _LOADED_BEFORE:
         importlib.import_module(module)
-    # A first child of each compiles what no Python of this environment has imported yet.
+    # The first child of each compiles what no Python of this environment has imported yet.
     for turn in range(_CHILDREN_A_ROUND + 1):
         for provider, modules in _PROVIDERS.items():
             for kind, imported in _kinds(modules).items():
@@ -133,7 +133,7 @@ def _in_a_child(modules: list[str]) -> _Import:
         try:
             os.write(writing, json.dumps(_import(modules)).encode())
         finally:
-            os._exit(0)  # it is a copy of this process, whose end is not its own
+            os._exit(0)  # a copy must not do what this process does at its end
     os.close(writing)
     with os.fdopen(reading) as told:
         added = told.read()

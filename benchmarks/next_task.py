@@ -1,4 +1,4 @@
-"""What comes after the crew, the same whichever way was waited for it."""
+"""What comes after the crew: the same for every way to wait for it."""
 
 from __future__ import annotations
 

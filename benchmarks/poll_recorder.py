@@ -1,4 +1,4 @@
-"""A service that is always still at it, and remembers when it was asked about what."""
+"""A service that always says running, and remembers when each execution was polled."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _BACKLOG = 4096
 
 class PollRecorder:
     """
-    The service over TLS, in a thread. Connections are kept for as long as the client keeps them.
+    The service over TLS, in a thread. It keeps a connection for as long as the client does.
 
-    It speaks to clients of a crew and of dbt Cloud. With ``moves_on`` a crew has put out
-    something more at each poll, of which no log says anything.
+    It speaks to clients of a crew and of dbt Cloud. With ``moves_on``, a crew has put out
+    something more at each poll, and no log mentions it.
     """
 
     def __init__(self, authority: trustme.CA) -> None:
@@ -42,7 +42,7 @@ class PollRecorder:
         self._thread = threading.Thread(target=self._loop.run_forever)
 
     def polls(self) -> list[list[float]]:
-        """Return when each execution was asked about, in seconds since the epoch."""
+        """Return when each execution was polled, in seconds since the epoch."""
         return [list(times) for times in list(self._polls.values())]
 
     def forget(self) -> None:
@@ -82,13 +82,13 @@ class _Conversation(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count."""
+        """Count the connection."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - it always is one
         self._transport = transport
         self._recorder.connections += 1
 
     def data_received(self, data: bytes) -> None:
-        """Answer every request there is; none of them has a body."""
+        """Answer every request; none has a body."""
         self._received += data
         while self._transport and _END_OF_HEAD in self._received:
             head, _, self._received = self._received.partition(_END_OF_HEAD)

@@ -1,5 +1,5 @@
 """
-The contestants: ways to wait for one execution, each as its own documentation, or a competent person, would do it.
+The contestants: ways to wait for one execution, each as its documentation, or a competent person, would do it.
 
 Each imports its provider by itself, so that a process holds only the one that it measures.
 """
@@ -67,7 +67,7 @@ async def _ours(_: Stub) -> AsyncIterator[Watch]:
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
     async def watch(number: int, interval: float) -> object:
-        # As plain data: a triggerer has nothing else of them.
+        # As plain data, which is all that a triggerer has of them.
         rules = WatchRules(deadline=time.time() + _A_DAY, poll_interval=interval).record()
         trigger = CrewExecutionTrigger(_kickoff_id(number), "crew_default", rules=rules)
         return await _first_event(trigger)
@@ -108,7 +108,7 @@ async def _dbt_cloud(stub: Stub) -> AsyncIterator[Watch]:
 
 
 def _let_dbt_cloud_speak_plain_http(hook: Any) -> None:
-    """Rewrite its addresses: the hook knows no setting for it, and over TLS alone one could not compare."""
+    """Rewrite its addresses: the hook has no setting for http, which is to be compared, too."""
     secure = hook.get_request_url_params
 
     def plain(*arguments: Any, **options: Any) -> tuple[str, dict[str, Any]]:
@@ -123,7 +123,7 @@ async def _databricks(_: Stub) -> AsyncIterator[Watch]:
     from airflow.providers.databricks.triggers.databricks import DatabricksExecutionTrigger
 
     async def watch(number: int, interval: float) -> object:
-        # Declared as whole seconds, and only ever slept for.
+        # Declared as whole seconds, but only used to sleep.
         trigger = DatabricksExecutionTrigger(
             number,
             "databricks_default",
@@ -220,7 +220,7 @@ class _Pool:
             writer.close()
 
 
-# What is compared most closely is measured one right after the other.
+# Those that are compared most closely are measured right after one another.
 CONTESTANTS: dict[str, Callable[[Stub], AbstractAsyncContextManager[Watch]]] = {
     "ours": _ours,
     "aiohttp": _aiohttp,

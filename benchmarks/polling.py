@@ -1,8 +1,8 @@
 """
 One contestant, watching many executions, alone in a process: ``polls.py`` starts it and reads what it measured.
 
-It starts the executions evenly over one interval, as tasks in a live Airflow come and go. When all are there it
-first watches the event loop, and then, without that, measures what polling costs.
+It begins to watch them evenly over one interval, as tasks in a live Airflow come and go. When it watches all, it
+first times the event loop, and then, without that, measures what polling costs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What came out. Polls and CPU time were taken together; turns of the event loop are per poll."""
+    """What came out. Polls and CPU time were measured together; turns of the event loop are per poll."""
 
     polls: int
     cpu: float
@@ -69,11 +69,11 @@ class Measured:
 
 class _Stopwatch(selectors.DefaultSelector):
     """
-    Counts the turns of the event loop, from one look for events to the next, and takes down the longest.
+    Counts the turns of the event loop, from one search for events to the next, and notes the longest.
 
-    The garbage collector walks through all objects of the process, whoever made them, and is told apart. A task
-    that beats regularly would feel the same, but waking it costs as much as many a poll. This costs enough that
-    CPU time is not measured meanwhile.
+    The garbage collector walks through all objects of the process, whoever made them, so it is counted apart. A
+    task that wakes regularly would notice the same, but waking it costs as much as many a poll. This costs so
+    much that CPU time is not measured meanwhile.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _Stopwatch(selectors.DefaultSelector):
 
 @contextmanager
 def _lateness(*, wanted: bool) -> Iterator[list[float]]:
-    """Take down how long after it was due each of this provider's polls was answered, as its watch has it."""
+    """Note how long after each of this provider's polls was due, by its watch, the answer came."""
     if not wanted:
         yield []
         return
@@ -173,7 +173,7 @@ def started(watch: pollers.Watch, number: int, interval: float) -> asyncio.Task[
 async def _watched(watch: pollers.Watch, number: int, interval: float) -> object:
     import greenback
 
-    # As the triggerer runs triggers. For everybody, since whatever one writes would run in a triggerer.
+    # As the triggerer runs triggers. For every contestant, since each would run in a triggerer.
     await greenback.ensure_portal()
     return await watch(number, interval)
 
@@ -185,7 +185,7 @@ async def _tell(plan: Plan, stopwatch: _Stopwatch) -> None:
 
 
 async def warm_up(watch: pollers.Watch, stub: Stub) -> None:
-    """Watch one execution until it was polled twice, so that what is imported late is there."""
+    """Watch one execution until it has been polled twice, so that late imports are done."""
     task = started(watch, 0, _WARM_UP_INTERVAL)
     while (await stub.counts()).polls < 2:  # noqa: PLR2004 - twice
         if task.done():
@@ -234,12 +234,12 @@ def _forget_peak_memory() -> None:
 
 
 def log_as_a_triggerer() -> None:
-    """Log what the triggerer would send to its supervisor, and to nowhere."""
+    """Log what the triggerer would send to its supervisor, but send it nowhere."""
     from airflow.sdk.log import configure_logging
 
     nowhere = Path(os.devnull).open("wb", buffering=0)  # noqa: SIM115 - it stays open as long as this process
     configure_logging(json_output=True, output=nowhere, sending_to_supervisor=True)
-    # It sends what ends this process there as well.
+    # It would send what ends this process there, too.
     sys.excepthook = sys.__excepthook__
 
 

@@ -1,7 +1,7 @@
 """
 What a poll costs: each contestant's polling loop alone, in a process of its own.
 
-``python -m benchmarks.polls ours http 100`` measures one contestant once, ``--profile FILE`` where its time goes.
+``python -m benchmarks.polls ours http 100`` measures one contestant once; ``--profile FILE`` says where time goes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ All poll at the same interval and start evenly over it. CPU is what the process 
 two marks in the steady state, by the polls that the stub saw; nothing is subtracted. Stalls and turns were \
 taken down before that, since taking them down costs as well. Connections are all that were opened, for all \
 polls that there were. Memory is the growth at its peak over the same process after it had watched one \
-execution. A stall is the longest turn of the event loop, from one look for events to the next; of its own is \
+execution. A stall is the longest turn of the event loop, from one look for events to the next; its own part is \
 the most that a turn took of the loop's own CPU time, without what the machine gave to others meanwhile, and \
 without Python's garbage collector, which now and then walks through all objects of the process, whoever made \
 them: the more executions, the longer.
@@ -56,7 +56,7 @@ _JITTER = """ \
 Polls at a fixed interval that have met once keep together, and one turn of the event loop serves several. Jitter \
 such as ours keeps them apart, which spares the service and costs more turns: the bare loop is measured with \
 jitter as well."""
-# Measured where it tells something: what jitter costs, and what the library costs that Airflow itself has.
+# Measured only where they tell something: what jitter costs, and what the library that Airflow has costs.
 _JITTERED = "aiohttp_spread"
 _HTTPX = "httpx"
 _COLUMNS = (
@@ -72,17 +72,17 @@ _COLUMNS = (
     "remarks",
 )
 
-# What was measured, or the last words of what failed.
+# What was measured, or the last line of what failed.
 Outcome = Measured | str
 
 
 class ContestantFailed(Exception):
-    """A contestant did not get to its end."""
+    """A contestant did not come to an end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many executions, each polled at this interval."""
+    """How many executions to poll, and at which interval."""
 
     executions: int
     interval: float
@@ -92,7 +92,7 @@ class Load:
 
     @property
     def contestants(self) -> list[str]:
-        """Who is measured."""
+        """Which contestants are measured."""
         return [name for name in CONTESTANTS if name not in {_JITTERED, _HTTPX} or name in self.besides]
 
     @property
@@ -108,7 +108,7 @@ class Load:
 
 _FEWEST = 100
 _LOADS = (
-    # What the code costs: the event loop finds something to do whenever it looks, and hardly ever has to be woken.
+    # What the code costs: the event loop always finds something to do, and hardly ever has to be woken.
     Load(_FEWEST, 0.01, back_to_back=True, besides=(_HTTPX,)),
     # What it costs in a triggerer. All are polled at the same rate, which no contestant is too slow for.
     Load(_FEWEST, 0.3, besides=(_JITTERED,)),
@@ -117,10 +117,10 @@ _LOADS = (
 
 
 def measure(rounds: int) -> list[Table]:
-    """Measure everybody, one after the other in each round, so that drift hits all alike."""
+    """Measure all contestants, one after the other in each round, so that drift hits all alike."""
     tables: list[Table] = []
     for load in _LOADS:
-        # A hundred are soon done.
+        # A hundred executions are soon done.
         outcomes = outcomes_of(load, 2 * rounds if load.executions == _FEWEST else rounds)
         tables += [
             table_of(scheme, load, outcomes[scheme], method=load is _LOADS[0] and scheme == next(iter(SCHEMES)))
@@ -161,7 +161,7 @@ def environment(service: stub.Stub, home: Path) -> dict[str, str]:
 
 
 def outcomes_of(load: Load, rounds: int) -> dict[str, dict[str, list[Outcome]]]:
-    """Measure all contestants in turn; who has not come to an end once is not waited for again."""
+    """Measure all contestants in turn; one that has not come to an end once is not measured again."""
     outcomes: dict[str, dict[str, list[Outcome]]] = {
         scheme: {contestant: [] for contestant in load.contestants} for scheme in SCHEMES
     }
@@ -188,7 +188,7 @@ def _outcome(contestant: str, scheme: str, load: Load) -> Outcome:
 
 
 def table_of(scheme: str, load: Load, outcomes: Mapping[str, Sequence[Outcome]], *, method: bool = False) -> Table:
-    """Set out what was measured over http or TLS, and how, where that was not said before."""
+    """Lay out what was measured over http or TLS, and how, unless a table before says it."""
     how = "back to back" if load.back_to_back else f"every {load.interval:g} s"
     said = _METHOD if method else ""
     jitter = _JITTER if _JITTERED in load.besides else ""
@@ -220,7 +220,7 @@ def _row(contestant: str, outcomes: Mapping[str, Sequence[Outcome]], load: Load)
 
 
 def _ratio(outcomes: Sequence[Outcome], bare: Sequence[Outcome]) -> Figure | str:
-    """Compare within each round: what the machine does meanwhile then hits both."""
+    """Compare within each round: whatever the machine does then hits both."""
     ratios = [
         _cost(own) / _cost(other)
         for own, other in zip(outcomes, bare, strict=True)
@@ -230,7 +230,7 @@ def _ratio(outcomes: Sequence[Outcome], bare: Sequence[Outcome]) -> Figure | str
 
 
 def _remarks(outcomes: Sequence[Outcome], load: Load) -> str:
-    """Say what a contestant left undone, which its other figures would only flatter."""
+    """Say what a contestant left undone, because that flatters its other figures."""
     measured = measured_of(outcomes)
     remarks = list(dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, str)))
     done = statistics.median(each.polls for each in measured) / (load.rate * load.duration)

@@ -1,4 +1,4 @@
-"""A real triggerer that watches many executions which move on all the time: with and without telling people."""
+"""A real triggerer that watches many executions, all moving on, with and without their progress in XCom."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Trial:
 
 
 def measure(rounds: int) -> list[Table]:
-    """Let the triggerer tell and not tell in turn, each time in a new process."""
+    """Switch the progress off and on in turn, each time in a new triggerer."""
     found: dict[bool, list[_Trial]] = {False: [], True: []}
     with prepared() as (benched, service):
         service.moves_on = True
@@ -64,7 +64,7 @@ def _rows(found: dict[bool, list[_Trial]]) -> list[list[object]]:
 
 
 def _ratio(found: dict[bool, list[_Trial]]) -> list[object]:
-    """Return what telling adds, as a share of what watching costs."""
+    """Return what the progress adds, as a share of what watching costs."""
     pairs = list(zip(found[False], found[True], strict=True))
     loop = [on.loop_cpu / off.loop_cpu - 1 for off, on in pairs]
     both = [(on.loop_cpu + on.supervisor_cpu) / (off.loop_cpu + off.supervisor_cpu) - 1 for off, on in pairs]
@@ -100,7 +100,7 @@ def _measured(benched: Benched, pid: int) -> _Trial:
 
 
 def _xcoms(benched: Benched) -> float:
-    """Return how many XComs were ever written, as PostgreSQL counts it."""
+    """Return how many XComs were ever written, as PostgreSQL counts them."""
     url = benched.database.settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace("+psycopg2", "", 1)
     with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE relname = 'xcom'")

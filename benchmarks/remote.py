@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TASKS = ("research_task", "writing_task", "editing_task")
 _USAGE = {"total_tokens": 3410, "prompt_tokens": 2900, "completion_tokens": 510, "successful_requests": 4}
 _OUTPUT = "Electric ferries need berths that charge within a turnaround of twenty minutes. " * 12
-# As dbt Cloud says them.
+# As dbt Cloud numbers them.
 _RUNNING, _SUCCESS = 3, 10
 
 
@@ -46,18 +46,18 @@ class RemoteService:
         self.address = f"{HOST}:{self._server.server_port}"
 
     def ends(self) -> list[float]:
-        """Return when what was started since the last call is over, in seconds since the epoch."""
+        """Return the ends of all that was started since the last call, in seconds since the epoch."""
         began, self._began = self._began, {}
         return [at + self._seconds for at in began.values()]
 
     def start(self) -> str:
-        """Start what takes a while, and return its id."""
+        """Start something, and return its id."""
         number = str(next(self._numbers))
         self._began[number] = time.time()
         return number
 
     def done(self, number: str) -> float:
-        """Return which share of it is done."""
+        """Return what share of it is done."""
         return min((time.time() - self._began[number]) / self._seconds, 1.0)
 
     def __enter__(self) -> Self:

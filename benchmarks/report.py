@@ -72,12 +72,12 @@ class Table:
 
 
 def section(title: str, tables: Iterable[Table]) -> str:
-    """Return what one benchmark has to say, headed by where and with what it was measured."""
+    """Return what one benchmark has to say, after a line on where and with what it was measured."""
     return "\n".join([f"## {title}\n", f"{_circumstances()}\n", *map(str, tables)])
 
 
 def keep(section: str, results: Path = RESULTS) -> None:
-    """Put a section in place of its older self, and leave the others as they are."""
+    """Replace the older version of a section, and leave the others as they are."""
     kept = _sections(results.read_text(encoding="utf-8") if results.exists() else "")
     kept[_heading(section)] = section.strip()
     sections = [kept[heading] for heading in sorted(kept, key=_number)]
@@ -127,7 +127,7 @@ def _cell(value: object) -> str:
 
 
 def _digits(value: float) -> str:
-    """Show three digits that matter: more would be noise."""
+    """Show three significant digits: more would be noise."""
     if value == 0 or abs(value) >= 100:  # noqa: PLR2004 - three digits
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _IDLE_SECONDS = 60
 _TIMEOUT = 300
-# Each question about the state of a run costs what is measured.
+# Each question about the state of a run adds to what is measured.
 _PAUSE = 2.0
 _SETTLING = 3.0
 
 
 def in_turn(ways: Iterable[str], number: int) -> list[str]:
-    """Return the ways, each round beginning with another one."""
+    """Return the ways; each round begins with another one."""
     each = list(ways)
     first = number % len(each)
     return each[first:] + each[:first]

@@ -41,7 +41,7 @@ _held_ is how long they ran. _Polls_ are requests for the status."""
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """How soon after its crew was done somebody looked, and how soon after that the next task started."""
+    """How soon after its crew was done a poll came, and how soon after that the next task started."""
 
     polled_after: float
     started_after: float
@@ -49,7 +49,7 @@ class _Lane:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What one DAG run has shown; CPU and polls are per crew run."""
+    """What one DAG run showed; CPU and polls are per crew run."""
 
     lanes: list[_Lane]
     cpu: float
@@ -115,7 +115,7 @@ def _row(way: str, rounds: list[_Round]) -> list[object]:
 
 
 def _affordable(rounds: int) -> int:
-    """Return how many rounds to play: each takes as long as several of what needs no Airflow."""
+    """Return how many rounds to play: each takes as long as several that need no Airflow."""
     return max(rounds // 2, 1)
 
 

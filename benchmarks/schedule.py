@@ -63,7 +63,7 @@ def _wait(run_time: float, interval: float | None, chance: random.Random) -> _Wa
 
 
 def _looks(interval: float | None, chance: random.Random) -> Iterator[float]:
-    """Yield the age of the execution at every look, as long as it is found running."""
+    """Yield the age of the execution at every poll, as long as it is going on."""
     now = _KICKED_OFF_AT
     rules = WatchRules(poll_interval=interval, deadline=now + _A_DAY, kicked_off_at=now)
     watch = Watch("simulated", rules, clock=lambda: now, random=chance.random)

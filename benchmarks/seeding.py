@@ -23,7 +23,7 @@ _WEEK = 7 * 24 * 3600.0
 
 
 def main(kind: str, count: int) -> None:
-    """Let these tasks wait for triggers of this kind, and no others."""
+    """Let this many tasks, and no others, wait for triggers of this kind."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _SETUPS = ((MOST // 2, 1), (MOST, 1), (MOST, 2), (2 * MOST, 2))
 _PATIENCE = 300.0
 _TEXT = """\
-As in [a real triggerer](#3-a-real-triggerer), with one or two of them, started together. Every execution is \
-polled each {interval:.0f} s. {rounds} rounds, in turn. _All polled_ is the time from their start until each \
-execution was asked about. CPU is that of the {interval:.0f} s after that, in the loop and in the supervisor \
-together. Memory and connections are those at its end; what processes share in memory is counted once for each \
-triggerer. Where there are two, a round counts as two figures, one for each."""
+As in [a real triggerer](#3-a-real-triggerer), with one or two of them, started together. Each execution is \
+polled every {interval:.0f} s. {rounds} rounds, in turn. _All polled_ is the time from their start until each \
+execution was polled. CPU is that of the {interval:.0f} s after that, in the loop and in the supervisor together. \
+Memory and connections are those at the end of that time; memory that processes share is counted once for each \
+triggerer. Where there are two triggerers, a round gives two figures, one for each."""
 _COLUMNS = (
     "deferred tasks",
     "triggerers",
     "all polled, s",
-    "tasks for each",
+    "tasks, each",
     "CPU s per min, each",
     "memory, MB, each",
     "connections of PostgreSQL, each",
@@ -43,7 +43,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What one triggerer has, and uses."""
+    """What one triggerer holds and uses."""
 
     cpu: float
     memory: float
@@ -59,7 +59,7 @@ class _Trial:
 
 def measure(rounds: int) -> list[Table]:
     """Let the setups take turns, each time with new triggerers."""
-    rounds = max(rounds // 2, 1)  # each takes as long as several of what needs no Airflow
+    rounds = max(rounds // 2, 1)  # each takes as long as several that need no Airflow
     found: dict[tuple[int, int], list[_Trial]] = {setup: [] for setup in _SETUPS}
     with prepared() as (benched, service):
         for _ in range(rounds):
@@ -129,7 +129,7 @@ def family_of(process: Process) -> list[psutil.Process]:
 
 
 def connections_to(database: PostgresServer, processes: list[psutil.Process]) -> int:
-    """Count the connections that they hold; what has ended meanwhile holds none."""
+    """Count the connections that they hold; a process that has ended meanwhile holds none."""
     held = 0
     for process in processes:
         with suppress(psutil.NoSuchProcess):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _DAGS = Path(__file__).parent / "dags"
-# The stack for the demo is quicker than an Airflow that nobody has tuned; what is measured is the latter.
+# The stack for the demo is quicker than an Airflow that nobody has tuned; the benchmarks measure the latter.
 _SET_BY_DEFAULT = {
     "AIRFLOW__CORE__PARALLELISM": "32",
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "5",
@@ -50,15 +50,15 @@ def started(dags: str, settings: Mapping[str, str]) -> Iterator[Benched]:
         home = Path(folder) / "airflow"
         more = _SET_BY_DEFAULT | database.settings | dict(settings)
         with AirflowStack(home, _DAGS / dags, more) as airflow:
-            # The ports are for servers, and what joins serves nothing.
+            # Only servers need the ports, and a process that joins serves nothing.
             yield Benched(airflow, database, environment(home, _DAGS / dags, port=0, log_port=0) | more)
 
 
 def cpu_seconds(sessions: Iterable[int]) -> float:
     """
-    Return what the processes of these sessions have used so far, in user and in system mode.
+    Return the CPU time of the processes of these sessions so far, in user and in system mode.
 
-    With the children that each has waited for, so that a task's process counts when it is long gone.
+    It includes the children that each has waited for, so that a task's process counts when it is long gone.
     """
     wanted = set(sessions)
     return sum(_with_children(pid) for pid in psutil.pids() if _session(pid) in wanted)

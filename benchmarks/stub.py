@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 _BACKLOG = 4096
 _BODY_LENGTH = re.compile(rb"\ncontent-length: *(\d+)", re.IGNORECASE)
 _TASKS = ("research_task", "writing_task", "editing_task")
-# So many polls of an execution in a row bring the same.
+# So many polls of an execution in a row get the same answer.
 _POLLS_A_TASK = 10
 _STILL_RUNNING: dict[bytes, list[object]] = {
     b"/status/": [
@@ -53,7 +53,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """A running stub, seen from elsewhere."""
+    """A running stub, seen from another process."""
 
     scheme: str
     port: int
@@ -75,7 +75,7 @@ class Stub:
 
 @contextmanager
 def running(scheme: str, folder: Path) -> Iterator[Stub]:
-    """Run a stub; over TLS its certificate is made in the folder, signed by an authority of its own."""
+    """Run a stub; over TLS, make its certificate in the folder, signed by an authority of its own."""
     authority, certificate = _certificates(folder) if scheme == "https" else ("", "")
     command = [sys.executable, "-m", "benchmarks.stub", "--certificate", certificate]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
@@ -166,7 +166,7 @@ async def _serve(certificate: str) -> None:
     counts = await asyncio.start_server(tell, HOST, 0)
     ports = {"answers": answers.sockets[0].getsockname()[1], "counts": counts.sockets[0].getsockname()[1]}
     print(json.dumps(ports), flush=True)
-    # Its pipe ends with whoever started it, however that went.
+    # The pipe ends when the process that started this one ends, in whatever way.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 

@@ -72,7 +72,7 @@ _CONTESTANTS = {
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What one life of a triggerer has shown."""
+    """What one life of a triggerer showed."""
 
     all_polled_after: float
     loop_cpu: float
@@ -87,7 +87,7 @@ class _Trial:
 
 def measure(rounds: int) -> list[Table]:
     """Let the triggers take turns, each time in a new triggerer."""
-    rounds = max(rounds // 2, 1)  # each takes as long as several of what needs no Airflow
+    rounds = max(rounds // 2, 1)  # each takes as long as several that need no Airflow
     found: dict[tuple[int, str], list[_Trial]] = {(count, kind): [] for count in _COUNTS for kind in _CONTESTANTS}
     with prepared() as (benched, service):
         for _ in range(rounds):
@@ -128,7 +128,7 @@ def prepared() -> Iterator[tuple[Benched, PollRecorder]]:
 
 
 def _prepare(benched: Benched, service: PollRecorder) -> None:
-    """Have the rows of the task instances made, and stop what the triggerer does not need."""
+    """Let Airflow make the rows of the task instances, and stop what the triggerer does not need."""
     api, address = benched.airflow.api, f"{HOST}:{service.port}"
     api.set_connection("crew_default", {"conn_type": "crew", "host": f"https://{address}", "password": "token"})
     api.set_connection("dbt_cloud_default", {"conn_type": "dbt_cloud", "host": address, "password": "token"})
@@ -168,7 +168,7 @@ def _watch(benched: Benched, service: PollRecorder, kind: str, count: int, looke
     time.sleep(POLL_INTERVAL)
     used = cpu(supervisor) - before[0], cpu(loop) - before[1]
     memory = sum(process.memory_full_info().pss for process in (supervisor, loop))
-    with contextlib.suppress(TimeoutError):  # then it is late, which is what is to be found out
+    with contextlib.suppress(TimeoutError):  # then it is late, which is what we measure
         wait_for_polls(service, count, 2, _SLACK)
     polls = service.polls()
     distances = [_distance(times) for times in polls]
@@ -187,7 +187,7 @@ def _watch(benched: Benched, service: PollRecorder, kind: str, count: int, looke
 
 
 def wait_for_polls(service: PollRecorder, executions: int, each: int, patience: float) -> None:
-    """Wait until so many executions have been asked about so many times."""
+    """Wait until so many executions have been polled so many times."""
     until = time.monotonic() + patience
     while (there := sum(len(times) >= each for times in service.polls())) < executions:
         if time.monotonic() > until:
@@ -196,7 +196,7 @@ def wait_for_polls(service: PollRecorder, executions: int, each: int, patience: 
 
 
 def _distance(times: list[float]) -> float:
-    """Return how long the second poll came after the first; one that is missing comes now at the earliest."""
+    """Return how long the second poll came after the first; a missing one comes now at the earliest."""
     second = times[1] if len(times) > 1 else time.time()
     return second - times[0]
 
@@ -207,7 +207,7 @@ def cpu(process: psutil.Process) -> float:
 
 
 def _look_ups(benched: Benched) -> int:
-    """Return how often the table of connections was looked into, as PostgreSQL counts it."""
+    """Return how often the table of connections was read, as PostgreSQL counts it."""
     found = rows(benched, "SELECT seq_scan + idx_scan FROM pg_stat_user_tables WHERE relname = 'connection'")
     looked_up: int = found[0][0]
     return looked_up

@@ -1,7 +1,7 @@
 """
 What Python's garbage collector walks through for each execution that waits, side by side.
 
-``python -m benchmarks.waiting ours http`` tells of one contestant what kinds of objects these are.
+``python -m benchmarks.waiting ours http`` shows for one contestant what kinds of objects these are.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _FEW = 0.1
 
 _METHOD = f"""\
 Each contestant runs alone in a process, as above. {_HALF} executions wait, all of them polled once, then {_HALF} \
-more: what is counted is by how many objects of `gc.get_objects()` the second {_HALF} make more, after a full \
-collection, so that connections and whatever else is there once do not count. Nothing is measured in time."""
+more. The count is how many objects of `gc.get_objects()` the second {_HALF} add, after a full collection, so \
+connections and whatever else exists once do not count. No time is measured."""
 
 
 def measure(rounds: int) -> list[Table]:
