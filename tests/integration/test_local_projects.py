@@ -1,8 +1,11 @@
 """A service that hosts a project: processes, queue and ends, with a runner that plays what a project would do."""
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import requests
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.projects import engine
 from airflow_provider_crew.local.projects.engine import Project
+from airflow_provider_crew.local.projects.process import Process
 from airflow_provider_crew.local.unusable import Unusable
 from tests import airflow_runs
 
@@ -408,3 +412,22 @@ class TestTokens:
         assert service.token == "given"
         assert service.user_token != Scenario().user_token
         assert LocalCrewService(Scenario(token="given"), host=host).token == "given"
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_start_that_is_cancelled_leaves_nothing_open(steps):
+    async def start_and_end() -> None:
+        process = await Process.start([sys.executable, "-c", ""], {}, print)
+        await process.end(10)
+
+    await start_and_end()
+    open_before = os.listdir("/proc/self/fd")
+    starting = asyncio.create_task(start_and_end())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await starting
+    await asyncio.sleep(0)
+
+    assert os.listdir("/proc/self/fd") == open_before

@@ -37,12 +37,11 @@ class Process:
         self.started_at = time.time()
         self._say = say
         self._loop = asyncio.get_running_loop()
+        self._open = contextlib.AsyncExitStack()
         self._process: asyncio.subprocess.Process
         self._socket: socket.socket
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter
-        self._hearing: asyncio.StreamWriter
-        self._printed: asyncio.ReadTransport
         self._printing: asyncio.Task[None]
 
     @classmethod
@@ -58,22 +57,29 @@ class Process:
         printed, output = os.pipe()
         with asked, says, os.fdopen(output, "wb"):
             # The process comes last: whoever is cancelled before leaves none behind.
-            await started._connect(asks, hears, printed)
             try:
+                await started._connect(asks, hears, printed)
                 await started._spawn(command, environment, (asked.fileno(), says.fileno()), output)
             except BaseException:
-                await started._disconnect()
+                await started._open.aclose()
                 raise
         return started
 
     async def _connect(self, asks: socket.socket, hears: socket.socket, printed: int) -> None:
         self._socket = hears
+        pipe = os.fdopen(printed, "rb")
+        for end in (asks, hears, pipe):
+            self._open.callback(end.close)
         _, self._writer = await asyncio.open_connection(sock=asks)
-        self._reader, self._hearing = await asyncio.open_connection(sock=hears, limit=_LONGEST_MESSAGE)
+        self._open.push_async_callback(_close, self._writer)
+        self._reader, hearing = await asyncio.open_connection(sock=hears, limit=_LONGEST_MESSAGE)
+        self._open.push_async_callback(_close, hearing)
         lines = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(lines)
-        self._printed, _ = await self._loop.connect_read_pipe(lambda: protocol, os.fdopen(printed, "rb"))
+        reading, _ = await self._loop.connect_read_pipe(lambda: protocol, pipe)
+        self._open.callback(reading.close)
         self._printing = asyncio.create_task(self._print(lines))
+        self._open.callback(self._printing.cancel)
 
     async def _spawn(
         self, command: Sequence[str], environment: Mapping[str, str], ends: tuple[int, int], output: int
@@ -91,14 +97,6 @@ class Process:
             )
         except OSError as error:
             raise ProjectError(f"{command[0]} cannot be run: {error.strerror}.") from None
-
-    async def _disconnect(self) -> None:
-        self._printing.cancel()
-        self._printed.close()
-        for end in (self._writer, self._hearing):
-            end.close()
-            with contextlib.suppress(ConnectionError):
-                await end.wait_closed()
 
     @property
     def is_alive(self) -> bool:
@@ -136,7 +134,7 @@ class Process:
         code = await self._process.wait()
         # What has left its group of processes may keep its output open.
         await asyncio.wait([self._printing], timeout=_PRINTED)
-        await self._disconnect()
+        await self._open.aclose()
         return code
 
     async def _print(self, printed: asyncio.StreamReader) -> None:
@@ -154,3 +152,9 @@ class Process:
         # A model may write anything, also what would move the cursor of a terminal.
         text = "".join(each for each in line.decode("utf-8", "replace") if each.isprintable() or each == "\t")
         self._say(f"{self.name} | {text}")
+
+
+async def _close(end: asyncio.StreamWriter) -> None:
+    end.close()
+    with contextlib.suppress(ConnectionError):
+        await end.wait_closed()
