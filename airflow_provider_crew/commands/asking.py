@@ -57,10 +57,8 @@ def ask_status(conn_id: str, kickoff_id: str) -> Told:
     hook = _hook(conn_id)
     try:
         told = _standing(_client(hook).status(kickoff_id))
-    except errors.CallError as error:
-        told = _without_answer(error, _progress())
-    except errors.CrewError as error:  # the crew was not asked; who knows of an execution pays for it
-        told = _without_answer(error.but(money=messages.Money.GOES_ON), _progress())
+    except errors.CrewError as error:  # nobody has said how it stands
+        told = _without_answer(error.but(money=messages.Money.UNKNOWN), _progress())
     return told.about(kickoff_id=kickoff_id, connection=conn_id, address=_address(hook))
 
 

@@ -206,7 +206,7 @@ class TestWithoutAnAnswer:
         assert str(status) in text
         assert told["error"]
         assert told.get("state") is None
-        assert told["money"] == (Money.GOES_ON if command[0] == "status" else Money.NOTHING)
+        assert told["money"] == (Money.UNKNOWN if command[0] == "status" else Money.NOTHING)
         assert len(service.requests) == 2
 
     def test_says_that_nobody_is_there(self, ask, service, command):
@@ -225,7 +225,7 @@ class TestWithoutAnAnswer:
         text = unwrapped(capsys.readouterr().out)
         assert code == ExitCode.CONNECTION
         assert "The connection 'crew_default' cannot be used. There is no organization token." in text
-        assert (Money.GOES_ON if command[0] == "status" else Money.NOTHING).sentence in text
+        assert (Money.UNKNOWN if command[0] == "status" else Money.NOTHING).sentence in text
 
 
 @pytest.mark.parametrize("arguments", [(), ("kickoff",), ("status",), ("status", ""), ("inputs", "--token=x")])

@@ -421,7 +421,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open(steps):
         await process.end(10)
 
     await start_and_end()
-    open_before = os.listdir("/proc/self/fd")
+    open_before = sorted(Path("/proc/self/fd").iterdir())
     starting = asyncio.create_task(start_and_end())
     for _ in range(steps):
         await asyncio.sleep(0)
@@ -430,4 +430,4 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open(steps):
         await starting
     await asyncio.sleep(0)
 
-    assert os.listdir("/proc/self/fd") == open_before
+    assert sorted(Path("/proc/self/fd").iterdir()) == open_before
