@@ -68,7 +68,8 @@ class CrewExecutionTrigger(BaseTrigger):
         except asyncio.CancelledError:
             self.log.info("Execution %s: not watched any more by this triggerer.", self.kickoff_id)
             self.log.info(
-                "It goes on and is paid for. The triggerer stops or hands over, or the task was changed."
+                "As far as is known, it goes on and is paid for. "
+                "The triggerer stops or hands over, or the task was changed."
             )
             self.log.info('If nothing waits for it: CrewExecutionSensor(kickoff_id="%s").', self.kickoff_id)
             raise

@@ -110,7 +110,7 @@ def test_it_kicks_off_once_and_tells_the_result(scene, run_by_hand, command, way
 @pytest.mark.parametrize(
     ("way", "money"),
     [
-        ("deferred", "It goes on and is paid for."),
+        ("deferred", "it goes on and is paid for."),
         ("sync", "It is running, or waits, as far as is known, and is paid for."),
     ],
 )
