@@ -14,7 +14,8 @@ def alert(context: Any) -> None:
 
     ti, failure = context["ti"], context.get("exception")
     if hasattr(failure, "told"):  # it comes from this provider
-        kickoff_id, money, lines = failure.kickoff_id, failure.money, [*failure.told().values()]
+        kickoff_id, money = failure.kickoff_id, failure.money
+        lines = [*failure.told().values(), *failure.more.splitlines()]
     else:
         kickoff_id = ti.xcom_pull(task_ids=ti.task_id, map_indexes=ti.map_index, key="kickoff_id")
         money = "goes_on" if kickoff_id else "not_known"

@@ -414,6 +414,10 @@ class TestTokens:
         assert LocalCrewService(Scenario(token="given"), host=host).token == "given"
 
 
+def open_files() -> list[Path]:
+    return sorted(Path("/proc/self/fd").iterdir())
+
+
 @pytest.mark.parametrize("steps", range(8))
 async def test_a_start_that_is_cancelled_leaves_nothing_open(steps):
     async def start_and_end() -> None:
@@ -421,7 +425,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open(steps):
         await process.end(10)
 
     await start_and_end()
-    open_before = sorted(Path("/proc/self/fd").iterdir())
+    open_before = open_files()
     starting = asyncio.create_task(start_and_end())
     for _ in range(steps):
         await asyncio.sleep(0)
@@ -430,4 +434,4 @@ async def test_a_start_that_is_cancelled_leaves_nothing_open(steps):
         await starting
     await asyncio.sleep(0)
 
-    assert sorted(Path("/proc/self/fd").iterdir()) == open_before
+    assert open_files() == open_before

@@ -132,6 +132,8 @@ def test_an_alert_tells_the_execution_and_the_money(start, mails, crew):
     assert others == [
         "It was paid for, and has ended.",
         "If Airflow retries, or you clear the task, the crew is kicked off again, and paid for again.",
+        "The crew says: out of credit.",
+        "At the last poll before, it was at task 2 of 2, writing_task (Writer).",
         f"Execution: {execution.kickoff_id}",
     ]
 
