@@ -71,7 +71,7 @@ def test_every_example_is_listed():
 
 @pytest.mark.parametrize("shown", [*wherever("console", "'crew://:TOKEN"), *wherever("console", '"conn_type"')])
 def test_a_connection_as_shown_is_read(monkeypatch, shown):
-    value = re.search(r"AIRFLOW_CONN_CREW_DEFAULT='(.*?)'", shown, re.DOTALL)
+    value = re.search(r"(?:AIRFLOW_CONN_CREW_DEFAULT|conn_uri)='(.*?)'", shown, re.DOTALL)
     assert value
     monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", value[1])
 
