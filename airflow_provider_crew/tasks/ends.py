@@ -58,6 +58,11 @@ class EndedTask(BaseException):
         """What went wrong, in the crew's own words where it has said so."""
         return self.failure.error
 
+    @property
+    def more(self) -> str:
+        """The details below the three lines."""
+        return self.failure.more
+
     def told(self) -> dict[str, str]:
         """Return the three lines that are said first."""
         return self.failure.told()

@@ -129,13 +129,12 @@ def test_an_alert_tells_the_execution_and_the_money(start, mails, crew):
     assert (mail["To"], mail["Subject"]) == ("on-call@example.com", f"[ended] crew_alert.report in {run.run_id}")
     first, *others = text_of(mail).split("<br>")
     assert first.startswith(f"Execution {execution.kickoff_id} failed after ")
-    assert others == [
+    assert others[:3] == [
         "It was paid for, and has ended.",
         "If Airflow retries, or you clear the task, the crew is kicked off again, and paid for again.",
-        "The crew says: out of credit.",
-        "At the last poll before, it was at task 2 of 2, writing_task (Writer).",
-        f"Execution: {execution.kickoff_id}",
+        "The crew says: The writer ran out of {{ credit }} &amp; &lt;time&gt;.",
     ]
+    assert others[-1] == f"Execution: {execution.kickoff_id}"
 
 
 def mail_about(mails: MailServer, run: Run) -> Any:
