@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 
 IS_AIRFLOW_2 = _RELEASE < (3,)
+# In Airflow 2's form the button Test breaks off with an error in the page while the field Extra is hidden.
+HIDES_EXTRA = not IS_AIRFLOW_2
 # The page of a task instance has room for the tabs of others.
 HAS_TABS = _RELEASE >= (3, 1)
 # How long before Airflow's own end of a task its wait ends, which says what goes on. Airflow 2 enforces

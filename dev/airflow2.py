@@ -36,7 +36,8 @@ ADD_USER += ["--firstname", "A", "--lastname", "B", "--email", "admin@airflow.ex
 def settings(port: int) -> dict[str, Mapping[str, str]]:
     """Return the settings that Airflow 3 does not have."""
     return {
-        "api": {"auth_backends": "airflow.api.auth.backend.basic_auth"},
+        # The first is the one that Airflow comes with, which its own pages use.
+        "api": {"auth_backends": "airflow.api.auth.backend.session,airflow.api.auth.backend.basic_auth"},
         "webserver": {
             "web_server_host": HOST,
             "web_server_port": str(port),

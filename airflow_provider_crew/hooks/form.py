@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from airflow_provider_crew.compat import HIDES_EXTRA
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
 
 
@@ -24,4 +25,6 @@ def widgets() -> dict[str, Any]:
 
 def behaviour() -> dict[str, Any]:
     """Return which of the standard fields are hidden, and what the others are called."""
-    return {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
+    told = {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
+    hidden = [field for field in told["hidden_fields"] if field != "extra" or HIDES_EXTRA]
+    return told | {"hidden_fields": hidden}
