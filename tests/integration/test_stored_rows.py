@@ -112,6 +112,13 @@ class Stored:
         self.crew.take(INPUTS, None, {})
         return kickoff_id
 
+    def new_task(self, name: str) -> ShownTask:
+        """Return the task as it was before it kicked off."""
+        task = self.task(name)
+        task.ti.try_number = 0
+        task.store = Variables(self._monkeypatch) if AIRFLOW < (3, 3) else None
+        return task
+
     def task(self, name: str, stage: str = "deferred") -> ShownTask:
         """Return the task, which knows what it has left, and has had one try."""
         row = self.row(name, stage)
@@ -325,9 +332,7 @@ def test_the_rows_of_this_version_are_those_that_it_leaves(stored):
     if not stored.is_of_this_version:
         pytest.skip("they are those of a release")
     stored.crew.scenario = SLOW
-    task = stored.task("report")
-    task.ti.try_number, task.store = 0, None
-    row = stored.row("report")
+    task, row = stored.new_task("report"), stored.row("report")
 
     waiting = task.deferred()
 
