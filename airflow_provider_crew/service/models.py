@@ -38,7 +38,8 @@ Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, _OrNone, Field(valida
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True)
+    # A task's process reads one or two of these, and pays for what it imports: each is built when it is first used.
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, defer_build=True)
 
 
 class Progress(_Shape):

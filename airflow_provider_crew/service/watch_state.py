@@ -5,7 +5,7 @@ from dataclasses import asdict
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, StrictBool, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.service.errors import CrewError, InvalidSettings
@@ -17,6 +17,9 @@ from airflow_provider_crew.service.models import Completed, Count, TaskResult
 _LAST_TIME = 2.0**33
 # A trigger's row and a task's state are no place for what a crew puts out; the newest tasks are worth carrying.
 _MOST_CARRIED = 16 * 1024
+
+# A task that goes on with a result needs neither of them.
+_WHEN_USED = ConfigDict(defer_build=True)
 
 Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
 Interval = Annotated[float, Field(strict=True, gt=0, le=_LAST_TIME)]
@@ -53,7 +56,7 @@ class Step(NamedTuple):
     renew_token: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, config=_WHEN_USED)
 class WatchRules:
     """
     How one execution is watched. What would poll without a pause, or for ever, is refused.
@@ -88,7 +91,7 @@ class WatchRules:
         return asdict(self)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, config=_WHEN_USED)
 class WatchMemory:
     """What a watch has seen so far: plain data, so that the next process can go on where this one ended."""
 
