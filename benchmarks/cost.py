@@ -16,8 +16,8 @@ import trustme
 from benchmarks.cost_lanes import LANES, LATER, POLL_INTERVAL, SECONDS
 from benchmarks.remote import RemoteService
 from benchmarks.report import Figure, Table
-from benchmarks.rounds import cpu, idle_cpu, in_turn, succeed, warm_up
-from benchmarks.stack import started
+from benchmarks.rounds import IDLE_SECONDS, in_turn, succeed, warm_up
+from benchmarks.stack import cpu_seconds, own_cpu_seconds, started
 from dev.rest import seconds_since_epoch
 
 if TYPE_CHECKING:
@@ -47,15 +47,23 @@ Airflow uses while nothing runs ({idle} CPU s per minute). _Of Airflow's own_ is
 or two tasks in the same round. _Requests_ are those that tasks and their supervisors send to Airflow's API \
 server. _Success after_ is how long a task takes to succeed when what it waits for has ended, on average."""
 _COLUMNS = ("", "CPU, s", "of Airflow's own", "requests", "success after, s")
+_PARTS = ("processes of tasks", "API server", "triggerer", "scheduler, DAG processor")
+_TEXT_OF_PARTS = """\
+The CPU seconds of the same rounds. The processes of tasks include those of LocalExecutor that watch over them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """What one DAG run showed, for each time that a way ran in it."""
 
-    cpu: float
+    cpu_of_parts: tuple[float, ...]
     requests: float
     succeeded_after: float | None
+
+    @property
+    def cpu(self) -> float:
+        """What all of Airflow used."""
+        return sum(self.cpu_of_parts)
 
 
 def measure(rounds: int) -> list[Table]:
@@ -67,14 +75,18 @@ def measure(rounds: int) -> list[Table]:
         interval=POLL_INTERVAL,
         later=LATER,
         rounds=rounds,
-        idle=Figure.of(each * 60 for each in idle),
+        idle=Figure.of(sum(each) * 60 for each in idle),
     )
     rows = [_row(way, found) for way in WAYS]
-    return [Table("A run beside Airflow's own tasks", text, _COLUMNS, rows)]
+    parts = [_row_of_parts(way, found[way]) for way in WAYS]
+    return [
+        Table("A run beside Airflow's own tasks", text, _COLUMNS, rows),
+        Table("Where it goes", _TEXT_OF_PARTS, ("", *_PARTS), parts),
+    ]
 
 
-def play(rounds: int, ways: Iterable[str]) -> tuple[dict[str, list[Round]], list[float]]:
-    """Return the rounds of each way, and what Airflow used per second while nothing ran."""
+def play(rounds: int, ways: Iterable[str]) -> tuple[dict[str, list[Round]], list[tuple[float, ...]]]:
+    """Return the rounds of each way, and what Airflow used per second while nothing ran, by part."""
     authority = trustme.CA()
     found: dict[str, list[Round]] = {way: [] for way in ways}
     idle = []
@@ -88,7 +100,9 @@ def play(rounds: int, ways: Iterable[str]) -> tuple[dict[str, list[Round]], list
             _connect(airflow, service)
             warm_up(airflow, found)
             for number in range(rounds):
-                idle.append(idle_cpu(airflow))
+                before = _cpu_of_parts(airflow)
+                time.sleep(IDLE_SECONDS)
+                idle.append(tuple(each / IDLE_SECONDS for each in _since(before, airflow)))
                 for way in in_turn(found, number):
                     found[way].append(_play(airflow, service, way, idle[-1]))
     return found, idle
@@ -106,6 +120,23 @@ def _row(way: str, found: dict[str, list[Round]]) -> list[object]:
     ]
 
 
+def _row_of_parts(way: str, rounds: list[Round]) -> list[object]:
+    return [WAYS[way][0], *map(Figure.of, zip(*(each.cpu_of_parts for each in rounds), strict=True))]
+
+
+def _cpu_of_parts(airflow: AirflowStack) -> tuple[float, ...]:
+    """Return what each part of Airflow has used so far, with all that it has started."""
+    pids = {name: process.pid for name, process in airflow.processes.items()}
+    scheduler, *named = (pids.pop(name) for name in ("scheduler", "api-server", "triggerer"))
+    its_own = own_cpu_seconds(scheduler)
+    others = its_own + cpu_seconds(pids.values())
+    return cpu_seconds([scheduler]) - its_own, *(cpu_seconds([pid]) for pid in named), others
+
+
+def _since(before: tuple[float, ...], airflow: AirflowStack) -> tuple[float, ...]:
+    return tuple(now - then for now, then in zip(_cpu_of_parts(airflow), before, strict=True))
+
+
 def _connect(airflow: AirflowStack, service: RemoteService) -> None:
     """Store the connections where production has them, so that every look-up costs what it costs there."""
     host, _, port = service.address.partition(":")
@@ -119,15 +150,16 @@ def _connect(airflow: AirflowStack, service: RemoteService) -> None:
     api.set_connection("http_default", http)
 
 
-def _play(airflow: AirflowStack, service: RemoteService, way: str, idle: float) -> Round:
+def _play(airflow: AirflowStack, service: RemoteService, way: str, idle: tuple[float, ...]) -> Round:
     service.ends()
-    asked, before, began = _requests(airflow), cpu(airflow), time.monotonic()
+    asked, before, began = _requests(airflow), _cpu_of_parts(airflow), time.monotonic()
     run_id = airflow.api.trigger(way)
     time.sleep(SECONDS)
     succeed(airflow, way, run_id)
-    used = cpu(airflow) - before - idle * (time.monotonic() - began)
+    used, lasted = _since(before, airflow), time.monotonic() - began
+    parts = tuple((each - at_rest * lasted) / LANES for each, at_rest in zip(used, idle, strict=True))
     requests = _requests(airflow) - asked
-    return Round(used / LANES, requests / LANES, _succeeded_after(airflow, service, way, run_id))
+    return Round(parts, requests / LANES, _succeeded_after(airflow, service, way, run_id))
 
 
 def _succeeded_after(airflow: AirflowStack, service: RemoteService, way: str, run_id: str) -> float | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from dev.stack import AirflowStack
 
-_IDLE_SECONDS = 60
+IDLE_SECONDS = 60
 _TIMEOUT = 300
 # Each question about the state of a run adds to what is measured.
 _PAUSE = 2.0
@@ -50,8 +50,8 @@ def succeed(airflow: AirflowStack, way: str, run_id: str) -> None:
 def idle_cpu(airflow: AirflowStack) -> float:
     """Return what Airflow uses per second while nothing runs."""
     before = cpu(airflow)
-    time.sleep(_IDLE_SECONDS)
-    return (cpu(airflow) - before) / _IDLE_SECONDS
+    time.sleep(IDLE_SECONDS)
+    return (cpu(airflow) - before) / IDLE_SECONDS
 
 
 def cpu(airflow: AirflowStack) -> float:

@@ -64,6 +64,11 @@ def cpu_seconds(sessions: Iterable[int]) -> float:
     return sum(_with_children(pid) for pid in psutil.pids() if _session(pid) in wanted)
 
 
+def own_cpu_seconds(pid: int) -> float:
+    """Return the CPU time of one process so far, without any other."""
+    return float(sum(psutil.Process(pid).cpu_times()[:2]))
+
+
 def _with_children(pid: int) -> float:
     try:
         return float(sum(psutil.Process(pid).cpu_times()[:4]))
