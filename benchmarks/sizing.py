@@ -26,7 +26,7 @@ _SETUPS = ((MOST // 2, 1), (MOST, 1), (MOST, 2), (2 * MOST, 2))
 _PATIENCE = 300.0
 _TEXT = """\
 As in [a real triggerer](#3-a-real-triggerer), with one or two of them, started together. Each execution is \
-polled every {interval:.0f} s. {rounds} rounds, in turn. _All polled_ is the time from their start until each \
+polled every {interval:.0f} s. Rounds, in turn: {rounds}. _All polled_ is the time from their start until each \
 execution was polled. CPU is that of the {interval:.0f} s after that, in the loop and in the supervisor together. \
 Memory and connections are those at the end of that time; memory that processes share is counted once for each \
 triggerer. Where there are two triggerers, a round gives two figures, one for each."""
