@@ -38,7 +38,7 @@ Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, _OrNone, Field(valida
 
 
 class _Shape(BaseModel):
-    # A task's process reads one or two of these, and pays for what it imports: each is built when it is first used.
+    # A task's process reads one or two of these and pays for what it imports: each is built when first used.
     model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, defer_build=True)
 
 
