@@ -131,7 +131,7 @@ def deflated(body: bytes) -> bytes:
     return packer.compress(body) + packer.flush()
 
 
-PLAIN = b'{"status": "running", "padding": "' + b" " * 10_000_000 + b'"}'
+PLAIN = b'{"status": "running", "padding": "' + b" " * 40_000_000 + b'"}'
 BOMBS = {
     "gzip": (b"gzip", gzip.compress(PLAIN)),
     "x-gzip": (b"x-gzip", gzip.compress(PLAIN)),
@@ -154,7 +154,8 @@ def test_what_is_compressed_is_not_unpacked(connect, hostile, python_memory, hea
     with pytest.raises((UnreadableAnswer, Unreachable)):
         connect(hostile.url, request_timeout=2).status("some-id")
 
-    assert python_memory() < 2_000_000 or not BOUNDS_DECODERS
+    # A fourth of what it would be unpacked: other threads of this process may need some megabytes meanwhile.
+    assert python_memory() < 10_000_000 or not BOUNDS_DECODERS
     assert b"accept-encoding: identity\r\n" in hostile.requests[0].lower()
 
 

@@ -158,7 +158,7 @@ ATTACKS = [
     "[ref]: javascript:crewGotIn(30)\n[ref]",
     "{{constructor.constructor('crewGotIn(31)')()}}",
     "${crewGotIn(32)}",
-    "\u202e<script>crewGotIn(33)</script>\u2028\u2029\x00",
+    "\u202e<script>crewGotIn(33)</script>\u2028\u2029",
 ]
 
 
@@ -172,7 +172,7 @@ def hostile() -> dict[str, Any]:
         [],
         {"task_id": {"$$typeof": "x"}, "agent": ["<b>"], "execution_time": "NaN"},
     ]
-    tasks = [{"task_id": each, "agent": each, "output": each, "execution_time": 1e308} for each in ATTACKS]
+    tasks = [{"task_id": each, "agent": each, "output": each, "execution_time": 1e18} for each in ATTACKS]
     keys = {each: each for each in ATTACKS} | {"__proto__": {"onclick": ATTACKS[0]}, "constructor": ATTACKS[1]}
     left = result(output=all_of_them, output_json=keys, tasks=[*tasks, *odd])
     left["usage"] = {**dict.fromkeys(ATTACKS, 1), "dangerouslySetInnerHTML": {"__html": ATTACKS[0]}}
