@@ -25,7 +25,7 @@ HAS_TABS = _RELEASE >= (3, 1)
 TIME_TO_SAY_SO = 60.0 if IS_AIRFLOW_2 else 2.0
 # It forgets what a task remembers whenever the task is cleared, unless the person who does so keeps it.
 FORGETS_AT_CLEAR = _RELEASE >= (3, 4)
-# What it has around a decorated task asks for a method of that name, and makes no use of it.
+# Its wrapper of decorated tasks looks for a method of that name, and never calls it.
 ASKS_FOR_XCOM_PUSH = _RELEASE == (3, 0)
 # There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
 _TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
@@ -52,7 +52,7 @@ SETTLING_TIME = 10.0
 
 # What Airflow calls when a trigger has ended without an event.
 _RESUMED_WITHOUT_EVENT = "__fail__"
-# Those of a task that nobody has cleared, as long as its process is there.
+# States of a task whose process is there, and that nobody has cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
 _TRIGGER_TIMED_OUT = frozenset({"Trigger timeout", "Trigger/execution timeout"})
 

@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -68,7 +69,7 @@ async def _ours(_: Stub) -> AsyncIterator[Watch]:
 
     async def watch(number: int, interval: float) -> object:
         # As plain data, which is all that a triggerer has of them.
-        rules = WatchRules(deadline=time.time() + _A_DAY, poll_interval=interval).record()
+        rules = asdict(WatchRules(deadline=time.time() + _A_DAY, poll_interval=interval))
         trigger = CrewExecutionTrigger(_kickoff_id(number), "crew_default", rules=rules)
         return await _first_event(trigger)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import uuid
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _ours(_: int) -> BaseTrigger:
 
     now = time.time()
     rules = WatchRules(deadline=now + _WEEK, poll_interval=POLL_INTERVAL, kicked_off_at=now)
-    return CrewExecutionTrigger(str(uuid.uuid4()), "crew_default", rules=rules.record(), deferred_at=now)
+    return CrewExecutionTrigger(str(uuid.uuid4()), "crew_default", rules=asdict(rules), deferred_at=now)
 
 
 def _dbt_cloud(number: int) -> BaseTrigger:

@@ -174,8 +174,6 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
             of_service.TOO_LARGE,
             of_service.CONNECTION_IN_DOUBT,
             of_service.INVALID_KICKOFF_ID,
-            of_service.NO_RULES,
-            of_service.NOT_PASSED_ON,
         ),
     ),
 )

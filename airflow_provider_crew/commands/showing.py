@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import textwrap
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.service.text import LINE
+from airflow_provider_crew.service.text import LINE, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,10 +18,9 @@ def table(rows: Iterable[tuple[str, str]]) -> str:
     shown = [(f"{label}:", text) for label, text in rows if text]
     labels = max(len(label) for label, _ in shown)
     room = min(shutil.get_terminal_size().columns, LINE) - labels - len(_GAP)
-    wrap = textwrap.TextWrapper(max(room, 20), break_long_words=False, break_on_hyphens=False).wrap
     lines = []
     for label, text in shown:
-        wrapped = [line for paragraph in text.splitlines() for line in wrap(paragraph)]
-        beside = (label, *[""] * (len(wrapped) - 1))
-        lines += [f"{left:{labels}}{_GAP}{line}" for left, line in zip(beside, wrapped, strict=True)]
+        beside = wrapped(text, max(room, 20))
+        left = (label, *[""] * (len(beside) - 1))
+        lines += [f"{first:{labels}}{_GAP}{line}" for first, line in zip(left, beside, strict=True)]
     return "\n".join(lines)

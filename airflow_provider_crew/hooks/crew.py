@@ -82,7 +82,8 @@ class CrewHook(BaseHook):
         try:
             inputs = self._client.inputs()
         except CrewError as error:
-            return False, error.fault if isinstance(error, InvalidSettings) else error.reason
+            # The page names the connection.
+            return False, (error.but(conn_id="") if isinstance(error, InvalidSettings) else error).reason
         listed = [f"{name} (optional)" if name in inputs.optional else name for name in inputs.names]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 

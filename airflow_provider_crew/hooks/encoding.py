@@ -1,4 +1,4 @@
-"""An XCom backend at work, in a thread of its own: who leaves an XCom need not wait for it."""
+"""Encodes with the XCom backend in a thread, so that nobody has to wait for a slow one."""
 
 import threading
 from concurrent.futures import Future

@@ -4,9 +4,9 @@ import math
 import re
 from collections.abc import MutableMapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
-from airflow.providers.common.compat.sdk import XComArg
+from airflow.providers.common.compat.sdk import BaseOperator, XComArg
 
 from airflow_provider_crew.service.options import KickoffOptions
 
@@ -114,16 +114,8 @@ class SensorArguments(TaskArguments, total=False):
     never_fail: bool
 
 
-class Written(Protocol):
-    """A task as its author has written it: by the name of its class, or as ``@task.crew``."""
-
-    @property
-    def operator_name(self) -> str:
-        """What its author calls it."""
-
-
 def check_choices(
-    task: Written,
+    task: BaseOperator,
     validate_inputs: ValidateInputs,
     on_uncertain_kickoff: OnUncertainKickoff,
     on_invalid_output: OnInvalidOutput = "fail",
@@ -137,7 +129,7 @@ def check_choices(
         raise ValueError(f"{task.operator_name}: on_invalid_output must be 'fail' or 'retry'.")
 
 
-def checked_output_type(task: Written, given: object) -> object:
+def checked_output_type(task: BaseOperator, given: object) -> object:
     """
     Return the type of an output as it is, or refuse what can be none, before a DAG runs with it.
 
@@ -162,7 +154,7 @@ def _is_import_path(text: str) -> bool:
     return len(parts) > 1 and all(map(str.isidentifier, parts))
 
 
-def seconds(task: Written, given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
+def seconds(task: BaseOperator, given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
     """Return a time in seconds, or refuse it before a DAG runs with it."""
     try:
         number = given.total_seconds() if isinstance(given, timedelta) else float(given)
@@ -178,7 +170,7 @@ def seconds(task: Written, given: timedelta | float, name: str, *, at_least: flo
 
 
 def seconds_or_none(
-    task: Written, given: timedelta | float | None, name: str, *, at_least: float = math.ulp(0)
+    task: BaseOperator, given: timedelta | float | None, name: str, *, at_least: float = math.ulp(0)
 ) -> float | None:
     """Return a time in seconds; None stays none."""
     return None if given is None else seconds(task, given, name, at_least=at_least)

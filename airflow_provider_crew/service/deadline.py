@@ -75,7 +75,7 @@ def _exchange() -> Exchange[Any]:
     return cast("Exchange[Any]", threading.current_thread())
 
 
-# What stands among the headers of an answer and is none would be logged there as it came.
+# Lines among the headers that are no headers would be logged as they came.
 logging.getLogger("urllib3.connection").addFilter(lambda _: not isinstance(_exchange(), Exchange))
 
 
@@ -85,7 +85,7 @@ class _Noted(HTTPConnection):
     def connect(self) -> None:
         _exchange().connection = self
         super().connect()
-        # Only a warning hangs on it. Whoever switched the check off need not be told at every poll.
+        # urllib3 only warns by this, and would warn at every poll whoever has switched the check off.
         self.is_verified = True
 
     def request(self, *args: Any, **options: Any) -> None:

@@ -120,11 +120,6 @@ class InvalidSettings(CrewError):
     conn_id: str = ""
 
     @property
-    def fault(self) -> str:
-        """What is wrong and how to mend it, for where the connection need not be named."""
-        return _joined(" ", str(self.args[0]), *self.details.splitlines())
-
-    @property
     def _what(self) -> str:
         """Name the connection first, when the settings come from one."""
         fault = str(self.args[0])

@@ -290,7 +290,6 @@ OUT_OF_REACH = Message(
     "Look into the crew's dashboard, which may show the result.",
     "The service has said for {lasted} that it does not know it.",
 )
-NO_RULES = Message("What this watch is to go by cannot be read.", Money.GOES_ON, "Clear the task.")
 
 # How an execution stands, told to whoever asks at a terminal.
 
@@ -323,12 +322,4 @@ MISFITTING_OUTPUT = Message(
 )
 UNCHECKED_OUTPUT = Message(
     "{execution} has completed, and its output cannot be checked.", Money.ENDED, "Mend output_type.", "{why}"
-)
-
-# What was passed on of an error.
-
-NOT_PASSED_ON = Message(
-    "What happened is not known: what was passed on of it cannot be read.",
-    Money.UNKNOWN,
-    "Look into the log of the triggerer.",
 )

@@ -15,7 +15,7 @@ from airflow_provider_crew.service.reading import MEANINGS, reason_of, result_of
 from airflow_provider_crew.service.storable import MAX_INT, MIN_INT, storable_text, text_of
 
 
-class _OrNone:
+class OrNone:
     """Marks a field that is None where its value does not fit: a schema of pydantic's own, and so a fast one."""
 
     @staticmethod
@@ -29,12 +29,12 @@ def _storable(value: Any) -> Any:
 
 Words = Annotated[str, BeforeValidator(_storable), Field(min_length=1)]
 Text = Annotated[str, BeforeValidator(text_of)]
-OptionalText = Annotated[Words | None, _OrNone]
+OptionalText = Annotated[Words | None, OrNone]
 Count = Annotated[int, Field(ge=0, le=MAX_INT)]
-Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, _OrNone]
+Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, OrNone]
 StorableInt = Annotated[int, Field(strict=True, ge=MIN_INT, le=MAX_INT)]
 Number = StorableInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, _OrNone, Field(validation_alias="usage_metrics")]
+Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, OrNone, Field(validation_alias="usage_metrics")]
 
 
 class _Shape(BaseModel):
@@ -68,8 +68,8 @@ class _Ongoing(_Shape):
         default=None, validation_alias=AliasChoices("current_task", AliasPath("progress", "current"))
     )
     current_agent: OptionalText = Field(default=None, validation_alias=AliasPath("progress", "current_agent"))
-    progress: Annotated[Progress | None, _OrNone] = None
-    last_task: Annotated[TaskResult | None, _OrNone] = Field(default=None, validation_alias="last_executed_task")
+    progress: Annotated[Progress | None, OrNone] = None
+    last_task: Annotated[TaskResult | None, OrNone] = Field(default=None, validation_alias="last_executed_task")
 
     @property
     def is_known(self) -> bool:
@@ -98,7 +98,7 @@ class Completed(_Shape):
     output_json: Any = None
     tasks: tuple[OnErrorOmit[TaskResult], ...] = ()
     lists_tasks: bool = False
-    progress: Annotated[Progress | None, _OrNone] = None
+    progress: Annotated[Progress | None, OrNone] = None
     usage: Usage = None
     execution_time: Seconds = None
 
@@ -139,7 +139,7 @@ class CrewInput(_Shape):
     """One input that the crew takes. ``required`` is None where the service does not say."""
 
     name: Words
-    required: Annotated[bool | None, _OrNone] = None
+    required: Annotated[bool | None, OrNone] = None
 
 
 class CrewInputs(_Shape):

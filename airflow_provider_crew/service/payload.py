@@ -47,6 +47,8 @@ class KickoffRequest:
 
         :param webhook_secret: the bearer token by which the receiver of ``webhooks`` knows the service
         """
+        if unknown := options.keys() - KickoffOptions.__annotations__.keys():
+            raise TypeError(f"a kickoff takes no {some_names(sorted(unknown))}")
         sent = {name: _checked(name, value) for name, value in options.items() if value}
         sent["inputs"] = _checked("inputs", inputs)
         if "webhooks" in sent:

@@ -30,10 +30,10 @@ _VERSION = 1
 _NAME = 200
 _SAID = 1_000
 _OUTPUT = 2_000
-# Of all tasks together, which share it where there are many.
+# The outputs of all tasks together.
 _OUTPUTS = 8 * _OUTPUT
 _MOST_TASKS = 100
-# What the others say of an execution is no more than was known before.
+# Other errors say nothing new about the execution.
 _ENDS: tuple[tuple[type[CrewError], State], ...] = (
     (ExecutionFailed, "failed"),
     (ExecutionNotFound, "unknown"),
@@ -130,7 +130,7 @@ def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
 
 
 def completed(told: Mapping[str, Any], result: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Return what is told at the end of an execution, of which this was told before."""
+    """Return the report of a completed execution; ``told`` is the report before."""
     took = result.get("execution_time")
     # One that was read apart from the watch, because it is large, may list the last task alone.
     tasks = max(_tasks(result.get("tasks") or ()), told["tasks"], key=len)

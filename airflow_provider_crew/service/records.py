@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from airflow_provider_crew.service import errors
-from airflow_provider_crew.service.messages import NOT_PASSED_ON, Money
+from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.storable import storable_json
 
 # What an error tells whoever catches it, and no other process.
@@ -21,7 +21,7 @@ def error_record(error: errors.CrewError) -> dict[str, Any]:
 
 def recorded_error(record: Any) -> errors.CrewError:
     """
-    Return the error of a record.
+    Return the error of a record; ValueError when it is none.
 
     While an installation is being upgraded, the record may come from a newer version: a kind that is not known
     here is a plain errors.CrewError, and a fact that is not known here is left out.
@@ -35,4 +35,4 @@ def recorded_error(record: Any) -> errors.CrewError:
             if told.get("money") not in set(Money):
                 told.pop("money", None)
             return kind(message, **told | ({"money": Money(told["money"])} if "money" in told else {}))
-    return errors.CrewError.saying(NOT_PASSED_ON)
+    raise ValueError("this is no record of an error")

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# Whoever begins later than that after a connection was changed, begins with what it says now.
+# For so long what a connection said is used again; after that it is read anew.
 _FRESH = 60.0
 # A rejected token is rejected for all, each at its own next poll.
 _FRESH_AFTER_REJECTION = 5.0
@@ -98,7 +98,7 @@ class SharedCrew:
         return client
 
     async def _settings(self, fresh: float) -> ServiceSettings:
-        """Ask, unless somebody was told so lately, or was told while this one waited that it cannot be read."""
+        """Read the connection, unless it was read lately, or could not be read while this one waited."""
         asked_at = time.monotonic()
         async with self._asking:
             age = asked_at - self._answered_at

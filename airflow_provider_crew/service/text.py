@@ -12,7 +12,6 @@ _FOLDS = re.compile(r"(?:::|##\[\]?)(?=(?:end)?group(?:::|\]))")
 # Some scripts, and some emoji, are not legible without them.
 _JOINERS = "\u200c\u200d"
 _TAB = 4
-_KILOBYTE = 1000
 
 
 def one_line(text: str, most: int) -> str:
@@ -34,9 +33,9 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip(' ,.;:')}…"
 
 
-def wrapped(text: str) -> list[str]:
+def wrapped(text: str, width: int = LINE) -> list[str]:
     """Return lines that fit. What must not be torn apart, such as an address, has a line of its own."""
-    wrap = textwrap.TextWrapper(LINE, break_long_words=False, break_on_hyphens=False).wrap
+    wrap = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False).wrap
     return [line for paragraph in text.splitlines() for line in wrap(paragraph)]
 
 
@@ -61,11 +60,9 @@ def quoted(text: str, most: int) -> tuple[str, bool]:
 
 def size(text: str) -> str:
     """Say how large a text is, as people do: ``4.2 KB``."""
-    count = len(text.encode(errors="replace"))
-    if count < _KILOBYTE:
-        return f"{count} B"
-    kilobytes = count / _KILOBYTE
-    return f"{kilobytes:.1f} KB" if kilobytes < _KILOBYTE else f"{kilobytes / _KILOBYTE:.1f} MB"
+    from pydantic import ByteSize
+
+    return ByteSize(len(text.encode(errors="replace"))).human_readable(decimal=True, separator=" ")
 
 
 def _shown(character: str) -> str:

@@ -1,16 +1,14 @@
 """What a watch goes by, what it remembers, and what it says: plain data, which travels from process to process."""
 
 import json
-from dataclasses import asdict
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from airflow_provider_crew.service.errors import CrewError, InvalidSettings
+from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.limits import MAX_OUTAGE
-from airflow_provider_crew.service.messages import NO_RULES
 from airflow_provider_crew.service.models import Completed, Count, TaskResult
 
 # In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
@@ -18,7 +16,7 @@ _LAST_TIME = 2.0**33
 # A trigger's row and a task's state are no place for what a crew puts out; the newest tasks are worth carrying.
 _MOST_CARRIED = 16 * 1024
 
-# A task that goes on with a result needs neither of them.
+# Built when first used: a task that resumes with a result needs neither.
 _WHEN_USED = ConfigDict(defer_build=True)
 
 Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
@@ -78,18 +76,6 @@ class WatchRules:
     address: str = ""
     human_input: StrictBool = False
 
-    @classmethod
-    def of(cls, record: Any) -> "WatchRules":
-        """Return the rules of a record; InvalidSettings when it makes no sense."""
-        try:
-            return _RULES.validate_python(record)
-        except ValidationError:
-            raise InvalidSettings.saying(NO_RULES) from None
-
-    def record(self) -> dict[str, Any]:
-        """Return them as plain data."""
-        return asdict(self)
-
 
 @dataclass(slots=True, config=_WHEN_USED)
 class WatchMemory:
@@ -138,5 +124,4 @@ class WatchMemory:
         return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
 
 
-_RULES = TypeAdapter(WatchRules)
 _MEMORY = TypeAdapter(WatchMemory)

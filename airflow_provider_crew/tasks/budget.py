@@ -1,8 +1,8 @@
 """
 How many kickoffs in a day a connection allows, counted where all workers see it.
 
-Each kickoff is a run of one DAG, and its name holds the connection, the day and a number. Airflow's database has a
-name once, so however many tasks ask at the same time, each number is had by one.
+Each kickoff is a run of one DAG, and its name holds the connection, the day and a number. Airflow's database
+accepts a name only once. So each number goes to one task, however many ask at the same time.
 """
 
 from bisect import bisect_left
@@ -39,8 +39,7 @@ def _number_of_this(task: RunningTask, limit: int, origin: dict[str, Any]) -> in
     """
     Return which kickoff of the day this is; None if there may be no more.
 
-    The numbers are had in order. So most of those that are gone can be passed over, and a search is enough to find
-    the first that may be free.
+    Numbers are taken in order, so a binary search finds the first that may be free.
     """
     # An Airflow refuses most other characters in the name of a run.
     connection = quote(task.crew_conn_id, safe="").replace("%", "~")

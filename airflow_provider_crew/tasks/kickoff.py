@@ -46,7 +46,7 @@ from airflow_provider_crew.tasks.xcom import KICKOFF_ID, RETURN_VALUE
 
 T = TypeVar("T")
 
-# Whoever raised it has told it.
+# Logged already by whoever raised it.
 _TOLD = (CrewError, EndedTask)
 
 
@@ -239,7 +239,7 @@ class Kickoff:
         return {"airflow": {name: getattr(self._task.ti, name) for name in names}}
 
     def _mark(self) -> str:
-        """Say by what an execution of this task can be told from others."""
+        """Say how to recognise this task's execution in the dashboard."""
         if self._given.meta is not None:
             return "by the meta of this task"
         names = {name: value for name, value in self._origin()["airflow"].items() if name != "try_number"}

@@ -84,9 +84,9 @@ class KickoffMemory:
 
     def note_again(self) -> None:
         """
-        Remember it once more, when the process is told to end.
+        Keep the record once more, when the process is told to end.
 
-        From Airflow 3.4 on the Clear that ends it has made Airflow forget. A signal's handler calls this, perhaps
+        From Airflow 3.4 on, the Clear that ends the process has deleted it. A signal's handler calls this, perhaps
         in the middle of a question to Airflow, which another thread can wait for.
         """
         if compat.FORGETS_AT_CLEAR and self.last:
@@ -105,9 +105,9 @@ class KickoffMemory:
 
     def note_report(self) -> bool:
         """
-        Remember that people are told that nobody knows what became of it: a Clear is their answer.
+        Remember that the log reports the kickoff as uncertain. A later Clear then means: kick off anew.
 
-        Not one that has come already, while the process was still there.
+        A Clear before the report, while the process was still there, does not.
         """
         return not compat.is_cleared_meanwhile(self._ti) and self.note(max_tries=self._max_tries, reported=True)
 

@@ -46,7 +46,7 @@ class MappedName:
         self._leave_to_airflow()
 
     def recall(self, name: str) -> None:
-        """Be called as the try before, whose function is not called again."""
+        """Take the name of the try before: this one does not call the function that names it."""
         if name and self._template is not None and not self._stands:
             self._carried[CARRIED_NAME] = name
             self._stands = True

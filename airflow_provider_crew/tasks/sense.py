@@ -76,7 +76,7 @@ class Sense:
             return wait.finish(step.completed.result())
         seen.keep(poller.watch.memory)
         wait.task.progress.leave_again()
-        # A poke that remembers none takes every unknown for the first.
+        # Without a memory every "unknown" looks like the first one, so there is no hurry.
         is_at_leisure = not seen.lasts and "unknown" in poller.watch.memory.troubles
         pause = timedelta(seconds=max(step.poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -209,7 +209,7 @@ class Wait:
             trigger=CrewExecutionTrigger(
                 kickoff_id,
                 task.crew_conn_id,
-                rules=rules.record(),
+                rules=asdict(rules),
                 token_type=task.token_type,
                 deferred_at=now,
                 memory=memory.handed_over(),
@@ -222,7 +222,7 @@ class Wait:
 
 
 def _seen_by_triggerer(error: errors.CrewError, end: WatchEnd) -> errors.CrewError:
-    """Say what the triggerer and the worker know differently: the worker had an answer before it deferred."""
+    """Add a hint when the triggerer alone could not reach the crew: the worker had an answer before it."""
     if not (isinstance(error, errors.LostContact) and end.seen and 0 < end.polls.all == end.polls.failed):
         return error
     return meaning(error, TRIGGERER_LACKS_CONNECTION if error.lacks_connection else TRIGGERER_ALONE)

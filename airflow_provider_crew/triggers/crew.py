@@ -77,6 +77,6 @@ class CrewExecutionTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def _too_early_by(self) -> float:
-        """Bounded, because the clock of the worker may be ahead of this one."""
+        """Seconds until the event may fire; bounded, because the clock of the worker may be ahead of this one."""
         since = SETTLING_TIME if self.deferred_at is None else time.time() - self.deferred_at
         return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)

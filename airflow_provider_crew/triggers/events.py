@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.service.errors import CrewError
-from airflow_provider_crew.service.models import Completed
+from airflow_provider_crew.service.models import Completed, OrNone
 from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.records import error_record, recorded_error
 from airflow_provider_crew.service.watch import Watch
@@ -29,14 +29,6 @@ _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 
 def _recorded(told: Any) -> CrewError:
     return recorded_error(_RECORD.validate_python(told))
-
-
-def _progress(told: Any) -> dict[str, Any] | None:
-    """Read what people are shown, which is worth no error."""
-    try:
-        return _RECORD.validate_python(told)
-    except ValidationError:
-        return None
 
 
 class WatchEnd(BaseModel):
@@ -56,7 +48,7 @@ class WatchEnd(BaseModel):
     completed: bool = False
     seen: bool = False
     polls: Polls = Polls()
-    progress: Annotated[dict[str, Any] | None, BeforeValidator(_progress)] = None
+    progress: Annotated[Json[dict[str, Any]] | None, OrNone] = None
 
 
 def _text(told: Mapping[str, Any]) -> str:

@@ -21,12 +21,8 @@ from airflow_provider_crew.triggers.progress import progress_of
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     """Watch to the end, and return the event."""
-    event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id}
-    try:
-        rules = WatchRules.of(trigger.rules)
-    except CrewError as error:
-        return event | told_error(error)
-    event["deadline"] = rules.deadline
+    rules = WatchRules(**trigger.rules)
+    event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id, "deadline": rules.deadline}
     progress = progress_of(trigger.task_instance)
     memory = WatchMemory.recalled(trigger.memory)
     poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory, progress)

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -220,7 +221,7 @@ def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) ->
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
     from tests.integration.tasks import TaskInstance
 
-    rules = WatchRules(deadline=time.time() + seconds, poll_interval=0.02).record()
+    rules = asdict(WatchRules(deadline=time.time() + seconds, poll_interval=0.02))
     trigger = CrewExecutionTrigger(crew.take(INPUTS, None, {}), "crew_default", rules=rules)
     trigger.task_instance = TaskInstance(**instance)  # type: ignore[assignment]
     return trigger

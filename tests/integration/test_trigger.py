@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import fields
+from dataclasses import asdict, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +30,7 @@ RULES = {each.name for each in fields(WatchRules)}
 
 def trigger(kickoff_id: str, **options: Any) -> CrewExecutionTrigger:
     given = {"deadline": time.time() + 60, "poll_interval": 0.02, **options}
-    rules = WatchRules(**{name: given.pop(name) for name in RULES & given.keys()}).record()
+    rules = asdict(WatchRules(**{name: given.pop(name) for name in RULES & given.keys()}))
     return CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules, **given)
 
 

@@ -178,7 +178,7 @@ def test_the_page_of_an_execution_is_not_known_before_its_id_is() -> None:
 
 
 def test_a_wrong_placeholder_is_told_with_the_one_there_is() -> None:
-    told = fault_of(connection(extra={"dashboard_url": "https://app.example/{id}"})).fault
+    told = fault_of(connection(extra={"dashboard_url": "https://app.example/{id}"})).but(conn_id="").reason
 
     assert told == (
         "dashboard_url must be the full address of a page (https://app.example/7), with no placeholder but "
@@ -337,7 +337,7 @@ def test_a_wrong_field_of_the_extra_is_named(field: str, values: list[Any]) -> N
     for value in values:
         error = fault_of(connection(extra={field: value}))
 
-        assert field in error.fault
+        assert field in error.but(conn_id="").reason
         assert "secret" not in str(error)
 
 

@@ -116,7 +116,7 @@ def test_settings_from_a_connection_name_it() -> None:
     error = errors.InvalidSettings("There is no token.", conn_id="my_crew")
 
     assert str(error) == "The connection 'my_crew' cannot be used. There is no token."
-    assert error.fault == "There is no token."
+    assert error.but(conn_id="").reason == "There is no token."
     assert str(errors.InvalidSettings("There is no token.")) == "There is no token."
 
 

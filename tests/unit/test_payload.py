@@ -37,6 +37,11 @@ def sent(inputs: Any, **options: Any) -> Any:
     return json.loads(KickoffRequest.of(inputs, **options).body)
 
 
+def test_a_misspelt_option_is_never_sent() -> None:
+    with pytest.raises(TypeError, match="takes no mata"):
+        sent({"topic": "ferries"}, mata={"team": "news"})
+
+
 def nested(levels: int) -> Any:
     value: Any = "leaf"
     for _ in range(levels):

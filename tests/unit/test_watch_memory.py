@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from airflow_provider_crew.service.errors import (
     CallError,
     ExecutionNotFound,
     ExecutionUnknown,
-    InvalidSettings,
     NotAllowed,
     NotAuthenticated,
     RateLimited,
@@ -350,20 +350,20 @@ def test_a_memory_is_plain_data() -> None:
 def test_rules_are_plain_data_on_their_way_to_another_process() -> None:
     rules = WatchRules(deadline=NOW, poll_interval=2, max_outage=None, exists=True, address="https://x.example")
 
-    record = rules.record()
+    record = json.loads(json.dumps(asdict(rules)))
 
-    assert WatchRules.of(json.loads(json.dumps(record))) == rules
-    assert WatchRules.of(record | {"from": "a newer version"}) == rules
+    assert WatchRules(**record) == rules
+    assert WatchRules(**record | {"from": "a newer version"}) == rules
 
 
 @pytest.mark.parametrize(
     "record",
-    [None, {}, {"deadline": NOW, "poll_interval": 0}, {"deadline": NOW, "exists": "yes"}],
+    [{}, {"deadline": NOW, "poll_interval": 0}, {"deadline": NOW, "exists": "yes"}],
     ids=str,
 )
 def test_rules_that_make_no_sense_are_refused(record: Any) -> None:
-    with pytest.raises(InvalidSettings, match="What this watch is to go by cannot be read."):
-        WatchRules.of(record)
+    with pytest.raises(ValidationError):
+        WatchRules(**record)
 
 
 def test_an_execution_that_was_unknown_before_a_hand_over_is_known_again() -> None:
