@@ -108,6 +108,21 @@ def denies_connection(conn_id: str) -> bool:
     return isinstance(answer, ErrorResponse)
 
 
+def backend_may_hold(conn_id: str) -> bool:
+    """
+    Whether a secrets backend, asked once more, holds a connection, or fails to say.
+
+    When it fails, Airflow only logs that, and says that there is no such connection.
+    """
+    from airflow.configuration import get_custom_secret_backend
+
+    try:
+        backend = get_custom_secret_backend(**({} if IS_AIRFLOW_2 else {"worker_mode": True}))
+        return backend is not None and backend.get_connection(conn_id=conn_id) is not None
+    except Exception:  # noqa: BLE001 - what it says may hold a secret
+        return True
+
+
 def reads_connections_as_commands_do() -> None:
     """
     Have this process read connections as Airflow's own commands do.

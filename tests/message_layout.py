@@ -232,6 +232,7 @@ EXAMPLES: dict[str, Any] = {
     "then": "*kicks off anew*",
     "mend": "*Renew the token in the connection.*",
     "connection": "*'crew_default'*",
+    "silent": "*Airflow's API server*",
     "variable": "*AIRFLOW_CONN_CREW_DEFAULT*",
 }
 

@@ -10,7 +10,7 @@ from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
 from pydantic import AfterValidator, Field, HttpUrl, Json, TypeAdapter, ValidationError
 
-from airflow_provider_crew.compat import api_server_is_away, denies_connection
+from airflow_provider_crew.compat import api_server_is_away, backend_may_hold, denies_connection
 from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
@@ -126,16 +126,19 @@ def _named(connection: Connection) -> Iterator[None]:
 
 def _find(conn_id: str) -> Connection:
     """Return a connection, told from one that is not there, and from an Airflow that cannot be asked."""
+    silent = "Airflow's API server"
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
         if denies_connection(conn_id):
-            words = {"variable": f"AIRFLOW_CONN_{conn_id.upper()}"}
-            raise InvalidSettings.saying(messages.NO_CONNECTION, words, conn_id=conn_id) from None
+            if not backend_may_hold(conn_id):
+                words = {"variable": f"AIRFLOW_CONN_{conn_id.upper()}"}
+                raise InvalidSettings.saying(messages.NO_CONNECTION, words, conn_id=conn_id) from None
+            silent = "the secrets backend"
     except Exception as error:
         if not api_server_is_away(error):
             raise
-    words = {"connection": repr(conn_id)}
+    words = {"connection": repr(conn_id), "silent": silent}
     raise Unreachable.saying(messages.CONNECTION_NOT_READ, words, sent=False, lacks_connection=True) from None
 
 

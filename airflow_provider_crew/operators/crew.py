@@ -237,8 +237,6 @@ class CrewRunOperator(_KickoffTask):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Kick off and wait."""
-        if self._not_rendered:
-            raise self._not_rendered
         return self._run(context).result()
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
@@ -260,7 +258,13 @@ class CrewRunOperator(_KickoffTask):
 
         if self.human_input is None:
             self.human_input = bool(self.human_input_webhook_url)
-        return CrewRun(self._begin(context, told), self, partial(self.kickoff_inputs, context))
+        return CrewRun(self._begin(context, told), self, partial(self._inputs, context))
+
+    def _inputs(self, context: Context) -> Any:
+        """Return what to kick off with, which nobody may be sent as a template."""
+        if self._not_rendered:
+            raise self._not_rendered
+        return self.kickoff_inputs(context)
 
     def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:
         """

@@ -97,7 +97,7 @@ NO_CERTIFICATES = Message(
     "the task.",
 )
 CONNECTION_NOT_READ = Message(
-    "The connection {connection} cannot be read: Airflow's API server did not answer.",
+    "The connection {connection} cannot be read: {silent} did not answer.",
     Money.NOTHING,
     "Try again later.",
 )

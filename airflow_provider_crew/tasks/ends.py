@@ -119,6 +119,8 @@ def meaning(failure: E, end: End, **words: object) -> E:
 def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -> NoReturn:
     """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
     if isinstance(error, errors.ExecutionFailed):
+        # Said, too, if the task is told to end before Airflow has taken note.
+        task.has_ended, task.waits_again = True, messages.FAILED.next
         memory.note(kickoff_id=task.execution, end="failed")
         give_up(task, meaning(error, messages.FAILED))
     if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # there is no more of it to be had
@@ -128,10 +130,11 @@ def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -
         give_up(task, CrewTaskFailed(meaning(error, messages.NOT_RETRIED, id=task.execution)))
     if isinstance(error, errors.ExecutionUnknown):
         give_up(task, CrewTaskFailed(error if error.elsewhere else meaning(error, messages.UNKNOWN)))
+    again = messages.RETRY_READS if task.has_ended else messages.RETRY_GOES_ON
     if isinstance(error, CutShort):
-        give_up(task, CrewTaskTimeout(meaning(error, messages.RETRY_GOES_ON)))
+        give_up(task, CrewTaskTimeout(meaning(error, again)))
     if isinstance(error, (*PASSING, errors.WaitedTooLong)):
-        give_up(task, meaning(error, messages.RETRY_GOES_ON))
+        give_up(task, meaning(error, again))
     give_up(task, CrewTaskFailed(meaning(error, messages.CLEARING_GOES_ON)))
 
 

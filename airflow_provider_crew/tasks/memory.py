@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from airflow_provider_crew import compat
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.decide import KickoffRecord
-from airflow_provider_crew.tasks.store import store_of
+from airflow_provider_crew.tasks.store import VariableStore, store_of
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
 log = logging.getLogger(__name__)
@@ -133,8 +133,10 @@ class KickoffMemory:
 
     def late_answer(self) -> str | None:
         """Return the kickoff id that another process has left, or remembered, since this one has begun."""
-        kept = self._store.get(_KEY) if self._store is not None else None
-        return kickoff_id_left_by(self._ti) or (kept or {}).get("kickoff_id")
+        kept: dict[str, Any] = (self._store.get(_KEY) if self._store is not None else None) or {}
+        if isinstance(self._store, VariableStore):  # takes every answer; an XCom may be older
+            return kept.get("kickoff_id")
+        return kept.get("kickoff_id") or kickoff_id_left_by(self._ti)
 
     def _recall(self) -> None:
         kept = _repeat_while_away(partial(self._store.get, _KEY)) if self._store is not None else None

@@ -39,7 +39,7 @@ class CrewRun:
         kickoff = Kickoff(self.task, self.given)
         with kickoff.shelter():
             kickoff_id = kickoff.execution(self._inputs)
-            return kickoff.secure(self._wait(kickoff.memory).result(kickoff_id, **_origin(kickoff.memory)))
+            return kickoff.secure(self._result(kickoff.memory, kickoff_id))
 
     def resume(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
         """Resume after a deferral: the crew was kicked off, and what came of it counts more than a memory."""
@@ -50,7 +50,7 @@ class CrewRun:
         except InvalidOutput:
             if not tells_of_earlier_try(told, self.task.ti):
                 raise
-            self.task.execution = None  # which is over, and not of this try
+            self.task.execution, self.task.has_ended = None, False  # it is over, and not of this try
             return self.result()
 
     def _resumed(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
@@ -68,6 +68,12 @@ class CrewRun:
             else:
                 result = wait.poll_after_all(kickoff_id, told)
             return kickoff.secure(result)
+
+    def _result(self, memory: KickoffMemory, kickoff_id: str) -> dict[str, Any]:
+        wait, origin = self._wait(memory), _origin(memory)
+        if memory.last and memory.last.end == "completed":
+            return wait.result_of_completed(kickoff_id, **origin)
+        return wait.result(kickoff_id, **origin)
 
     def _inputs(self) -> Any:
         check_type(self.given)

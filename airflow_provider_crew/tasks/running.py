@@ -35,7 +35,7 @@ class RunningTask:
 
     ``execution``: the kickoff id of the execution that the task is about, as soon as that is known. ``memory``:
     what a task that kicks off remembers. ``carried``: what it is given besides the event when it resumes, as plain
-    data. ``waits_again``: how this task itself can wait again, if it can, in words. ``has_completed``: so has the
+    data. ``waits_again``: how this task itself can wait again, if it can, in words. ``has_ended``: so has the
     execution. ``result``: what it has put out, as the task returns it. ``name`` and ``outlets`` are what Airflow
     shows of the task.
     """
@@ -49,7 +49,7 @@ class RunningTask:
     memory: KickoffMemory | None = None
     carried: dict[str, Any] = field(default_factory=dict)
     waits_again: str = ""
-    has_completed: bool = False
+    has_ended: bool = False
     result: dict[str, Any] = field(default_factory=dict)
     _link: str | None = None
 
@@ -142,4 +142,4 @@ class RunningTask:
     def about_its_execution(self, message: Message, words: dict[str, Any]) -> CrewError:
         """Say what is known of the execution where the task is ended by something else."""
         failure = CrewError.saying(message, words, kickoff_id=self.execution or "")
-        return failure.but(money=Money.ENDED) if self.has_completed else failure
+        return failure.but(money=Money.ENDED) if self.has_ended else failure

@@ -100,6 +100,10 @@ class Wait:
                 poller.pause(step)
         return self.finish(step.completed.result())
 
+    def result_of_completed(self, kickoff_id: str, **origin: Any) -> dict[str, Any]:
+        """Return the result of an execution that is known to have completed."""
+        return self.finish(self._read(WatchEnd(kickoff_id=kickoff_id, completed=True), **origin))
+
     def resume(self, end: WatchEnd) -> dict[str, Any]:
         """Resume with what the trigger has seen."""
         self.task.metrics.polls(end.polls)
@@ -107,7 +111,7 @@ class Wait:
         with self.ending(end.kickoff_id):
             if end.error:
                 raise _seen_by_triggerer(end.error, end)
-        return self.finish(end.result or self._read(end))
+        return self.finish(end.result or self._read(end, kicked_off_at=time.time()))
 
     def poll_after_all(self, kickoff_id: str, told: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once when the trigger broke, or no triggerer was there in time."""
@@ -127,8 +131,7 @@ class Wait:
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result as the task's own, if its output is what it is to be."""
-        self.task.has_completed = True
-        self.has_completed()
+        self._note_completion()
         kickoff_id = str(result.get("kickoff_id"))
         self.task.metrics.ended("completed", result.get("execution_time"))
         self._leave_usage(result.get("usage"), kickoff_id)
@@ -172,26 +175,39 @@ class Wait:
         limit = self.given.time_limit
         if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
             end = CutShort(str(end.args[0]), details=end.details, kickoff_id=kickoff_id)
+        if task.has_ended:  # what ended is the wait for its result
+            end = end.but(money=messages.Money.ENDED)
         task.metrics.gave_up(end)
         if isinstance(end, errors.ExecutionFailed):
             self._leave_usage(end.usage, kickoff_id)
         self.give_up(end)
 
-    def _read(self, end: WatchEnd) -> dict[str, Any]:
-        """Read what was too large for a trigger. Want of time or a hiccup of the service must not fail a task."""
-        given, now = self.given, time.time()
-        deadline = max(end.deadline, now + (given.max_outage or given.timeout))
-        # The service knew it a moment ago, as after a kickoff.
-        rules = self.rules(deadline, kicked_off_at=now, exists=True)
+    def _read(self, end: WatchEnd, **origin: Any) -> dict[str, Any]:
+        """
+        Read a result that no process has handed over. Want of time or a hiccup of the service may not fail a task.
+
+        After an event the service knew the execution a moment ago, as after a kickoff.
+        """
+        given = self.given
+        deadline = max(end.deadline, time.time() + (given.max_outage or given.timeout))
+        rules = self.rules(deadline, **{"exists": True, **origin})
         if end.completed:  # so that it waits for nobody
+            self.task.execution = end.kickoff_id
+            self._note_completion()
             rules = replace(rules, human_input=False, max_outage=given.max_outage or MAX_OUTAGE)
         with self.polling(end.kickoff_id, rules) as poller:
             try:
                 return poller.to_end().result()
             except errors.ExecutionUnknown as error:
-                if not end.completed:
+                if error.elsewhere or not end.completed:
                     raise
                 raise result_out_of_reach(end.kickoff_id, error.lasted) from None
+
+    def _note_completion(self) -> None:
+        """See to it that what ends the task from here on is told, and remembered, of a completed execution."""
+        if not self.task.has_ended:
+            self.task.has_ended = True
+            self.has_completed()
 
     def _leave_usage(self, usage: Any, kickoff_id: str) -> None:
         """Leave what the execution has spent where it can be queried."""

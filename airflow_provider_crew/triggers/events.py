@@ -21,8 +21,9 @@ from airflow_provider_crew.service.watch_state import Polls
 
 # What is larger is read from the service by the task, so that it goes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
-# Reading a larger one would hold up every other trigger; the task has a process of its own.
-LARGEST_ANSWER = 4 * _LARGEST_RESULT
+# A larger one would hold up every other trigger for more than some milliseconds; the task has a process of its own,
+# and then waits in it.
+LARGEST_ANSWER = 2 * 1024 * 1024
 
 _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 

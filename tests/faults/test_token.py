@@ -195,7 +195,7 @@ def test_connection_deleted_for_long(scene):
         (
             "Execution {id} cannot be watched.",
             MISSING,
-            "It is running, or waits, as far as is known, and is paid for.",
+            "It was paid for, and has ended.",
             f"Then clear the task{KEEPING}: it waits for it again.",
         ),
         "the result",

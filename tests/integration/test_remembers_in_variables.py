@@ -7,8 +7,19 @@ import json
 import pytest
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.service.errors import ExecutionFailed
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.tasks.store import Superseded, VariableStore
-from tests.integration.tasks import INPUTS, SLOW, TOKEN, Task, TaskInstance, TaskStateStore, Variables
+from tests.integration.tasks import (
+    FAILING,
+    INPUTS,
+    SLOW,
+    TOKEN,
+    Task,
+    TaskInstance,
+    TaskStateStore,
+    Variables,
+)
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -63,6 +74,26 @@ class TestATask:
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no other place")
+def test_an_older_execution_is_not_taken_for_a_late_answer(live_crew, variables, monkeypatch):
+    """Airflow 3.0 keeps the XComs of a mapped task from one try to the next."""
+    monkeypatch.setattr("airflow_provider_crew.tasks.earlier._LATE_ANSWER", 0.1)
+    live_crew.scenario = FAILING
+    task = Task(
+        lambda: CrewRunOperator(task_id="crew", inputs=INPUTS, poll_interval=0.02), store=variables, retries=2
+    )
+    with pytest.raises(ExecutionFailed):
+        task.run()
+    left = dict(task.ti.xcoms)
+    variables.set("crew_kickoff", {"max_tries": 2, "kicked_off_at": 1.0})
+    operator = task.begin()
+    task.ti.xcoms.update(left)
+
+    with pytest.raises(CrewTaskFailed, match="ended before it knew the answer"):
+        operator.execute(task.context)
+
+    assert len(live_crew.kickoffs) == 1
+
+
 @pytest.mark.usefixtures("live_crew")
 def test_an_airflow_that_has_a_store_is_left_no_variable(variables):
     variables.switch_on()

@@ -12,8 +12,9 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
+from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import INPUTS, SLOW, Task, fired, revived
+from tests.integration.tasks import INPUTS, SLOW, Task, fired, outlives_the_return, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -60,11 +61,11 @@ def test_a_resumed_task_does_not_need_what_its_inputs_were_made_of(live_crew, st
     task = Task(lambda: run(deferrable=True), store=store)
     task.deferred()
     (execution,) = task.ti.xcoms.values()
-    resumed = run(inputs={"topic": GONE}, crew_conn_id="crew_{{ 'default' }}")
+    resumed = run(deferrable=True, inputs={"topic": GONE}, crew_conn_id="crew_{{ 'default' }}")
 
     resumed.render_template_fields(task.context)
 
-    with pytest.raises(ZeroDivisionError):  # lest it kick off with what was not rendered
+    with pytest.raises(TaskDeferred):
         resumed.execute(task.context)
     assert len(live_crew.kickoffs) == 1
     assert resumed.crew_conn_id == "crew_default"
@@ -115,6 +116,71 @@ def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatc
     with pytest.raises(TaskDeferred):
         task.resume(waiting, event)
 
+    assert len(live_crew.kickoffs) == 2
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_a_retry_that_is_told_again_kicks_nothing_off_with_a_template(live_crew, store, monkeypatch, with_store):
+    """As Airflow 3.0 resumes one, which keeps the XComs of the try before."""
+    monkeypatch.setattr("airflow_provider_crew.compat._TELLS_AGAIN", True)
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
+    waiting = task.deferred()
+    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "error", "error": "Out of credit"})
+    event = asyncio.run(fired(revived(waiting.trigger)))
+    with pytest.raises(ExecutionFailed):
+        task.resume(waiting, event)
+    task.ti.try_number += 1
+    retry = run(deferrable=True, inputs={"topic": GONE})
+    retry.render_template_fields(task.context)
+
+    with pytest.raises(ZeroDivisionError):
+        retry.resume_execution(waiting.method_name, {**(waiting.kwargs or {}), "event": event}, task.context)
+
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("status", [401, 503])
+def test_what_ends_the_reading_of_a_result_says_that_the_execution_has_ended(
+    live_crew, store, monkeypatch, status
+):
+    monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.1)
+    task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
+    waiting, event = large_event(task, live_crew)
+    live_crew.faults.answer(status, on="status", times=1000)
+
+    caught: Any
+    with pytest.raises((LostContact, CrewTaskFailed)) as caught:
+        task.resume(waiting, event)
+
+    assert caught.value.money is Money.ENDED
+    live_crew.faults.clear()
+    assert task.run()["output"] == "x" * 70_000
+    assert len(live_crew.kickoffs) == 1
+
+
+@outlives_the_return
+@pytest.mark.parametrize("human_input", [False, True])
+def test_a_completed_execution_that_is_forgotten_is_waited_for_no_longer_than_an_outage(
+    live_crew, store, human_input
+):
+    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", output="[1]"),), inputs=())
+    types: list[object] = [dict]
+    task = Task(lambda: run(output_type=types[0], max_outage=0.2, human_input=human_input), store=store, retries=1)
+    with pytest.raises(CrewTaskFailed, match="its output does not fit"):
+        task.run()
+    live_crew.forget(live_crew.kickoffs[0].kickoff_id)
+    task.clear()
+    types[0] = None
+
+    with pytest.raises(CrewTaskFailed, match="has completed, and its result cannot be read") as caught:
+        task.run()
+
+    assert caught.value.money is Money.ENDED
+    assert len(live_crew.kickoffs) == 1
+    live_crew.scenario = LARGE
+    task.clear()
+    assert task.run()["output"] == "x" * 70_000
     assert len(live_crew.kickoffs) == 2
 
 

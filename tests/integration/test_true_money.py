@@ -12,6 +12,7 @@ from airflow_provider_crew.compat import SHOWS_PROGRESS
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import ExecutionFailed
 from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskError, CrewTaskFailed
 from tests.integration.tasks import INPUTS, SLOW, Task
@@ -45,6 +46,26 @@ def test_a_time_that_is_too_long_for_statistics_costs_no_result(live_crew, defer
     live_crew.at_look(1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, over))
 
     assert Task(lambda: run(deferrable=deferrable)).run()["output"] == "It is paid for."
+
+
+def test_a_failed_crew_whose_task_is_told_to_end_before_airflow_notes_that_goes_on_no_more(
+    live_crew, store, task_log
+):
+    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", error="out of credit"),), inputs=())
+    operator = run(deferrable=False)
+
+    def is_told_to_end(call: str) -> bool:
+        if call == "set" and live_crew.calls.count("status"):
+            operator.on_kill()
+        return False
+
+    store.breaks_at = is_told_to_end
+    with pytest.raises(ExecutionFailed):
+        Task(lambda: operator, store=store, retries=1).run()
+
+    said = task_log.text.partition("the task is to end")[2]
+    assert "It was paid for, and has ended." in said
+    assert "the crew is kicked off again, and paid for again" in said
 
 
 def test_a_kickoff_that_airflow_does_not_note_leaves_an_earlier_one_uncertain(live_crew, store):

@@ -1,0 +1,109 @@
+"""What becomes of a task while the secrets backend that holds its connection fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from airflow.models.connection import Connection
+from airflow.secrets.base_secrets import BaseSecretsBackend
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore, poked, sensors_remember
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+VAULT = "a_vault_of_the_tests"
+
+
+class Vault(BaseSecretsBackend):
+    """Holds the connection of the crew, and can be sealed."""
+
+    holds: str | None = None
+    is_sealed = False
+
+    def get_connection(self, conn_id: str, *_: Any, **__: Any) -> Any:
+        if type(self).is_sealed:
+            raise ConnectionError("the vault is sealed: s3cret")
+        return Connection(conn_id=conn_id, **json.loads(self.holds)) if self.holds else None
+
+
+@pytest.fixture
+def vault(live_crew, monkeypatch) -> type[Vault]:
+    """Move the connection from the environment into a vault."""
+    module = ModuleType(VAULT)
+    module.Vault = Vault  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, VAULT, module)
+    monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND", f"{VAULT}.Vault")
+    monkeypatch.delenv(CONNECTION)
+    monkeypatch.setattr(Vault, "holds", json.dumps(connection_of(live_crew)))
+    monkeypatch.setattr(Vault, "is_sealed", False)
+    forget_backends(monkeypatch)
+    return Vault
+
+
+def connection_of(crew: Any) -> dict[str, Any]:
+    return {"conn_type": "crew", "host": crew.url, "password": "organization-token-4711"}
+
+
+def forget_backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Airflow, which keeps them for the life of a process, look for them anew."""
+    monkeypatch.setattr("airflow.configuration.secrets_backend_list", ["a", "b"])
+    monkeypatch.setattr("airflow.sdk.configuration._secrets_backend_cache", {}, raising=False)
+
+
+def seal(vault: type[Vault], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vault, "is_sealed", True)
+
+
+@pytest.mark.usefixtures("vault")
+def test_a_connection_of_a_vault_is_found(live_crew):
+    assert CrewHook().connection.settings.address == live_crew.url
+
+
+def test_a_vault_that_fails_is_away_and_one_that_has_no_connection_is_not(vault, monkeypatch):
+    seal(vault, monkeypatch)
+    with pytest.raises(Unreachable, match="cannot be read: the secrets backend did not answer") as caught:
+        _ = CrewHook().connection
+    assert "s3cret" not in str(caught.value)
+
+    monkeypatch.setattr(vault, "is_sealed", False)
+    monkeypatch.setattr(vault, "holds", None)
+    with pytest.raises(InvalidSettings, match="There is none of that name"):
+        _ = CrewHook().connection
+
+
+def test_a_task_that_kicks_off_is_left_to_its_retries(live_crew, vault, monkeypatch):
+    seal(vault, monkeypatch)
+    task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS), store=TaskStateStore(), retries=1)
+    with pytest.raises(Unreachable, match="the crew is kicked off"):
+        task.run()
+
+    monkeypatch.setattr(vault, "is_sealed", False)
+    assert task.run()["output"]
+    assert len(live_crew.kickoffs) == 1
+
+
+@sensors_remember
+def test_a_rescheduled_sensor_waits_it_out(live_crew, vault, monkeypatch):
+    live_crew.scenario = SLOW
+    kickoff_id = CrewHook().kickoff(INPUTS)
+    seal(vault, monkeypatch)
+    pokes: list[bool] = []
+
+    def sensor() -> CrewExecutionSensor:
+        pokes.append(vault.is_sealed)
+        if len(pokes) == 3:
+            monkeypatch.setattr(vault, "is_sealed", False)
+            live_crew.finish(kickoff_id)
+        return CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, mode="reschedule", poke_interval=0.02)
+
+    monkeypatch.setattr("airflow_provider_crew.tasks.sense.SETTLING_TIME", 0.02)
+    assert poked(Task(sensor, store=TaskStateStore()))["kickoff_id"] == kickoff_id
+    assert pokes[:3] == [True] * 3
