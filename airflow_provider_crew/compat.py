@@ -119,6 +119,8 @@ def backend_may_hold(conn_id: str) -> bool:
     try:
         backend = get_custom_secret_backend(**({} if IS_AIRFLOW_2 else {"worker_mode": True}))
         return backend is not None and backend.get_connection(conn_id=conn_id) is not None
+    except NotImplementedError:  # it holds something else
+        return False
     except Exception:  # noqa: BLE001 - what it says may hold a secret
         return True
 

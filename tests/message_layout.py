@@ -41,6 +41,7 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
             (of_service.FAILED, errors.ExecutionFailed, _WAIT),
             (of_service.WAITED_TOO_LONG, errors.WaitedTooLong, _WAIT),
             (of_service.TIME_LIMIT, ends.CutShort, _WAIT),
+            (of_service.TIME_LIMIT_AT_READING, ends.CutShort, _WAIT),
             (of_service.LOST_CONTACT, errors.LostContact, _WAIT),
             (of_service.STILL_UNKNOWN, errors.ExecutionUnknown, _WAIT),
             (of_service.NOT_FOUND, errors.ExecutionNotFound, ("sensor",)),
@@ -232,7 +233,6 @@ EXAMPLES: dict[str, Any] = {
     "then": "*kicks off anew*",
     "mend": "*Renew the token in the connection.*",
     "connection": "*'crew_default'*",
-    "silent": "*Airflow's API server*",
     "variable": "*AIRFLOW_CONN_CREW_DEFAULT*",
 }
 
@@ -246,6 +246,7 @@ OF_ONE: dict[str, dict[str, str]] = {
     },
     "PLAIN_HTTP": {"address": "*http://my-crew.example*"},
     "NO_CERTIFICATES": {"path": "*'/etc/ssl/company.pem'*"},
+    "CONNECTION_NOT_READ": {"why": "*Airflow's API server did not answer*"},
     "CONNECTION_NOT_READ_HERE": {"why": "*MetastoreBackend raised OperationalError*"},
     "CONNECTION_IN_DOUBT": {
         "why": "*The connection 'crew_default' cannot be used. There is none of that name. …*"

@@ -141,6 +141,7 @@ def _ending(situation: str) -> Callable[[errors.CrewError], object]:
     begun._given = SimpleNamespace(on_uncertain_kickoff="retry" if situation == "chosen" else "fail", meta={})
 
     def of_run(error: errors.CrewError) -> object:
+        task.has_ended = error.money is Money.ENDED
         if isinstance(error, errors.InvalidOutput):
             ends.end_misfit(task, memory, error, anew=situation == "anew")
         ends.end_run(task, memory, error)

@@ -71,7 +71,7 @@ def _client(hook: CrewHook) -> CrewClient:
     """Return the client, told apart from a connection that is there, and cannot be read here."""
     try:
         return hook.get_conn()
-    except errors.InvalidSettings:
+    except (errors.InvalidSettings, errors.Unreachable):
         if broken := broken_source_of(hook.crew_conn_id):
             words = {"connection": repr(hook.crew_conn_id), "why": broken}
             words["variable"] = f"AIRFLOW_CONN_{hook.crew_conn_id.upper()}"

@@ -126,7 +126,7 @@ def _named(connection: Connection) -> Iterator[None]:
 
 def _find(conn_id: str) -> Connection:
     """Return a connection, told from one that is not there, and from an Airflow that cannot be asked."""
-    silent = "Airflow's API server"
+    why = "Airflow's API server did not answer"
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
@@ -134,11 +134,11 @@ def _find(conn_id: str) -> Connection:
             if not backend_may_hold(conn_id):
                 words = {"variable": f"AIRFLOW_CONN_{conn_id.upper()}"}
                 raise InvalidSettings.saying(messages.NO_CONNECTION, words, conn_id=conn_id) from None
-            silent = "the secrets backend"
+            why = "the secrets backend failed"
     except Exception as error:
         if not api_server_is_away(error):
             raise
-    words = {"connection": repr(conn_id), "silent": silent}
+    words = {"connection": repr(conn_id), "why": why}
     raise Unreachable.saying(messages.CONNECTION_NOT_READ, words, sent=False, lacks_connection=True) from None
 
 

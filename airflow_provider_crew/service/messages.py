@@ -97,7 +97,7 @@ NO_CERTIFICATES = Message(
     "the task.",
 )
 CONNECTION_NOT_READ = Message(
-    "The connection {connection} cannot be read: {silent} did not answer.",
+    "The connection {connection} cannot be read: {why}.",
     Money.NOTHING,
     "Try again later.",
 )
@@ -246,6 +246,11 @@ TIME_LIMIT = Message(
     Money.GOES_ON,
     details="It cannot be cancelled.",
 )
+TIME_LIMIT_AT_READING = Message(
+    "{execution}: no time was left to read its result.",
+    Money.ENDED,
+    details="It has completed, and execution_timeout was over before its result was read.",
+)
 NO_LONGER_WATCHED = Message(
     "{execution} can no longer be watched.",
     Money.GOES_ON,
@@ -281,8 +286,8 @@ KNOWN_ELSEWHERE = Message(
     "{execution} was kicked off at another address.",
     Money.GOES_ON,
     "Let the connection lead there again. Do not kick off again before that.",
-    "It was kicked off at {elsewhere}, and is not known at {asked}, where the connection leads now. It may be "
-    "running there. Let the connection lead there again, or wait for it with a connection that does.",
+    "It was kicked off at {elsewhere}, and is not known at {asked}, where the connection leads now. "
+    "Let the connection lead there again, or wait for it with a connection that does.",
 )
 OUT_OF_REACH = Message(
     "{execution} has completed, and its result cannot be read.",

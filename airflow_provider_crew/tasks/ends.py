@@ -141,6 +141,7 @@ def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -
 def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
     """Keep an output that does not fit for a Clear to check again; ``anew``: a retry is to kick off instead."""
     if anew and error.misfits:
+        task.waits_again = messages.FAILED.next
         memory.note(kickoff_id=task.execution, end="failed")
         give_up(task, meaning(error, messages.FAILED))
     end = messages.MISFIT_IS_KEPT if memory.lasts else messages.MISFIT_IS_FORGOTTEN

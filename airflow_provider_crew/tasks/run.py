@@ -61,7 +61,7 @@ class CrewRun:
             kickoff_id = end.kickoff_id if end else self._kickoff_id(memory)
             memory.note_answer(kickoff_id)
             if end:
-                result = wait.resume(end)
+                result = wait.resume(end, **_origin(memory))
             elif lacks_event(next_method, told):
                 reattach(self.task, memory, kickoff_id)
                 result = wait.result(kickoff_id, **_origin(memory))

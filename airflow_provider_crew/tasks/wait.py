@@ -104,14 +104,15 @@ class Wait:
         """Return the result of an execution that is known to have completed."""
         return self.finish(self._read(WatchEnd(kickoff_id=kickoff_id, completed=True), **origin))
 
-    def resume(self, end: WatchEnd) -> dict[str, Any]:
+    def resume(self, end: WatchEnd, **origin: Any) -> dict[str, Any]:
         """Resume with what the trigger has seen."""
         self.task.metrics.polls(end.polls)
         self.task.progress.heard(end.progress)
         with self.ending(end.kickoff_id):
             if end.error:
                 raise _seen_by_triggerer(end.error, end)
-        return self.finish(end.result or self._read(end, kicked_off_at=time.time()))
+        # The service knew it a moment ago, as after a kickoff.
+        return self.finish(end.result or self._read(end, **origin | {"kicked_off_at": time.time()}))
 
     def poll_after_all(self, kickoff_id: str, told: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once when the trigger broke, or no triggerer was there in time."""
@@ -169,7 +170,8 @@ class Wait:
             end = error if error.kickoff_id == kickoff_id else _about(kickoff_id, error)
         except AirflowTaskTimeout:
             words = {"execution": errors.execution(kickoff_id)}
-            end = CutShort.saying(messages.TIME_LIMIT, words, kickoff_id=kickoff_id)
+            message = messages.TIME_LIMIT_AT_READING if task.has_ended else messages.TIME_LIMIT
+            end = CutShort.saying(message, words, kickoff_id=kickoff_id)
         else:
             return
         limit = self.given.time_limit
@@ -183,18 +185,16 @@ class Wait:
         self.give_up(end)
 
     def _read(self, end: WatchEnd, **origin: Any) -> dict[str, Any]:
-        """
-        Read a result that no process has handed over. Want of time or a hiccup of the service may not fail a task.
-
-        After an event the service knew the execution a moment ago, as after a kickoff.
-        """
+        """Read what no process has handed over. Want of time or a hiccup of the service may not fail a task."""
         given = self.given
         deadline = max(end.deadline, time.time() + (given.max_outage or given.timeout))
         rules = self.rules(deadline, **{"exists": True, **origin})
-        if end.completed:  # so that it waits for nobody
+        if end.completed:
             self.task.execution = end.kickoff_id
             self._note_completion()
-            rules = replace(rules, human_input=False, max_outage=given.max_outage or MAX_OUTAGE)
+            # It waits for nobody, and what is in the way ends this before the time does.
+            patience = given.max_outage or MAX_OUTAGE
+            rules = replace(rules, human_input=False, max_outage=patience, deadline=deadline + patience)
         with self.polling(end.kickoff_id, rules) as poller:
             try:
                 return poller.to_end().result()

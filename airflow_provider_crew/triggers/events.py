@@ -21,8 +21,8 @@ from airflow_provider_crew.service.watch_state import Polls
 
 # What is larger is read from the service by the task, so that it goes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
-# A larger one would hold up every other trigger for more than some milliseconds; the task has a process of its own,
-# and then waits in it.
+# A larger one would hold up every other trigger for more than some milliseconds. The task, which has a process of
+# its own, then waits in that.
 LARGEST_ANSWER = 2 * 1024 * 1024
 
 _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])

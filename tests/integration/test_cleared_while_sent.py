@@ -15,7 +15,16 @@ from airflow_provider_crew.compat import IS_AIRFLOW_2
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import UncertainKickoff
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import ASKING, INPUTS, QUICK, SLOW, Task, TaskStateStore, outlives_the_return
+from tests.integration.tasks import (
+    ASKING,
+    INPUTS,
+    QUICK,
+    SLOW,
+    Task,
+    TaskStateStore,
+    Variables,
+    outlives_the_return,
+)
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -109,8 +118,15 @@ class TestAnAnswerThatComesLate:
         task.ti.try_number = 1
         task.clear()
         monkeypatch.setattr(f"{EARLIER}._LATE_ANSWER", 60.0)
-        # Whoever else is at work meanwhile: the old process pushes what it was told.
-        monkeypatch.setattr(f"{EARLIER}.time.sleep", lambda _: task.ti.xcom_push("kickoff_id", earlier))
+
+        def answer(_: float) -> None:
+            """Leave what the old process, at work meanwhile, was told: where it may still write."""
+            if isinstance(store, Variables):
+                store.set("crew_kickoff", {**(store.kickoff or {}), "kickoff_id": earlier})
+            else:
+                task.ti.xcom_push("kickoff_id", earlier)
+
+        monkeypatch.setattr(f"{EARLIER}.time.sleep", answer)
 
         assert id_of(task.run()) == earlier
         assert len(live_crew.kickoffs) == 1

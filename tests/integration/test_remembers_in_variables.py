@@ -73,7 +73,6 @@ class TestATask:
         assert len(live_crew.kickoffs) == 2
 
 
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no other place")
 def test_an_older_execution_is_not_taken_for_a_late_answer(live_crew, variables, monkeypatch):
     """Airflow 3.0 keeps the XComs of a mapped task from one try to the next."""
     monkeypatch.setattr("airflow_provider_crew.tasks.earlier._LATE_ANSWER", 0.1)
@@ -94,6 +93,7 @@ def test_an_older_execution_is_not_taken_for_a_late_answer(live_crew, variables,
     assert len(live_crew.kickoffs) == 1
 
 
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no other place")
 @pytest.mark.usefixtures("live_crew")
 def test_an_airflow_that_has_a_store_is_left_no_variable(variables):
     variables.switch_on()

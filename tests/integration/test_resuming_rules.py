@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import INPUTS, SLOW, Task, fired, outlives_the_return, revived
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN, Task, fired, outlives_the_return, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -182,6 +183,23 @@ def test_a_completed_execution_that_is_forgotten_is_waited_for_no_longer_than_an
     task.clear()
     assert task.run()["output"] == "x" * 70_000
     assert len(live_crew.kickoffs) == 2
+
+
+def test_a_result_that_is_elsewhere_is_not_taken_for_gone(live_crew, store, monkeypatch):
+    """The connection was changed while the event was on its way."""
+    task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
+    waiting, event = large_event(task, live_crew)
+    with LocalCrewService(token=TOKEN) as another:
+        kept = os.environ[CONNECTION]
+        monkeypatch.setenv(CONNECTION, kept.replace(live_crew.url.split("//")[1], another.url.split("//")[1]))
+
+        with pytest.raises(CrewTaskFailed, match="was kicked off at another address"):
+            task.resume(waiting, event)
+
+        monkeypatch.setenv(CONNECTION, kept)
+        task.clear()
+        assert task.run()["output"] == "x" * 70_000
+        assert len(live_crew.kickoffs) == 1
 
 
 def test_a_try_that_is_begun_anew_when_it_was_to_resume_kicks_nothing_off(live_crew):

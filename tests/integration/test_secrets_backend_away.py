@@ -16,6 +16,7 @@ from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore, poked, sensors_remember
+from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -27,8 +28,11 @@ class Vault(BaseSecretsBackend):
 
     holds: str | None = None
     is_sealed = False
+    keeps_variables_alone = False
 
     def get_connection(self, conn_id: str, *_: Any, **__: Any) -> Any:
+        if type(self).keeps_variables_alone:
+            return super().get_connection(conn_id)
         if type(self).is_sealed:
             raise ConnectionError("the vault is sealed: s3cret")
         return Connection(conn_id=conn_id, **json.loads(self.holds)) if self.holds else None
@@ -55,7 +59,8 @@ def connection_of(crew: Any) -> dict[str, Any]:
 def forget_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Airflow, which keeps them for the life of a process, look for them anew."""
     monkeypatch.setattr("airflow.configuration.secrets_backend_list", ["a", "b"])
-    monkeypatch.setattr("airflow.sdk.configuration._secrets_backend_cache", {}, raising=False)
+    if AIRFLOW >= (3, 0):
+        monkeypatch.setattr("airflow.sdk.configuration._secrets_backend_cache", {}, raising=False)
 
 
 def seal(vault: type[Vault], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,12 +74,19 @@ def test_a_connection_of_a_vault_is_found(live_crew):
 
 def test_a_vault_that_fails_is_away_and_one_that_has_no_connection_is_not(vault, monkeypatch):
     seal(vault, monkeypatch)
-    with pytest.raises(Unreachable, match="cannot be read: the secrets backend did not answer") as caught:
+    with pytest.raises(Unreachable, match="cannot be read: the secrets backend failed") as caught:
         _ = CrewHook().connection
     assert "s3cret" not in str(caught.value)
 
     monkeypatch.setattr(vault, "is_sealed", False)
     monkeypatch.setattr(vault, "holds", None)
+    with pytest.raises(InvalidSettings, match="There is none of that name"):
+        _ = CrewHook().connection
+
+
+def test_a_vault_of_variables_alone_holds_no_connection(vault, monkeypatch):
+    monkeypatch.setattr(vault, "keeps_variables_alone", True)
+
     with pytest.raises(InvalidSettings, match="There is none of that name"):
         _ = CrewHook().connection
 

@@ -55,7 +55,7 @@ def test_a_failed_crew_whose_task_is_told_to_end_before_airflow_notes_that_goes_
     operator = run(deferrable=False)
 
     def is_told_to_end(call: str) -> bool:
-        if call == "set" and live_crew.calls.count("status"):
+        if call != "get" and live_crew.calls.count("status"):
             operator.on_kill()
         return False
 
