@@ -27,8 +27,8 @@ TIME_TO_SAY_SO = 60.0 if IS_AIRFLOW_2 else 2.0
 FORGETS_AT_CLEAR = _RELEASE >= (3, 4)
 # Its wrapper of decorated tasks looks for a method of that name, and never calls it.
 ASKS_FOR_XCOM_PUSH = _RELEASE == (3, 0)
-# There a retry may be told once more what the try before was: https://github.com/apache/airflow/issues/56704
-_TELLS_AGAIN = (3,) <= _RELEASE < (3, 2)
+# There a retry may be resumed with the event of the try before: https://github.com/apache/airflow/issues/56704
+_KEEPS_OLD_EVENTS = (3,) <= _RELEASE < (3, 2)
 
 # It has a store of task states, which outlives a try.
 _HAS_STORE = _RELEASE >= (3, 3)
@@ -57,24 +57,24 @@ _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
 _TRIGGER_TIMED_OUT = frozenset({"Trigger timeout", "Trigger/execution timeout"})
 
 
-def is_told_again(told: dict[str, Any], ti: Any) -> bool:
-    """Whether Airflow tells a retry how its earlier try failed, instead of running it."""
-    return tells_of_earlier_try(told, ti) and "error" in (told.get("event") or ())
+def resumed_with_old_error(next_kwargs: dict[str, Any], ti: Any) -> bool:
+    """Whether Airflow resumes a retry with the event that an earlier try has failed for."""
+    return resumed_with_old_event(next_kwargs, ti) and "error" in (next_kwargs.get("event") or ())
 
 
-def tells_of_earlier_try(told: dict[str, Any], ti: Any) -> bool:
-    """Whether Airflow tells a retry what an earlier try was told, instead of running it."""
-    return _TELLS_AGAIN and told.get("try_number", ti.try_number) != ti.try_number
+def resumed_with_old_event(next_kwargs: dict[str, Any], ti: Any) -> bool:
+    """Whether Airflow resumes a retry with the event of an earlier try, instead of running it."""
+    return _KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
 
 
-def lacks_event(next_method: str, told: Mapping[str, Any]) -> bool:
+def lacks_event(next_method: str, next_kwargs: Mapping[str, Any]) -> bool:
     """Whether the task was cleared in the very moment of its deferral: its trigger neither fired nor failed."""
-    return next_method != _RESUMED_WITHOUT_EVENT and "event" not in told
+    return next_method != _RESUMED_WITHOUT_EVENT and "event" not in next_kwargs
 
 
-def trigger_timed_out(told: Mapping[str, Any]) -> bool:
+def trigger_timed_out(next_kwargs: Mapping[str, Any]) -> bool:
     """Whether Airflow has resumed a task because no event came in time."""
-    return told.get("error") in _TRIGGER_TIMED_OUT
+    return next_kwargs.get("error") in _TRIGGER_TIMED_OUT
 
 
 def api_server_is_away(error: Exception) -> bool:
@@ -159,14 +159,14 @@ def xcom_keys_left_behind(ti: Any) -> Sequence[str]:
 
     A process that Airflow 3.3 has cleared away may write no more to the store, but it may push XComs.
     """
-    told: Any = getattr(ti, "_ti_context_from_server", None)
-    return (told and told.xcom_keys_to_clear) or ()
+    from_server: Any = getattr(ti, "_ti_context_from_server", None)
+    return (from_server and from_server.xcom_keys_to_clear) or ()
 
 
 def was_rescheduled(ti: Any) -> bool:
     """Whether this very try has run before: Airflow 3.1 and 3.2 begin one anew whose DAG cannot be loaded."""
-    told: Any = getattr(ti, "_ti_context_from_server", None)
-    return bool(told and told.task_reschedule_count)
+    from_server: Any = getattr(ti, "_ti_context_from_server", None)
+    return bool(from_server and from_server.task_reschedule_count)
 
 
 def was_changed_from_outside(ti: Any) -> bool:
@@ -178,10 +178,10 @@ def is_cleared_meanwhile(ti: Any) -> bool:
     """Whether somebody has cleared the task while this process runs. When Airflow does not say, it is not."""
     which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id]}
     try:
-        told = ti.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
+        found = ti.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
     except Exception:  # noqa: BLE001 - then it is not known, and as likely as ever
         return False
-    return any(state not in _STATES_OF_ITS_OWN for states in told.values() for state in states.values())
+    return any(state not in _STATES_OF_ITS_OWN for states in found.values() for state in states.values())
 
 
 def has_run(ti: Any, dag_id: str, run_id: str) -> bool:

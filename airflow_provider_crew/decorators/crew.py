@@ -56,10 +56,10 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume, and show the inputs once more."""
-        told = dict(next_kwargs or {})
-        if inputs := told.pop("inputs", None):
+        next_kwargs = dict(next_kwargs or {})
+        if inputs := next_kwargs.pop("inputs", None):
             self._show(json.loads(inputs))
-        return super().resume_execution(next_method, told, context)
+        return super().resume_execution(next_method, next_kwargs, context)
 
     def _show(self, inputs: Any) -> None:
         self.inputs = inputs

@@ -167,8 +167,8 @@ def _chosen_token(fields: _Fields) -> str:
 
 def _address(fields: _Fields) -> str:
     """Put the address together from host, port and schema, which in a URI holds the scheme or the prefix."""
-    told = fields.scheme_or_prefix.strip().strip("/")
-    scheme, prefix = (told, "") if told.lower() in {"http", "https"} else ("https", told)
+    schema = fields.scheme_or_prefix.strip().strip("/")
+    scheme, prefix = (schema, "") if schema.lower() in {"http", "https"} else ("https", schema)
     own_scheme, _, rest = fields.host.strip().rpartition("://")
     name, slash, path = rest.partition("/")
     if not name:

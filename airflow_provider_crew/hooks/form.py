@@ -25,6 +25,6 @@ def widgets() -> dict[str, Any]:
 
 def behaviour() -> dict[str, Any]:
     """Return which of the standard fields are hidden, and what the others are called."""
-    told = {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
-    hidden = [field for field in told["hidden_fields"] if field != "extra" or HIDES_EXTRA]
-    return told | {"hidden_fields": hidden}
+    named = {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
+    hidden = [field for field in named["hidden_fields"] if field != "extra" or HIDES_EXTRA]
+    return named | {"hidden_fields": hidden}

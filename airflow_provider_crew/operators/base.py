@@ -69,11 +69,11 @@ class CrewTask(BaseOperator):
         if self._running:
             self._running.finish()
 
-    def _begin(self, context: Context, told: Mapping[str, Any] | None = None) -> RunningTask:
-        """Begin this process of the task; one that resumes is ``told`` what the process before it has left."""
+    def _begin(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> RunningTask:
+        """Begin this process of the task; ``next_kwargs``: what the one before it has left to one that resumes."""
         from airflow_provider_crew.tasks.running import CARRIED, RunningTask
 
-        carried = {name: told[name] for name in CARRIED if name in told} if told else {}
+        carried = {name: next_kwargs[name] for name in CARRIED if name in next_kwargs} if next_kwargs else {}
         self._running = RunningTask(self.log, context, self.crew_conn_id, self.token_type, carried=carried)
         self._running.is_told_to_end = self._is_told_to_end
         return self._running

@@ -241,8 +241,8 @@ class CrewRunOperator(_KickoffTask):
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral, also without an event."""
-        told = dict(next_kwargs or {})
-        return self._run(context, told).resume(next_method, told)
+        next_kwargs = dict(next_kwargs or {})
+        return self._run(context, next_kwargs).resume(next_method, next_kwargs)
 
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return what to kick off with. A try that goes on with an execution does not ask."""
@@ -253,12 +253,12 @@ class CrewRunOperator(_KickoffTask):
         self._time_limit = take_time_limit(self)
         super().pre_execute(context)
 
-    def _run(self, context: Context, told: Mapping[str, Any] | None = None) -> CrewRun:
+    def _run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> CrewRun:
         from airflow_provider_crew.tasks.run import CrewRun
 
         if self.human_input is None:
             self.human_input = bool(self.human_input_webhook_url)
-        return CrewRun(self._begin(context, told), self, partial(self._inputs, context))
+        return CrewRun(self._begin(context, next_kwargs), self, partial(self._inputs, context))
 
     def _inputs(self, context: Context) -> Any:
         """Return what to kick off with, which nobody may be sent as a template."""

@@ -92,18 +92,18 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
 
         Not through the base class: that replaces what a skipped or timed out sensor has to say.
         """
-        told = dict(next_kwargs or {})
-        return self._sense(context, told).resume(next_method, told)
+        next_kwargs = dict(next_kwargs or {})
+        return self._sense(context, next_kwargs).resume(next_method, next_kwargs)
 
     @property
     def time_limit(self) -> timedelta | None:
         """The execution_timeout, but for a sensor that is given it anew at every poke."""
         return super().time_limit if self.deferrable or not self.reschedule else None
 
-    def _sense(self, context: Context, told: Mapping[str, Any] | None = None) -> Sense:
+    def _sense(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> Sense:
         from airflow_provider_crew.tasks.ends import end_sensor
         from airflow_provider_crew.tasks.sense import Sense
 
-        task = self._begin(context, told)
+        task = self._begin(context, next_kwargs)
         give_up = partial(end_sensor, task, soft_fail=self.soft_fail, never_fail=self.never_fail)
         return Sense(task, self, self.kickoff_id, give_up)

@@ -57,11 +57,11 @@ class Answer:
     @property
     def retry_after(self) -> float | None:
         """For how many seconds the service wants to be left alone, if it says so in seconds or with a date."""
-        told = self._header("Retry-After")
-        if told.isdecimal():
-            return float(told)
+        wanted = self._header("Retry-After")
+        if wanted.isdecimal():
+            return float(wanted)
         try:
-            return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
+            return max(0.0, parsedate_to_datetime(wanted).timestamp() - time.time())
         except (ValueError, OverflowError):
             return None
 

@@ -72,7 +72,7 @@ class TaskMetrics:
         try:
             from airflow.providers.common.compat.sdk import Stats
 
-            told = timedelta(seconds=value) if how == "timing" else value
-            getattr(Stats, how)(f"crew.{name}", told, tags=self._tags)
+            measured = timedelta(seconds=value) if how == "timing" else value
+            getattr(Stats, how)(f"crew.{name}", measured, tags=self._tags)
         except Exception as error:  # noqa: BLE001 - an execution is worth more than a figure about it
             warn(log, f"Airflow's statistics do not take what happened to an execution. The task goes on: {error}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from airflow_provider_crew.compat import is_told_again, lacks_event, tells_of_earlier_try
+from airflow_provider_crew.compat import lacks_event, resumed_with_old_error, resumed_with_old_event
 from airflow_provider_crew.operators.arguments import OnInvalidOutput
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutput
 from airflow_provider_crew.tasks.earlier import reattach
@@ -41,32 +41,32 @@ class CrewRun:
             kickoff_id = kickoff.execution(self._inputs)
             return kickoff.secure(self._result(kickoff.memory, kickoff_id))
 
-    def resume(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
+    def resume(self, next_method: str, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Resume after a deferral: the crew was kicked off, and what came of it counts more than a memory."""
-        if is_told_again(told, self.task.ti):
+        if resumed_with_old_error(next_kwargs, self.task.ti):
             return self.result()
         try:
-            return self._resumed(next_method, told)
+            return self._resumed(next_method, next_kwargs)
         except InvalidOutput:
-            if not tells_of_earlier_try(told, self.task.ti):
+            if not resumed_with_old_event(next_kwargs, self.task.ti):
                 raise
             self.task.execution, self.task.has_ended = None, False  # it is over, and not of this try
             return self.result()
 
-    def _resumed(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
+    def _resumed(self, next_method: str, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         kickoff = Kickoff(self.task, self.given, resumed=True)
         memory, wait = kickoff.memory, self._wait(kickoff.memory)
         with kickoff.shelter():
-            end = read_event(told.get("event"))
+            end = read_event(next_kwargs.get("event"))
             kickoff_id = end.kickoff_id if end else self._kickoff_id(memory)
             memory.note_answer(kickoff_id)
             if end:
                 result = wait.resume(end, **_origin(memory))
-            elif lacks_event(next_method, told):
+            elif lacks_event(next_method, next_kwargs):
                 reattach(self.task, memory, kickoff_id)
                 result = wait.result(kickoff_id, **_origin(memory))
             else:
-                result = wait.poll_after_all(kickoff_id, told)
+                result = wait.poll_after_all(kickoff_id, next_kwargs)
             return kickoff.secure(result)
 
     def _result(self, memory: KickoffMemory, kickoff_id: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import Context
 
-from airflow_provider_crew.compat import SETTLING_TIME, first_poke, is_told_again, lacks_event
+from airflow_provider_crew.compat import SETTLING_TIME, first_poke, lacks_event, resumed_with_old_error
 from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutputType
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
@@ -90,13 +90,13 @@ class Sense:
             completed = poller.poll().completed
         return wait.finish(completed.result()) if completed else None
 
-    def resume(self, next_method: str, told: dict[str, Any]) -> dict[str, Any]:
+    def resume(self, next_method: str, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Resume after a deferral."""
-        if is_told_again(told, self._wait.task.ti) or lacks_event(next_method, told):
+        if resumed_with_old_error(next_kwargs, self._wait.task.ti) or lacks_event(next_method, next_kwargs):
             return self.result()
-        end = read_event(told.get("event"))
+        end = read_event(next_kwargs.get("event"))
         if end is None:
-            return self._wait.poll_after_all(self._kickoff_id, told)
+            return self._wait.poll_after_all(self._kickoff_id, next_kwargs)
         if end.seen and not end.result:
             self._seen.keep_that_it_exists(WatchMemory(time.time(), seen=True))
         return self._wait.resume(end)

@@ -114,13 +114,13 @@ class Wait:
         # The service knew it a moment ago, as after a kickoff.
         return self.finish(end.result or self._read(end, **origin | {"kicked_off_at": time.time()}))
 
-    def poll_after_all(self, kickoff_id: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    def poll_after_all(self, kickoff_id: str, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once when the trigger broke, or no triggerer was there in time."""
-        task, why = self.task, told.get("error", "what it told cannot be read")
-        if traceback := told.get("traceback"):
+        task, why = self.task, next_kwargs.get("error", "its event cannot be read")
+        if traceback := next_kwargs.get("traceback"):
             task.log.error("The trigger failed:\n%s", "".join(traceback))
         deadline = time.time() + self.given.timeout
-        if trigger_timed_out(told):
+        if trigger_timed_out(next_kwargs):
             task.log.warning("Execution %s: no triggerer has ended the wait in time.", kickoff_id)
             deadline = time.time()
         with self.polling(kickoff_id, self.rules(deadline, exists=True), WatchMemory(task.started_at)) as poller:

@@ -104,7 +104,7 @@ def test_a_result_that_has_come_needs_no_connection_any_more(live_crew):
 
 def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatch):
     """As it does on Airflow 3.0."""
-    monkeypatch.setattr("airflow_provider_crew.compat._TELLS_AGAIN", True)
+    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), retries=1)
     waiting = task.deferred()
@@ -123,7 +123,7 @@ def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatc
 @pytest.mark.parametrize("with_store", [False, True])
 def test_a_retry_that_is_told_again_kicks_nothing_off_with_a_template(live_crew, store, monkeypatch, with_store):
     """As Airflow 3.0 resumes one, which keeps the XComs of the try before."""
-    monkeypatch.setattr("airflow_provider_crew.compat._TELLS_AGAIN", True)
+    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
     waiting = task.deferred()

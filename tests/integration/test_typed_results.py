@@ -213,7 +213,7 @@ def test_a_retry_kicks_off_anew_where_that_is_wanted(live_crew, any_store, opera
 
 def test_a_retry_that_is_told_once_more_of_a_misfit_kicks_off_anew_where_that_is_wanted(live_crew, monkeypatch):
     """As Airflow 3.0 tells it."""
-    monkeypatch.setattr("airflow_provider_crew.compat._TELLS_AGAIN", True)
+    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = writing(MISFIT, seconds=3600)
     task = Task(lambda: run_deferred(output_type=Report, on_invalid_output="retry"), retries=1)
     waiting = task.deferred()
