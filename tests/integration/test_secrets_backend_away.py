@@ -59,7 +59,7 @@ def connection_of(crew: Any) -> dict[str, Any]:
 def forget_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Airflow, which keeps them for the life of a process, look for them anew."""
     monkeypatch.setattr("airflow.configuration.secrets_backend_list", ["a", "b"])
-    if AIRFLOW >= (3, 0):
+    if AIRFLOW >= (3, 2):
         monkeypatch.setattr("airflow.sdk.configuration._secrets_backend_cache", {}, raising=False)
 
 
