@@ -296,7 +296,8 @@ def test_waiting_unknown_when_read(scene):
         "success",
         (
             "Execution {id}: there was no usable answer for",
-            f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.",
+            "It was paid for, and has ended.",
+            "If Airflow retries, it reads the result of this execution.",
         ),
         "the result",
         "has completed",

@@ -62,7 +62,7 @@ def test_a_wrong_token_is_said_and_not_shown(connect, service):
     with pytest.raises(NotAuthenticated, match="renew it in the connection") as caught:
         crew.inputs()
 
-    assert "0815" not in str(caught.value)
+    assert "token-0815" not in str(caught.value)
     assert len(service.requests) == 1
 
 

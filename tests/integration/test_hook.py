@@ -252,7 +252,7 @@ def test_a_token_rotated_while_waiting_is_picked_up(hook, slow_service, reaction
 
     assert completed.kickoff_id == kickoff_id
     assert "in case the token was rotated" in log.text
-    assert "0815" not in log.text
+    assert "token-0815" not in log.text
     assert {request.status for request in slow_service.requests.on("status")} == {401, 200}
 
 

@@ -344,7 +344,7 @@ def test_a_token_that_is_rotated_while_the_task_waits_is_picked_up(live_crew, mo
     live_crew.after = rotate
 
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "0815" not in task_log.text
+    assert "token-0815" not in task_log.text
     assert TOKEN not in task_log.text
 
 
