@@ -8,6 +8,7 @@ long as it likes. Here an exchange is a thread of its own, and who waits for it 
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,6 +19,9 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 T = TypeVar("T")
+
+# Python does not notice a signal that arrives just before it begins to wait for a lock, until that wait is over.
+_NAP = 0.5
 
 
 class Exchange(threading.Thread, Generic[T]):
@@ -41,8 +45,12 @@ class Exchange(threading.Thread, Generic[T]):
     def outcome(self, seconds: float) -> T:
         """Return or raise what the work does; TimeoutError when that takes too long."""
         self.start()
+        until = time.monotonic() + seconds
         try:
-            return self._outcome.result(seconds)
+            while not self._outcome.done() and (left := until - time.monotonic()) > 0:
+                with suppress(TimeoutError):
+                    self._outcome.exception(min(left, _NAP))
+            return self._outcome.result(0)
         except BaseException:
             self._give_up()
             raise

@@ -46,6 +46,21 @@ def test_nothing_leaves_once_nobody_waits_any_more() -> None:
     assert exchange.sent is False
 
 
+def test_a_signal_that_does_not_end_the_wait_is_noticed_in_the_middle_of_it() -> None:
+    noticed = threading.Event()
+
+    def work() -> bool:
+        # In this thread it interrupts no wait of the main thread, which Python has handle it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        return noticed.wait(30)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: noticed.set())
+    try:
+        assert Exchange(work).outcome(60) is True
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 def test_a_signal_ends_the_wait_at_once_and_the_connection_with_it() -> None:
     ours, theirs = socket.socketpair()
 
