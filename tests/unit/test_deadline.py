@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_a_signal_that_does_not_end_the_wait_is_noticed_in_the_middle_of_it() ->
     noticed = threading.Event()
 
     def work() -> bool:
-        # In this thread it interrupts no wait of the main thread, which Python has handle it.
+        time.sleep(0.2)  # the main thread waits by now, and is not woken by what comes to this one
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
         return noticed.wait(30)
 
