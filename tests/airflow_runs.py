@@ -145,7 +145,13 @@ class Run:
         Clear a task as the page does, which from Airflow 3.4 on discards its state unless told to keep it.
 
         Airflow answers 500, and does nothing, when the task changes its state in that moment: one clears it again.
+        Asked over REST, Airflow 2 does nothing to a task that is running: its page does, and its command.
         """
+        if AIRFLOW < (3, 0):
+            run = self.airflow.api.get(f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}")
+            of_run = ("--start-date", run["logical_date"], "--end-date", run["logical_date"])
+            self.airflow.command("tasks", "clear", "--yes", "--task-regex", f"^{task_id}$", *of_run, self.dag_id)
+            return
         keep = self.keeps_task_state if keep_task_state is None else keep_task_state
 
         for again in (True, True, False):

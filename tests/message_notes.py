@@ -166,14 +166,16 @@ WARNINGS: dict[str, dict[str, Note]] = {
         ),
     },
     "Warnings about an earlier kickoff, or the next": {
-        "An earlier try sent a kickoff and ended before it knew the answer.\nIt is kicked off anew, {}.": Note(
+        "An earlier try sent a kickoff and ended before it knew the answer.\nIt is kicked off anew, {}.\n"
+        "It is not known whether that try has started an execution: two may be paid for.": Note(
             ("because the task was cleared",),
             'The task was cleared after it had said so, or it has `on_uncertain_kickoff="retry"`.',
             TWICE,
             "Look into the crew's dashboard for the earlier one.",
         ),
         "Airflow runs this task once more than its retries allow.\nIt is kicked off anew, as "
-        "on_uncertain_kickoff='retry' says.": Note(
+        "on_uncertain_kickoff='retry' says.\n"
+        "It is not known whether that try has started an execution: two may be paid for.": Note(
             (),
             "Airflow has lost the process of the try before, or the task was cleared while it ran.",
             TWICE,

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
@@ -48,8 +48,7 @@ class Exchange(threading.Thread, Generic[T]):
         until = time.monotonic() + seconds
         try:
             while not self._outcome.done() and (left := until - time.monotonic()) > 0:
-                with suppress(TimeoutError):
-                    self._outcome.exception(min(left, _NAP))
+                wait((self._outcome,), min(left, _NAP))
             return self._outcome.result(0)
         except BaseException:
             self._give_up()

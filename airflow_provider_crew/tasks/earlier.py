@@ -20,6 +20,7 @@ _UNKNOWN = (
     "Execution {}: kicked off by an earlier try, and the service does not know it. A crew that waits for a "
     f"person's answer reads like this: it may be alive, and it is paid for. {messages.HOW_TO_GIVE_UP}"
 )
+_PERHAPS_TWO = "It is not known whether that try has started an execution: two may be paid for."
 _ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
 # A process that Airflow does not count with any more lives until its next heartbeat, and some seconds more.
 _LATE_ANSWER = 15.0
@@ -68,7 +69,7 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
         case Decision.KICK_OFF_BY_CHOICE:
             by_people = memory.was_cleared and last and last.reported
             why = "because the task was cleared" if by_people else "as on_uncertain_kickoff='retry' says"
-            task.warn(f"{messages.LOST_ANSWER.what}\nIt is kicked off anew, {why}.")
+            task.warn(f"{messages.LOST_ANSWER.what}\nIt is kicked off anew, {why}.\n{_PERHAPS_TWO}")
         case Decision.KICK_OFF_AFTER_OBLIVION:
             memory.has_given_up = True
             task.warn(
@@ -134,4 +135,7 @@ def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: boo
         return
     if not chooses_twice:
         raise UncertainKickoff.saying(messages.ONE_TRY_TOO_MANY)
-    task.warn(f"{messages.ONE_TRY_TOO_MANY.what}\nIt is kicked off anew, as on_uncertain_kickoff='retry' says.")
+    task.warn(
+        f"{messages.ONE_TRY_TOO_MANY.what}\n"
+        f"It is kicked off anew, as on_uncertain_kickoff='retry' says.\n{_PERHAPS_TWO}"
+    )
