@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -30,6 +31,12 @@ LAST = 50_000
 def place() -> Iterator[World]:
     with world() as place:
         yield place
+
+
+@pytest.fixture(autouse=True)
+def _no_garbage() -> None:
+    """Close what earlier tests have left behind: collected deep in a recursion, it could not be."""
+    gc.collect()
 
 
 @pytest.mark.timeout(300)  # so that a case in which both clients wait is told as such
