@@ -102,16 +102,22 @@ def test_a_result_that_has_come_needs_no_connection_any_more(live_crew):
     assert resumed.resume_execution("execute_complete", {"event": event}, task.context)["output"] == "Done."
 
 
-def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatch):
-    """As it does on Airflow 3.0."""
-    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
+def failed_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
+    """Let the crew of a deferred try fail, and so that try; return what it was resumed with."""
     live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), retries=1)
     waiting = task.deferred()
     live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "error", "error": "Out of credit"})
     event = asyncio.run(fired(revived(waiting.trigger)))
     with pytest.raises(ExecutionFailed):
         task.resume(waiting, event)
+    return waiting, event
+
+
+def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatch):
+    """As it does on Airflow 3.0."""
+    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
+    task = Task(lambda: run(deferrable=True), retries=1)
+    waiting, event = failed_event(task, live_crew)
     task.ti.try_number += 1
 
     with pytest.raises(TaskDeferred):
@@ -124,13 +130,8 @@ def test_what_the_try_before_was_told_does_not_end_a_retry(live_crew, monkeypatc
 def test_a_retry_that_is_told_again_kicks_nothing_off_with_a_template(live_crew, store, monkeypatch, with_store):
     """As Airflow 3.0 resumes one, which keeps the XComs of the try before."""
     monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
-    live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
-    waiting = task.deferred()
-    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "error", "error": "Out of credit"})
-    event = asyncio.run(fired(revived(waiting.trigger)))
-    with pytest.raises(ExecutionFailed):
-        task.resume(waiting, event)
+    waiting, event = failed_event(task, live_crew)
     task.ti.try_number += 1
     retry = run(deferrable=True, inputs={"topic": GONE})
     retry.render_template_fields(task.context)
