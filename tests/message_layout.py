@@ -62,6 +62,7 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
         "The crew may be running, and paid for, without anybody watching it. So look first, and clear then.",
         (
             (of_service.UNCERTAIN, errors.UncertainKickoff, ("kickoff", "chosen")),
+            (of_service.UNCERTAIN_WITH_ID, errors.UncertainKickoff, ("kickoff", "chosen")),
             (of_tasks.LOST_ANSWER, errors.UncertainKickoff, _KICKOFF),
             (of_tasks.ENDED_WHILE_SENT, errors.UncertainKickoff, ("kickoff", "chosen")),
             (of_tasks.ONE_TRY_TOO_MANY, errors.UncertainKickoff, _KICKOFF),
@@ -296,6 +297,7 @@ OF_ONE: dict[str, dict[str, str]] = {
     "NO_ANSWER": {"reason": "*it was not complete after 60 s (request_timeout)*"},
     "NOT_REACHED": {"reason": "*connection refused*"},
     "NOT_TRUSTED": {"reason": "*its certificate is not accepted (certificate has expired)*"},
+    "UNCERTAIN_WITH_ID": {"why": "*The crew answers 503 to POST /kickoff. …*", "kickoff_id": "*57a13a6e-…*"},
     "UNCERTAIN": {"why": "*The crew answers 503 to POST /kickoff. …*"},
     "NO_LONGER_WATCHED": {"why": "*The token may not do this: the crew answers 403 to GET status. …*"},
     "TOKEN_REJECTED_MEANWHILE": {"why": "*The crew does not accept the token: it answers 401 to GET status. …*"},

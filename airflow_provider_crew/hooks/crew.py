@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import tenacity
 from airflow.providers.common.compat.sdk import BaseHook
@@ -14,15 +14,18 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.hooks import form
 from airflow_provider_crew.hooks.connection import CrewConnection, TokenType, load_connection, load_secret
 from airflow_provider_crew.hooks.polling import Poller
-from airflow_provider_crew.service.async_client import AsyncCrewClient, load
-from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError, InvalidSettings
 from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.service.models import Completed, CrewInputs, Execution
+from airflow_provider_crew.service.network import load_async_client
 from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest, some_names
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.watch_state import WatchRules
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.service.async_client import AsyncCrewClient
+    from airflow_provider_crew.service.client import CrewClient
 
 
 class CrewHook(BaseHook):
@@ -67,14 +70,16 @@ class CrewHook(BaseHook):
         """What the connection says, read once."""
         return load_connection(self.crew_conn_id, self.token_type)
 
-    def get_conn(self) -> CrewClient:
+    def get_conn(self) -> "CrewClient":
         """Return the client for the crew, the same one for the life of the hook."""
         return self._client
 
-    async def get_async_conn(self) -> AsyncCrewClient:
+    async def get_async_conn(self) -> "AsyncCrewClient":
         """Return a new asynchronous client. Use it as an asynchronous context manager, or close it."""
         settings = (await sync_to_async(load_connection)(self.crew_conn_id, self.token_type)).settings
-        await asyncio.to_thread(load, settings)
+        await asyncio.to_thread(load_async_client, settings)
+        from airflow_provider_crew.service.async_client import AsyncCrewClient
+
         return AsyncCrewClient(settings)
 
     def test_connection(self) -> tuple[bool, str]:
@@ -200,12 +205,13 @@ class CrewHook(BaseHook):
             return await poller.to_end_async(crew)
 
     @cached_property
-    def _client(self) -> CrewClient:
+    def _client(self) -> "CrewClient":
+        from airflow_provider_crew.service.client import CrewClient
+
         return CrewClient(self.connection.settings)
 
     def _note(self, kickoff_id: str) -> str:
-        """Log the id at once, since it is paid for, and keep the time: a service may need a moment to know it."""
-        self.log.info("Execution %s: kicked off", kickoff_id)
+        """Note when the execution started: a service may need a moment to know it."""
         self._kicked_off_at[kickoff_id] = time.time()
         return kickoff_id
 

@@ -4,20 +4,23 @@ import asyncio
 import copy
 import random
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.hooks.connection import TokenType, load_connection
-from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CallError, CrewError
 from airflow_provider_crew.service.models import Completed, Execution
 from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.service.shared import SharedClient, SharedCrew, shared_here
+from airflow_provider_crew.service.shared import SharedCrew, shared_here
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.service.async_client import AsyncCrewClient
+    from airflow_provider_crew.service.client import CrewClient
 
 
 class Hook(Protocol):
@@ -30,7 +33,7 @@ class Hook(Protocol):
     def log(self) -> Any:
         """Where it says what it does."""
 
-    def get_conn(self) -> CrewClient:
+    def get_conn(self) -> "CrewClient":
         """Return the client for the crew."""
 
 
@@ -59,7 +62,7 @@ class Poller:
         self._hook = hook
         self.watch = Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
         self.report = ProgressReport(self.watch)
-        self.client: SharedClient | None = None
+        self.client: AsyncCrewClient | None = None
         """Who polls asynchronously has one from the first poll to the end."""
         self._observer = observer
 

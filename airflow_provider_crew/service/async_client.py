@@ -1,49 +1,91 @@
-"""The asynchronous client: the same methods and results as the synchronous one."""
+"""The asynchronous client, on aiohttp: the same methods and results as the synchronous one."""
 
-from importlib import import_module
-from typing import Self
+import asyncio
+from typing import Any, Self, TypeVar
 
+import aiohttp
+from pydantic import SecretStr
+from yarl import URL
+
+from airflow_provider_crew.service.api import CrewApi, Flow, Outcome, Request, most_bytes, received
 from airflow_provider_crew.service.models import CrewInputs, Execution
-from airflow_provider_crew.service.network import tls_context
+from airflow_provider_crew.service.network import connect_timeout, proxy_for, tls_context
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.settings import ServiceSettings
+
+T = TypeVar("T")
+
+_TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
+# These prove that there was no open connection, so that nothing was sent.
+_NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
+# As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
+_MAX_HEADER_BYTES = 65536
+# Polls at a time, and so connections that are kept.
+_MOST_AT_ONCE = 100
+# aiohttp's own 15 seconds would mean a new connection for every poll at a usual interval.
+_KEEP_ALIVE = 120.0
+# Seconds for an answer to a kickoff whose caller was cancelled: it may have arrived already.
+_LATE_ANSWER = 1.0
 
 
 class AsyncCrewClient:
     """
-    Talks to one crew from one event loop. Use it as an asynchronous context manager, or close it.
+    Talk to one crew from one event loop. Use it as an asynchronous context manager, or close it.
 
-    :param settings: the crew
-    :param largest: the most that is read of an answer, in bytes, by one who has no use for more
+    :param settings: The crew's address and token.
+    :param largest: Bytes to read of an answer at most. ``None`` reads as much as the synchronous client.
     """
 
-    def __init__(self, settings: ServiceSettings, *, largest: int | None = None) -> None:
-        # Not above: whoever only names a client does not pay for what sends.
-        from airflow_provider_crew.service.async_calls import AsyncCalls
+    users = 0
+    """How many watches share it."""
 
+    def __init__(self, settings: ServiceSettings, *, largest: int | None = None) -> None:
         self.settings = settings
         self.largest = largest
-        self._calls = AsyncCalls(settings, largest)
+        self._api = CrewApi(settings)
+        self._tls = tls_context(settings) or False
+        self._proxy = SecretStr(proxy_for(settings) or "")
+        self._session = self._new_session(keepalive_timeout=_KEEP_ALIVE)
+        self._places = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def inputs(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
-        return await self._calls.inputs()
+        return await self._run(self._api.inputs(), self._session)
 
     async def kickoff(self, request: KickoffRequest) -> str:
         """
-        Send a kickoff, and return its kickoff id.
+        Send a kickoff once, and return its kickoff ID. Raise UncertainKickoff if it may have started one.
 
-        Where it cannot be known whether it started an execution, UncertainKickoff is raised.
+        If the caller is cancelled after it was sent, an answer that is arriving is still read, and its ID logged.
         """
-        return await self._calls.kickoff(request)
+        connected = asyncio.Event()
+
+        async def note_connection(*_: object) -> None:
+            connected.set()
+
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(note_connection)
+
+        async def send() -> str:
+            # A kept connection that the peer has closed looks like a lost answer, so this one is new.
+            async with self._new_session(trace, force_close=True) as session:
+                return await self._run(self._api.kickoff(request), session)
+
+        sending = asyncio.create_task(send())
+        try:
+            return await asyncio.shield(sending)
+        finally:
+            if connected.is_set() and not sending.done():
+                await asyncio.wait({sending}, timeout=_LATE_ANSWER)
+            sending.cancel()
 
     async def status(self, kickoff_id: str) -> Execution:
         """Ask how an execution is doing."""
-        return await self._calls.status(kickoff_id)
+        return await self._run(self._api.status(kickoff_id), self._session)
 
     async def close(self) -> None:
         """Close the kept connections."""
-        await self._calls.close()
+        await self._session.close()
 
     async def __aenter__(self) -> Self:
         """Return the client itself."""
@@ -53,8 +95,59 @@ class AsyncCrewClient:
         """Close the client."""
         await self.close()
 
+    def _new_session(self, *traces: aiohttp.TraceConfig, **connector: Any) -> aiohttp.ClientSession:
+        seconds = connect_timeout(self.settings)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls, limit=0, **connector),
+            trace_configs=list(traces),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # `connect` includes the proxy's CONNECT and the TLS handshake.
+            timeout=aiohttp.ClientTimeout(
+                total=self.settings.request_timeout, connect=seconds, sock_connect=seconds
+            ),
+            max_line_size=_MAX_HEADER_BYTES,
+            max_field_size=_MAX_HEADER_BYTES,
+            trust_env=False,  # proxy_for() reads the environment for both clients
+        )
 
-def load(settings: ServiceSettings) -> None:
-    """Load what a client needs. That takes long enough to hold up an event loop, so it is done in a thread."""
-    import_module("airflow_provider_crew.service.async_calls")
-    tls_context(settings)
+    async def _run(self, flow: Flow[T], session: aiohttp.ClientSession) -> T:
+        try:
+            request = next(flow)
+            while True:
+                request = flow.send(await self._exchange(request, session))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            flow.close()
+
+    async def _exchange(self, request: Request, session: aiohttp.ClientSession) -> Outcome:
+        """Send once. Any failure counts as sent, unless it proves that there was no open connection."""
+        if request.starts_work:
+            return await self._send(request, session)
+        try:
+            # One time limit for both: a watch has to notice its deadline while others wait for a dead crew.
+            async with asyncio.timeout(self.settings.request_timeout), self._places:
+                return await self._send(request, session)
+        except TimeoutError as error:
+            return self._api.unreachable(request, error, sent=True)
+
+    async def _send(self, request: Request, session: aiohttp.ClientSession) -> Outcome:
+        try:
+            async with session.request(
+                request.method,
+                # Encoded: yarl would undo escapes that an odd kickoff ID needs.
+                URL(request.url, encoded=True),
+                data=request.body,
+                headers=request.headers,
+                allow_redirects=False,
+                proxy=self._proxy.get_secret_value() or None,
+            ) as response:
+                most = most_bytes(response.status, self.largest)
+                body = bytearray()
+                while len(body) <= most and (chunk := await response.content.readany()):
+                    body += chunk
+                return received(request, response.status, response.headers, bytes(body), most)
+        except _TRANSPORT_FAILURES as error:
+            return self._api.unreachable(request, error, sent=not isinstance(error, _NOT_CONNECTED))

@@ -227,6 +227,13 @@ UNCERTAIN = Message(
     "{why} The crew may be running, and paid for, without anybody watching it.",
 )
 
+UNCERTAIN_WITH_ID = Message(
+    "The kickoff has probably started an execution.",
+    Money.UNKNOWN,
+    "Wait for it with CrewExecutionSensor before you start another.",
+    "{why} That answer names the execution {kickoff_id}. The crew may be running, and billed.",
+)
+
 # A watch of an execution.
 
 FAILED = Message(

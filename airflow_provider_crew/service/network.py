@@ -6,9 +6,8 @@ import socket
 import ssl
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import certifi
 
@@ -22,8 +21,8 @@ _TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyErro
 
 
 def connect_timeout(settings: ServiceSettings) -> float:
-    """Give up on connecting earlier than on the whole exchange: a live crew accepts at once."""
-    return min(_CONNECT_TIMEOUT, settings.request_timeout)
+    """Return the seconds to connect: fewer than for the whole exchange, so that the error tells the two apart."""
+    return min(_CONNECT_TIMEOUT, 0.9 * settings.request_timeout)
 
 
 def trusted_certificates(settings: ServiceSettings) -> str | None:
@@ -44,6 +43,13 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
         raise InvalidSettings.saying(NO_CERTIFICATES, {"path": repr(certificates[:100])}) from None
 
 
+def load_async_client(settings: ServiceSettings) -> None:
+    """Load what an asynchronous client needs, in a thread: it would hold up an event loop for too long."""
+    import_module("airflow_provider_crew.service.async_client")
+    import_module("requests.utils")
+    tls_context(settings)
+
+
 @lru_cache(maxsize=16)
 def _context_of(certificates: str, _changed_at: float) -> ssl.SSLContext:
     """Load certificates once: that blocks an event loop for as long as many answers take."""
@@ -56,11 +62,11 @@ def proxy_for(settings: ServiceSettings) -> str | None:
     """Return the proxy for the crew: the one in the settings, or what the environment says."""
     if settings.proxy:
         return settings.proxy
-    parts = urlsplit(settings.address)
-    if is_loopback(settings.address) or proxy_bypass(parts.netloc):
+    if is_loopback(settings.address):
         return None
-    proxies = getproxies()
-    found = proxies.get(parts.scheme) or proxies.get("all")
+    from requests.utils import get_environ_proxies, select_proxy  # knows NO_PROXY with networks, and takes long
+
+    found = select_proxy(settings.address, get_environ_proxies(settings.address))
     return usable_proxy(found) if found else None
 
 
@@ -83,6 +89,11 @@ def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettin
 def timed_out(error: BaseException) -> bool:
     """Whether an exchange failed because time was over, and nobody said no."""
     return any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in _causes(error))
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain."""
+    return list(_causes(error))[-1]
 
 
 def is_trusted(error: BaseException) -> bool:

@@ -10,14 +10,17 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from airflow_provider_crew.service.async_client import AsyncCrewClient, load
 from airflow_provider_crew.service.errors import CrewError, Unreachable
 from airflow_provider_crew.service.messages import CONNECTION_IN_DOUBT
+from airflow_provider_crew.service.network import load_async_client
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.text import warn
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.service.async_client import AsyncCrewClient
 
 T = TypeVar("T")
 
@@ -27,12 +30,6 @@ log = logging.getLogger(__name__)
 _FRESH = 60.0
 # A rejected token is rejected for all, each at its own next poll.
 _FRESH_AFTER_REJECTION = 5.0
-
-
-class SharedClient(AsyncCrewClient):
-    """A client with its users. Who has taken it has to give it back."""
-
-    users = 0
 
 
 class SharedCrew:
@@ -53,9 +50,9 @@ class SharedCrew:
         self._asking = asyncio.Lock()
         self._answer: ServiceSettings | Exception | None = None
         self._answered_at = -math.inf
-        self._clients: dict[tuple[ServiceSettings, int | None], SharedClient] = {}
+        self._clients: dict[tuple[ServiceSettings, int | None], AsyncCrewClient] = {}
 
-    async def take(self, largest: int | None = None) -> SharedClient:
+    async def take(self, largest: int | None = None) -> "AsyncCrewClient":
         """
         Return a client, after reading the connection if nobody has done so lately.
 
@@ -63,7 +60,7 @@ class SharedCrew:
         """
         return await self._client(await self._settings(_FRESH), largest)
 
-    async def reach(self, largest: int | None) -> SharedClient:
+    async def reach(self, largest: int | None) -> "AsyncCrewClient":
         """Take a client for a poll: a connection that cannot be read just now is an outage like any other."""
         try:
             return await self.take(largest)
@@ -73,7 +70,7 @@ class SharedCrew:
             words = {"connection": self._name, "why": _reason(error)}
             raise Unreachable.saying(CONNECTION_IN_DOUBT, words, sent=False, lacks_connection=True) from None
 
-    async def renewed(self, old: SharedClient) -> SharedClient | None:
+    async def renewed(self, old: "AsyncCrewClient") -> "AsyncCrewClient | None":
         """Take a client of what the connection says now; None where it cannot be read."""
         try:
             return await self._client(await self._settings(_FRESH_AFTER_REJECTION), old.largest)
@@ -81,19 +78,21 @@ class SharedCrew:
             warn(log, f"The connection {self._name} could not be read anew: {_reason(error)}")
             return None
 
-    async def give_back(self, client: SharedClient) -> None:
+    async def give_back(self, client: "AsyncCrewClient") -> None:
         """Close what nobody else uses."""
         client.users -= 1
         if not client.users:
             del self._clients[client.settings, client.largest]
             await client.close()
 
-    async def _client(self, settings: ServiceSettings, largest: int | None) -> SharedClient:
+    async def _client(self, settings: ServiceSettings, largest: int | None) -> "AsyncCrewClient":
         wanted = settings, largest
         if wanted not in self._clients:
-            await asyncio.to_thread(load, settings)
+            await asyncio.to_thread(load_async_client, settings)
         if not (client := self._clients.get(wanted)):
-            client = self._clients[wanted] = SharedClient(settings, largest=largest)
+            from airflow_provider_crew.service.async_client import AsyncCrewClient
+
+            client = self._clients[wanted] = AsyncCrewClient(settings, largest=largest)
         client.users += 1
         return client
 

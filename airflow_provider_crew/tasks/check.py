@@ -19,11 +19,12 @@ def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateI
     policy = tenacity.Retrying(**repeating("GET /inputs", wake_up_within=WAKING_UP))
     try:
         known = policy(task.hook.get_conn().inputs)
-    except (errors.NotAllowed, errors.Refused, errors.UnreadableAnswer, errors.AnswerTooLarge) as error:
+    except (errors.NotAllowed, errors.Refused) as error:
         if validate:
             task.warn(f"The inputs are not checked, since the crew does not tell which it takes.\n{error.reason}")
-    except errors.TransientError as error:
-        if validate or error.may_be_waking_up:
+    except (errors.TransientError, errors.AnswerTooLarge) as error:
+        # If /inputs is unreadable, the kickoff ID would be unreadable as well, and its execution billed and lost.
+        if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):
             raise
     else:
         doubts = compare_inputs(request.inputs, known, strict=validate == "strict") if validate else []

@@ -215,7 +215,6 @@ class Kickoff:
             self._on_its_way = False
             memory.forget_sending()
             raise
-        task.log.info("Execution %s: kicked off", kickoff_id)
         return kickoff_id
 
     def _with_earlier(self, failure: E) -> E:

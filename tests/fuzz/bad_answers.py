@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.answer import Answer, forms_of
+from airflow_provider_crew.service.api import CrewApi
 from airflow_provider_crew.service.errors import (
     CallError,
     ExecutionNotFound,
@@ -46,7 +47,6 @@ from tests.fuzz.bad_values import (
     near_values,
     statuses,
 )
-from tests.unit.crew_builders import ScriptedCalls
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
@@ -92,7 +92,7 @@ def answers_with(documents: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
 
 
 def inputs_are_read(_: World, case: Any) -> None:
-    came = played(ScriptedCalls(SETTINGS).inputs(), received(*case))
+    came = played(CrewApi(SETTINGS).inputs(), received(*case))
 
     assert isinstance(came, CrewInputs | CallError)
     if isinstance(came, CrewInputs):
@@ -102,7 +102,7 @@ def inputs_are_read(_: World, case: Any) -> None:
 
 def a_kickoff_is_not_lost(_: World, case: Any) -> None:
     status = case[0]
-    came = played(ScriptedCalls(SETTINGS).kickoff(REQUEST), received(*case))
+    came = played(CrewApi(SETTINGS).kickoff(REQUEST), received(*case))
 
     if isinstance(came, Exception):
         presentable(came, SECRET)
@@ -117,7 +117,7 @@ def a_kickoff_is_not_lost(_: World, case: Any) -> None:
 def an_id_is_kept(_: World, case: Any) -> None:
     document, kickoff_id = case
     answer = received(200, {}, as_bytes({**document, "kickoff_id": kickoff_id}))
-    came = played(ScriptedCalls(SETTINGS).kickoff(REQUEST), answer)
+    came = played(CrewApi(SETTINGS).kickoff(REQUEST), answer)
 
     if isinstance(came, UncertainKickoff):
         assert not str(kickoff_id).isprintable()
@@ -151,7 +151,7 @@ def _agrees(came: Any, document: dict[str, Any]) -> None:
 
 def a_look_is_understood(_: World, case: Any) -> None:
     document, told = case
-    came = played(ScriptedCalls(SETTINGS).status("4711"), received(200, told, as_bytes(document)))
+    came = played(CrewApi(SETTINGS).status("4711"), received(200, told, as_bytes(document)))
 
     _agrees(came, json.loads(as_bytes(document), parse_int=lambda digits: digits))
     _watched(came)
@@ -159,7 +159,7 @@ def a_look_is_understood(_: World, case: Any) -> None:
 
 def any_look_is_survived(_: World, case: Any) -> None:
     answers = [received(*each) for each in case]
-    came = played(ScriptedCalls(SETTINGS).status("4711"), *answers)
+    came = played(CrewApi(SETTINGS).status("4711"), *answers)
 
     assert isinstance(came, EXECUTIONS | CallError)
     assert not isinstance(came, EXECUTIONS) or any(answer.is_success for answer in answers)
@@ -273,14 +273,14 @@ failed_documents = st.builds(
 
 
 def a_result_is_not_lost(_: World, document: dict[str, Any]) -> None:
-    came = played(ScriptedCalls(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
+    came = played(CrewApi(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
 
     assert isinstance(came, Completed)
     _watched(came)
 
 
 def a_failure_is_told(_: World, document: dict[str, Any]) -> None:
-    came = played(ScriptedCalls(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
+    came = played(CrewApi(SETTINGS).status("4711"), received(200, {}, as_bytes(document)))
 
     assert isinstance(came, Failed)
     assert came.error.strip()

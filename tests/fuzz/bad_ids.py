@@ -9,13 +9,13 @@ from urllib.parse import unquote
 
 from hypothesis import strategies as st
 
+from airflow_provider_crew.service.api import CrewApi
 from airflow_provider_crew.service.errors import InvalidKickoffId
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
 from tests.fuzz.bad_answers import SETTINGS
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome
 from tests.fuzz.bad_values import any_json, any_text
-from tests.unit.crew_builders import ScriptedCalls
 
 _SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
 _ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{"status": "running"}'
@@ -26,7 +26,7 @@ path_texts = (
 
 
 def a_given_id_stays_in_its_place(_: World, given: Any) -> None:
-    asked = outcome(lambda: ScriptedCalls(SETTINGS).status(given).send(None))
+    asked = outcome(lambda: CrewApi(SETTINGS).status(given).send(None))
 
     if isinstance(asked, InvalidKickoffId):
         return

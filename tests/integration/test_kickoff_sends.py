@@ -16,6 +16,7 @@ from airflow_provider_crew.service.errors import (
     NotAuthenticated,
     ServiceError,
     Unreachable,
+    UnreadableAnswer,
 )
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import INPUTS, QUICK, Task, TaskStateStore
@@ -200,9 +201,6 @@ def test_what_only_looks_like_a_list_is_no_json(live_crew, value, fault):
         {"status": 404},
         {"status": 403},
         {"status": 302, "headers": {"location": "https://else.example"}},
-        {"status": 200, "body": "<html>"},
-        {"status": 200, "body": {"inputs": "topic"}},
-        {"status": 200, "body": []},
     ],
     ids=str,
 )
@@ -239,6 +237,18 @@ def test_an_outage_is_found_before_anything_is_sent_and_costs_only_a_retry(live_
     assert "kickoff" not in live_crew.calls
     live_crew.faults.clear()
     assert started.run()
+
+
+@pytest.mark.parametrize("body", ["<html>", {"inputs": "topic"}, []], ids=str)
+def test_inputs_that_are_unreadable_keep_the_kickoff_back(live_crew, body):
+    """The kickoff ID would be unreadable as well, and its execution billed and lost."""
+    live_crew.faults.answer(200, body=body, on="inputs")
+
+    with pytest.raises(UnreadableAnswer):
+        kickoff(retries=1).run()
+
+    assert "kickoff" not in live_crew.calls
+    assert kickoff(validate_inputs=False).run()
 
 
 def test_a_hiccup_of_the_service_is_over_before_the_task_notices(live_crew):

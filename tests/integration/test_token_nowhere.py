@@ -210,10 +210,10 @@ class TestObjects:
     def test_settings_and_clients(self):
         async def shown() -> str:
             async with AsyncCrewClient(self.SETTINGS) as client:
-                return repr(client) + str(client) + repr(vars(client)) + repr(vars(client._calls._session))
+                return repr(client) + str(client) + repr(vars(client)) + repr(vars(client._session))
 
         with CrewClient(self.SETTINGS) as client:
-            told = repr(client) + str(client) + repr(vars(client)) + repr(vars(client._calls.transport))
+            told = repr(client) + str(client) + repr(vars(client)) + repr(vars(client._transport))
             assert_nowhere(repr(self.SETTINGS) + str(self.SETTINGS) + told)
         assert_nowhere(asyncio.run(shown()))
 
@@ -236,7 +236,7 @@ class TestObjects:
 
         hook = CrewHook()
         hook.inputs()
-        monkeypatch.setattr("airflow_provider_crew.service.deadline.Future.result", interrupt)
+        monkeypatch.setattr("urllib3.connection.HTTPConnection.getresponse", interrupt)
 
         with pytest.raises(KeyboardInterrupt) as caught:
             hook.inputs()

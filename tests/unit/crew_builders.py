@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from types import coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.answer import Answer, forms_of
+from airflow_provider_crew.service.api import Request
 from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.service.wire import CrewCalls, Outcome, Request
 
 TOKEN = "org/Token-0123+45=6789"
 KICKOFF_ID = "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"
@@ -37,14 +35,6 @@ def live_answer(state: str = "RUNNING", status: Any = None, **fields: Any) -> di
         "source",
     )
     return {"state": state, "status": status, **dict.fromkeys(names), **fields}
-
-
-class ScriptedCalls(CrewCalls):
-    """Calls that hand each request to whoever drives them, and go on with the outcome that they are sent."""
-
-    @coroutine
-    def _exchange(self, request: Request) -> Generator[Request, Outcome, Outcome]:
-        return (yield request)
 
 
 class Script:

@@ -15,6 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseOperator, 
 import airflow_provider_crew
 from airflow_provider_crew import CrewExecutionSensor, CrewHook, CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.operators.arguments import RunArguments, SensorArguments, TaskArguments
+from airflow_provider_crew.service import async_client, client
 from tests.supported import AIRFLOW
 
 OPERATORS = [CrewKickoffOperator, CrewRunOperator, CrewExecutionSensor]
@@ -64,7 +65,7 @@ def test_airflows_own_arguments_are_spelled_out_as_this_airflow_has_them(base: A
 @pytest.mark.parametrize("name", [name for name, _ in inspect.getmembers(CrewHook, inspect.isfunction)])
 def test_type_hints_of_the_hook_resolve(name: str) -> None:
     if name in vars(CrewHook):
-        assert get_type_hints(getattr(CrewHook, name))
+        assert get_type_hints(getattr(CrewHook, name), localns={**vars(client), **vars(async_client)})
 
 
 def test_the_hook_does_what_the_interface_has_and_no_more() -> None:

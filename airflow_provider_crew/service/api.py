@@ -1,13 +1,14 @@
 """
-The calls to the service: requests to send and answers to read, without any I/O.
+The calls to the service, without I/O: each yields requests, receives their outcomes, and returns a model.
 
-Both clients are made of the same operations, so neither can do, or say, what the other does not. Each adds how a
-request is exchanged for an answer.
+Both clients run the same flows, so neither can do what the other cannot. A client adds only how a request is
+exchanged for an answer.
 """
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -30,9 +31,14 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+# An error page is read for its reason, and may be of any length.
+MAX_ERROR_BYTES = 64 * 1024
 
 # A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
+# A gateway may answer these after it has passed the request on: See Other, Request Timeout, Conflict, and Client
+# Closed Request.
+_UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
 _NOWHERE = "no place that it names"
 _STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
 
@@ -71,61 +77,56 @@ class Request:
         return f"{self.method} {self.url}"
 
 
-# What came of a request. An error is handed on and raised later: a traceback through the transport could show the
-# token.
+# An error is received like an answer and raised by the flow: a traceback of the transport could show the token.
 Outcome = Answer | errors.CallError
+Flow = Generator[Request, Outcome, T]
 
 
-class CrewCalls(ABC):
-    """The operations of one crew, each called once, and what was learnt about its paths."""
+class CrewApi:
+    """The calls of one crew, and which of the two status paths it has."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         chosen = _STATUS_PATHS.get(settings.status_path)
         self._status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
 
-    @abstractmethod
-    async def _exchange(self, request: Request) -> Outcome:
-        """
-        Send a request. It must be known whether one that starts work may have left.
-
-        Such a one needs a connection of its own: a kept one that the peer has closed ends in a reset, which looks
-        like a lost answer.
-        """
-
-    async def inputs(self) -> CrewInputs:
+    def inputs(self) -> Flow[CrewInputs]:
         """Ask which inputs the crew takes."""
         request = self._request("GET", "/inputs")
-        return _read(request, _answer(await self._exchange(request)), read_inputs)
+        return _read(request, _answer((yield request)), read_inputs)
 
-    async def kickoff(self, kickoff: KickoffRequest) -> str:
+    def kickoff(self, kickoff: KickoffRequest) -> Flow[str]:
         """
-        Send a kickoff, and return its kickoff id.
+        Send a kickoff once, and return its kickoff ID.
 
-        What cannot be told apart from a started execution is an uncertain kickoff.
+        Any outcome is an uncertain kickoff, unless it proves that no execution started.
         """
         request = self._request("POST", "/kickoff", kickoff.body, *kickoff.secrets)
         try:
-            outcome = await self._exchange(request)
-        except BaseException:
+            outcome = yield request
+        except GeneratorExit:
             warn(log, f"Interrupted while a kickoff was under way. {messages.UNCERTAIN.what}")
             raise
+        started = _started(outcome)
         try:
-            return _read(request, _answer(outcome), lambda told: issued_kickoff_id(told.get("kickoff_id")))
-        except errors.RateLimited:
-            raise
-        except (errors.TransientError, errors.AnswerTooLarge) as error:
-            if isinstance(error, errors.Unreachable) and not error.sent:
+            kickoff_id = _read(request, _answer(outcome), lambda told: issued_kickoff_id(told.get("kickoff_id")))
+        except errors.CallError as error:
+            if not started and _proves_nothing_started(error):
                 raise
-            raise errors.UncertainKickoff.saying(messages.UNCERTAIN, {"why": error.reason}) from None
+            shown = messages.UNCERTAIN_WITH_ID if started else messages.UNCERTAIN
+            words = {"why": error.reason, "kickoff_id": started}
+            raise errors.UncertainKickoff.saying(shown, words, kickoff_id=started) from None
+        # Before the caller has it: a cancelled coroutine never returns it, and the execution is paid for.
+        log.info("Execution %s: kicked off", kickoff_id)
+        return kickoff_id
 
-    async def status(self, kickoff_id: str) -> Execution:
+    def status(self, kickoff_id: str) -> Flow[Execution]:
         """Ask how an execution is doing, on whichever of the two paths the crew has."""
         segment = path_segment(checked_kickoff_id(kickoff_id))
         failure: errors.CallError | None = None
         for path in self._status_paths:
             request = self._request("GET", path.format(segment), kickoff_id=kickoff_id)
-            answer = _answer(await self._exchange(request))
+            answer = _answer((yield request))
             if answer.status != HTTPStatus.NOT_FOUND:
                 execution = _read(request, answer, partial(read_execution, kickoff_id=kickoff_id))
                 if execution is None:
@@ -136,7 +137,7 @@ class CrewCalls(ABC):
                 failure = self._not_found(request, answer, kickoff_id)
         raise cast("errors.CallError", failure)
 
-    def _unreachable(self, request: Request, error: Exception, *, sent: bool) -> errors.Unreachable:
+    def unreachable(self, request: Request, error: BaseException, *, sent: bool) -> errors.Unreachable:
         """Build the error for an exchange that brought no answer."""
         reason = reason_for(error, connected=sent, settings=self.settings)
         trusted = is_trusted(error)
@@ -151,7 +152,7 @@ class CrewCalls(ABC):
         # Put together anew for each request: who shows a client shows no token.
         headers = {
             "Accept": "application/json",
-            # No compression, and none undone: a small answer could become one that does not fit into memory.
+            # Some gateways compress all the same; received() undoes that.
             "Accept-Encoding": "identity",
             "Authorization": f"Bearer {self.settings.token}",
             "User-Agent": self.settings.user_agent,
@@ -175,10 +176,48 @@ class CrewCalls(ABC):
         )
 
 
-def too_large(request: Request, status: int, limit: int) -> errors.AnswerTooLarge:
-    """Build the error for an answer that was not read to its end."""
-    words = {"call": request.call, "request": request, "limit": f"{limit / 1024**2:g}"}
-    return errors.AnswerTooLarge.saying(messages.TOO_LARGE, words, http_status=status, **request.facts)
+def most_bytes(status: int, largest: int | None = None) -> int:
+    """Return how much to read of an answer; the rest of an error page is left unread."""
+    return (largest or MAX_ANSWER_BYTES) if HTTPStatus(200) <= status < HTTPStatus(300) else MAX_ERROR_BYTES
+
+
+def received(request: Request, status: int, headers: Mapping[str, str], body: bytes, most: int) -> Outcome:
+    """
+    Return the answer of an exchange, or the error for one that is too large to read.
+
+    :param body: What was read of it, at least one byte more than ``most`` if there is more.
+    """
+    if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
+        with suppress(zlib.error):  # what it is instead will be unreadable as JSON
+            body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
+    if len(body) > most:
+        if HTTPStatus(200) <= status < HTTPStatus(300):
+            words = {"call": request.call, "request": request, "limit": f"{most / 1024**2:g}"}
+            return errors.AnswerTooLarge.saying(messages.TOO_LARGE, words, http_status=status, **request.facts)
+        body = body[:most]
+    return Answer(status, headers, body, request.secrets)
+
+
+def _started(outcome: Outcome) -> str:
+    """Return the ID of the execution that an answer names, whatever its HTTP status."""
+    if isinstance(outcome, Answer):
+        try:
+            return issued_kickoff_id(outcome.json_object().get("kickoff_id"))
+        except (ValueError, RecursionError):
+            pass
+    return ""
+
+
+def _proves_nothing_started(error: errors.CallError) -> bool:
+    """Whether the outcome of a kickoff proves that no execution started; the default of every doubt is no."""
+    match error:
+        case errors.Unreachable():
+            return not error.sent
+        case errors.NotAuthenticated() | errors.NotAllowed() | errors.RateLimited():
+            return True
+        case errors.Refused():
+            return error.http_status not in _UNCERTAIN_REFUSALS
+    return False
 
 
 def _answer(outcome: Outcome) -> Answer:
