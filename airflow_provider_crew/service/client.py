@@ -148,7 +148,7 @@ class _Transport(HTTPAdapter):
         prepared = requests.Request(request.method, request.url).prepare()
         pool: Any = self.get_connection_with_tls_context(prepared, verify, proxies=self._proxies)
         # An https proxy in front of an http crew is verified as well; requests would do so for https crews only.
-        self.cert_verify(pool, "https:", verify, None)
+        self.cert_verify(pool, "https:", verify, None)  # type: ignore[no-untyped-call,unused-ignore]
         connection = pool._get_conn()  # noqa: SLF001 - urllib3 has no public way to connect before a request
         try:
             if connection.is_closed:

@@ -242,7 +242,7 @@ def test_an_outage_is_found_before_anything_is_sent_and_costs_only_a_retry(live_
 @pytest.mark.parametrize("body", ["<html>", {"inputs": "topic"}, []], ids=str)
 def test_inputs_that_are_unreadable_keep_the_kickoff_back(live_crew, body):
     """The kickoff ID would be unreadable as well, and its execution billed and lost."""
-    live_crew.faults.answer(200, body=body, on="inputs")
+    live_crew.faults.answer(200, body=body, on="inputs", times=6)
 
     with pytest.raises(UnreadableAnswer):
         kickoff(retries=1).run()
