@@ -16,8 +16,6 @@ from airflow_provider_crew.service.settings import ServiceSettings
 T = TypeVar("T")
 
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
-# These prove that there was no open connection, so that nothing was sent.
-_NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 # As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
 # Polls at a time, and so connections that are kept.
@@ -45,7 +43,7 @@ class AsyncCrewClient:
         self._api = CrewApi(settings)
         self._tls = tls_context(settings) or False
         self._proxy = SecretStr(proxy_for(settings) or "")
-        self._session = self._new_session(keepalive_timeout=_KEEP_ALIVE)
+        self._session = self._new_session(_Connector(ssl=self._tls, limit=0, keepalive_timeout=_KEEP_ALIVE))
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def inputs(self) -> CrewInputs:
@@ -58,24 +56,18 @@ class AsyncCrewClient:
 
         If the caller is cancelled after it was sent, an answer that is arriving is still read, and its ID logged.
         """
-        connected = asyncio.Event()
-
-        async def note_connection(*_: object) -> None:
-            connected.set()
-
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(note_connection)
+        # A kept connection that the peer has closed looks like a lost answer, so this one is new.
+        connector = _Connector(ssl=self._tls, force_close=True)
 
         async def send() -> str:
-            # A kept connection that the peer has closed looks like a lost answer, so this one is new.
-            async with self._new_session(trace, force_close=True) as session:
+            async with self._new_session(connector) as session:
                 return await self._run(self._api.kickoff(request), session)
 
         sending = asyncio.create_task(send())
         try:
             return await asyncio.shield(sending)
         finally:
-            if connected.is_set() and not sending.done():
+            if connector.has_connected and not sending.done():
                 await asyncio.wait({sending}, timeout=_LATE_ANSWER)
             sending.cancel()
 
@@ -95,16 +87,14 @@ class AsyncCrewClient:
         """Close the client."""
         await self.close()
 
-    def _new_session(self, *traces: aiohttp.TraceConfig, **connector: Any) -> aiohttp.ClientSession:
-        seconds = connect_timeout(self.settings)
+    def _new_session(self, connector: "_Connector") -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._tls, limit=0, **connector),
-            trace_configs=list(traces),
+            connector=connector,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            # `connect` includes the proxy's CONNECT and the TLS handshake.
+            # Includes a proxy's CONNECT and the TLS handshake.
             timeout=aiohttp.ClientTimeout(
-                total=self.settings.request_timeout, connect=seconds, sock_connect=seconds
+                total=self.settings.request_timeout, connect=connect_timeout(self.settings)
             ),
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
@@ -150,4 +140,23 @@ class AsyncCrewClient:
                     body += chunk
                 return received(request, response.status, response.headers, bytes(body), most)
         except _TRANSPORT_FAILURES as error:
-            return self._api.unreachable(request, error, sent=not isinstance(error, _NOT_CONNECTED))
+            return self._api.unreachable(request, error, sent=not isinstance(error, _NotConnectedError))
+
+
+class _NotConnectedError(aiohttp.ClientConnectionError):
+    """Proves that nothing was sent, since there was no open connection yet."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connect to the crew, through a proxy or not, and tell a failure to connect from all that comes after."""
+
+    has_connected = False
+
+    async def connect(self, *args: Any, **options: Any) -> Any:
+        """Return an open connection."""
+        try:
+            connection = await super().connect(*args, **options)
+        except _TRANSPORT_FAILURES as error:
+            raise _NotConnectedError from error
+        self.has_connected = True
+        return connection

@@ -33,9 +33,11 @@ def trusted_certificates(settings: ServiceSettings) -> str | None:
 
 
 def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
-    """Return what checks the crew's certificate, None when nothing is to be checked."""
+    """Return what verifies certificates, of an https proxy as well. ``None``: there are none to verify."""
     certificates = trusted_certificates(settings)
-    if certificates is None or not settings.address.startswith("https://"):
+    if certificates is None or not any(
+        url and url.startswith("https:") for url in (settings.address, proxy_for(settings))
+    ):
         return None
     try:
         return _context_of(certificates, Path(certificates).stat().st_mtime)

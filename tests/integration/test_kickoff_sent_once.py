@@ -313,7 +313,9 @@ def test_kickoff(route_name, credentials_name, case_name, client, server, trust,
     assert len(arrived.posts) == read
     assert arrived.bodies.count(KICKOFF.body) == read
     if route.proxy and case.at in {"connect", "kickoff"} and not (case.read == 0 and not route.tunnels):
-        asked = [given for line, given in zip(arrived.lines, arrived.credentials, strict=True) if "crew.test" in line]
+        asked = [
+            given for line, given in zip(arrived.lines, arrived.credentials, strict=True) if "crew.test" in line
+        ]
         assert asked
         assert all(given in credentials.expected for given in asked)
     if route.tunnels:
