@@ -171,9 +171,11 @@ def _say_now(line: str, at: float | None = None) -> None:
 
 
 def _say(line: str) -> None:
+    # Crews write any character, and terminals do not take each of them.
+    written = f"{line}\n".encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
     # When nobody reads it any more, executions go on.
     with contextlib.suppress(OSError):
-        sys.stdout.write(f"{line}\n")
+        sys.stdout.write(written)
         sys.stdout.flush()
 
 

@@ -31,5 +31,6 @@ def json_answer(status: int, body: JsonValue, **headers: str) -> Answer:
 
 
 def text_answer(status: int, text: str, kind: str = "plain") -> Answer:
-    """Answer with a text, or with a page when its kind is ``html``."""
-    return Answer(status, text.encode("utf-8"), {"content-type": f"text/{kind}; charset=utf-8"})
+    """Answer with a text, or with a page if its kind is ``html``. Half a surrogate pair becomes its escape."""
+    body = text.encode("utf-8", "backslashreplace")
+    return Answer(status, body, {"content-type": f"text/{kind}; charset=utf-8"})

@@ -73,7 +73,7 @@ class LocalCrewService(Crew):
         self.faults = Faults(clock, self._listen)
         self._gateway = Gateway(clock, scenario.cold_start)
         api = Api(self, People(self, host), pages_need_token=project is not None)
-        front = Front(api.answer, self.requests, self._gateway, self.faults, on_request)
+        front = Front(api, self.requests, self._gateway, self.faults, on_request)
         self._listener = Listener(front, (host, port), _tls_context(*tls) if tls else None, self._serving)
 
     @property

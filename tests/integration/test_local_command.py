@@ -174,7 +174,8 @@ class TestMain:
             "GET /inputs 503 (fault: answer)",
             "GET /inputs no answer (fault: reset)",
             "GET /inputs 401",
-            'POST /kickoff 401 {"topic": "tides"}',
+            "POST /kickoff 401",
+            'POST /kickoff 422 {"topic": "tides"}',
         ]
 
 
@@ -189,14 +190,19 @@ class Visitor:
     """Stands in for the wait at the terminal: makes some requests, then presses Ctrl-C."""
 
     def __init__(self, capsys):
-        uri, _ = exported(capsys)
+        uri, token = exported(capsys)
         self.port = urlsplit(uri).port
+        self.known = {"Authorization": f"Bearer {token}"}
 
     def wait(self):
-        for method, path in [("GET", "/inputs")] * 3 + [("POST", "/kickoff")]:
+        kickoffs: list[tuple[str, str, dict[str, str]]] = [
+            ("POST", "/kickoff", {}),
+            ("POST", "/kickoff", self.known),
+        ]
+        for method, path, headers in [("GET", "/inputs", {})] * 3 + kickoffs:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
             with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
-                connection.request(method, path, body='{"inputs": {"topic": "tides"}}')
+                connection.request(method, path, body='{"inputs": {"topic": "tides"}}', headers=headers)
                 connection.getresponse()
         raise KeyboardInterrupt
 

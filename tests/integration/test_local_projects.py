@@ -57,6 +57,9 @@ class Crew:
         self.service = LocalCrewService(Scenario(dialect=dialect), project=project, **options)
         return self.service
 
+    def said_of(self, path):
+        return [line for line in self.lines if str(path) in line]
+
     @property
     def headers(self):
         return {"Authorization": f"Bearer {self.service.token}"}
@@ -338,6 +341,14 @@ class TestLoading:
             LocalCrewService(project=project).start()
 
 
+def storage_of(keep):
+    return keep.with_name(f"{keep.name}-storage")
+
+
+def mode_of(path):
+    return path.lstat().st_mode & 0o777
+
+
 class TestKept:
     def test_what_is_over_is_told_as_before_and_what_was_not_has_failed(self, crew, tmp_path):
         crew = crew(*STEPS, DONE)
@@ -361,7 +372,47 @@ class TestKept:
         assert interrupted["status"] == "The local service ended while the crew was at work."
         assert interrupted["last_executed_task"]["output"] == "found"
         assert len(crew.kickoffs) == 2
-        assert keep.stat().st_mode & 0o077 == 0
+
+    def test_file_and_folder_are_for_their_owner_alone(self, crew, tmp_path):
+        crew = crew(DONE)
+        keep = tmp_path / "kept"
+        before = os.umask(0)
+        try:
+            with crew.serve(keep=keep):
+                crew.until(crew.kickoff(), "SUCCESS")
+        finally:
+            os.umask(before)
+
+        assert storage_of(keep) == Path(crew.kickoffs[0]["storage"])
+        assert [mode_of(keep), mode_of(storage_of(keep))] == [0o600, 0o700]
+        assert crew.said_of(keep) == []
+
+    def test_file_and_folder_of_before_are_made_private(self, crew, tmp_path):
+        crew = crew(DONE)
+        keep = tmp_path / "kept"
+        storage = storage_of(keep)
+        inner, elsewhere = storage / "inner", tmp_path / "elsewhere"
+        inner.mkdir(parents=True)
+        found = {keep: 0o644, storage: 0o755, inner: 0o775, inner / "flow.db": 0o666, elsewhere: 0o644}
+        for path, mode in found.items():
+            path.is_dir() or path.touch()
+            path.chmod(mode)
+        (storage / "link").symlink_to(elsewhere)
+        with crew.serve(keep=keep):
+            crew.until(crew.kickoff(), "SUCCESS")
+
+        assert [mode_of(path) for path in found] == [0o600, 0o700, 0o700, 0o600, 0o644]
+        assert [len(crew.said_of(path)) for path in found] == [2, 1, 0, 0, 0]
+
+    def test_folder_that_leads_elsewhere_is_rejected(self, crew, tmp_path, monkeypatch):
+        crew = crew(DONE)
+        keep = tmp_path / "kept"
+        storage_of(keep).mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+
+        with pytest.raises(Unusable):
+            crew.serve(keep=keep).start()
+        assert crew.kickoffs == []
 
     def test_by_one_service_at_a_time(self, crew, tmp_path):
         crew = crew(DONE)

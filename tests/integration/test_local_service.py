@@ -614,7 +614,8 @@ class TestServing:
     def test_stopping_does_not_wait_for_a_client_in_the_middle_of_a_request(self):
         service = LocalCrewService().start()
         with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
-            connection.sendall(b"POST /kickoff HTTP/1.1\r\nHost: crew\r\nContent-Length: 10\r\n\r\nhalf")
+            known = f"Authorization: Bearer {service.token}\r\nContent-Length: 10"
+            connection.sendall(f"POST /kickoff HTTP/1.1\r\nHost: crew\r\n{known}\r\n\r\nhalf".encode())
             stopping = threading.Thread(target=service.stop, daemon=True)
             stopping.start()
             stopping.join(60)

@@ -17,7 +17,7 @@ _LINGER_NOT_AT_ALL = struct.pack("ii", 1, 0)
 
 class Exchange:
     """
-    A request that has been read completely, and the ways to answer it.
+    A request, and the ways to answer it. Its body was read if the client has a valid token.
 
     ``take`` lets the crew do its work; everything else decides what the client gets to see of it.
     """
@@ -42,6 +42,9 @@ class Exchange:
         """Answer the way a healthy server does."""
         self.request.status = answer.status
         self.answered = web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+        if not self._raw.content.is_eof():
+            # The rest of the body is not read, so the next request cannot be told from it.
+            self.answered.force_close()
         await self.answered.prepare(self._raw)
         await self.answered.write_eof()
 

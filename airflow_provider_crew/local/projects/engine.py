@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from airflow_provider_crew.local.executions import Execution, Kickoff
 from airflow_provider_crew.local.projects.execution import ProjectExecution, queued
-from airflow_provider_crew.local.projects.keep import Kept
+from airflow_provider_crew.local.projects.keep import Kept, make_private
 from airflow_provider_crew.local.projects.process import Message, Process, ProjectError
 from airflow_provider_crew.local.scenario import CrewInput, Scenario
 
@@ -68,8 +68,9 @@ class Project:
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as closing:
             if self._file:
-                self._kept = closing.enter_context(contextlib.closing(Kept(self._file)))
+                self._kept = closing.enter_context(contextlib.closing(Kept(self._file, self._say)))
                 self._storage = f"{self._file}-storage"
+                make_private(Path(self._storage), self._say)
             else:
                 self._storage = closing.enter_context(tempfile.TemporaryDirectory(prefix="crew-"))
             try:

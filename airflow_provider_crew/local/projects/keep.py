@@ -3,6 +3,8 @@
 import json
 import os
 import sqlite3
+import stat
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,15 +19,40 @@ _SAVE = (
 )
 # What it takes to tell of an execution. Addresses of webhooks may hold secrets, and nobody calls them any more.
 _KEPT = ("kickoff_id", "inputs", "meta", "restored_from", "started_at")
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def make_private(folder: Path, say: Callable[[str], None]) -> None:
+    """Create a folder for its owner alone, or take it and its files away from others if it exists."""
+    try:
+        folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+        # Another user may have put a folder there, or a link to one.
+        if {folder.lstat().st_uid, folder.stat().st_uid} != {os.geteuid()}:
+            raise Unusable(f"{folder} belongs to another user. Remove it, or name another file with --keep.")
+        # The folder comes first: nobody else can open what is in it from then on.
+        _take_away(folder.resolve(), say)
+        for path in folder.resolve().rglob("*"):
+            _take_away(path)
+    except OSError as error:
+        raise Unusable(f"{folder} cannot be made private: {error.strerror}.") from None
+
+
+def _take_away(path: Path, say: Callable[[str], None] = lambda _: None) -> None:
+    """Leave a file or a folder to its owner alone. A link has no rights of its own."""
+    mode = path.lstat().st_mode
+    if mode & _OF_OTHERS and not stat.S_ISLNK(mode):
+        path.chmod(stat.S_IMODE(mode) & ~_OF_OTHERS)
+        say(f"Other users could open {path}. From now on only you can.")
 
 
 class Kept:
     """The file, which belongs to one service at a time: another one would take its executions for interrupted."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, say: Callable[[str], None]) -> None:
         try:
             # What crews write is for nobody else on this machine.
             os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+            _take_away(file.resolve(), say)
             self._database = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._database.execute(_TABLE)

@@ -15,7 +15,7 @@ from airflow_provider_crew.local.dialects.dialect import Dialect
 from airflow_provider_crew.local.dialects.kickoff import KickoffRequest
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.local.wire.description import described
-from airflow_provider_crew.local.wire.people import PATH, People, Resume
+from airflow_provider_crew.local.wire.people import PATH, People, Resume, token_of
 
 Handler = Callable[[ReceivedRequest], Answer]
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -56,6 +56,10 @@ class Api:
             return handlers.get(request.method, self._no_such_path)(request)
         except Refused as refused:
             return refused.answer
+
+    def knows(self, request: ReceivedRequest) -> bool:
+        """Tell whether a request has a valid token, sent by a client or by a browser."""
+        return self._crew.accepts(token_of(request))
 
     def _of_execution(self, path: str) -> dict[str, Handler]:
         # The path is not decoded, so that an id with an encoded slash is one segment.

@@ -5,11 +5,16 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from airflow_provider_crew.local.answer import Answer
+from airflow_provider_crew.local.answer import text_answer
 from airflow_provider_crew.local.faults.calls import Faults
 from airflow_provider_crew.local.faults.exchange import Exchange
 from airflow_provider_crew.local.record import ReceivedRequest, Record
+from airflow_provider_crew.local.wire.api import Api
 from airflow_provider_crew.local.wire.gateway import Gateway
+
+# More than any crew needs as inputs.
+LARGEST_BODY = 16 * 1024 * 1024
+_TOO_LARGE = text_answer(413, f"The body is larger than {LARGEST_BODY // 1024 // 1024} MiB.")
 
 
 class Front:
@@ -17,27 +22,33 @@ class Front:
 
     def __init__(
         self,
-        answer: Callable[[ReceivedRequest], Answer],
+        api: Api,
         record: Record,
         gateway: Gateway,
         faults: Faults,
         on_request: Callable[[ReceivedRequest], None],
     ) -> None:
-        self._answer = answer
+        self._api = api
         self._record = record
         self._gateway = gateway
         self._faults = faults
         self._on_request = on_request
 
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
-        """Record a request and see to its answer. One whose client goes away before it is whole is none."""
-        request = await _received(raw)
-        self._record.add(request)
-        exchange = Exchange(request, raw, self._answer)
+        """
+        Record a request and see to its answer. One whose client goes away before it is whole is none.
+
+        Without a valid token the body is not read: it could be of any size.
+        """
+        request = _head(raw)
+        is_known = self._api.knows(request)
+        is_whole = await _read_body(raw, request) if is_known else True
+        self._record.add(request, of_stranger=not is_known)
+        exchange = Exchange(request, raw, self._api.answer)
         try:
             # That a client has gone is no news.
             with contextlib.suppress(ConnectionError):
-                await self._see_to(exchange)
+                await (self._see_to(exchange) if is_whole else exchange.send(_TOO_LARGE))
         finally:
             self._on_request(request)
         return exchange.answered
@@ -57,20 +68,31 @@ class Front:
             await fault.happen(exchange)
 
 
-async def _received(raw: web.BaseRequest) -> ReceivedRequest:
-    connection = raw.transport
-    if connection is None:
+def _head(raw: web.BaseRequest) -> ReceivedRequest:
+    if raw.transport is None:
         raise ConnectionResetError("The client has gone.")
-    if raw.headers.get("expect", "").lower() == "100-continue":
-        connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     sent = raw.raw_headers
-    host, port, *_ = connection.get_extra_info("peername")
+    host, port, *_ = raw.transport.get_extra_info("peername")
     return ReceivedRequest(
         method=raw.method,
         path=raw.rel_url.raw_path,
         query=raw.rel_url.raw_query_string,
         headers=tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in sent),
-        # Without the limit that read() of the request has: inputs may be large.
-        body=await raw.content.read(),
+        body=b"",
         client=(host, port),
     )
+
+
+async def _read_body(raw: web.BaseRequest, request: ReceivedRequest) -> bool:
+    """Read the body, and return whether it is small enough to be read."""
+    if (raw.content_length or 0) > LARGEST_BODY:
+        return False
+    if raw.transport and raw.headers.get("expect", "").lower() == "100-continue":
+        raw.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    body = bytearray()
+    async for part in raw.content.iter_any():
+        body += part
+        if len(body) > LARGEST_BODY:
+            return False
+    request.body = bytes(body)
+    return True

@@ -74,7 +74,7 @@ class People:
         """Refuse who has no token, or whom somebody else's page has sent here under another name."""
         if not self._is_known(request.header("host") or ""):
             return _text(403, "This host name is not the service's.")
-        if not self._crew.accepts(_token(request)):
+        if not self._crew.accepts(token_of(request)):
             refusal = _text(401, "The token of the service is needed, as password. Any user name will do.")
             asking = {"www-authenticate": 'Basic realm="the token of the local crew service, as password"'}
             return Answer(refusal.status, refusal.body, {**refusal.headers, **asking})
@@ -149,7 +149,8 @@ def _text(status: int, text: str, kind: str = "plain") -> Answer:
     return Answer(answer.status, answer.body, {**answer.headers, **_HEADERS})
 
 
-def _token(request: ReceivedRequest) -> str:
+def token_of(request: ReceivedRequest) -> str:
+    """Return the token that a client or a browser has sent, or nothing."""
     scheme, _, proof = (request.header("authorization") or "").partition(" ")
     if scheme.lower() == "bearer":
         return proof

@@ -6,10 +6,11 @@ const DEEPEST = 5;
 const LONGEST = 20000;
 const LONGEST_LINE = 1000;
 const FENCE = /^ {0,3}(`{3,}|~{3,})/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/;
-const ITEM = /^( {0,20})([-*+]|\d{1,9}[.)])\s+(.*)$/;
+// With the flag s, a dot matches U+2028 as well, so the rest always fits and no space of a line is tried twice.
+const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/s;
+const ITEM = /^( {0,20})([-*+]|\d{1,9}[.)])\s+(.*)$/s;
 const RULE = /^(-{3,}|\*{3,}|_{3,})$/;
-const DASHES = /^\|?[\s:|-]*-[\s:|-]*$/;
+const DASHES = /^[\s:|-]+$/;
 
 const ADDRESS = String.raw`https?:\/\/[^\s()<>]{1,1000}(?:\([^\s()<>]{0,200}\)[^\s()<>]{0,1000})?`;
 const INLINE = new RegExp(
@@ -105,7 +106,8 @@ const isShort = (line) => line.length <= LONGEST_LINE;
 const isBlank = (line) => line === undefined || line.trim() === "";
 const isRule = (line) => RULE.test(line.replace(/\s/g, ""));
 const isQuote = (line) => line.startsWith(">");
-const isTable = (line, next) => line.includes("|") && next?.includes("|") && isShort(next) && DASHES.test(next);
+const isDashes = (line) => isShort(line) && line.includes("|") && line.includes("-") && DASHES.test(line);
+const isTable = (line, next) => line.includes("|") && next !== undefined && isDashes(next);
 const isHeading = (line) => isShort(line) && HEADING.test(line);
 
 function begins(line, next) {

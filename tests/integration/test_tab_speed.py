@@ -1,0 +1,154 @@
+"""How long the Crew tab takes to read what a crew wrote, in a Chromium without an Airflow."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import airflow_provider_crew.plugins
+from dev.chromium import EXECUTABLE, Chromium, Page
+from dev.loopback import HOST
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
+]
+
+TAB = Path(airflow_provider_crew.plugins.__file__).with_name("tab")
+# Nothing here takes half a second. A quadratic search of 200,000 spaces takes twenty.
+LENGTH = 200_000
+MOST_MS = 5_000
+
+# What each construct begins with, what its search then has to pass, and what may keep it from fitting at last.
+BEGINS = {
+    "text": "a",
+    "item": "- ",
+    "numbered item": "1. ",
+    "item in an item": "- a\n  - ",
+    "heading": "# ",
+    "quote": "> ",
+    "row": "a|b\n|-|-|\n|",
+    "line below a head": "a|b\n|-",
+    "fence": "```\n",
+    "code": "`",
+    "label": "[",
+    "address": "[a](https://a",
+    "title": '[a](https://a "',
+    "emphasis": "**",
+    "rule": "---",
+}
+PASSES = {
+    "spaces": " ",
+    "tabs": "\t",
+    "line separators": "\u2028",
+    "paragraph separators": "\u2029",
+    "carriage returns": "\r",
+    "next lines": "\x85",
+    "dashes": "-",
+    "stars": "*a ",
+    "underscores": " __a _b",
+    "tildes": "~~a",
+    "brackets": "[a](",
+    "bars": "|-",
+    "backticks": "`a",
+    "hashes": "#",
+    "angles": "> ",
+    "addresses": "https://a(",
+    "entities": "&amp;",
+    "lines": "a\u2028b\n",
+    "items": " - a\n",
+}
+ENDS = "a\u2028b"
+
+REACT = """globalThis.React = {
+    Children: { toArray: (all) => [all].flat(Infinity).filter((each) => each != null && each !== false) },
+    createElement: (type, props, ...children) => ({ type, children }),
+    useState: (value) => [value, () => undefined],
+}"""
+# It stops at the first text that takes too long: others may take as long, and a test should not.
+TIMED = """(async () => {
+    const { Markdown } = await import("/markdown.js");
+    const times = {};
+    for (const [name, [begin, passed, end]] of Object.entries(%s)) {
+        const source = begin + passed.repeat(Math.ceil(%d / passed.length)) + end;
+        const began = performance.now();
+        Markdown({ source });
+        times[name] = performance.now() - began;
+        if (times[name] > %d) break;
+    }
+    return times;
+})()"""
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    with http.server.ThreadingHTTPServer((HOST, 0), partial(Handler, directory=folder)) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://{HOST}:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with served(TAB) as url, Chromium() as browser:
+        opened = browser.page()
+        opened.open(f"{url}/crew.svg")
+        opened.wait_for("document.documentElement?.tagName === 'svg'")
+        opened.evaluate(REACT)
+        yield opened
+
+
+@pytest.mark.parametrize("begin", BEGINS.values(), ids=BEGINS)
+def test_no_text_of_a_crew_freezes_the_tab(page: Page, begin: str) -> None:
+    texts = {name: (begin, passed, ENDS) for name, passed in PASSES.items()}
+
+    times = page.evaluate(TIMED % (json.dumps(texts), LENGTH, MOST_MS))
+
+    assert {name: took for name, took in times.items() if took > MOST_MS} == {}
+    assert list(times) == list(PASSES)
+
+
+DRAWN = """(async () => {
+    const { Markdown } = await import("/markdown.js");
+    const blocks = %s.map((source) => Markdown({ source }).children[0][0]);
+    return blocks.map((block) => (block.type === "div" ? block.children[0].type : block.type));
+})()"""
+
+
+def drawn(page: Page, *sources: str) -> list[str]:
+    """Return the element that each text begins with. A table is inside another one."""
+    found: list[str] = page.evaluate(DRAWN % json.dumps(sources))
+    return found
+
+
+def test_line_separator_stays_inside_its_construct(page: Page) -> None:
+    texts = [f"{begin} a\u2028b" for begin in ("-", "1.", "#", ">")]
+
+    assert drawn(page, *texts) == ["ul", "ol", "h4", "blockquote"]
+
+
+@pytest.mark.parametrize("line", ["|-|-|", "-|-", " :-: | - ", "|-"])
+def test_line_of_dashes_makes_a_table(page: Page, line: str) -> None:
+    assert drawn(page, f"a|b\n{line}\n1|2") == ["table"]
+
+
+@pytest.mark.parametrize("line", ["| |", "|:|", "---", "-|x"])
+def test_another_line_makes_no_table(page: Page, line: str) -> None:
+    assert drawn(page, f"a|b\n{line}\n1|2") == ["p"]
