@@ -223,9 +223,7 @@ class SentServer:
             while True:
                 connection, _ = listener.accept()
                 self.arrived.connections += 1
-                thread = threading.Thread(
-                    target=_serve, args=(connection, self._steps, self.arrived), daemon=True
-                )
+                thread = threading.Thread(target=_serve, args=(connection, self._steps, self.arrived), daemon=True)
                 self._talks.append(thread)
                 thread.start()
 
