@@ -38,7 +38,7 @@ class DrainedCrew(AsyncCrew):
             await asyncio.sleep(0.001)
 
 
-CLIENTS = {"sync": CrewClient, "async": DrainedCrew}
+CLIENTS: dict[str, Any] = {"sync": CrewClient, "async": DrainedCrew}
 
 
 class Trust(NamedTuple):

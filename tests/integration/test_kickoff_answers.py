@@ -46,7 +46,7 @@ class LimitedCrew(DrainedCrew):
         return AsyncCrewClient(settings, largest=LimitedCrew.LARGEST)
 
 
-ALL_CLIENTS = CLIENTS | {"limited": LimitedCrew}
+ALL_CLIENTS: dict[str, Any] = CLIENTS | {"limited": LimitedCrew}
 
 
 def settings_of(server: SentServer, **others: Any) -> ServiceSettings:
@@ -174,8 +174,8 @@ class TestCompression:
     UNREADABLE = {  # noqa: RUF012 - never changed
         "br": (b"\x0b\x02\x80abc\x03", "br"),
         "zstd": (b"\x28\xb5\x2f\xfd", "zstd"),
-        "unknown": (ACCEPTED, "sdch"),
-        "no_gzip": (ACCEPTED, "gzip"),
+        "unknown": (b"\x0b\x02\x80abc\x03", "sdch"),
+        "no_gzip": (b"\x1f\x8b no gzip", "gzip"),
         "cut_off": (gzip.compress(ACCEPTED)[:-12], "gzip"),
         "empty": (b"", "gzip"),
     }

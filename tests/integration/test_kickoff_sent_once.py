@@ -95,13 +95,13 @@ ROUTES = {
 @dataclass(frozen=True)
 class Case:
     """
-    One thing that goes wrong.
+    One thing that happens to a kickoff.
 
     ``at``: the step in whose place it happens. ``outcome``: what the client must say. ``posts``: how many kickoffs
     arrive. ``read``: how many of them the server reads to the end.
     """
 
-    act: Step | str
+    act: Any  # a step, or what is not there
     outcome: str
     posts: int
     read: int | None = None
