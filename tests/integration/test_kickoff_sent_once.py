@@ -1,31 +1,22 @@
 """
 One kickoff, one request: every way by which it can get lost, on every way that it can take.
 
-Each cell counts what arrived, and compares with what the client says of it: an ID, certainly not sent, or uncertain.
+Each cell counts what arrived, and compares it with what the client says: an ID, certainly not sent, or uncertain.
 """
 
 from __future__ import annotations
 
-import asyncio
 import socket
-import ssl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
-import tenacity
-import trustme
 
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import CrewError, RateLimited, UncertainKickoff, Unreachable
-from airflow_provider_crew.service.messages import Money
-from airflow_provider_crew.service.repeating import repeating
+from airflow_provider_crew.service.errors import Unreachable
 from airflow_provider_crew.service.settings import ServiceSettings
-from tests.async_crew import AsyncCrew
 from tests.integration.clients import KICKOFF, TOKEN
-from tests.integration.hostile import tls_with
+from tests.integration.sent_clients import CLIENTS, LIMITED, NOT_SENT, STARTED, UNCERTAIN, Trust, send
 from tests.integration.sent_server import (
     ACCEPTED,
     SentServer,
@@ -36,31 +27,14 @@ from tests.integration.sent_server import (
     resets,
     resets_unread,
     says,
-    sent_server,
     stalls,
     stalls_unread,
     tls,
     tunnel,
 )
 
+pytest_plugins = ["tests.integration.sent_fixtures"]
 
-class DrainedCrew(AsyncCrew):
-    """An asynchronous client whose event loop goes on until its connections are closed, as that of a triggerer."""
-
-    def close(self) -> None:
-        self._runner.run(self._client.close())
-        self._runner.run(self._drain())
-        self._runner.close()
-
-    @staticmethod
-    async def _drain() -> None:
-        loop: Any = asyncio.get_running_loop()
-        until = time.monotonic() + 2
-        while len(loop._selector.get_map()) > 1 and time.monotonic() < until:  # 1: the loop's own
-            await asyncio.sleep(0.001)
-
-
-CLIENTS = {"sync": CrewClient, "async": DrainedCrew}
 # As a policy may repeat what was certainly not taken.
 MOST_ATTEMPTS = 3
 # Where a timeout is the point. Elsewhere nothing waits for one.
@@ -121,13 +95,13 @@ ROUTES = {
 @dataclass(frozen=True)
 class Case:
     """
-    One thing that goes wrong.
+    One thing that happens to a kickoff.
 
-    ``at``: the step in whose place it happens; the kickoff itself, if it is none of those before. ``outcome``: what
-    the client must say. ``posts``: how many kickoffs arrive. ``read``: how many of them the server reads to the end.
+    ``at``: the step in whose place it happens. ``outcome``: what the client must say. ``posts``: how many kickoffs
+    arrive. ``read``: how many of them the server reads to the end.
     """
 
-    act: Step | str
+    act: Any  # a step, or what is not there
     outcome: str
     posts: int
     read: int | None = None
@@ -135,8 +109,6 @@ class Case:
     timeout: float = LONG
     trusted: bool | None = None
 
-
-NOT_SENT, UNCERTAIN, STARTED, LIMITED = "not sent", "uncertain", "started", "limited"
 
 BEFORE = {
     "refused": Case("refused", NOT_SENT, 0, at="first"),
@@ -180,8 +152,7 @@ ON_THE_WAY = {
 }
 CASES = BEFORE | ON_THE_WAY
 
-# What credentials are sent or not makes no difference to what ends before anything but a handshake was said; each
-# costs time.
+# Credentials make no difference to these, or no other than to their neighbours, and each cell costs time.
 WITHOUT_CREDENTIALS = {
     f"{step}_{how}" for step in ("proxy_tls", "crew_tls") for how in ("garbage", "reset", "stalls")
 } | {"closed_in_headers", "closed_in_body", "connect_stalls"}
@@ -209,29 +180,6 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[SentServer]:
-    with sent_server() as running:
-        yield running
-
-
-class Trust(NamedTuple):
-    """Certificates: the file of the authority to trust, what it has issued, and what another has."""
-
-    authority: str
-    known: ssl.SSLContext
-    unknown: ssl.SSLContext
-
-
-@pytest.fixture(scope="module")
-def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    authority, stranger = trustme.CA(), trustme.CA()
-    path = tmp_path_factory.mktemp("authority") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    names = ("127.0.0.1", "::1", "crew.test")
-    return Trust(str(path), *(tls_with(each.issue_cert(*names)) for each in (authority, stranger)))
-
-
-@pytest.fixture(scope="module")
 def closed_ports() -> Iterator[dict[bool, int]]:
     """Ports at which nothing listens, and which nothing else gets meanwhile, by whether they are of IPv6."""
     with socket.socket() as ipv4, socket.socket(socket.AF_INET6) as ipv6:
@@ -243,32 +191,9 @@ def closed_ports() -> Iterator[dict[bool, int]]:
         yield ports
 
 
-class Sent(NamedTuple):
-    """What came of a kickoff that is sent as the hook does."""
-
-    outcome: str
-    error: CrewError | None
-    pauses: list[float]
-
-
-def send(kind: Callable[[ServiceSettings], Any], settings: ServiceSettings) -> Sent:
-    pauses: list[float] = []
-    policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True), sleep=pauses.append)
-    crew = kind(settings)
-    try:
-        assert policy(crew.kickoff, KICKOFF) == "k-1"
-    except UncertainKickoff as error:
-        assert error.money is Money.UNKNOWN  # noqa: PT017 - an outcome among others
-        return Sent(UNCERTAIN, error, pauses)
-    except CrewError as error:
-        assert error.money is Money.NOTHING  # noqa: PT017 - an outcome among others
-        return Sent(LIMITED if isinstance(error, RateLimited) else NOT_SENT, error, pauses)
-    finally:
-        crew.close()
-    return Sent(STARTED, None, pauses)
-
-
-def address_of(route: Route, credentials: Credentials, case: Case, server: SentServer, closed: int) -> dict:
+def address_of(
+    route: Route, credentials: Credentials, case: Case, server: SentServer, closed: int
+) -> dict[str, Any]:
     """Return the settings that say where the crew is, and where its proxy."""
     port = closed if case.act == "refused" else server.ipv6_port if credentials.ipv6 else server.port
     first = "no-such-host.invalid" if case.act == "dns" else "[::1]" if credentials.ipv6 else "127.0.0.1"
@@ -327,3 +252,19 @@ def test_kickoff(route_name, credentials_name, case_name, client, server, trust,
         assert isinstance(sent.error, Unreachable)
         assert sent.error.trusted is case.trusted
         assert not sent.pauses  # a second later, the certificate is the same
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("route_name", ["http_forward", "https_connect"])
+def test_proxy_password_beyond_latin_1_arrives_in_utf_8(route_name, client, server, trust):
+    route, credentials = ROUTES[route_name], Credentials("user:p€@")
+    arrived = server.play(*steps_of(route, CASES["success"], trust))
+    where = address_of(route, credentials, CASES["success"], server, 0)
+
+    sent = send(
+        CLIENTS[client], ServiceSettings(token=TOKEN, verify=trust.authority, request_timeout=LONG, **where)
+    )
+    server.settle()
+
+    assert sent.outcome == STARTED
+    assert arrived.credentials[0] == "user:p€".encode()

@@ -1,0 +1,344 @@
+"""What the clients make of answers that are no plain success, and how much of them they read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import threading
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.service.async_client import AsyncCrewClient
+from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.service.errors import (
+    AnswerTooLarge,
+    CrewError,
+    NotAuthenticated,
+    Refused,
+    UncertainKickoff,
+    UnreadableAnswer,
+)
+from airflow_provider_crew.service.messages import Money
+from airflow_provider_crew.service.payload import KickoffRequest
+from airflow_provider_crew.service.settings import ServiceSettings
+from tests.integration.clients import TOKEN
+from tests.integration.sent_clients import CLIENTS, NOT_SENT, STARTED, UNCERTAIN, DrainedCrew, send
+from tests.integration.sent_server import ACCEPTED, SentServer, Step, Talk, answer, says, tls
+
+pytest_plugins = ["tests.integration.sent_fixtures"]
+
+MIB = 1024 * 1024
+GZIP = "Content-Encoding: gzip"
+
+
+class LimitedCrew(DrainedCrew):
+    """An asynchronous client with a limit, as a trigger has it."""
+
+    LARGEST = 2 * MIB
+
+    @staticmethod
+    async def _open(settings: ServiceSettings) -> AsyncCrewClient:
+        return AsyncCrewClient(settings, largest=LimitedCrew.LARGEST)
+
+
+ALL_CLIENTS: dict[str, Any] = CLIENTS | {"limited": LimitedCrew}
+
+
+def settings_of(server: SentServer, **others: Any) -> ServiceSettings:
+    settings = {"address": f"http://127.0.0.1:{server.port}", "token": TOKEN, "request_timeout": 5}
+    return ServiceSettings(**settings | others)
+
+
+@pytest.fixture(params=CLIENTS)
+def kind(request: pytest.FixtureRequest) -> Any:
+    return CLIENTS[request.param]
+
+
+@pytest.fixture
+def crew(kind: Callable[[ServiceSettings], Any], server: SentServer) -> Iterator[Any]:
+    client = kind(settings_of(server))
+    yield client
+    client.close()
+
+
+class TestKickoffId:
+    """An answer that names an execution is about one that may have started."""
+
+    @pytest.mark.parametrize(
+        "status", [300, 301, 302, 303, 307, 308, 400, 401, 403, 404, 408, 409, 422, 429, 499, 500, 502, 503, 504]
+    )
+    def test_named_by_no_success_is_uncertain_and_shown(self, kind, server, status):
+        arrived = server.play(says(answer(status, ACCEPTED, "Retry-After: 1")))
+
+        sent = send(kind, settings_of(server))
+        server.settle()
+
+        assert sent.outcome == UNCERTAIN
+        assert sent.error.kickoff_id == "k-1"
+        assert len(arrived.posts) == 1
+
+    def test_named_in_a_compressed_refusal_is_uncertain(self, kind, server):
+        arrived = server.play(says(answer(409, gzip.compress(ACCEPTED), GZIP)))
+
+        sent = send(kind, settings_of(server))
+        server.settle()
+
+        assert sent.outcome == UNCERTAIN
+        assert sent.error.kickoff_id == "k-1"
+        assert len(arrived.posts) == 1
+
+    @pytest.mark.parametrize("status", [303, 408, 409, 499])
+    def test_missing_where_work_may_go_on_is_uncertain(self, kind, server, status):
+        arrived = server.play(says(answer(status)))
+
+        sent = send(kind, settings_of(server))
+        server.settle()
+
+        assert sent.outcome == UNCERTAIN
+        assert not sent.error.kickoff_id
+        assert len(arrived.posts) == 1
+
+    @pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 401, 402, 403, 404, 405, 410, 413, 422, 425, 451])
+    def test_missing_in_a_refusal_is_rejected_once(self, kind, server, status):
+        arrived = server.play(says(answer(status)))
+
+        sent = send(kind, settings_of(server))
+        server.settle()
+
+        assert sent.outcome == NOT_SENT
+        assert len(arrived.posts) == 1
+
+    @pytest.mark.parametrize("named", ['""', "null", "NaN", "Infinity", '"\\u0000"', "{}", "[1]", "true"])
+    def test_unusable_in_a_refusal_is_rejected_once(self, kind, server, named):
+        arrived = server.play(says(answer(422, b'{"kickoff_id": %b}' % named.encode())))
+
+        sent = send(kind, settings_of(server))
+        server.settle()
+
+        assert sent.outcome == NOT_SENT
+        assert len(arrived.posts) == 1
+
+    @pytest.mark.parametrize("named", ['""', "null", "NaN", "Infinity", '"\\u0000"', "{}", "[1]", "true"])
+    def test_unusable_in_a_success_is_uncertain(self, kind, server, named):
+        arrived = server.play(says(answer(200, b'{"kickoff_id": %b}' % named.encode())))
+
+        sent = send(kind, settings_of(server))
+        server.settle()
+
+        assert sent.outcome == UNCERTAIN
+        assert not sent.error.kickoff_id
+        assert len(arrived.posts) == 1
+
+
+def bomb(mib: int) -> bytes:
+    """Return what gunzips to so many MiB of spaces."""
+    compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
+    # After a full flush, a block does not depend on those before it.
+    first, again = (compressor.compress(b" " * MIB) + compressor.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    return first + again * (mib - 1)
+
+
+class TestCompression:
+    """A gateway may compress what nobody asked it to."""
+
+    @pytest.mark.parametrize("coding", ["gzip", "GZIP", "x-gzip"])
+    def test_gzip_of_inputs_is_understood(self, crew, server, coding):
+        body = gzip.compress(json.dumps({"inputs": ["topic"]}).encode())
+        server.play(says(answer(200, body, f"Content-Encoding: {coding}")))
+
+        assert crew.inputs().names == ("topic",)
+
+    def test_gzip_of_a_kickoff_is_understood(self, kind, server):
+        arrived = server.play(says(answer(200, gzip.compress(ACCEPTED), GZIP)))
+
+        assert send(kind, settings_of(server)).outcome == STARTED
+        assert len(arrived.posts) == 1
+
+    def test_gzip_in_chunks_is_understood(self, kind, server):
+        body = gzip.compress(ACCEPTED)
+        head = f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n{GZIP}\r\n\r\n".encode()
+        server.play(says(head, *(b"1\r\n%c\r\n" % byte for byte in body), b"0\r\n\r\n"))
+
+        assert send(kind, settings_of(server)).outcome == STARTED
+
+    def test_identity_is_understood(self, kind, server):
+        server.play(says(answer(200, ACCEPTED, "Content-Encoding: identity")))
+
+        assert send(kind, settings_of(server)).outcome == STARTED
+
+    UNREADABLE = {  # noqa: RUF012 - never changed
+        "br": (b"\x0b\x02\x80abc\x03", "br"),
+        "zstd": (b"\x28\xb5\x2f\xfd", "zstd"),
+        "unknown": (b"\x0b\x02\x80abc\x03", "sdch"),
+        "no_gzip": (b"\x1f\x8b no gzip", "gzip"),
+        "cut_off": (gzip.compress(ACCEPTED)[:-12], "gzip"),
+        "empty": (b"", "gzip"),
+    }
+
+    @pytest.mark.parametrize("name", UNREADABLE)
+    def test_unreadable_coding_of_inputs_is_said(self, crew, server, name):
+        body, coding = self.UNREADABLE[name]
+        server.play(says(answer(200, body, f"Content-Encoding: {coding}")))
+
+        with pytest.raises(UnreadableAnswer):
+            crew.inputs()
+
+    @pytest.mark.parametrize("name", UNREADABLE)
+    def test_unreadable_coding_of_a_kickoff_is_uncertain(self, kind, server, name):
+        body, coding = self.UNREADABLE[name]
+        arrived = server.play(says(answer(200, body, f"Content-Encoding: {coding}")))
+
+        assert send(kind, settings_of(server)).outcome == UNCERTAIN
+        assert len(arrived.posts) == 1
+
+    @pytest.mark.parametrize("client", ALL_CLIENTS)
+    def test_gzip_bomb_takes_no_more_than_an_answer_may(self, server, client):
+        crew = ALL_CLIENTS[client](settings_of(server, request_timeout=60))
+        server.play(says(answer(200, bomb(1024), GZIP)))
+        tracemalloc.start()
+        try:
+            with pytest.raises((AnswerTooLarge, UnreadableAnswer)):
+                crew.status("some-id")
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            crew.close()
+
+        # The bound itself, what growing a buffer takes, and what the test has sent.
+        assert most < (16 if client == "limited" else 160) * MIB
+
+    @pytest.mark.parametrize("client", ALL_CLIENTS)
+    def test_gzip_bomb_of_an_error_takes_next_to_nothing(self, server, client):
+        server.play(says(answer(503, bomb(256), GZIP)))
+        tracemalloc.start()
+        try:
+            sent = send(ALL_CLIENTS[client], settings_of(server, request_timeout=60))
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert sent.outcome == UNCERTAIN
+        assert most < 8 * MIB
+
+
+def floods(status: int, *, chunked: bool) -> Step:
+    """Answer with 8 MiB of JSON, for as long as somebody reads."""
+    items = b'{"error": [[[]]]},' * 3600  # just below 64 KiB
+    pieces = [b"[", *[items] * (8 * MIB // len(items)), b"{}]"]
+    framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {sum(map(len, pieces))}"
+    head = f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\n{framing}\r\n\r\n".encode()
+
+    def step(talk: Talk) -> None:
+        # As little as possible lies between what was sent and what is read.
+        talk.raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+        talk.read_request()
+        talk.send(head)
+        for piece in pieces:
+            talk.send(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        talk.send(b"0\r\n\r\n" if chunked else b"")
+
+    return step
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+@pytest.mark.parametrize("client", ALL_CLIENTS)
+class TestErrorsOfAnySize:
+    """Little is read of what is no success, however much there is."""
+
+    MOST = 4 * MIB  # with what the kernel takes without being asked
+
+    @pytest.mark.parametrize("status", [302, 401, 404, 422, 429, 503])
+    def test_status_error_is_read_in_part(self, server, client, chunked, status):
+        arrived = server.play(floods(status, chunked=chunked))
+        crew = ALL_CLIENTS[client](settings_of(server, status_path="status_first"))
+
+        with pytest.raises(CrewError) as caught:
+            crew.status("some-id")
+
+        crew.close()
+        server.settle()
+        assert getattr(caught.value, "http_status", None) == status
+        assert arrived.given_away < self.MOST
+
+    @pytest.mark.parametrize(("status", "outcome"), [(422, NOT_SENT), (409, UNCERTAIN), (503, UNCERTAIN)])
+    def test_kickoff_error_is_read_in_part(self, server, client, chunked, status, outcome):
+        arrived = server.play(floods(status, chunked=chunked))
+
+        sent = send(ALL_CLIENTS[client], settings_of(server))
+        server.settle()
+
+        assert sent.outcome == outcome
+        assert len(arrived.posts) == 1
+        assert arrived.given_away < self.MOST
+
+
+class TestEarlyAnswers:
+    """A server need not read what it refuses."""
+
+    LARGE = KickoffRequest.of({"topic": "x" * 5_000_000})
+
+    @pytest.fixture(params=["http", "https"])
+    def large_kickoff(self, request, kind, server, trust) -> Iterator[Callable[..., Any]]:
+        scheme = request.param
+        clients: list[CrewClient] = []
+
+        def kick_off(*steps: Step) -> Any:
+            server.play(*([tls(trust.known)] if scheme == "https" else []), *steps)
+            address = f"{scheme}://127.0.0.1:{server.port}"
+            clients.append(kind(settings_of(server, address=address, verify=trust.authority)))
+            return clients[0].kickoff(self.LARGE)
+
+        yield kick_off
+        for client in clients:
+            client.close()
+
+    REFUSALS = pytest.mark.parametrize(("status", "error"), [(413, Refused), (401, NotAuthenticated)])
+
+    @REFUSALS
+    def test_answer_to_an_unread_body_is_reported(self, large_kickoff, status, error):
+        def refuse(talk: Talk) -> None:
+            talk.read_head()
+            talk.send(answer(status))
+
+        with pytest.raises(error) as caught:
+            large_kickoff(refuse)
+
+        assert caught.value.http_status == status
+        assert caught.value.money is Money.NOTHING
+
+    @REFUSALS
+    def test_answer_while_the_body_stalls_is_reported(self, large_kickoff, status, error):
+        has_ended = threading.Event()
+
+        def refuse(talk: Talk) -> None:
+            talk.read_head()
+            talk.send(answer(status))
+            has_ended.wait(10)
+
+        try:
+            with pytest.raises(error) as caught:
+                large_kickoff(refuse)
+        finally:
+            has_ended.set()
+
+        assert caught.value.http_status == status
+
+    def test_accepted_before_the_body_was_read_is_an_id(self, large_kickoff):
+        def accept(talk: Talk) -> None:
+            talk.read_head()
+            talk.send(answer(200, ACCEPTED))
+
+        assert large_kickoff(accept) == "k-1"
+
+    def test_reset_within_a_large_body_is_uncertain(self, large_kickoff):
+        def reset(talk: Talk) -> None:
+            talk.read_head()
+            talk.reset()
+
+        with pytest.raises(UncertainKickoff):
+            large_kickoff(reset)
