@@ -4,6 +4,7 @@ import errno
 import http.client
 import logging
 import os
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -113,7 +114,7 @@ class CrewClient:
     def _send(self, request: Request, connection: Any, until: float) -> Outcome:
         connection.timeout = self.settings.request_timeout
         connection.sock.settimeout(connection.timeout)
-        with suppress(BrokenPipeError, ConnectionResetError):  # an answer may have come before all was sent
+        with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):  # an answer may be there already
             connection.request(
                 request.method,
                 self._transport.target(request),

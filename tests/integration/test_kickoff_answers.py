@@ -277,6 +277,7 @@ class TestErrorsOfAnySize:
         assert arrived.given_away < self.MOST
 
 
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 class TestEarlyAnswers:
     """A server need not read what it refuses."""
 
@@ -312,7 +313,9 @@ class TestEarlyAnswers:
         assert caught.value.money is Money.NOTHING
 
     @REFUSALS
-    def test_answer_while_the_body_stalls_is_reported(self, large_kickoff, status, error):
+    def test_answer_while_the_body_stalls_is_reported(self, large_kickoff, kind, status, error):
+        if kind is CrewClient:
+            pytest.skip("The synchronous client reads after it has sent.")
         has_ended = threading.Event()
 
         def refuse(talk: Talk) -> None:

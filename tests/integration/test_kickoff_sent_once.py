@@ -252,19 +252,3 @@ def test_kickoff(route_name, credentials_name, case_name, client, server, trust,
         assert isinstance(sent.error, Unreachable)
         assert sent.error.trusted is case.trusted
         assert not sent.pauses  # a second later, the certificate is the same
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("route_name", ["http_forward", "https_connect"])
-def test_proxy_password_beyond_latin_1_arrives_in_utf_8(route_name, client, server, trust):
-    route, credentials = ROUTES[route_name], Credentials("user:p€@")
-    arrived = server.play(*steps_of(route, CASES["success"], trust))
-    where = address_of(route, credentials, CASES["success"], server, 0)
-
-    sent = send(
-        CLIENTS[client], ServiceSettings(token=TOKEN, verify=trust.authority, request_timeout=LONG, **where)
-    )
-    server.settle()
-
-    assert sent.outcome == STARTED
-    assert arrived.credentials[0] == "user:p€".encode()

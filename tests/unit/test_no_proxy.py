@@ -31,10 +31,6 @@ BYPASSED = [
     ("crew.example, 10.0.0.0/8 ,192.168.0.0/16", "https://192.168.7.7"),
     ("10.1.2.3/32", "https://10.1.2.3"),
     ("10.9.9.9/8", "https://10.1.2.3"),  # bits of a host are set, as people write it
-    ("0.0.0.0/0", "https://10.1.2.3"),
-    ("fd00::/8", "https://[fd12::1]"),
-    ("fd00::/8", "https://[fd12::1]:8443"),
-    ("[fd00::]/8,fd00::/8", "https://[fd12:0:0::1]"),
     ("10.1.2.3", "https://10.1.2.3"),
     ("fd12::1", "https://[fd12::1]"),
     ("crew.example", "https://crew.example"),
