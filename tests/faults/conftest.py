@@ -36,6 +36,7 @@ _TIMEOUT = 1800
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--executions", type=int, default=20, help="how many crews are run under random harm")
     parser.addoption("--keep-task-state", action="store_true", help="tick that box at each Clear (Airflow 3.4)")
+    parser.addoption("--record-facts", type=Path, help="append the facts of each row to this file")
     parser.addoption("--seed", type=int, help="repeat a sequence of random harm")
 
 
@@ -116,5 +117,6 @@ def stage(
     rows = [row for item in request.session.items if (row := row_of(item))]
     stage = Stage(airflow, database, dags, rows)
     stage.keeps_task_state = request.config.getoption("--keep-task-state")
+    stage.recorded_in = request.config.getoption("--record-facts")
     yield stage
     stage.close()

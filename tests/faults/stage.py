@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -12,6 +13,7 @@ from airflow_provider_crew.service.kickoff_id import issued_kickoff_id
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import TOKEN
+from tests.faults.facts import facts_of
 from tests.faults.harm import Harm, Incident, whole
 from tests.faults.mapped import check_each
 from tests.faults.rows import Ends, Row
@@ -36,6 +38,7 @@ class Stage:
         self._dags = dags
         self._rows = list(rows)
         self.keeps_task_state = False
+        self.recorded_in: Path | None = None
         self._together = [row for row in self._rows if not row.harms_airflow]
         self._pool = ThreadPoolExecutor(_AT_A_TIME)
         self._under_way: dict[str, Future[None]] = {}
@@ -91,6 +94,9 @@ class Stage:
             try:
                 row.play(scene)
                 scene.wait_until_over(finishing=ends is row.forgotten)
+                if self.recorded_in and not row.mapped:
+                    with self.recorded_in.open("a") as file:
+                        file.write(json.dumps({"row": row.dag_id} | facts_of(scene)) + "\n")
                 (check_each if row.mapped else check)(scene, ends)
             except BaseException as error:
                 error.add_note(f"{row.dag_id}\n{_told(scene)}")
