@@ -76,6 +76,11 @@ BODIES = {
     "text": "<p>{0}</p>",
 }
 ESCAPED = {name: json.dumps(text)[1:-1] for name, text in REPEATS.items()}
+# .NET escapes a plus by default, and any encoder may escape any character.
+ESCAPED |= {
+    "as .NET escapes it": TOKEN.replace("+", "\\u002B"),
+    "with every character escaped": "".join(f"\\u{ord(each):04x}" for each in TOKEN),
+}
 
 
 @pytest.fixture(autouse=True)

@@ -103,7 +103,7 @@ def test_a_kickoff_tells_which_secrets_it_sends(api: CrewApi) -> None:
 
     request = first_request(api.kickoff(told))
 
-    assert request.secrets == (TOKEN.replace("/", r"\/").encode(), TOKEN.encode(), b"webhook-secret")
+    assert {TOKEN.encode(), b"webhook-secret"} <= {*request.secrets}
     assert "webhook-secret" not in repr(request)
     assert b"webhook-secret" not in first_request(api.kickoff(REQUEST)).secrets
 
