@@ -285,7 +285,7 @@ OF_ONE: dict[str, dict[str, str]] = {
         "request": "*GET https://my-crew.example/status/57a13a6e-…*",
         "status": "*200*",
         "content_type": "*text/html*",
-        "excerpt": "*'&lt;html&gt;…'*",
+        "told": " *It begins: '&lt;html&gt;…' (text/html).*",
     },
     "TOO_LARGE": {
         "call": "*GET status*",

@@ -193,7 +193,7 @@ UNREADABLE = Message(
     "The answer to {call} cannot be read: {fault}.",
     Money.UNKNOWN,
     "Check the host in the connection.",
-    "{request} answers {status} with {content_type} that cannot be read. It begins: {excerpt}.",
+    "{request} answers {status} with {content_type} that cannot be read.{told}",
 )
 TOO_LARGE = Message(
     "The answer to {call} is too large to be read.",
