@@ -245,8 +245,6 @@ OF_ONE: dict[str, dict[str, str]] = {
         "name": "*request_timeout*",
         "description": "*a number of seconds above 0, and not more than a day*",
     },
-    "PLAIN_HTTP": {"address": "*http://my-crew.example*"},
-    "NO_CERTIFICATES": {"path": "*'/etc/ssl/company.pem'*"},
     "CONNECTION_NOT_READ": {"why": "*Airflow's API server did not answer*"},
     "CONNECTION_NOT_READ_HERE": {"why": "*MetastoreBackend raised OperationalError*"},
     "CONNECTION_IN_DOUBT": {
@@ -287,7 +285,7 @@ OF_ONE: dict[str, dict[str, str]] = {
         "request": "*GET https://my-crew.example/status/57a13a6e-…*",
         "status": "*200*",
         "content_type": "*text/html*",
-        "excerpt": "*'&lt;html&gt;…'*",
+        "told": " *It begins: '&lt;html&gt;…' (text/html).*",
     },
     "TOO_LARGE": {
         "call": "*GET status*",

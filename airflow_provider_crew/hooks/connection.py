@@ -14,7 +14,15 @@ from airflow_provider_crew.compat import api_server_is_away, backend_may_hold, d
 from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
-from airflow_provider_crew.service.settings import USER_AGENT, CheckedFields, ServiceSettings, Token
+from airflow_provider_crew.service.settings import (
+    USER_AGENT,
+    CheckedFields,
+    ServiceSettings,
+    Token,
+    printable,
+    refuse_secret_in,
+    secrets_of_proxy,
+)
 
 TokenType = Literal["organization", "user"]
 
@@ -31,6 +39,7 @@ _NO_TOKEN = {"organization": messages.NO_ORGANIZATION_TOKEN, "user": messages.NO
 
 def _page(address: str) -> str:
     """Return the address of a page, which may have a placeholder for the kickoff id."""
+    address = printable(address)
     if _ANY_PLACEHOLDER.search(address.replace(_KICKOFF_ID, "")) or _KICKOFF_ID in urlsplit(address).netloc:
         raise ValueError("it has another placeholder, or one that is no part of a page's address")
     checked = str(_URL.validate_python(address))
@@ -103,14 +112,15 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
     with _named(connection):
         _mask(connection.password)
         extra = _extra_of(connection)
-        credentials, _, _ = str(extra.get("proxy")).rpartition("@")
-        _mask(extra.get("user_bearer_token"), credentials.rpartition("/")[2].partition(":")[2])
+        proxy = extra.get("proxy")
+        _mask(extra.get("user_bearer_token"), *secrets_of_proxy(proxy if isinstance(proxy, str) else None))
         fields = _Fields.model_validate(
             extra
             | {"host": connection.host, "port": connection.port, "scheme_or_prefix": connection.schema}
             | {"password": connection.password, "token_type": token_type or extra.get("token_type")}
         )
         given = {"address": _address(fields), "token": _chosen_token(fields), "user_agent": _USER_AGENT}
+        refuse_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
         settings = ServiceSettings.model_validate(extra | given)
     return CrewConnection(settings, fields.dashboard_url, fields.max_kickoffs_per_day)
 

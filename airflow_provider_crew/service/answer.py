@@ -5,29 +5,21 @@ import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
+from airflow_provider_crew.service.masking import forms_of, secrets_of
 from airflow_provider_crew.service.text import one_line
+
+__all__ = ["Answer", "forms_of"]
 
 _MESSAGE = 500
 _EXCERPT = 200
 _NAME = 100
 _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
-# A shorter secret would be found inside ordinary words.
-_SHORTEST_SECRET = 8
-
-
-@lru_cache(maxsize=16)
-def forms_of(*secrets: str) -> tuple[bytes, ...]:
-    """Return secrets as they stand and as in JSON; the longest first, in case that one holds another."""
-    forms: set[str] = set()
-    for secret in secrets:
-        in_json = json.dumps(secret)[1:-1]
-        forms |= {secret, in_json, in_json.replace("/", r"\/")}
-    longest_first = sorted(forms, key=len, reverse=True)
-    return tuple(form.encode() for form in longest_first if len(form) >= _SHORTEST_SECRET)
+# More than an excerpt shows, so that no secret is cut before it is found.
+_LOOKED_AT = 16 * 1024
 
 
 class Answer:
@@ -35,9 +27,9 @@ class Answer:
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes, secrets: tuple[bytes, ...]) -> None:
         self.status = status
-        self.body = _without(secrets, body)
         self._headers = headers
-        self._secrets = secrets
+        self._body = body
+        self._secrets = secrets_of(secrets)
 
     @property
     def is_success(self) -> bool:
@@ -85,13 +77,16 @@ class Answer:
     def json_object(self) -> Mapping[str, Any]:
         """Return the body as a JSON object; ValueError when it is none."""
         # One wrong byte in a text must not cost the whole result.
-        text = self.body.decode("utf-8-sig", "replace")
+        text = self._body.decode("utf-8-sig", "replace")
         try:
             document = json.loads(text)
         except ValueError:
             raise ValueError("it is not JSON") from None
         if not isinstance(document, dict):
             raise ValueError("it is no JSON object")  # noqa: TRY004 - one kind with what cannot be read otherwise
+        # Parsed first: in bytes, a secret has as many spellings as JSON has for each of its characters.
+        if self._secrets.may_be_in(text):
+            self._secrets.mask(document)
         return document
 
     def reason(self) -> str:
@@ -100,11 +95,12 @@ class Answer:
         said = [self._told.get(key) for key in keys]
         if told := ": ".join(text.rstrip(". ") for text in said if isinstance(text, str) and text):
             return f" The service says: {one_line(told, _MESSAGE).rstrip('. ')}."
-        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body else ""
+        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self._body else ""
 
     def excerpt(self) -> str:
         """Return the beginning of the body, fit for one line of a log."""
-        return one_line(self.body[: _EXCERPT * 5].decode("utf-8", "replace"), _EXCERPT)
+        beginning = self._body[:_LOOKED_AT].decode("utf-8", "replace")
+        return one_line(self._secrets.masked(beginning), _EXCERPT)
 
     @cached_property
     def _told(self) -> Mapping[str, Any]:
@@ -115,12 +111,5 @@ class Answer:
             return {}
 
     def _header(self, name: str) -> str:
-        value = self._headers.get(name, "").encode(errors="replace")
-        return one_line(_without(self._secrets, value).decode(), _EXCERPT)
-
-
-def _without(secrets: tuple[bytes, ...], told: bytes) -> bytes:
-    """Leave secrets out of what the service says. One that means to can disguise them in another way."""
-    for secret in secrets:
-        told = told.replace(secret, b"***")
-    return told
+        value = self._headers.get(name, "").encode(errors="replace").decode()
+        return one_line(self._secrets.masked(value), _EXCERPT)

@@ -21,9 +21,9 @@ from airflow_provider_crew.service.answer import Answer, forms_of
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import CrewInputs, Execution, read_execution, read_inputs
-from airflow_provider_crew.service.network import is_trusted, reason_for, timed_out
+from airflow_provider_crew.service.network import is_trusted, proxy_for, reason_for, timed_out
 from airflow_provider_crew.service.payload import KickoffRequest, some_names
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.service.settings import ServiceSettings, secrets_of_proxy
 from airflow_provider_crew.service.text import warn
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class CrewApi:
         }
         if body is not None:
             headers["Content-Type"] = "application/json"
-        hidden = forms_of(self.settings.token, *secrets)
+        hidden = forms_of(self.settings.token, *secrets_of_proxy(proxy_for(self.settings)), *secrets)
         call = f"{method} status" if kickoff_id else f"{method} {path}"
         return Request(method, f"{self.settings.address}{path}", call, headers, hidden, body, kickoff_id)
 
@@ -271,8 +271,9 @@ def _refusal(answer: Answer) -> messages.Message:
 
 def _unreadable(request: Request, answer: Answer, fault: str) -> errors.UnreadableAnswer:
     words = {"call": request.call, "fault": fault, "request": request, "status": answer.status}
-    words |= {"content_type": answer.content_type, "excerpt": repr(answer.excerpt())}
-    return errors.UnreadableAnswer.saying(messages.UNREADABLE, words, http_status=answer.status, **request.facts)
+    words |= {"content_type": answer.content_type, "told": answer.reason() or " It is empty."}
+    facts = {"http_status": answer.status, "error": answer.reason().strip()} | request.facts
+    return errors.UnreadableAnswer.saying(messages.UNREADABLE, words, **facts)
 
 
 def _told(request: Request, answer: Answer) -> str:

@@ -83,14 +83,14 @@ INVALID_PROXY = Message(
     "proxies are not supported.",
 )
 PLAIN_HTTP = Message(
-    "The address {address} would send the token unencrypted, which is refused.",
+    "The address would send the token unencrypted, which is refused.",
     Money.NOTHING,
     "Use https://, or set allow_http.",
     "Use https://, or set allow_http to true in the extra if the network is trusted. (Loopback addresses are "
     "always allowed.)",
 )
 NO_CERTIFICATES = Message(
-    "No certificates can be read from {path}.",
+    "No certificates can be read from the path given.",
     Money.NOTHING,
     "Correct verify.",
     "The path comes from verify in the extra, or from REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE in the environment of "
@@ -193,7 +193,7 @@ UNREADABLE = Message(
     "The answer to {call} cannot be read: {fault}.",
     Money.UNKNOWN,
     "Check the host in the connection.",
-    "{request} answers {status} with {content_type} that cannot be read. It begins: {excerpt}.",
+    "{request} answers {status} with {content_type} that cannot be read.{told}",
 )
 TOO_LARGE = Message(
     "The answer to {call} is too large to be read.",

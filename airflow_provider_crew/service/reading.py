@@ -2,7 +2,8 @@
 Which dialect of the status the service speaks, and where each says how an execution has ended.
 
 A deployed crew has a ``state``: it alone decides, and ``status`` is a sentence for people, which may hold any
-word. The documented answer has no ``state``, and its ``status`` is the word that decides.
+word. The documented answer has no ``state``, and its ``status`` is the word that decides. Whatever stands between
+may say ``error`` there too, so an end counts only with what belongs to it: a result, or the text of an error.
 """
 
 from collections.abc import Mapping
@@ -30,13 +31,19 @@ MEANINGS: dict[str, Meaning] = {
     "not_found": "not found",
 }
 
+# Where the documented answer, or one seen in the field, has the text of what went wrong.
+_REASONS = ("error", "error_message")
+
 
 def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
     """Return the service's own word for how an execution is, and what it means; ValueError when it says none."""
-    for said in (body.get("state"), body.get("status")):
-        if word := said.strip() if isinstance(said, str) else "":
-            # A word that is not known ends nothing.
-            return storable_text(word), MEANINGS.get(word.lower(), "running")
+    if word := _word(body.get("state")):
+        return storable_text(word), _meaning(word)
+    if word := _word(body.get("status")):
+        # A gateway says ``error`` as well, of a call. What it says then stands in ``message`` or ``detail``.
+        if _meaning(word) == "error" and not any(_word(body.get(place)) for place in _REASONS):
+            raise ValueError("it tells of an error, and not which")
+        return storable_text(word), _meaning(word)
     raise ValueError("it tells no status")
 
 
@@ -48,7 +55,7 @@ def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
     output = body.get("final_output") if result is None else result
     result_json = body.get("result_json")
     # A deployed crew or flow that puts out nothing says so with null. It has ended, and will never say more.
-    if output is None and result_json is None and not body.get("state"):
+    if output is None and result_json is None and not _word(body.get("state")):
         raise ValueError("it is completed and has no result")
     lists_tasks = isinstance(tasks, list) and bool(tasks)
     return {
@@ -61,10 +68,19 @@ def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def reason_of(body: Mapping[str, Any], word: str) -> str:
     """Tell why an execution has failed: of a deployed crew the sentence says it, where nothing else does."""
-    for place in ("error", "error_message", "result", "status"):
+    for place in (*_REASONS, "result", "status"):
         if (said := body.get(place)) and (reason := text_of(said).strip()):
             return reason
     return word.lower()
+
+
+def _word(said: Any) -> str:
+    return said.strip() if isinstance(said, str) else ""
+
+
+def _meaning(word: str) -> Meaning:
+    # A word that is not known ends nothing.
+    return MEANINGS.get(word.lower(), "running")
 
 
 def _output_json(result_json: Any, output: Any) -> Any:

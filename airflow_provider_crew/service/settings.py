@@ -1,9 +1,10 @@
 """What a client needs to know to talk to one crew, checked before anything is sent."""
 
+import base64
 import platform
 import re
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pydantic
 from pydantic import AfterValidator, Field, HttpUrl, TypeAdapter, ValidationError, model_validator
@@ -11,6 +12,7 @@ from pydantic import AfterValidator, Field, HttpUrl, TypeAdapter, ValidationErro
 from airflow_provider_crew import __version__
 from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidSettings
+from airflow_provider_crew.service.masking import SHORTEST_SECRET
 
 StatusPath = Literal["auto", "status_first", "id_first"]
 
@@ -43,9 +45,17 @@ class CheckedFields(pydantic.BaseModel):
             raise InvalidSettings.saying(messages.INVALID_FIELD, words) from None
 
 
+def printable(text: str) -> str:
+    """Return an address without the white space around it; a parser would drop a line break inside it silently."""
+    stripped = text.strip()
+    if not stripped.isprintable():
+        raise ValueError("it holds characters that cannot be printed")
+    return stripped
+
+
 def _crew_address(address: str) -> str:
     """Return the crew's address with its scheme and without a slash at the end; a bare name means https."""
-    text = address.strip()
+    text = printable(address)
     url = _URL.validate_python(text if "://" in text else f"https://{text}")
     found = str(url).rstrip("/")
     if "@" in text or "?" in text or "#" in text or found.endswith(_ENDPOINTS) or url.host in {"http", "https"}:
@@ -55,10 +65,10 @@ def _crew_address(address: str) -> str:
 
 def usable_proxy(proxy: str) -> str:
     """Return the proxy's URL; both clients speak to http and https proxies, and to no others."""
-    text = proxy.strip()
     try:
+        text = printable(proxy)
         return str(_URL.validate_python(text if "://" in text else f"http://{text}")).rstrip("/")
-    except ValidationError:
+    except ValueError:
         raise InvalidSettings.saying(messages.INVALID_PROXY) from None
 
 
@@ -103,9 +113,38 @@ class ServiceSettings(CheckedFields):
 
     @model_validator(mode="after")
     def _keep_the_token_from_strangers(self) -> Self:
+        refuse_secret_in(self.address, self.token)
         if self.address.startswith("https://") or self.allow_http or is_loopback(self.address):
             return self
-        raise InvalidSettings.saying(messages.PLAIN_HTTP, {"address": self.address})
+        raise InvalidSettings.saying(messages.PLAIN_HTTP)
+
+
+def refuse_secret_in(address: str, *secrets: str) -> None:
+    """Refuse an address that holds a secret: it stands in messages, logs and records."""
+    spelled = {text.lower() for text in (address, unquote(address))}
+    for secret in filter(None, map(str.strip, secrets)):
+        if len(secret) >= SHORTEST_SECRET and any(secret.lower() in text for text in spelled):
+            words = {"name": "address", "description": ServiceSettings.model_fields["address"].description}
+            raise InvalidSettings.saying(messages.INVALID_FIELD, words)
+
+
+def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
+    """
+    Return the secrets in a proxy's URL in each form that is sent: a page of the proxy may repeat any of them.
+
+    The name of the user alone is none: it may be a word, which must not be left out of what a crew has written.
+    """
+    _, scheme, rest = (proxy or "").partition("://")
+    raw = (rest if scheme else proxy or "").rpartition("@")[0]
+    name, _, password = map(unquote, raw.partition(":"))
+    if not raw:
+        return ()
+    pair = f"{name}:{password}"
+    # Clients differ in how they encode what is not ASCII.
+    in_bytes = (pair.encode(errors="replace"), pair.encode("latin-1", "replace"))
+    encoded = dict.fromkeys(base64.b64encode(each).decode() for each in in_bytes)
+    basic = (f"Basic {each}" for each in encoded)
+    return tuple(dict.fromkeys((password or name, raw.partition(":")[2] or raw, pair, *encoded, *basic)))
 
 
 def is_loopback(address: str) -> bool:

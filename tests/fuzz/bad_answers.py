@@ -137,14 +137,18 @@ def _is_live(document: dict[str, Any]) -> bool:
     return isinstance(state, str) and bool(state.strip())
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
 def _agrees(came: Any, document: dict[str, Any]) -> None:
     """Refuse what the document does not say, and what it says and is not read."""
     meaning = _meaning(document)
     if isinstance(came, UnreadableAnswer):
-        # Without a word for a state, or, in the documented dialect alone, without a result.
-        assert meaning is None or (meaning is Completed and not _is_live(document))
-        result = document.get("result")
-        assert not (meaning and result and isinstance(result, str))
+        # Without a word for a state, or, in the documented dialect alone, without a result or an error's text.
+        assert meaning is None or (meaning in (Completed, Failed) and not _is_live(document))
+        proofs = ("error", "error_message") if meaning is Failed else ("result",)
+        assert not (meaning and any(_is_text(document.get(proof)) for proof in proofs))
     else:
         assert type(came) is meaning
 
@@ -260,8 +264,8 @@ failed_documents = st.builds(
     lambda dialect, reason, decoration: {**decoration, **dialect(reason)},
     st.sampled_from(
         [
-            lambda reason: {"status": "error", "error": reason},
-            lambda reason: {"status": " FAILED", "error": {"why": reason}, "state": []},
+            lambda reason: {"status": "error", "error": reason if reason.strip() else "boom"},
+            lambda reason: {"status": " FAILED", "error": {"why": reason}, "error_message": "boom", "state": []},
             lambda reason: {"state": "FAILED", "status": reason, "result": None},
             lambda reason: {"state": "revoked", "error": reason},
             lambda _: {"state": "FAILURE"},
@@ -393,7 +397,7 @@ KINDS = (
         weight=6,
         known=tuple(
             dialect | {"error": blank, "result": blank}
-            for dialect in ({"status": "failed"}, {"state": "FAILED", "status": " "}, {"state": "Revoked"})
+            for dialect in ({"state": "failed"}, {"state": "FAILED", "status": " "}, {"state": "Revoked"})
             for blank in _BLANK
         ),
     ),

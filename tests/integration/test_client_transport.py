@@ -342,22 +342,25 @@ class TestCertificatesThatCannotBeUsed:
         path = tmp_path / "ca.pem"
         path.write_text("no certificate")
 
-        with pytest.raises(
-            InvalidSettings, match=f"(?s)No certificates can be read from .*{path}.*The path comes from verify"
-        ):
+        with pytest.raises(InvalidSettings, match="No certificates can be read") as caught:
             connect("https://crew.test", verify=str(path))
+        assert str(path) not in str(caught.value)
 
     @pytest.mark.parametrize("verify", ["/nowhere/ca.pem", "\0", "MIIB" * 2000], ids=["absent", "NUL", "no path"])
     def test_what_is_no_file(self, connect, verify):
-        with pytest.raises(
-            InvalidSettings, match=r"(?s)No certificates can be read from .*The path comes from verify"
-        ):
+        with pytest.raises(InvalidSettings, match="No certificates can be read") as caught:
             connect("https://crew.test", verify=verify)
+        assert verify[:100] not in str(caught.value)
+
+    def test_token_in_verify_is_not_repeated(self, connect):
+        with pytest.raises(InvalidSettings) as caught:
+            connect("https://crew.test", verify=TOKEN)
+        assert TOKEN not in str(caught.value) + repr(vars(caught.value))
 
     def test_a_file_that_is_not_there(self, connect, monkeypatch):
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/ca.pem")
 
-        with pytest.raises(InvalidSettings, match="No certificates can be read from '/no/such/ca.pem'"):
+        with pytest.raises(InvalidSettings, match="No certificates can be read"):
             connect("https://crew.test")
 
     def test_a_folder_may_be_given(self, connect, tls_service, certificates, tmp_path, monkeypatch):

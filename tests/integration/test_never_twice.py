@@ -13,9 +13,11 @@ from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import UncertainKickoff, WaitedTooLong
+from airflow_provider_crew.service.errors import LostContact, UncertainKickoff, WaitedTooLong
+from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, outlives_the_return
+from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, outlives_the_return, poked
+from tests.integration.waits import in_every_way
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -341,3 +343,41 @@ def test_a_task_that_is_told_nonsense_looks_for_itself(live_crew, store, event):
 def test_a_time_that_would_fail_after_the_kickoff_is_refused_before_it(name, value):
     with pytest.raises(ValueError, match=f"{name} must be a number of seconds above 0 and up to ten years"):
         run(**{name: value})
+
+
+NO_DATABASE = {"status": "error", "message": "Unable to communicate with database"}
+
+
+@in_every_way
+@pytest.mark.parametrize(
+    "body",
+    [
+        NO_DATABASE,
+        {"status": "error", "error": None, "detail": "Unable to communicate with database"},
+        {"status": "error", "error": {"message": "Unable to communicate with database"}},
+        {"status": "success", "message": "The database is back"},
+    ],
+    ids=["message", "null", "object", "success"],
+)
+def test_gateway_error_with_status_200_is_waited_out(live_crew, kind, options, body):
+    live_crew.faults.answer(200, body=body, on="status", times=2)
+
+    assert poked(kind(live_crew, **options))["output"]
+    assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["worker", "deferred"])
+def test_gateway_error_with_status_200_starts_no_second_one(live_crew, store, deferrable):
+    live_crew.scenario = SLOW
+    live_crew.faults.answer(200, body=NO_DATABASE, on="status", times=10_000)
+    task = Task(lambda: run(max_outage=0.1, deferrable=deferrable), store=store, retries=2)
+
+    with pytest.raises((LostContact, CrewTaskFailed)) as caught:
+        task.run()
+    assert getattr(caught.value, "money", Money.GOES_ON) is Money.GOES_ON
+    assert NO_DATABASE["message"] in str(caught.value)
+
+    live_crew.faults.clear()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1

@@ -7,6 +7,7 @@ import base64
 import json
 import logging
 import pickle
+import re
 import time
 import traceback
 from typing import Any
@@ -76,6 +77,11 @@ BODIES = {
     "text": "<p>{0}</p>",
 }
 ESCAPED = {name: json.dumps(text)[1:-1] for name, text in REPEATS.items()}
+# .NET escapes a plus by default, and any encoder may escape any character.
+ESCAPED |= {
+    "as .NET escapes it": TOKEN.replace("+", "\\u002B"),
+    "with every character escaped": "".join(f"\\u{ord(each):04x}" for each in TOKEN),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +160,34 @@ BROKEN = {
     "a bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     "a long header": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
 }
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("status", [b"407 No", b"502 No", b"200 OK"])
+@pytest.mark.parametrize("name_and_password", [("me", "hunter2-0123"), ("me", "p/w+ü&0123"), ("m", "x")])
+def test_in_nothing_that_a_proxy_repeats_of_its_credentials(
+    connect, hostile, task_log, name_and_password, status, call
+):
+    def repeat() -> list[bytes]:
+        head = hostile.requests[-1].partition(b"\r\n\r\n")[0]
+        sent.extend(line.split()[-1] for line in head.split(b"\r\n") if line.lower().startswith(b"proxy-auth"))
+        page = b"<p>Basic " + sent[-1] + b" " + ":".join(name_and_password).encode() + b"</p><pre>" + head
+        return [answer(page, b"Location: /" + sent[-1], status=status)]
+
+    sent: list[bytes] = []
+    hostile.says = [repeat]
+    name, password = name_and_password
+    proxy = f"http://{name}:{quote(password, safe='')}@127.0.0.1:{hostile.port}"
+    crew = connect("http://crew.test", allow_http=True, proxy=proxy)
+
+    with pytest.raises(CrewError) as caught:
+        CALLS[call](crew)
+
+    told = everything_about(caught.value) + task_log.text
+    assert sent
+    assert f"Basic {sent[0].decode()}" not in told
+    assert len(password) < 8 or not {sent[0].decode(), password} & {*re.split(r"[\s<>:]", told)}
+    assert_nowhere(told)
 
 
 @pytest.mark.parametrize("call", CALLS)

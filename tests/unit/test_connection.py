@@ -356,7 +356,7 @@ def test_all_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     read_connection(connection(password=f" {TOKEN}\n", extra=fields))
 
-    assert masked == {TOKEN, USER_TOKEN, "hunter2"}
+    assert masked >= {TOKEN, USER_TOKEN, "hunter2", "bWU6aHVudGVyMg=="}
 
 
 def test_a_connection_that_was_read_shows_no_secret() -> None:
@@ -365,3 +365,39 @@ def test_a_connection_that_was_read_shows_no_secret() -> None:
 
     assert isinstance(read, CrewConnection)
     assert not [secret for secret in (TOKEN, USER_TOKEN, "hunter2") if secret in repr(read)]
+
+
+@pytest.mark.parametrize("name", ["host", "schema"])
+@pytest.mark.parametrize("plain", [False, True], ids=["https", "http"])
+@pytest.mark.parametrize(
+    ("token", "token_type"),
+    [(TOKEN, "organization"), (TOKEN, "user"), (USER_TOKEN, "organization"), (USER_TOKEN, "user")],
+)
+def test_token_in_host_or_schema_is_not_repeated(name: str, plain: Any, token: str, token_type: str) -> None:
+    host = "http://crew.example" if plain else "https://crew.example"
+    places = {"host": host, "schema": "team"}
+    places[name] = f"{places[name]}/{token}"
+    extra = {"user_bearer_token": USER_TOKEN, "token_type": token_type, "allow_http": True}
+
+    error = fault_of(connection(**places, extra=extra))
+
+    assert token not in str(error) + repr(vars(error))
+
+
+@pytest.mark.parametrize("name", ["host", "schema", "dashboard_url"])
+@pytest.mark.parametrize("inside", ["\n", "\r\n", "\t", "\u2028"], ids=ascii)
+def test_line_break_inside_a_place_is_refused(name: str, inside: str) -> None:
+    places = {"host": "researchers.example", "schema": "my/team", "dashboard_url": "https://pages.example/9"}
+    value = inside.join((places[name][:4], places[name][4:]))
+    fields = {"extra": {name: value}} if name == "dashboard_url" else {name: value}
+
+    told = str(fault_of(connection(**fields)))
+
+    assert value not in told
+    assert places[name] not in told
+
+
+def test_address_with_white_space_around_it_is_taken() -> None:
+    read = read_connection(connection(host=" crew.example\n", extra={"dashboard_url": " https://app.example/7\n"}))
+
+    assert (read.settings.address, read.dashboard_url) == ("https://crew.example", "https://app.example/7")

@@ -78,8 +78,9 @@ def failed(**fields: Any) -> Failed:
             live_answer("FAILED", "ValueError: no budget"),
             id="failed",
         ),
-        pytest.param({"status": "failed"}, live_answer("FAILED"), id="failed without a reason"),
-        pytest.param({"status": "revoked"}, live_answer("REVOKED"), id="revoked"),
+        pytest.param(
+            {"status": "revoked", "error": "by an admin"}, live_answer("REVOKED", "by an admin"), id="revoked"
+        ),
         pytest.param({"status": "paused"}, live_answer("PAUSED", "Task is paused"), id="paused"),
         pytest.param(
             {"status": "not found"},

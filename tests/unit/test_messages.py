@@ -29,7 +29,7 @@ EVERY: dict[str, Any] = {
     for name, each in message_page.said_in(page).items()
 }
 # What is said in parts that can be long is cut, and said whole in the details.
-OPEN = {"INVALID_FIELD", "PLAIN_HTTP", "NO_JSON", "NOT_TRUSTED", "NO_CERTIFICATES", "INVALID_KICKOFF_ID"}
+OPEN = {"INVALID_FIELD", "NO_JSON", "NOT_TRUSTED", "INVALID_KICKOFF_ID"}
 OURS = {kind.__name__ for kind in family(errors.CrewError)} | {
     name for name, kind in vars(ends).items() if isinstance(kind, type) and issubclass(kind, BaseException)
 }

@@ -40,6 +40,8 @@ EVERY_KEY = [
 ]
 RESULT_KEYS = {"kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"}
 
+ENDS_WITHOUT_PROOF = {"it is completed and has no result", "it tells of an error, and not which"}
+
 FENCED = 'Here it is:\n```json\n{"a": 1}\n```\nEnjoy.'
 FENCED_NUMBER = "```json\n7\n```"
 
@@ -94,7 +96,7 @@ def nested(levels: int) -> Any:
     ],
 )
 def test_known_words_in_either_field_and_in_any_case(key: str, words: list[str], shape: type) -> None:
-    executions = [read({key: word, "result": "Done."}) for word in words]
+    executions = [read({key: word, "result": "Done.", "error": "boom"}) for word in words]
 
     assert [type(execution) for execution in executions] == [shape] * len(words)
     assert all(execution.is_known for execution in executions if isinstance(execution, Running | Paused))
@@ -296,7 +298,7 @@ def test_results_of_tasks_that_make_no_sense_are_left_out(tasks: Any, read_to: t
 )
 def test_a_time_that_makes_no_sense_is_left_out(time: Any, seconds: float | None) -> None:
     assert completed({"result": "Done.", "execution_time": time}).execution_time == seconds
-    assert failed({"status": "error", "execution_time": time}).execution_time == seconds
+    assert failed({"status": "error", "error": "boom", "execution_time": time}).execution_time == seconds
 
 
 @pytest.mark.parametrize(
@@ -305,22 +307,68 @@ def test_a_time_that_makes_no_sense_is_left_out(time: Any, seconds: float | None
         pytest.param({"status": "error", "error": "boom", "execution_time": 7.5}, "boom", id="documented"),
         pytest.param({"state": "FAILED", "result": "boom", "last_step": None}, "boom", id="deployed"),
         pytest.param({"state": "FAILURE", "error_message": "boom"}, "boom", id="error_message"),
-        pytest.param({"status": "failed", "error": " ", "result": "boom"}, "boom", id="white space, result"),
-        pytest.param({"status": "failed", "error": {}, "result": "boom"}, "boom", id="an empty object, result"),
-        pytest.param({"status": "revoked"}, "revoked", id="revoked"),
+        pytest.param({"status": "error", "error_message": "boom"}, "boom", id="documented, error_message"),
+        pytest.param({"state": "FAILED", "error": " ", "result": "boom"}, "boom", id="white space, result"),
+        pytest.param({"state": "FAILED", "error": {}, "result": "boom"}, "boom", id="an empty object, result"),
+        pytest.param({"state": "REVOKED"}, "revoked", id="revoked"),
         pytest.param({"status": "revoked", "error": "boom"}, "boom", id="revoked, and why"),
         pytest.param(
             {"status": "error", "error": "boom", "result": "other"}, "boom", id="the documented one first"
         ),
-        pytest.param({"status": "error", "error": {"code": 7}}, '{"code": 7}', id="an object"),
+        pytest.param({"state": "FAILED", "error": {"code": 7}}, '{"code": 7}', id="an object"),
         pytest.param({"status": "error", "error": "a\x00\udfff"}, "a\ufffd\ufffd", id="storable"),
         pytest.param({"status": "error", "error": "", "error_message": "boom"}, "boom", id="empty, error_message"),
-        pytest.param({"status": "error", "error": None, "result": "boom"}, "boom", id="null, result"),
-        pytest.param({"status": "error", "error": ""}, "error", id="none but the word itself"),
+        pytest.param({"state": "FAILED", "error": None, "result": "boom"}, "boom", id="null, result"),
+        pytest.param({"state": "ERROR", "error": ""}, "error", id="none but the word itself"),
     ],
 )
 def test_reads_the_error_wherever_it_is(body: dict[str, Any], error: str) -> None:
     assert failed(body).error == error
+
+
+@pytest.mark.parametrize("word", ["error", "ERROR", " Error ", "failed", "failure", "FAILED", "revoked"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({}, id="alone"),
+        pytest.param({"message": "Unable to communicate with database"}, id="message"),
+        pytest.param({"detail": "Unable to communicate with database", "code": 503}, id="detail"),
+        pytest.param({"error": None, "message": "No database"}, id="error is null"),
+        pytest.param({"error": "", "message": "No database"}, id="error is empty"),
+        pytest.param({"error": " \n", "error_message": ""}, id="error is blank"),
+        pytest.param({"error": {"code": 7, "message": "No database"}}, id="error is an object"),
+        pytest.param({"error": {}}, id="error is an empty object"),
+        pytest.param({"error": ["No database"]}, id="error is a list"),
+        pytest.param({"error": True}, id="error is true"),
+        pytest.param({"error": 503, "error_message": 7}, id="error is a number"),
+        pytest.param({"result": "Unable to communicate with database"}, id="result"),
+        pytest.param({"result": None, "execution_time": 7.5}, id="a time"),
+        pytest.param({"state": None, "message": "No database"}, id="state is null"),
+        pytest.param({"state": " ", "message": "No database"}, id="state is blank"),
+        pytest.param({"state": {"is": "FAILED"}, "message": "No database"}, id="state is an object"),
+        pytest.param({"state": 500, "message": "No database"}, id="state is a number"),
+    ],
+)
+def test_error_without_its_text_is_no_end(word: str, body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="an error"):
+        read({"status": word, **body})
+
+
+@pytest.mark.parametrize("word", ["completed", "success", "SUCCESS"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"message": "OK"},
+        {"data": {}, "detail": "Up"},
+        {"result": None, "state": None},
+        {"result": None, "state": {"is": "SUCCESS"}},
+        {"final_output": None, "result_json": None},
+    ],
+    ids=str,
+)
+def test_success_without_a_result_is_no_end(word: str, body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no result"):
+        read({"status": word, **body})
 
 
 @pytest.mark.parametrize(
@@ -376,7 +424,7 @@ def test_whatever_comes_with_a_status_is_read_to_what_can_be_stored(body: dict[s
     try:
         execution = read(body)
     except ValueError as error:
-        assert str(error) == "it is completed and has no result"  # noqa: PT017 - all else must be readable
+        assert str(error) in ENDS_WITHOUT_PROOF  # noqa: PT017 - all else must be readable
         return
 
     stored = {} if execution is None else execution.model_dump()
@@ -393,7 +441,7 @@ def test_any_object_is_an_execution_or_tells_no_status(body: dict[str, Any]) -> 
     try:
         execution = read(body)
     except ValueError as error:
-        assert str(error) in {"it tells no status", "it is completed and has no result"}  # noqa: PT017
+        assert str(error) in {"it tells no status", *ENDS_WITHOUT_PROOF}  # noqa: PT017
     else:
         assert isinstance(execution, Running | Paused | Completed | Failed | None)
 

@@ -303,3 +303,61 @@ def test_what_is_not_said_is_what_most_need() -> None:
     assert (default.status_path, default.allow_http) == ("auto", False)
     assert default.user_agent == USER_AGENT
     assert USER_AGENT.startswith("airflow-provider-crew/")
+
+
+BREAKS = ["\n", "\r\n", "\t", "\x00", "\x0b", "\u2028", "\u200b", "\x7f"]
+
+
+@pytest.mark.parametrize("inside", BREAKS, ids=ascii)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"address": "https://crew.{}example"}, id="in the name"),
+        pytest.param({"address": "crew.example{}.evil.example"}, id="behind the name"),
+        pytest.param({"address": "https://crew.example/te{}am"}, id="in the prefix"),
+        pytest.param({"address": "ht{}tps://crew.example"}, id="in the scheme"),
+        pytest.param({"proxy": "http://gateway.{}example:3128"}, id="in the proxy"),
+    ],
+)
+def test_line_break_inside_an_address_is_refused(fields: dict[str, str], inside: str) -> None:
+    for name, value in fields.items():
+        told = str(fault_of(**{name: value.format(inside)}))
+
+        assert value.format(inside) not in told
+        assert value.format("") not in told
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://crew.example/{}",
+        "https://crew.example/a/{}/b",
+        "http://crew.example/{}",
+        "http://127.0.0.1:8765/{}",
+        "https://{}.example",
+    ],
+)
+@pytest.mark.parametrize(
+    ("token", "written"),
+    [
+        (TOKEN, TOKEN),
+        (TOKEN, TOKEN.replace("/", "%2F").replace("+", "%2b")),
+        ("org-Token-0123456789", "org-Token-0123456789"),
+        ("org-Token-0123456789", "ORG-token-0123456789"),
+        ("org{Token}0123", "org{Token}0123"),
+        ("100%-a-secret", "100%-a-secret"),
+    ],
+)
+def test_token_inside_the_address_is_refused(address: str, token: str, written: str) -> None:
+    error = fault_of(address=address.format(written), token=token)
+
+    assert token not in str(error) + repr(vars(error))
+    assert written not in str(error) + repr(vars(error))
+
+
+def test_address_without_encryption_is_not_repeated() -> None:
+    assert "other-token" not in str(fault_of(address="http://crew.example/other-token"))
+
+
+def test_short_token_may_be_a_part_of_the_address() -> None:
+    assert settings(address="https://crew.example", token="crew").address == "https://crew.example"

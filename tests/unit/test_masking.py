@@ -1,0 +1,228 @@
+"""No secret that a server repeats is read from its answer, however it spells the secret."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from airflow_provider_crew.service.answer import Answer, forms_of
+from airflow_provider_crew.service.settings import secrets_of_proxy
+from tests.unit.crew_builders import TOKEN
+
+WEBHOOK_SECRET = "webhook/secret+0123=&<q>"
+PASSWORD = "pässwort/+ 0123 😀"
+PROXY = f"http://proxy-user:{quote(PASSWORD, safe='')}@proxy.example:3128"
+
+
+def unicode_escaped(text: str, digits: str = "04x") -> str:
+    units = text.encode("utf-16-be")
+    pairs = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(f"\\u{unit:{digits}}" for unit in pairs)
+
+
+def of_punctuation(escape: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: "".join(each if each.isalnum() else escape(each) for each in text)
+
+
+def by_turns(*spellings: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda text: "".join(spellings[at % len(spellings)](each) for at, each in enumerate(text))
+
+
+def percent(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in text.encode())
+
+
+def base64_of(text: str, before: str = "", after: str = "") -> str:
+    return base64.b64encode(f"{before}{text}{after}".encode()).decode()
+
+
+# As one writes it into a text. How JSON spells that text is another matter.
+IN_TEXT: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "JSON": lambda text: json.dumps(text)[1:-1],
+    "JSON, slash escaped": lambda text: json.dumps(text)[1:-1].replace("/", r"\/"),
+    "JSON, punctuation in upper case": of_punctuation(lambda each: unicode_escaped(each, "04X")),
+    "JSON, punctuation in lower case": of_punctuation(unicode_escaped),
+    "JSON, every character": unicode_escaped,
+    "JSON, every other character": by_turns(str, unicode_escaped),
+    "JSON in JSON": lambda text: json.dumps(unicode_escaped(text))[1:-1],
+    "JSON in JSON in JSON": lambda text: json.dumps(json.dumps(unicode_escaped(text)))[1:-1],
+    "hexadecimal": of_punctuation(lambda each: f"\\x{ord(each):02x}" if ord(each) < 256 else each),
+    "percent": lambda text: quote(text, safe=""),
+    "percent, slash kept": quote,
+    "percent, lower case": of_punctuation(lambda each: percent(each).lower()),
+    "percent, every character": percent,
+    "percent, twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "HTML": html.escape,
+    "HTML, decimal": lambda text: "".join(f"&#{ord(each)};" for each in text),
+    "HTML, decimal with zeros": lambda text: "".join(f"&#{ord(each):06};" for each in text),
+    "HTML, hexadecimal in upper case": lambda text: "".join(f"&#X{ord(each):X};" for each in text),
+    "HTML, hexadecimal in lower case": lambda text: "".join(f"&#x{ord(each):x};" for each in text),
+    "HTML, names": lambda text: text.replace("+", "&plus;").replace("/", "&sol;").replace("=", "&equals;"),
+    "HTML, twice": lambda text: html.escape("".join(f"&#{ord(each)};" for each in text)),
+    "HTML in JSON": lambda text: unicode_escaped("&").join(["", *(f"#{ord(each)};" for each in text)]),
+    "percent in JSON": lambda text: percent(text).replace("%", r"\u0025"),
+    "base64": base64_of,
+    "base64 behind one": lambda text: base64_of(text, "x", "y"),
+    "base64 behind two": lambda text: base64_of(text, "Bearer ", "yz"),
+    "base64, for URLs": lambda text: base64_of(text).replace("+", "-").replace("/", "_"),
+    "base64, percent": lambda text: quote(base64_of(text), safe=""),
+    "base64, JSON": lambda text: unicode_escaped(base64_of(text)),
+    "a mixture": by_turns(str, unicode_escaped, percent, lambda each: f"&#{ord(each)};"),
+}
+# As a JSON encoder may spell a text.
+IN_JSON: dict[str, Callable[[str], str]] = {
+    "ASCII": lambda text: json.dumps(text)[1:-1],
+    "UTF-8": lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+    "PHP": lambda text: json.dumps(text)[1:-1].replace("/", r"\/"),
+    ".NET": lambda text: "".join(
+        unicode_escaped(each, "04X") if each in "+<>&'`" else json.dumps(each)[1:-1] for each in text
+    ),
+    "every character": unicode_escaped,
+}
+SECRETS = {"token": TOKEN, "webhook": WEBHOOK_SECRET, "proxy": PASSWORD}
+HIDDEN = forms_of(TOKEN, WEBHOOK_SECRET, *secrets_of_proxy(PROXY))
+
+
+def least_left(secret: str, spelled: str) -> list[str]:
+    """Return what must not be left of a secret: none of its spelling but what base64 mixes with its neighbours."""
+    return [secret, secret[2:-2], spelled, spelled[5:-5]]
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+@pytest.mark.parametrize("spell", IN_TEXT.values(), ids=IN_TEXT.keys())
+@pytest.mark.parametrize("encode", IN_JSON.values(), ids=IN_JSON.keys())
+def test_secret_in_json_is_masked(encode: Any, spell: Any, secret: str) -> None:
+    spelled = spell(secret)
+    told = encode(f"before {spelled} after")
+    body = f'{{"error": "{told}", "{told}": [["{told}"], {{"a": "{told}"}}]}}'
+
+    document = Answer(401, {}, body.encode(), HIDDEN).json_object()
+
+    first, second = document.items()
+    texts = [first[1], second[0], second[1][0][0], second[1][1]["a"]]
+    assert len({*texts}) == 1
+    assert not [left for left in least_left(secret, spelled) if left in texts[0]]
+    assert texts[0].startswith("before ")
+    assert "***" in texts[0]
+    assert texts[0].endswith(" after")
+
+
+@pytest.mark.parametrize("secret", SECRETS.values(), ids=SECRETS.keys())
+@pytest.mark.parametrize("spell", IN_TEXT.values(), ids=IN_TEXT.keys())
+def test_secret_in_a_page_and_in_a_header_is_masked(spell: Any, secret: str) -> None:
+    spelled = spell(secret)
+    headers = {"Content-Type": f"text/html; x={spelled}", "Location": f"/{quote(spelled)}/"}
+
+    received = Answer(407, headers, f"<p>before {spelled} after</p>".encode(), HIDDEN)
+
+    for shown in (received.excerpt(), received.reason(), received.content_type):
+        assert not [left for left in least_left(secret, spelled) if left in shown]
+        assert "***" in shown
+    assert spelled not in received.redirect_target
+    assert "<p>before " in received.excerpt()
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
+def test_secret_in_a_page_in_utf_16_is_masked(encoding: str) -> None:
+    received = Answer(407, {}, f"<p>{TOKEN}</p>".encode(encoding), HIDDEN)
+
+    assert "***" in received.excerpt()
+    assert TOKEN[:8] not in received.excerpt().replace("\ufffd", "")
+
+
+@pytest.mark.parametrize(
+    ("proxy", "shown"),
+    [
+        pytest.param("http://me:hunter2-0123@proxy:1", ["hunter2-0123", "me:hunter2-0123"], id="password"),
+        pytest.param("me:hunter2-0123@proxy:1", ["hunter2-0123", base64_of("me:hunter2-0123")], id="no scheme"),
+        pytest.param("http://m:x@proxy:1", [f"Basic {base64_of('m:x')}"], id="a short one"),
+        pytest.param("http://a-long-token@proxy", ["a-long-token", base64_of("a-long-token:")], id="user alone"),
+        pytest.param("http://me:my%2fpassword@proxy", ["my/password", "my%2fpassword", "my%2Fpassword"], id="%2f"),
+        pytest.param("http://me:100%-secret@proxy", ["100%-secret", "100%25-secret"], id="a bare %"),
+        pytest.param("http://me:a:b:c-d-e-f@proxy", ["a:b:c-d-e-f", base64_of("me:a:b:c-d-e-f")], id="colons"),
+        pytest.param(
+            "http://me:p%C3%A4sswort@proxy",
+            ["pässwort", "p%c3%a4sswort", base64_of("me:pässwort"), "bWU6cORzc3dvcnQ="],
+            id="not ASCII",
+        ),
+    ],
+)
+def test_proxy_credentials_on_its_page_are_masked(proxy: str, shown: list[str]) -> None:
+    for each in shown:
+        page = f"<p>Proxy-Authorization: {each} is wrong</p>"
+        received = Answer(407, {}, page.encode(), forms_of(*secrets_of_proxy(proxy)))
+
+        assert each[:-4] not in received.excerpt()
+        assert "***" in received.excerpt()
+
+
+@pytest.mark.parametrize("proxy", [None, "", "http://proxy:3128", "proxy:3128", "http://[::1]:3128"])
+def test_proxy_without_credentials_has_no_secrets(proxy: str | None) -> None:
+    assert secrets_of_proxy(proxy) == ()
+
+
+def test_text_around_a_spelled_secret_stays_as_it_is() -> None:
+    around = 'a %2F b &amp;lt; \\u0041 \\\\n "q" \n \\/ %%% &#43; 渡輪'
+    told = f"{around}{quote(TOKEN, safe='')}{around}{TOKEN}{around}{unicode_escaped(TOKEN)}{around}"
+    body = json.dumps({"a": told, "b": around}).encode()
+
+    document = Answer(200, {}, body, HIDDEN).json_object()
+
+    assert document == {"a": f"{around}***{around}***{around}***{around}", "b": around}
+
+
+def test_secret_in_json_nested_deeply_is_masked() -> None:
+    body = '{"a":' * 700 + f'"{TOKEN}"' + "}" * 700
+
+    assert TOKEN not in json.dumps(Answer(200, {}, body.encode(), HIDDEN).json_object())
+
+
+def test_secret_that_is_a_number_is_masked() -> None:
+    body = b'{"error": 1234567890, "code": [1234567890.5, 7, true, null]}'
+
+    document = Answer(200, {}, body, forms_of("1234567890")).json_object()
+
+    assert document == {"error": "***", "code": ["***", 7, True, None]}
+
+
+@pytest.mark.parametrize(
+    "piece", ["\\", "&", "%", "&#0", "&#x0", "\\u", "%25", "&amp;", "\\u0025", "\0"], ids=ascii
+)
+def test_text_of_many_escapes_is_masked_in_linear_time(piece: str) -> None:
+    took = []
+    for length in (20_000, 80_000):
+        received = Answer(200, {}, json.dumps({"a": piece * length + TOKEN}).encode(), HIDDEN)
+        began = time.process_time()
+        assert received.json_object()["a"].endswith("***")
+        took.append(time.process_time() - began)
+
+    # Four times as much; a quadratic search takes sixteen times as long, and seconds.
+    assert took[1] < 10 * took[0] + 0.5
+
+
+@hypothesis.settings(deadline=None, max_examples=200)
+@hypothesis.given(
+    secret=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40),
+    turns=st.lists(st.sampled_from(sorted(IN_JSON)), min_size=1, max_size=7),
+    around=st.text(max_size=10),
+)
+def test_secret_in_any_spelling_of_json_is_masked(secret: str, turns: list[str], around: str) -> None:
+    hypothesis.assume(secret not in around * 2 and not {*secret} <= {"*"})
+    spelled = by_turns(*(IN_JSON[each] for each in turns))(secret)
+    quoted = json.dumps(around)[1:-1]
+    body = f'{{"a": "{quoted}{spelled}{quoted}"}}'.encode()
+
+    shown = Answer(200, {}, body, forms_of(secret)).json_object()["a"]
+
+    assert secret not in shown.replace("***", "\0")
+    assert "***" in shown
