@@ -1,4 +1,4 @@
-"""What came of a task, as facts: errors, cost, requests and records. No sentence of a log decides anything here."""
+"""What came of a task, as facts: errors, cost, requests and records."""
 
 from __future__ import annotations
 
