@@ -100,9 +100,11 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
             of_service.NO_OBJECT,
             of_service.NO_JSON,
             of_service.INVALID_WEBHOOKS,
+            of_service.INVALID_STATE_ID,
             of_service.SECRET_IN_WEBHOOKS,
             of_service.SECRET_WITHOUT_WEBHOOKS,
         )
+        + _all(errors.InvalidInputs, _KICKOFF, of_tasks.EMPTY_OPTION)
         + _all(errors.CrewError, _KICKOFF, of_tasks.NOT_RENDERED),
     ),
     (
@@ -256,7 +258,17 @@ OF_ONE: dict[str, dict[str, str]] = {
     "UNLISTED_INPUT": {"name": "*'topics'*", "meant": " *Is 'topics' meant to be 'topic'?*", "more": ""},
     "LISTED_INPUTS": {"names": "*topic*"},
     "NEEDED_INPUTS": {"names": "*topic*"},
-    "INVALID_KICKOFF_ID": {"given": "*None*", "fault": "*is empty, or no text*"},
+    "INVALID_KICKOFF_ID": {
+        "given": "*None*",
+        "fault": "*is empty, or no text*",
+        "template": "*{{ ti.xcom_pull('kickoff') }}*",
+    },
+    "INVALID_STATE_ID": {"kind": "*list*"},
+    "EMPTY_OPTION": {
+        "name": "*restore_from_state_id*",
+        "given": "*'None'*",
+        "template": "*{{ ti.xcom_pull('first') }}*",
+    },
     "TOKEN_REJECTED": {"told": "*GET https://my-crew.example/inputs answers 401. The service says: …*"},
     "TOKEN_NOT_ALLOWED": {
         "call": "*POST /kickoff*",

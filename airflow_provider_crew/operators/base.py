@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
@@ -9,7 +10,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
@@ -32,6 +33,7 @@ class CrewTask(BaseOperator):
     token_type: TokenType | None
     operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
     _running: RunningTask | None = None
+    _templates: Mapping[str, Any] | None = None
     _is_told_to_end = False
     _time_limit: timedelta | None = None
 
@@ -69,11 +71,37 @@ class CrewTask(BaseOperator):
         if self._running:
             self._running.finish()
 
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        """
+        Remember the templates before Airflow replaces them by what they render to. Mapped tasks pass here as well.
+
+        Only the template tells an option that renders to nothing from one that is not set.
+        """
+        if parent is self:
+            template_fields = tuple(template_fields)
+            self._templates = {name: self._template(name) for name in template_fields}
+        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+
+    def _template(self, name: str) -> Any:
+        """Return what the author gave: a template, a value, an XCom of another task, or None."""
+        if (given := getattr(self, name, None)) is not None:
+            return given
+        # Airflow replaces an XCom that a task is mapped over by its row. The author's own list may hold None.
+        dag = self.get_dag()
+        task = dag.task_dict.get(self.task_id) if dag else None
+        mapped = getattr(getattr(task, "expand_input", None), "value", None)
+        source = mapped.get(name) if isinstance(mapped, Mapping) else None
+        return None if isinstance(source, Sequence | Mapping) else source
+
     def _begin(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> RunningTask:
         """Begin this process of the task; ``next_kwargs``: what the one before it has left to one that resumes."""
         from airflow_provider_crew.tasks.running import CARRIED, RunningTask
 
         carried = {name: next_kwargs[name] for name in CARRIED if name in next_kwargs} if next_kwargs else {}
-        self._running = RunningTask(self.log, context, self.crew_conn_id, self.token_type, carried=carried)
+        self._running = RunningTask(
+            self.log, context, self.crew_conn_id, self.token_type, carried=carried, templates=self._templates or {}
+        )
         self._running.is_told_to_end = self._is_told_to_end
         return self._running

@@ -257,7 +257,9 @@ class CrewRunOperator(_KickoffTask):
         from airflow_provider_crew.tasks.run import CrewRun
 
         if self.human_input is None:
-            self.human_input = bool(self.human_input_webhook_url)
+            # Also if it renders to nothing now: the execution that a retry reattaches to may have it.
+            was_set = (self._templates or {}).get("human_input_webhook_url")
+            self.human_input = bool(self.human_input_webhook_url or was_set)
         return CrewRun(self._begin(context, next_kwargs), self, partial(self._inputs, context))
 
     def _inputs(self, context: Context) -> Any:

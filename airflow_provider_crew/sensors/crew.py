@@ -102,8 +102,13 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
 
     def _sense(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> Sense:
         from airflow_provider_crew.tasks.ends import end_sensor
+        from airflow_provider_crew.tasks.options import is_nothing
         from airflow_provider_crew.tasks.sense import Sense
+        from airflow_provider_crew.triggers.events import read_event
 
         task = self._begin(context, next_kwargs)
         give_up = partial(end_sensor, task, soft_fail=self.soft_fail, never_fail=self.never_fail)
-        return Sense(task, self, self.kickoff_id, give_up)
+        kickoff_id: Any = self.kickoff_id
+        if is_nothing(kickoff_id) and (end := read_event((next_kwargs or {}).get("event"))):
+            kickoff_id = end.kickoff_id  # the task that kicked off may have been cleared since the deferral
+        return Sense(task, self, kickoff_id, give_up)

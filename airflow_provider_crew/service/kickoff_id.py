@@ -1,5 +1,6 @@
 """Kickoff ids on their way from the service to a person, a sensor or a trigger, and back into a path."""
 
+import math
 from typing import Any
 from urllib.parse import quote
 
@@ -11,7 +12,9 @@ _LONGEST = 1_000
 
 def issued_kickoff_id(value: Any) -> str:
     """Keep the id as the service sent it, as a text; ValueError when there is none that could be asked after."""
-    text = str(value) if type(value) in (str, int, float) else ""
+    # Python reads NaN, Infinity and 1e309 from JSON, and writes them in another way than the service.
+    is_usable = type(value) in (str, int) or (type(value) is float and math.isfinite(value))
+    text = str(value) if is_usable else ""
     if not text:
         raise ValueError("it holds no kickoff_id")
     if fault := _fault_of(text):

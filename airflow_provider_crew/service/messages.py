@@ -130,6 +130,11 @@ NEEDED_INPUTS = Message(
 )
 LISTED_INPUTS = NEEDED_INPUTS._replace(what="The crew lists inputs that are not given: {names}.")
 UNLISTED_INPUT = NEEDED_INPUTS._replace(what="The crew does not list the input {name}.{meant}")
+INVALID_STATE_ID = Message(
+    "restore_from_state_id, of type {kind}, is no kickoff ID.",
+    Money.NOTHING,
+    "Give it as the kickoff returned it.",
+)
 INVALID_WEBHOOKS = Message("webhooks must have a url, and a list of events.", Money.NOTHING, "Correct webhooks.")
 SECRET_IN_WEBHOOKS = Message(
     "webhooks.authentication would be shown to everybody as a rendered template.",

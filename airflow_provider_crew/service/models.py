@@ -30,7 +30,8 @@ def _storable(value: Any) -> Any:
 Words = Annotated[str, BeforeValidator(_storable), Field(min_length=1)]
 Text = Annotated[str, BeforeValidator(text_of)]
 OptionalText = Annotated[Words | None, OrNone]
-Count = Annotated[int, Field(ge=0, le=MAX_INT)]
+# A watch adds one to a count, so the largest has to leave room below MAX_INT. JavaScript rounds larger ones.
+Count = Annotated[int, Field(ge=0, lt=2**53)]
 Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, OrNone]
 StorableInt = Annotated[int, Field(strict=True, ge=MIN_INT, le=MAX_INT)]
 Number = StorableInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]

@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidInputs
+from airflow_provider_crew.service.kickoff_id import issued_kickoff_id
 from airflow_provider_crew.service.models import CrewInputs
 from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.text import one_line
@@ -63,7 +64,11 @@ class KickoffRequest:
 
 def _checked(name: str, value: Any) -> Any:
     if name == "restore_from_state_id":
-        return str(value)  # native rendering of templates makes a number of an id that looks like one
+        try:
+            # Native rendering of templates makes a number of an id that looks like one.
+            return issued_kickoff_id(value)
+        except ValueError:
+            raise InvalidInputs.saying(messages.INVALID_STATE_ID, {"kind": type(value).__name__}) from None
     if name in _OBJECTS and not isinstance(value, Mapping):
         raise InvalidInputs.saying(messages.NO_OBJECT, {"name": name, "kind": type(value).__name__})
     return plain(value, name)

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.limits import MAX_OUTAGE
-from airflow_provider_crew.service.models import Completed, Count, TaskResult
+from airflow_provider_crew.service.models import Completed, TaskResult
 
 # In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
 _LAST_TIME = 2.0**33
@@ -89,7 +89,7 @@ class WatchMemory:
     place: str = ""
     """At which task or step it was seen last."""
     progress_since: Time = 0.0
-    step: Count = 0
+    step: Annotated[int, Field(ge=0, le=2**53)] = 0
     """The number of the task, or step, that the log was told of last."""
     said_at: Time = 0.0
     troubles: dict[Trouble, Time | None] = Field(default_factory=dict)

@@ -16,7 +16,9 @@ from airflow_provider_crew.service.errors import (
     CrewError,
     ExecutionFailed,
     ExecutionUnknown,
+    InvalidInputs,
     InvalidOutput,
+    InvalidSettings,
     UncertainKickoff,
     execution,
 )
@@ -40,6 +42,7 @@ from airflow_provider_crew.tasks.ends import (
     tell,
 )
 from airflow_provider_crew.tasks.memory import KickoffMemory
+from airflow_provider_crew.tasks.options import check_option
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID, RETURN_VALUE
@@ -160,6 +163,7 @@ class Kickoff:
         return decision in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
 
     def _kick_off(self, inputs: Callable[[], Any]) -> str:
+        self._check_options()
         request = self._request(inputs())
         self._task.name.render()  # with what the function that returned them has set in its context
         check_inputs(self._task, request, self._given.validate_inputs)
@@ -179,6 +183,15 @@ class Kickoff:
             self.memory.note_answer(kickoff_id)
         self._task.metrics.kickoff("started")
         return kickoff_id
+
+    def _check_options(self) -> None:
+        """Reject options that render to nothing, before the inputs are asked for and anything is sent."""
+        self._task.check_connection()
+        templates = self._task.templates
+        for name in KickoffOptions.__annotations__:
+            check_option(InvalidInputs, name, getattr(self._given, name), templates.get(name))
+        name = "webhook_conn_id"
+        check_option(InvalidSettings, name, self._given.webhook_conn_id, templates.get(name))
 
     def _recall_name(self) -> None:
         if self.memory.last:

@@ -85,6 +85,13 @@ NOT_RENDERED = Message(
     "Params that were given to a run stay as they are: trigger another. If the template names what another task "
     "has returned, clear that task.",
 )
+EMPTY_OPTION = Message(
+    "{name} is set, and renders to nothing: {given}.",
+    Money.NOTHING,
+    "Correct the template, or what it names.",
+    "The template is {template}. If it names what another task has returned, check that task. If you want no "
+    "{name}, leave it out, or pass None.",
+)
 NO_KICKOFF_ID = Message(
     "The kickoff id of this task is not known any more.",
     Money.GOES_ON,
@@ -94,7 +101,7 @@ INVALID_KICKOFF_ID = Message(
     "kickoff_id is {given}, which is no kickoff id.",
     Money.UNKNOWN,
     "Give this task what a kickoff has returned, and clear it.",
-    "Did the task that kicks off return one? Map the sensor over a mapped kickoff: "
+    "The template is {template}. Did the task that kicks off return one? Map the sensor over a mapped kickoff: "
     ".expand(kickoff_id=kickoff.output).",
 )
 

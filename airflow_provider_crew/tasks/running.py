@@ -1,6 +1,7 @@
 """A task in its process: what it asks Airflow and the crew for, and which execution it is about."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -8,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.service.errors import CrewError, execution
+from airflow_provider_crew.service.errors import CrewError, InvalidSettings, execution
 from airflow_provider_crew.service.messages import Message, Money
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.messages import NOT_RETRIED, TOLD_TO_END
 from airflow_provider_crew.tasks.metrics import TaskMetrics
 from airflow_provider_crew.tasks.naming import CARRIED_NAME, MappedName
+from airflow_provider_crew.tasks.options import check_option
 from airflow_provider_crew.tasks.outlets import CARRIED_EXTRAS, OutletEvents
 from airflow_provider_crew.tasks.progress import TaskProgress
 
@@ -35,9 +37,9 @@ class RunningTask:
 
     ``execution``: the kickoff id of the execution that the task is about, as soon as that is known. ``memory``:
     what a task that kicks off remembers. ``carried``: what it is given besides the event when it resumes, as plain
-    data. ``waits_again``: how this task itself can wait again, if it can, in words. ``has_ended``: so has the
-    execution. ``result``: what it has put out, as the task returns it. ``name`` and ``outlets`` are what Airflow
-    shows of the task.
+    data. ``templates``: the arguments as the author gave them, before they were rendered. ``waits_again``: how
+    this task itself can wait again, if it can, in words. ``has_ended``: so has the execution. ``result``: what it
+    has put out, as the task returns it. ``name`` and ``outlets`` are what Airflow shows of the task.
     """
 
     log: Any
@@ -48,6 +50,7 @@ class RunningTask:
     execution: str | None = None
     memory: KickoffMemory | None = None
     carried: dict[str, Any] = field(default_factory=dict)
+    templates: Mapping[str, Any] = field(default_factory=dict)
     waits_again: str = ""
     has_ended: bool = False
     result: dict[str, Any] = field(default_factory=dict)
@@ -73,7 +76,14 @@ class RunningTask:
         """The hook for the connection, of which a task that is told the end by its trigger has no need."""
         from airflow_provider_crew.hooks.crew import CrewHook
 
+        self.check_connection()
         return CrewHook(self.crew_conn_id, token_type=self.token_type)
+
+    def check_connection(self) -> None:
+        """Raise InvalidSettings if crew_conn_id has rendered to nothing."""
+        # There is no crew without a connection, so it counts as set even if the author passes None.
+        template = self.templates.get("crew_conn_id") or ""
+        check_option(InvalidSettings, "crew_conn_id", self.crew_conn_id, template)
 
     @cached_property
     def metrics(self) -> TaskMetrics:

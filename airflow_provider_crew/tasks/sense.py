@@ -10,13 +10,14 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.compat import SETTLING_TIME, first_poke, lacks_event, resumed_with_old_error
-from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutputType
+from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutputType, InvalidSettings
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
 from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.service.watch_state import WatchMemory
 from airflow_provider_crew.tasks.messages import INVALID_KICKOFF_ID, SENSOR_RETRIES
+from airflow_provider_crew.tasks.options import is_nothing, template_text
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import check_type
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
@@ -25,8 +26,6 @@ from airflow_provider_crew.triggers.events import read_event
 log = logging.getLogger(__name__)
 
 _KEY = "crew_watch"
-# What a template makes of a task that has returned nothing, or that does not exist.
-_NOTHING = "None"
 
 
 class Sense:
@@ -36,10 +35,12 @@ class Sense:
         self, task: RunningTask, given: WaitArguments, kickoff_id: Any, give_up: Callable[[CrewError], NoReturn]
     ) -> None:
         task.waits_again = SENSOR_RETRIES.next
-        if isinstance(kickoff_id, int):
+        if type(kickoff_id) is int:  # True is none
             kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
-        if not isinstance(kickoff_id, str) or kickoff_id == _NOTHING:
-            give_up(InvalidKickoffId.saying(INVALID_KICKOFF_ID, {"given": repr(kickoff_id)}))
+        if not isinstance(kickoff_id, str) or is_nothing(kickoff_id):
+            template = template_text(task.templates.get("kickoff_id"), kickoff_id)
+            words = {"given": repr(kickoff_id), "template": template}
+            give_up(InvalidKickoffId.saying(INVALID_KICKOFF_ID, words))
         try:
             checked_kickoff_id(kickoff_id)
         except InvalidKickoffId as error:
@@ -50,14 +51,14 @@ class Sense:
 
     def result(self) -> dict[str, Any]:
         """Wait in the worker or in the triggerer, and return the result."""
-        self._check_type()
+        self._check_given()
         self._wait.task.leave_link(self._kickoff_id)
         # Perhaps it was kicked off just now, by the task before.
         return self._wait.result(self._kickoff_id, kicked_off_at=time.time(), exists=self._seen.exists)
 
     def result_or_reschedule(self) -> dict[str, Any]:
         """Poll in a process of its own, which remembers the polls before it where Airflow lets it (from 3.3)."""
-        self._check_type()
+        self._check_given()
         self._wait.task.leave_link(self._kickoff_id)
         wait, seen = self._wait, self._seen
         began = first_poke(wait.task.context)
@@ -83,7 +84,7 @@ class Sense:
 
     def poke(self) -> dict[str, Any] | None:
         """Poll once; return the result, or None while there is none."""
-        self._check_type()
+        self._check_given()
         wait, now = self._wait, time.time()
         rules = wait.rules(now + wait.given.timeout, kicked_off_at=now, exists=self._seen.exists)
         with wait.polling(self._kickoff_id, rules) as poller:
@@ -101,12 +102,15 @@ class Sense:
             self._seen.keep_that_it_exists(WatchMemory(time.time(), seen=True))
         return self._wait.resume(end)
 
-    def _check_type(self) -> None:
-        """Refuse a type that cannot be used before there is a long wait in vain."""
+    def _check_given(self) -> None:
+        """Reject a type, or a connection, that cannot be used before there is a long wait."""
         try:
+            self._wait.task.check_connection()
             check_type(self._wait.given)
         except InvalidOutputType as error:
             self._wait.give_up(error)
+        except InvalidSettings as error:
+            self._wait.give_up(error.but(money=Money.UNKNOWN))
 
 
 class SeenBefore:

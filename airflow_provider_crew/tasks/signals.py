@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Self
 
 # How a task is ended by Airflow, by its execution_timeout, and by Ctrl-C.
@@ -16,25 +17,39 @@ class InterruptionsHeldOff:
 
     Handlers are replaced, not masked: a mask holds for one thread only, and Python runs handlers in the main
     thread whichever thread the signal has reached. In other threads nothing is interrupted in the first place.
+
+    Python replaces one handler at a time, so a signal may arrive between two replacements, and its own handler may
+    raise there. A replacement therefore holds signals only while ``_arrived`` is a list, which begins and ends in
+    one step. At any other time it passes the signal on and removes itself.
     """
 
     def __init__(self, on_arrival: Callable[[], None] = lambda: None) -> None:
         self._on_arrival = on_arrival
-        self._arrived: list[int] = []
+        self._arrived: list[int] | None = None
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         """Hold signals off."""
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, self._hold) for number in _INTERRUPTIONS}
+            handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
+            # None is a handler that Python has not installed and cannot restore.
+            self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+            try:
+                for number in self._handlers:
+                    signal.signal(number, self._hold)
+                self._arrived = []
+            except BaseException:
+                self._restore()
+                raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """Deliver those that have arrived, each also when the handler of the one before raises."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        arrived, self._arrived = list(dict.fromkeys(self._arrived)), []
-        _deliver(arrived)
+        try:
+            # Signals are still held, so nothing interrupts the delivery.
+            self._deliver(self._arrived)
+        finally:
+            self._let_go()
 
     @contextmanager
     def let_through(self) -> Iterator[None]:
@@ -45,14 +60,40 @@ class InterruptionsHeldOff:
         finally:
             self.__enter__()
 
-    def _hold(self, number: int, _frame: object) -> None:
-        self._arrived.append(number)
+    def _hold(self, number: int, _frame: FrameType | None) -> None:
+        if self._arrived is None:
+            signal.signal(number, self._handlers[number])
+            signal.raise_signal(number)
+            return
+        if number not in self._arrived:
+            self._arrived.append(number)
         self._on_arrival()
 
-
-def _deliver(arrived: list[int]) -> None:
-    if arrived:
+    def _let_go(self) -> None:
+        late: list[int] | None = None
         try:
-            signal.raise_signal(arrived[0])
+            late, self._arrived = self._arrived, None
+            self._restore()
         finally:
-            _deliver(arrived[1:])
+            # Again, because a handler that the first call has restored may have interrupted that call.
+            self._restore()
+            self._deliver(late)
+
+    def _restore(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _deliver(self, arrived: list[int] | None) -> None:
+        if arrived:
+            try:
+                self._pass_on(arrived.pop(0))
+            finally:
+                self._deliver(arrived)
+
+    def _pass_on(self, number: int) -> None:
+        handler = self._handlers[number]
+        if callable(handler):
+            handler(number, None)
+        elif handler == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)

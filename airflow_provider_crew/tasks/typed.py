@@ -46,4 +46,8 @@ def finished(task: RunningTask, given: OutputArguments, result: Mapping[str, Any
 
 def _with(result: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return a result with the output as data, in a form that XCom takes."""
-    return {**result, "output_json": without_reserved_keys(data)}
+    return {
+        **result,
+        "usage": without_reserved_keys(result.get("usage")),
+        "output_json": without_reserved_keys(data),
+    }

@@ -19,7 +19,7 @@ from airflow_provider_crew.tasks.messages import NO_TRIGGERER, TRIGGERER_ALONE, 
 from airflow_provider_crew.tasks.report import ReportArguments, may_log_output, report
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import OutputArguments, finished
-from airflow_provider_crew.tasks.xcom import USAGE
+from airflow_provider_crew.tasks.xcom import USAGE, without_reserved_keys
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import WatchEnd
 
@@ -215,7 +215,8 @@ class Wait:
             return
         task = self.task
         task.metrics.tokens(usage)
-        spent = {"kickoff_id": kickoff_id, "try_number": task.ti.try_number, **usage}
+        known = {"kickoff_id": kickoff_id, "try_number": task.ti.try_number}
+        spent = {**without_reserved_keys(dict(usage)), **known}
         task.leave(USAGE, spent, what=f"Execution {kickoff_id}: its usage")
 
     def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory) -> NoReturn:

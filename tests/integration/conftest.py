@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from airflow_provider_crew.service.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
 from tests.integration.clients import TOKEN, Connect
 from tests.integration.hostile import Hostile, hostile_service
+from tests.integration.played import python
 
 
 @pytest.fixture(params=[CrewClient, AsyncCrew], ids=["sync", "async"])
@@ -73,3 +77,27 @@ def hostile() -> Iterator[Hostile]:
 async def async_crew(hostile: Hostile) -> AsyncIterator[AsyncCrewClient]:
     async with AsyncCrewClient(ServiceSettings(address=hostile.url, token=TOKEN, request_timeout=1)) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an empty database: to make it takes longer than most of what is run with it, so it is made once."""
+    folder = tmp_path_factory.getbasetemp()
+    # xdist gives each of its processes a folder in one that they share.
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    made = shared / "empty.db"
+    with (shared / "empty.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            home = tmp_path_factory.mktemp("migrated")
+            python(home, "-m", "airflow", "db", "migrate")
+            (home / "airflow.db").rename(made)
+    return made
+
+
+@pytest.fixture
+def home(database: Path, tmp_path: Path) -> Path:
+    """Return a home with a database of its own and an empty dags folder."""
+    (tmp_path / "dags").mkdir()
+    shutil.copy(database, tmp_path / "airflow.db")
+    return tmp_path

@@ -375,3 +375,13 @@ class TestReadsAreRepeated:
             crew.inputs()
 
         assert len(service.requests) == 2
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e309", "true"])
+def test_kickoff_id_that_is_no_number_is_uncertain(crew, service, number):
+    service.faults.answer(200, body=f'{{"kickoff_id": {number}}}', on="kickoff", for_seconds=60)
+
+    with pytest.raises(UncertainKickoff):
+        crew.kickoff(KICKOFF)
+
+    assert len(service.requests) == 1

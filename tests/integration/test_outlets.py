@@ -43,6 +43,16 @@ def test_the_event_tells_which_execution_it_was_and_what_it_spent(live_crew, dia
     assert bool(result["usage"]) == (dialect == "deployed")
 
 
+@both_ways
+def test_event_holds_no_reserved_key_of_usage(live_crew, deferrable):
+    live_crew.scenario = DEPLOYED.model_copy(update={"usage": {"__classname__": 1, "total_tokens": 7}})
+    task = ShownTask(lambda: run(deferrable=deferrable), outlets=(REPORT,))
+
+    task.run()
+
+    assert task.told(REPORT)["usage"] == {"__classname___": 1, "total_tokens": 7}
+
+
 def test_a_kickoff_tells_its_execution_and_a_sensor_what_came_of_it(live_crew):
     kickoff = ShownTask(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), outlets=(REPORT,))
     kickoff_id = kickoff.run()

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import ast
-import fcntl
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +13,7 @@ from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.service.models import Completed
 from tests.integration.clients import TOKEN
 from tests.integration.pages import DAGS, OPERATORS, README, block, blocks, wherever
+from tests.integration.played import python
 from tests.supported import AIRFLOW, has
 
 DAG = """
@@ -74,46 +69,6 @@ TOKEN = "{token}"
 with DAG("{name}", schedule=None):
 {blocks}
 """
-
-
-def python(home: Path, *arguments: str, told: str = "", **environment: str) -> str:
-    """Run Python for an Airflow in a home of its own and return all that it says."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        input=told,
-        env=os.environ
-        | {"AIRFLOW_HOME": str(home), "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags")}
-        | environment,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an empty database: to make it takes longer than most of what is run with it, so it is made once."""
-    folder = tmp_path_factory.getbasetemp()
-    # xdist gives each of its processes a folder in one that they share.
-    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    made = shared / "empty.db"
-    with (shared / "empty.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            home = tmp_path_factory.mktemp("migrated")
-            python(home, "-m", "airflow", "db", "migrate")
-            (home / "airflow.db").rename(made)
-    return made
-
-
-@pytest.fixture
-def home(database: Path, tmp_path: Path) -> Path:
-    """Return a home with a database of its own and an empty dags folder."""
-    (tmp_path / "dags").mkdir()
-    shutil.copy(database, tmp_path / "airflow.db")
-    return tmp_path
 
 
 def files_of(page: str) -> list[str]:

@@ -106,7 +106,11 @@ def test_a_kickoff_id_that_was_rendered_to_a_number_is_understood(live_crew):
 
 
 @in_every_mode
-@pytest.mark.parametrize("given", [None, "None", ["a", "b"], {"kickoff_id": "a"}], ids=repr)
+@pytest.mark.parametrize(
+    "given",
+    [None, "None", ["a", "b"], {"kickoff_id": "a"}, float("nan"), float("inf"), 1.5, True, False],
+    ids=repr,
+)
 def test_what_is_no_kickoff_id_is_not_asked_for(live_crew, mode, given):
     with pytest.raises(AirflowFailException, match="Did the task that kicks off return one") as caught:
         poked(waiting(given, **mode))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
@@ -12,6 +13,11 @@ from airflow_provider_crew.service.errors import ExecutionFailed
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked, skip_where_pokes_forget
 from tests.integration.waits import in_every_way, run, sensor
+
+try:
+    from airflow.sdk.execution_time.xcom import XCom
+except ImportError:  # Airflow 2
+    from airflow.models import XCom
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -151,3 +157,39 @@ def test_an_execution_that_stays_unknown_is_counted(live_crew, store, counted, k
         poked(task)
 
     assert counted["crew.execution.unknown"] == 1
+
+
+def stored(value: Any) -> Any:
+    """Return what Airflow itself makes of an XCom."""
+    return XCom.serialize_value(value)
+
+
+RESERVED = {"__classname__": 1, "__id__": 2, "__var": 3, "kickoff_id": 4, "total_tokens": 2**64 - 1}
+KEPT = {"__classname___": 1, "__id___": 2, "__var_": 3, "total_tokens": 2**64 - 1}
+
+
+@in_every_way
+def test_usage_with_reserved_keys_is_storable(live_crew, kind, options):
+    live_crew.scenario = QUICK.model_copy(update=DEPLOYED | {"usage": RESERVED})
+    task = kind(live_crew, **options)
+
+    result = poked(task)
+
+    kickoff_id = live_crew.kickoffs[0].kickoff_id
+    assert result["usage"] == KEPT | {"kickoff_id": 4}
+    assert task.ti.xcoms["usage"] == {**KEPT, "kickoff_id": kickoff_id, "try_number": 1}
+    assert stored(result)
+    assert stored(task.ti.xcoms["usage"])
+
+
+@in_every_way
+def test_usage_of_a_failure_with_reserved_keys_is_storable(live_crew, kind, options):
+    live_crew.scenario = FAILING.model_copy(update=DEPLOYED | {"usage": RESERVED})
+    task = kind(live_crew, **options)
+
+    with pytest.raises((ExecutionFailed, CrewTaskFailed)):
+        poked(task)
+
+    kickoff_id = live_crew.kickoffs[0].kickoff_id
+    assert task.ti.xcoms["usage"] == {**KEPT, "kickoff_id": kickoff_id, "try_number": 1}
+    assert stored(task.ti.xcoms["usage"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -57,7 +58,21 @@ def test_keeps_the_id_that_the_service_sent(value: Any, kept: str) -> None:
     assert issued_kickoff_id(value) == kept
 
 
-@pytest.mark.parametrize("value", [None, "", True, False, [], ["7"], {}, {"id": "7"}], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "",
+        True,
+        False,
+        [],
+        ["7"],
+        {},
+        {"id": "7"},
+        *map(json.loads, ["NaN", "Infinity", "-Infinity", "1e309"]),
+    ],
+    ids=repr,
+)
 def test_an_answer_without_an_id_holds_none(value: Any) -> None:
     with pytest.raises(ValueError, match="no kickoff_id"):
         issued_kickoff_id(value)

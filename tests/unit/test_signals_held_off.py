@@ -9,9 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Self
 
 import pytest
 
+from airflow_provider_crew.tasks import signals
 from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
 
 HELD_OFF = [signal.SIGTERM, signal.SIGALRM, signal.SIGINT]
@@ -215,3 +219,116 @@ def test_a_signal_without_a_handler_ends_the_process_after_the_block() -> None:
 
     assert done.returncode == -signal.SIGTERM
     assert done.stdout == "remembered\n"
+
+
+SEAMS = 200
+
+
+class Seams:
+    """Send a signal to this process at one line of the module, counted in the order in which the lines run."""
+
+    def __init__(self, number: int, at: int) -> None:
+        self._number, self._left = number, at
+        self.sent = False
+
+    def __enter__(self) -> Self:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: FrameType, event: str, _argument: object) -> Any:
+        if frame.f_code.co_filename != signals.__file__:
+            return None
+        if event in {"call", "line"} and not self.sent:
+            self.sent = self._left == 0
+            self._left -= 1
+            if self.sent:
+                os.kill(os.getpid(), self._number)
+        return self._trace
+
+
+def raising_handlers(heard: list[int]) -> None:
+    """Let each signal interrupt what it meets, as Airflow's handlers do."""
+
+    def interrupt(number: int, _frame: object) -> None:
+        heard.append(number)
+        raise Interrupted
+
+    for number in HELD_OFF:
+        signal.signal(number, interrupt)
+
+
+def hold_with_a_pause(in_block: list[int]) -> None:
+    """Hold signals off twice, with a pause that lets them through, while some arrive in the block."""
+    with InterruptionsHeldOff() as held:
+        with held.let_through():
+            pass
+        for number in in_block:
+            os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("in_block", [[], [signal.SIGTERM], [signal.SIGALRM, signal.SIGTERM]], ids=repr)
+@pytest.mark.parametrize("number", HELD_OFF)
+def test_a_signal_at_any_seam_leaves_no_handler_behind(heard: list[int], number: int, in_block: list[int]) -> None:
+    raising_handlers(heard)
+    before = handlers()
+    for at in range(SEAMS):
+        heard.clear()
+        seams = Seams(number, at)
+        with suppress(Interrupted), seams:
+            hold_with_a_pause(in_block)
+        assert handlers() == before, at
+        if not seams.sent:
+            break
+        assert number in heard, at
+    assert 20 < at < SEAMS - 1
+
+
+@pytest.mark.parametrize("number", HELD_OFF)
+def test_a_signal_at_the_end_loses_no_other(heard: list[int], number: int) -> None:
+    raising_handlers(heard)
+    other = signal.SIGALRM if number == signal.SIGTERM else signal.SIGTERM
+    for at in range(SEAMS):
+        heard.clear()
+        held, seams = InterruptionsHeldOff(), Seams(number, at)
+        held.__enter__()
+        os.kill(os.getpid(), other)
+        with suppress(Interrupted), seams:
+            held.__exit__()
+        assert set(heard) == ({other, number} if seams.sent else {other}), at
+        if not seams.sent:
+            break
+    assert 5 < at < SEAMS - 1
+
+
+def test_many_signals_from_outside_leave_nothing_held(heard: list[int]) -> None:
+    program = f"import os\nfor _ in range(3000):\n  os.kill({os.getpid()}, {int(signal.SIGALRM)})\n"
+    armed: list[bool] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        heard.append(number)
+        if armed:
+            armed.clear()
+            raise Interrupted
+
+    for number in HELD_OFF:
+        signal.signal(number, interrupt)
+    before = handlers()
+    with subprocess.Popen([sys.executable, "-c", program]) as sender:
+        while sender.poll() is None:
+            with suppress(Interrupted):
+                armed.append(True)
+                with InterruptionsHeldOff() as held, held.let_through():
+                    pass
+                armed.clear()
+    armed.clear()
+    heard.clear()
+    for number in HELD_OFF:
+        os.kill(os.getpid(), number)
+        work()
+
+    assert heard == HELD_OFF
+    assert handlers() == before
