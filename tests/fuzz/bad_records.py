@@ -225,6 +225,7 @@ KICKOFF = {
     "address": "",
     "delivered": False,
     "name": "",
+    "fingerprint": "",
 }
 _near_kickoff = st.sampled_from(
     ["4711", "completed", "returned", "failed", "unknown", 3, 4, True, None, time.time(), "https://crew.example"]
@@ -262,6 +263,8 @@ def _may_pay(kept: Any, document: dict[str, Any]) -> bool:
         return cleared and told.get("reported") in TRUE
     if end in ("failed", "completed"):
         return end == "failed" or (cleared and told.get("delivered") in TRUE)
+    if document is COMPLETED and cleared and told.get("delivered") in TRUE:
+        return True
     # That of NOW is longer ago than forget_after.
     return document is FAILED or (document is UNKNOWN and cleared and told.get("kicked_off_at") != time.time())
 
