@@ -205,6 +205,12 @@ TOO_LARGE = Message(
 NO_ANSWER = Message(
     "{call} got no complete answer: {reason}.", Money.UNKNOWN, "Try again later.", "{request} was sent."
 )
+NOT_POLLED = Message(
+    "A poll got no answer within {seconds} s.",
+    Money.GOES_ON,
+    "Check whether the crew answers.",
+    "It may have waited for others: a triggerer has at most 100 polls of one crew under way.",
+)
 NOT_REACHED = Message(
     "The crew cannot be reached at {host}: {reason}.",
     Money.NOTHING,

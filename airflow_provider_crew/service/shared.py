@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from airflow_provider_crew.service.async_client import AsyncCrewClient, load
 from airflow_provider_crew.service.errors import CrewError, Unreachable
-from airflow_provider_crew.service.messages import CONNECTION_IN_DOUBT
+from airflow_provider_crew.service.messages import CONNECTION_IN_DOUBT, NOT_POLLED
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.text import warn
 
@@ -29,17 +29,28 @@ _FRESH = 60.0
 _FRESH_AFTER_REJECTION = 5.0
 
 
+# Polls under way, and so connections that are kept; the client itself has as many at the most.
+_MOST_AT_ONCE = 100
+
+
 class SharedClient(AsyncCrewClient):
     """A client with its users. Who has taken it has to give it back."""
 
     users = 0
+
+    def __init__(self, settings: ServiceSettings, *, largest: int | None = None) -> None:
+        super().__init__(settings, largest=largest)
+        self.places = asyncio.Semaphore(_MOST_AT_ONCE)
+        """Take one for each poll. Waiting for one says nothing about the service."""
 
 
 class SharedCrew:
     """
     The crew behind a connection, for all who watch executions of it on one event loop.
 
-    One asks for the connection at a time; who has waited meanwhile takes the same answer. Each keeps to the client
+    The connection is looked up in a task of its own, which does not end with the watch that has asked first: a
+    secrets backend may hang, and no watch starts another look-up before that one is back. All who wait for it take
+    the same answer. Each keeps to the client
     that it took, unless the token is rejected: a connection that is pointed to another crew leaves the executions
     of the first to be watched. A client is closed with its last user.
 
@@ -48,9 +59,9 @@ class SharedCrew:
     """
 
     def __init__(self, name: str, ask: Callable[[], Awaitable[ServiceSettings]]) -> None:
-        self._name = name
+        self.name = name
         self._ask = ask
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Task[None] | None = None
         self._answer: ServiceSettings | Exception | None = None
         self._answered_at = -math.inf
         self._clients: dict[tuple[ServiceSettings, int | None], SharedClient] = {}
@@ -70,7 +81,7 @@ class SharedCrew:
         except (ImportError, Unreachable):  # no outage, but an incomplete installation; or told already
             raise
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            words = {"connection": self._name, "why": _reason(error)}
+            words = {"connection": self.name, "why": _reason(error)}
             raise Unreachable.saying(CONNECTION_IN_DOUBT, words, sent=False, lacks_connection=True) from None
 
     async def renewed(self, old: SharedClient) -> SharedClient | None:
@@ -78,7 +89,7 @@ class SharedCrew:
         try:
             return await self._client(await self._settings(_FRESH_AFTER_REJECTION), old.largest)
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            warn(log, f"The connection {self._name} could not be read anew: {_reason(error)}")
+            warn(log, f"The connection {self.name} could not be read anew: {_reason(error)}")
             return None
 
     async def give_back(self, client: SharedClient) -> None:
@@ -99,18 +110,31 @@ class SharedCrew:
 
     async def _settings(self, fresh: float) -> ServiceSettings:
         """Read the connection, unless it was read lately, or could not be read while this one waited."""
-        asked_at = time.monotonic()
-        async with self._asking:
-            age = asked_at - self._answered_at
-            if self._answer is None or age >= (0.0 if isinstance(self._answer, Exception) else fresh):
-                try:
-                    self._answer = await self._ask()
-                except Exception as error:  # noqa: BLE001 - told to all who wait
-                    self._answer = error
-                self._answered_at = time.monotonic()
-            if isinstance(self._answer, Exception):
-                raise self._answer.with_traceback(None)
+        if not self._asking:
+            is_fresh = time.monotonic() - self._answered_at < fresh
+            if is_fresh and isinstance(self._answer, ServiceSettings):
+                return self._answer
+            self._asking = asyncio.create_task(self._look_up())
+        await asyncio.shield(self._asking)
+        if isinstance(self._answer, ServiceSettings):
             return self._answer
+        raise cast("Exception", self._answer).with_traceback(None)
+
+    async def _look_up(self) -> None:
+        try:
+            self._answer = await self._ask()
+        except Exception as error:  # noqa: BLE001 - told to all who wait
+            self._answer = error
+        finally:
+            self._answered_at, self._asking = time.monotonic(), None
+
+
+def not_polled(connection: str, seconds: float, *, is_read: bool) -> Unreachable:
+    """Return the error for a poll that got no answer in time, or that still waits for the connection."""
+    if is_read:
+        return Unreachable.saying(NOT_POLLED, {"seconds": f"{seconds:g}"}, timed_out=True)
+    words = {"connection": connection, "why": f"Airflow has not returned it within {seconds:g} s."}
+    return Unreachable.saying(CONNECTION_IN_DOUBT, words, sent=False, lacks_connection=True)
 
 
 def _reason(error: Exception) -> str:
