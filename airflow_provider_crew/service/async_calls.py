@@ -1,7 +1,8 @@
 """The calls of the asynchronous client, over aiohttp: apart from it, because that takes long to import."""
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import aiohttp
 from yarl import URL
@@ -11,12 +12,16 @@ from airflow_provider_crew.service.network import connect_timeout, proxy_for, tl
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.wire import MAX_ANSWER_BYTES, CrewCalls, Outcome, Request, too_large
 
+T = TypeVar("T")
+
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 # As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
 # Polls under way, and so connections that are kept; aiohttp has as many at the most.
 _MOST_AT_ONCE = 100
+# A larger answer is read in a thread, for up to half a second at 2 MB.
+_LARGE = 64 * 1024
 # aiohttp's own 15 seconds would mean a new connection for every poll at a usual interval.
 _KEEP_ALIVE = 120.0
 
@@ -53,6 +58,9 @@ class AsyncCalls(CrewCalls):
             max_field_size=_MAX_HEADER_BYTES,
             trust_env=False,  # what the environment says is read in one place for both clients
         )
+
+    async def _parsed(self, answer: Answer, read: Callable[[], T]) -> T:
+        return await asyncio.to_thread(read) if len(answer.body) > _LARGE else read()
 
     async def _exchange(self, request: Request) -> Outcome:
         if request.starts_work:

@@ -93,6 +93,10 @@ class CrewCalls(ABC):
         like a lost answer.
         """
 
+    async def _parsed(self, _: Answer, read: Callable[[], T]) -> T:
+        """Read an answer. A large one takes long enough to hold up an event loop."""
+        return read()
+
     async def inputs(self) -> CrewInputs:
         """Ask which inputs the crew takes."""
         request = self._request("GET", "/inputs")
@@ -127,7 +131,8 @@ class CrewCalls(ABC):
             request = self._request("GET", path.format(segment), kickoff_id=kickoff_id)
             answer = _answer(await self._exchange(request))
             if answer.status != HTTPStatus.NOT_FOUND:
-                execution = _read(request, answer, partial(read_execution, kickoff_id=kickoff_id))
+                read = partial(_read, request, answer, partial(read_execution, kickoff_id=kickoff_id))
+                execution = await self._parsed(answer, read)
                 if execution is None:
                     raise self._not_found(request, answer, kickoff_id)
                 self._status_paths = (path,)
