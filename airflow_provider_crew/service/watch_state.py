@@ -129,7 +129,10 @@ class WatchMemory:
 
     def carried(self) -> dict[str, Any]:
         """Return it as plain data, with as many of the newest tasks as are worth carrying."""
-        kept: dict[str, Any] = _MEMORY.dump_python(self)
+        needless = set() if self.said_about else {"said_about"}
+        if not self.troubles.keys() - {"paused"}:  # nothing lasts that a clock could stretch
+            needless |= {"polled_at", "pause"}
+        kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
         newest_first = kept["tasks"][::-1]
         sizes = accumulate(len(json.dumps(task)) for task in newest_first)
         fitting = sum(size <= _MOST_CARRIED for size in sizes)

@@ -53,7 +53,7 @@ async def test_large_answer_does_not_block_the_event_loop(live_crew, body):
 
     end = read_event(await running)
     assert (end.completed, end.result) == (True, None)
-    # On the event loop the tasks took 2.4 seconds to read, and another to encode, which was nearly all of the wait.
+    # Read on the event loop, the tasks took 2.4 seconds, and another to encode: nearly all of the wait.
     assert longest < max(0.5, whole / 2)
 
 
