@@ -78,6 +78,9 @@ MEMORY = {
     "said_at": NOW - 20,
     "troubles": {"silent": None},
     "said_trouble": "",
+    "said_about": "",
+    "polled_at": NOW - 10,
+    "pause": 10.0,
     "tasks": [TASK],
 }
 near_tasks = st.lists(spoilt(TASK), max_size=3)
