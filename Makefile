@@ -40,7 +40,7 @@ SHOW := @$(PYTHON) -m dev.progress
 NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task-sdk~=1.4.0b1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo airflow test coverage test-all test-system test-crews test-faults test-fuzz nightly fault-table message-page \
+.PHONY: help demo airflow test coverage test-all test-system test-crews test-faults test-fuzz nightly fault-table \
 	stored-rows picture docs bench matrix lint types format lock release clean
 
 help:  ## List the targets
@@ -85,9 +85,6 @@ nightly:  ## Run what takes too long for every change: all faults, and every Air
 
 fault-table: $(READY)  ## Write docs/cases/, what happens when …, from the tests
 	$(BIN)/python -m tests.faults.table
-
-message-page: $(READY)  ## Write the tables of docs/messages.md from the package
-	$(BIN)/python -m tests.message_page
 
 stored-rows: $(READY)  ## Record what this version leaves in Airflow's database, for upgrade tests, with nox
 	$(BIN)/nox -s stored_rows

@@ -30,7 +30,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     shared = _shared()
     for name, does in (
         ("inputs", "which inputs the crew expects, and whether it can be reached"),
-        ("status", "how an execution stands, what is known of the money, and what to do next"),
+        ("status", "the status of an execution, its cost, and the next step"),
     ):
         command = commands.add_parser(
             name,
@@ -58,4 +58,4 @@ def _kickoff_id(text: str) -> str:
     try:
         return checked_kickoff_id(text)
     except InvalidKickoffId as error:
-        raise argparse.ArgumentTypeError(error.what) from None
+        raise argparse.ArgumentTypeError(error.event) from None

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from airflow_provider_crew.commands.exit_codes import ExitCode
 from airflow_provider_crew.compat import broken_source_of, reads_connections_as_commands_do
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.service import errors, messages
+from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.models import Completed, CrewInputs, Execution, Failed, Paused, Running
+from airflow_provider_crew.service.errors import Cost
+from airflow_provider_crew.service.models import Completed, CrewInputs, Execution, Failed, Paused
 from airflow_provider_crew.service.progress import NOWHERE, where
 from airflow_provider_crew.service.result_words import in_all, wrote
 from airflow_provider_crew.service.text import one_line, size
@@ -23,7 +24,6 @@ _CODES: tuple[tuple[type[errors.CrewError], ExitCode], ...] = (
     (errors.TransientError, ExitCode.NO_ANSWER),
     (errors.CallError, ExitCode.REFUSED),
 )
-_NOTHING_WRONG = {"details": "", "error": None}
 _STATES = {ExitCode.FAILED: "failed", ExitCode.UNKNOWN: "unknown"}
 
 Rows = list[tuple[str, str]]
@@ -58,7 +58,7 @@ def ask_status(conn_id: str, kickoff_id: str) -> Told:
     try:
         told = _standing(_client(hook).status(kickoff_id))
     except errors.CrewError as error:  # nobody has said how it stands
-        told = _without_answer(error.but(money=messages.Money.UNKNOWN), _progress())
+        told = _without_answer(error.replace(cost=Cost.UNKNOWN), _progress())
     return told.about(kickoff_id=kickoff_id, connection=conn_id, address=_address(hook))
 
 
@@ -73,10 +73,13 @@ def _client(hook: CrewHook) -> CrewClient:
         return hook.get_conn()
     except (errors.InvalidSettings, errors.Unreachable):
         if broken := broken_source_of(hook.crew_conn_id):
-            words = {"connection": repr(hook.crew_conn_id), "why": broken}
-            words["variable"] = f"AIRFLOW_CONN_{hook.crew_conn_id.upper()}"
-            raise errors.Unreachable.saying(
-                messages.CONNECTION_NOT_READ_HERE, words, sent=False, lacks_connection=True
+            raise errors.Unreachable(
+                f"Connection {hook.crew_conn_id!r} is unreadable here: {broken}.",
+                cost=Cost.NONE,
+                next_step="Run this where Airflow can read the connection, or set "
+                f"AIRFLOW_CONN_{hook.crew_conn_id.upper()}.",
+                sent=False,
+                lacks_connection=True,
             ) from None
         raise
 
@@ -92,7 +95,8 @@ def _expecting(listed: CrewInputs) -> Told:
         f"{one_line(name, _NAME)} (optional)" if name in listed.optional else one_line(name, _NAME)
         for name in listed.names
     ]
-    data = {"inputs": [each.model_dump() for each in listed.inputs], **_NOTHING_WRONG, "money": None, "told": None}
+    nothing = dict.fromkeys(("event", "error", "cost", "next_step"))
+    data = {"inputs": [each.model_dump() for each in listed.inputs], **nothing}
     return Told(ExitCode.ANSWERED, data, [("Inputs", "\n".join(names) or "no inputs")])
 
 
@@ -106,17 +110,26 @@ def _standing(execution: Execution) -> Told:
         output = f"{size(execution.output)}: --json prints all of it, as result"
         rows = [("Tasks", tasks), *_spent(result), ("Output", output)]
         data = _progress(state="completed", result=result)
-        return _well(ExitCode.ANSWERED, messages.HAS_COMPLETED, execution, data, rows)
+        return _told(
+            ExitCode.ANSWERED,
+            errors.CrewError(
+                f"Execution {execution.kickoff_id} completed{after(execution)}.",
+                cost=Cost.ENDED,
+                next_step="If no task has returned its result, CrewExecutionSensor with this kickoff ID does.",
+            ),
+            data | {"error": None},
+            rows,
+        )
     doing = describe_progress(execution)
     data = _progress(state=execution.status, doing=doing, **where(execution))
-    code, said = _ONGOING[type(execution)]
-    return _well(code, said, execution, data, [("Doing", doing)])
-
-
-_ONGOING: dict[type[Running | Paused], tuple[ExitCode, messages.Message]] = {
-    Running: (ExitCode.GOING_ON, messages.IS_GOING_ON),
-    Paused: (ExitCode.PAUSED, messages.IS_PAUSED),
-}
+    if isinstance(execution, Paused):
+        code, event = ExitCode.PAUSED, f"Execution {execution.kickoff_id} waits for human input."
+        step = "Answer what the crew asks in its dashboard. Do not start another execution."
+    else:
+        code, event = ExitCode.GOING_ON, f"Execution {execution.kickoff_id} is running."
+        step = "Let its task wait, or wait with CrewExecutionSensor. Do not start another execution."
+    said = errors.CrewError(event, cost=Cost.RUNNING, next_step=step)
+    return _told(code, said, data | {"error": None}, [("Doing", doing)])
 
 
 def _progress(**known: Any) -> dict[str, Any]:
@@ -128,29 +141,15 @@ def _spent(result: Mapping[str, Any]) -> Rows:
     return [("Spent", "\n".join(in_all(result)))]
 
 
-def _well(
-    code: ExitCode,
-    message: messages.Message,
-    execution: Running | Paused | Completed,
-    data: dict[str, Any],
-    rows: Rows,
-) -> Told:
-    words = {"execution": errors.execution(execution.kickoff_id)}
-    words["after"] = after(execution) if isinstance(execution, Completed) else ""
-    # Nothing is wrong, but so it is told in the same lines.
-    said = errors.CrewError.saying(message, words, kickoff_id=execution.kickoff_id)
-    return _told(code, said, {**data, **_NOTHING_WRONG}, rows)
-
-
 def _without_answer(error: errors.CrewError, data: dict[str, Any]) -> Told:
     lacks_connection = isinstance(error, errors.InvalidSettings) or getattr(error, "lacks_connection", False)
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.CONNECTION)
     code = ExitCode.CONNECTION if lacks_connection else code
     state = {"state": _STATES[code]} if code in _STATES else {}
-    return _told(code, error, {**data, **state, "error": error.error}, [("Details", error.more)])
+    return _told(code, error, {**data, **state, "error": error.error}, [])
 
 
 def _told(code: ExitCode, said: errors.CrewError, data: dict[str, Any], rows: Rows) -> Told:
-    told = said.told()
-    lines = [("What", told["what"]), ("Money", told["money"]), ("Next", told["next"])]
-    return Told(code, {"details": said.more, **data, "money": said.money.value, "told": told}, [*lines, *rows])
+    facts = {"event": said.event, "cost": said.cost.value, "next_step": said.next_step}
+    lines = [("Event", said.event), ("Cost", said.cost.sentence), ("Next", said.next_step)]
+    return Told(code, {**data, **facts}, [*lines, *rows])

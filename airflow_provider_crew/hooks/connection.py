@@ -11,8 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from pydantic import AfterValidator, Field, HttpUrl, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.compat import api_server_is_away, backend_may_hold, denies_connection
-from airflow_provider_crew.service import messages
-from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
+from airflow_provider_crew.service.errors import Cost, InvalidSettings, Unreachable
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
 from airflow_provider_crew.service.settings import (
     USER_AGENT,
@@ -33,8 +32,6 @@ _URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 # Where the address of a page has the id of the execution.
 _KICKOFF_ID = "{kickoff_id}"
 _ANY_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
-
-_NO_TOKEN = {"organization": messages.NO_ORGANIZATION_TOKEN, "user": messages.NO_USER_TOKEN}
 
 
 def _page(address: str) -> str:
@@ -131,7 +128,7 @@ def _named(connection: Connection) -> Iterator[None]:
     try:
         yield
     except InvalidSettings as error:
-        raise error.but(conn_id=connection.conn_id) from None
+        raise error.replace(conn_id=connection.conn_id) from None
 
 
 def _find(conn_id: str) -> Connection:
@@ -142,14 +139,23 @@ def _find(conn_id: str) -> Connection:
     except AirflowNotFoundException:
         if denies_connection(conn_id):
             if not backend_may_hold(conn_id):
-                words = {"variable": f"AIRFLOW_CONN_{conn_id.upper()}"}
-                raise InvalidSettings.saying(messages.NO_CONNECTION, words, conn_id=conn_id) from None
+                raise InvalidSettings(
+                    "It does not exist, or Airflow cannot read it.",
+                    next_step=f"Add a connection of type Crew, or set AIRFLOW_CONN_{conn_id.upper()}. In a URI, "
+                    "percent-encode everything in the token but letters and digits.",
+                    conn_id=conn_id,
+                ) from None
             why = "the secrets backend failed"
     except Exception as error:
         if not api_server_is_away(error):
             raise
-    words = {"connection": repr(conn_id), "why": why}
-    raise Unreachable.saying(messages.CONNECTION_NOT_READ, words, sent=False, lacks_connection=True) from None
+    raise Unreachable(
+        f"Connection {conn_id!r} is unreadable: {why}.",
+        cost=Cost.NONE,
+        next_step="Try again later.",
+        sent=False,
+        lacks_connection=True,
+    ) from None
 
 
 def _mask(*secrets: Any) -> None:
@@ -163,7 +169,10 @@ def _extra_of(connection: Connection) -> dict[str, Any]:
     try:
         return _EXTRA.validate_python(connection.extra or "{}")
     except ValidationError:
-        raise InvalidSettings.saying(messages.INVALID_EXTRA) from None
+        raise InvalidSettings(
+            "Extra is not a JSON object.",
+            next_step='Write it like {"token_type": "user", "user_bearer_token": "..."}.',
+        ) from None
 
 
 def _chosen_token(fields: _Fields) -> str:
@@ -171,7 +180,8 @@ def _chosen_token(fields: _Fields) -> str:
     kind = fields.token_type or only
     token = fields.user_bearer_token if kind == "user" else fields.password
     if not token:
-        raise InvalidSettings.saying(_NO_TOKEN[kind])
+        where = "the password field" if kind == "organization" else "`user_bearer_token`"
+        raise InvalidSettings(f"There is no {kind} token.", next_step=f"Put the crew's bearer token into {where}.")
     return token
 
 

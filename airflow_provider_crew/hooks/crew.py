@@ -88,7 +88,8 @@ class CrewHook(BaseHook):
             inputs = self._client.inputs()
         except CrewError as error:
             # The page names the connection.
-            return False, (error.but(conn_id="") if isinstance(error, InvalidSettings) else error).reason
+            error = error.replace(conn_id="") if isinstance(error, InvalidSettings) else error
+            return False, f"{error.event} {error.next_step}".rstrip()
         listed = [f"{name} (optional)" if name in inputs.optional else name for name in inputs.names]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 
@@ -225,8 +226,9 @@ class CrewHook(BaseHook):
         except Exception:
             raise
         except BaseException:
-            self.log.warning("Execution %s: no longer watched, interrupted.", kickoff_id)
             self.log.warning(
-                "It goes on and is paid for. Wait for it again with its kickoff id; do not kick off again."
+                "Interrupted while waiting for execution %s, which is still running and billed. Wait for it again "
+                "with its kickoff ID.",
+                kickoff_id,
             )
             raise

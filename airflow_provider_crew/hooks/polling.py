@@ -156,8 +156,8 @@ class Poller:
         try:
             client = fresh.get_conn()
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            reason = error.reason if isinstance(error, CrewError) else error
-            warn(old.log, f"The connection {old.crew_conn_id!r} could not be read anew: {reason}")
+            reason = error.event if isinstance(error, CrewError) else error
+            warn(old.log, f"Connection {old.crew_conn_id!r} is unreadable, so the old token is used: {reason}")
             return
         self._hook = fresh
         old.get_conn().close()

@@ -16,15 +16,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import ValidationError
 
-from airflow_provider_crew.service import errors, messages
+from airflow_provider_crew.service import errors
 from airflow_provider_crew.service.answer import Answer, forms_of
+from airflow_provider_crew.service.errors import Cost
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.service.network import is_trusted, proxy_for, reason_for, timed_out
 from airflow_provider_crew.service.payload import KickoffRequest, some_names
 from airflow_provider_crew.service.settings import ServiceSettings, secrets_of_proxy
-from airflow_provider_crew.service.text import warn
 
 T = TypeVar("T")
 
@@ -48,13 +47,11 @@ class Request:
     """
     What to send. ``url`` is percent-encoded for good: no library may decode or normalise it.
 
-    ``call`` is its name in a line that is short. ``secrets`` are the forms of what nobody may read in an answer
-    that repeats it. ``kickoff_id`` is the execution that it asks after.
+    ``secrets`` are left out of an answer that repeats them. ``kickoff_id`` is the execution that is polled.
     """
 
     method: str
     url: str
-    call: str
     headers: Mapping[str, str] = field(repr=False)
     secrets: tuple[bytes, ...] = field(repr=False)
     body: bytes | None = field(default=None, repr=False)
@@ -67,10 +64,10 @@ class Request:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What an error of this call knows: the execution asked after, which is paid for, if there is one."""
+        """What an error of this request knows."""
         if self.kickoff_id:
-            return {"kickoff_id": self.kickoff_id, "money": Money.GOES_ON}
-        return {} if self.starts_work else {"money": Money.NOTHING}
+            return {"kickoff_id": self.kickoff_id, "cost": Cost.RUNNING}
+        return {} if self.starts_work else {"cost": Cost.NONE}
 
     def __str__(self) -> str:
         """Name it in a message."""
@@ -105,7 +102,7 @@ class CrewApi:
         try:
             outcome = yield request
         except GeneratorExit:
-            warn(log, f"Interrupted while a kickoff was under way. {messages.UNCERTAIN.what}")
+            log.warning("Interrupted while the kickoff was being sent: an execution may have started.")
             raise
         started = _started(outcome)
         try:
@@ -113,11 +110,9 @@ class CrewApi:
         except errors.CallError as error:
             if not started and _proves_nothing_started(error):
                 raise
-            shown = messages.UNCERTAIN_WITH_ID if started else messages.UNCERTAIN
-            words = {"why": error.reason, "kickoff_id": started}
-            raise errors.UncertainKickoff.saying(shown, words, kickoff_id=started) from None
+            raise _uncertain(error, started) from None
         # Before the caller has it: a cancelled coroutine never returns it, and the execution is paid for.
-        log.info("Execution %s: kicked off", kickoff_id)
+        log.info("Started execution %s.", kickoff_id)
         return kickoff_id
 
     def status(self, kickoff_id: str) -> Flow[Execution]:
@@ -138,13 +133,25 @@ class CrewApi:
         raise cast("errors.CallError", failure)
 
     def unreachable(self, request: Request, error: BaseException, *, sent: bool) -> errors.Unreachable:
-        """Build the error for an exchange that brought no answer."""
+        """Return the error for an exchange that brought no answer."""
         reason = reason_for(error, connected=sent, settings=self.settings)
-        trusted = is_trusted(error)
-        message = messages.NO_ANSWER if sent else messages.NOT_REACHED if trusted else messages.NOT_TRUSTED
-        words = {"call": request.call, "request": request, "reason": reason, "host": self.settings.host}
-        known = {"sent": sent, "trusted": trusted, "timed_out": timed_out(error)}
-        return errors.Unreachable.saying(message, words, **known, **request.facts)
+        facts = {"sent": sent, "trusted": is_trusted(error), "timed_out": timed_out(error), **request.facts}
+        if sent:
+            return errors.Unreachable(
+                f"No complete answer to {request}: {reason}.", next_step="Try again later.", **facts
+            )
+        if facts["trusted"]:
+            facts = {"cost": Cost.NONE} | facts
+            event = f"Crew is unreachable at {self.settings.host}: {reason}. {request} was not sent."
+            next_step = "Check the host and port in the connection, and whether the crew is deployed."
+        else:
+            facts = {"cost": Cost.NONE} | facts
+            event = f"Crew is not trusted at {self.settings.host}: {reason}. {request} was not sent."
+            next_step = (
+                "Check the host in the connection. If a certificate authority of your own has signed the "
+                "certificate, put the path of that authority's certificate into `verify`."
+            )
+        return errors.Unreachable(event, next_step=next_step, **facts)
 
     def _request(
         self, method: str, path: str, body: bytes | None = None, *secrets: str, kickoff_id: str = ""
@@ -160,16 +167,16 @@ class CrewApi:
         if body is not None:
             headers["Content-Type"] = "application/json"
         hidden = forms_of(self.settings.token, *secrets_of_proxy(proxy_for(self.settings)), *secrets)
-        call = f"{method} status" if kickoff_id else f"{method} {path}"
-        return Request(method, f"{self.settings.address}{path}", call, headers, hidden, body, kickoff_id)
+        return Request(method, f"{self.settings.address}{path}", headers, hidden, body, kickoff_id)
 
     def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> errors.CallError:
         if not (answer.is_success or answer.has_error_body):
             # A gateway without the crew behind it says 404 as well, and the execution runs on.
             return _unreadable(request, answer, "it is not the crew's own")
-        return errors.ExecutionNotFound.saying(
-            messages.NOT_FOUND,
-            {"execution": errors.execution(kickoff_id), "told": _told(request, answer)},
+        return errors.ExecutionNotFound(
+            f"Execution {kickoff_id} is unknown to the crew: {_told(request, answer)}",
+            next_step="Check the crew's dashboard before you start another: a crew that waits for human input "
+            "reads like this.",
             http_status=answer.status,
             kickoff_id=kickoff_id,
             address=self.settings.address,
@@ -206,8 +213,12 @@ def received(request: Request, status: int, headers: Mapping[str, str], body: by
             body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
     if len(body) > most:
         if HTTPStatus(200) <= status < HTTPStatus(300):
-            words = {"call": request.call, "request": request, "limit": f"{most / 1024**2:g}"}
-            return errors.AnswerTooLarge.saying(messages.TOO_LARGE, words, http_status=status, **request.facts)
+            return errors.AnswerTooLarge(
+                f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
+                next_step="Read the result in the crew's dashboard.",
+                http_status=status,
+                **request.facts,
+            )
         body = body[:most]
     return Answer(status, headers, body, request.secrets)
 
@@ -254,41 +265,73 @@ def _read(request: Request, answer: Answer, read: Callable[[Mapping[str, Any]], 
     raise _unreadable(request, answer, fault)
 
 
-def _failure(request: Request, answer: Answer) -> errors.CallError:
-    status = answer.status
-    words = {"call": request.call, "status": status, "told": _told(request, answer)}
-    facts = {"http_status": status, "error": answer.reason().strip()} | request.facts
-    if status < HTTPStatus.OK:  # such as 102 and 103: the work may well be under way
+def _failure(request: Request, answer: Answer) -> errors.CallError:  # noqa: C901 - one branch for each status
+    status, told = answer.status, _told(request, answer)
+    facts: dict[str, Any] = {"http_status": status, "error": answer.reason().strip()} | request.facts
+    if status < HTTPStatus.OK:  # such as 102 and 103: the work may be under way
         return _unreadable(request, answer, "it is not a final answer")
     if status == HTTPStatus.UNAUTHORIZED:
-        return errors.NotAuthenticated.saying(messages.TOKEN_REJECTED, words, **facts)
+        return errors.NotAuthenticated(
+            f"Crew rejected the token: {told}",
+            next_step="Replace the token in the connection with the one from the crew's Status tab.",
+            **facts,
+        )
     if status == HTTPStatus.FORBIDDEN:
-        return errors.NotAllowed.saying(messages.TOKEN_NOT_ALLOWED, words, **facts)
+        return errors.NotAllowed(
+            f"Token is not allowed to do this: {told}",
+            next_step="Use the organization token, or extend the permissions of the user.",
+            **facts,
+        )
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return errors.RateLimited.saying(messages.RATE_LIMITED, words, retry_after=answer.retry_after, **facts)
+        return errors.RateLimited(
+            f"Crew limits the rate of requests: {told}",
+            next_step="Try again later.",
+            retry_after=answer.retry_after,
+            **facts,
+        )
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
         request.method == "GET" and status in _PASSING_CLIENT_ERRORS
     ):
-        return errors.ServiceError.saying(messages.SERVICE_ERROR, words, retry_after=answer.retry_after, **facts)
-    words |= {"names": some_names(answer.missing_inputs), "target": answer.redirect_target or _NOWHERE}
-    return errors.Refused.saying(_refusal(answer), words, missing_inputs=answer.missing_inputs, **facts)
+        return errors.ServiceError(
+            f"Crew failed: {told}", next_step="Try again later.", retry_after=answer.retry_after, **facts
+        )
+    event, next_step = f"Crew rejected the request: {told}", "Fix what the answer names."
+    if status < HTTPStatus.BAD_REQUEST:
+        target = answer.redirect_target or "an unnamed address"
+        event = f"Crew redirects to {target}, and redirects are not followed: {told}"
+        next_step = "If the crew has moved there, put that address into the connection."
+    elif answer.missing_inputs:
+        event = f"Crew needs inputs that are missing: {some_names(answer.missing_inputs)}. {told}"
+        next_step = "Add them to `inputs`."
+    elif status == HTTPStatus.NOT_FOUND:
+        event, next_step = f"No crew at this address: {told}", "Check the host in the connection."
+    return errors.Refused(event, next_step=next_step, missing_inputs=answer.missing_inputs, **facts)
 
 
-def _refusal(answer: Answer) -> messages.Message:
-    """Say what a refusal needs besides the service's own words."""
-    if answer.status < HTTPStatus.BAD_REQUEST:
-        return messages.REDIRECTED
-    if answer.missing_inputs:
-        return messages.REFUSED_FOR_INPUTS
-    return messages.NO_CREW if answer.status == HTTPStatus.NOT_FOUND else messages.REFUSED
+def _uncertain(error: errors.CallError, kickoff_id: str) -> errors.UncertainKickoff:
+    """Return the error for a kickoff that may have started an execution, or that names one."""
+    if kickoff_id:
+        return errors.UncertainKickoff(
+            f"Kickoff has probably started execution {kickoff_id}, which its answer names. {error.event}",
+            next_step=f'Wait for it with CrewExecutionSensor(kickoff_id="{kickoff_id}") before you start another.',
+            kickoff_id=kickoff_id,
+        )
+    return errors.UncertainKickoff(
+        f"Kickoff may have started an execution. {error.event}",
+        next_step="Check the crew's dashboard before you start another.",
+    )
 
 
 def _unreadable(request: Request, answer: Answer, fault: str) -> errors.UnreadableAnswer:
-    words = {"call": request.call, "fault": fault, "request": request, "status": answer.status}
-    words |= {"content_type": answer.content_type, "told": answer.reason() or " It is empty."}
-    facts = {"http_status": answer.status, "error": answer.reason().strip()} | request.facts
-    return errors.UnreadableAnswer.saying(messages.UNREADABLE, words, **facts)
+    reason = answer.reason() or " It is empty."
+    return errors.UnreadableAnswer(
+        f"Answer to {request} is unreadable: {fault}. It has HTTP status {answer.status} and "
+        f"{answer.content_type}.{reason}",
+        next_step="Check the host in the connection: another server may be answering.",
+        http_status=answer.status,
+        **request.facts | {"error": answer.reason().strip()},
+    )
 
 
 def _told(request: Request, answer: Answer) -> str:
-    return f"{request} answers {answer.status}.{answer.reason()}"
+    return f"{request} answered {answer.status}.{answer.reason()}"

@@ -1,23 +1,38 @@
 """
 Every way a call or an execution can end badly.
 
-One class per outcome, with the facts as attributes, so that a caller decides by class and a person reads
-the message. Facts are keyword arguments with defaults, which keeps every error picklable.
+An error carries facts and renders once: the event, what it costs, and the next step. Facts are keyword arguments
+with defaults, which keeps every error picklable.
 """
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, fields
+from enum import StrEnum
 from typing import Any, Self, dataclass_transform
 
-from airflow_provider_crew.service.messages import Message, Money
-from airflow_provider_crew.service.text import LINE, cut, wrapped
-
 _GATEWAY_WITHOUT_CREW = frozenset({502, 503, 504})
-# An exception's first line, so that it fits behind the exception's name, too.
-_WHAT = 99
-NEXT = LINE - len("Next: ")
-# A longer id than a UUID has a line of its own.
-_SHOWN_ID = 36
+
+
+class Cost(StrEnum):
+    """What is known to be billed."""
+
+    NONE = "none"
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+    @property
+    def sentence(self) -> str:
+        """Return it as a reader sees it."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Cost.NONE: "none; nothing was started.",
+    Cost.RUNNING: "billed; the execution is running, or waits for human input.",
+    Cost.ENDED: "billed; the execution has ended.",
+    Cost.UNKNOWN: "unknown; an execution may have started.",
+}
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True)
@@ -26,15 +41,16 @@ class CrewError(Exception):
     """
     Anything that goes wrong between this package and a crew.
 
-    ``money``: what is known of an execution that is paid for. ``next``: what to do. ``details``: what else there
-    is to say. ``kickoff_id``: the execution that it is about, if there is one. ``error``: what went wrong, in the
-    crew's own words where it has said so.
+    :param message: What happened, in sentences that name their subject.
+    :param cost: What is known to be billed.
+    :param next_step: What the reader can do now.
+    :param kickoff_id: The execution, if there is one.
+    :param error: The crew's own reason. By default the message.
     """
 
     message: InitVar[str]
-    money: Money = field(default=Money.UNKNOWN, kw_only=True)
-    next: str = field(default="", kw_only=True)
-    details: str = field(default="", kw_only=True)
+    cost: Cost = field(default=Cost.UNKNOWN, kw_only=True)
+    next_step: str = field(default="", kw_only=True)
     kickoff_id: str = field(default="", kw_only=True)
     error: str = field(default="", kw_only=True)
 
@@ -42,110 +58,67 @@ class CrewError(Exception):
         dataclass(eq=False, repr=False, kw_only=True)(cls)
 
     def __post_init__(self, message: str) -> None:
-        """Say in any case what went wrong."""
+        """Let the message stand in for a reason."""
         self.error = self.error or message
 
-    @classmethod
-    def saying(cls, message: Message, words: Mapping[str, Any] | None = None, **facts: Any) -> Self:
-        """Return an error that says a message, with the words and the facts of this case."""
-        told = message.filled(words or {})
-        return cls(told.what, **{"money": told.money, "next": told.next, "details": told.details} | facts)
-
-    def but(self, what: str | None = None, *, also: str = "", **others: Any) -> Self:
-        """Return the same error with other words or facts, and with more details."""
-        facts = {each.name: getattr(self, each.name) for each in fields(self)}
-        facts["details"] = _joined("\n", self.details, also)
-        return type(self)(what or str(self.args[0]), **facts | others)
-
     @property
-    def what(self) -> str:
-        """What happened, in one line."""
-        return cut(self._what, _WHAT)
-
-    @property
-    def reason(self) -> str:
-        """What happened and why, in one paragraph, for another message that goes on."""
-        return _joined(" ", self._what, *self.details.splitlines())
-
-    @property
-    def more(self) -> str:
-        """The details, and before them what the three lines had no room for."""
-        what, following = self._what, self.next
-        cut_off = (what if what != self.what else "", following if len(following) > NEXT else "")
-        return _joined("\n", *cut_off, self.details)
-
-    def told(self) -> dict[str, str]:
-        """Return the three lines that are said first."""
-        return {"what": self.what, "money": self.money.sentence, "next": cut(self.next, NEXT)}
-
-    def lines(self) -> list[str]:
-        """Return what a log is told: the three lines, and below them the details, wrapped."""
-        return [f"What: {self.what}", *self._own_line(), *self._consequences(), *wrapped(self.more)]
-
-    def __str__(self) -> str:
-        """Say everything, the first line in short."""
-        consequences = self._consequences() if self.next else []
-        return _joined("\n", self.what, *self._own_line(), *consequences, self.more)
-
-    @property
-    def _what(self) -> str:
+    def event(self) -> str:
+        """What happened."""
         return str(self.args[0])
 
-    def _consequences(self) -> list[str]:
-        told = self.told()
-        return [f"Money: {told['money']}", *([f"Next: {told['next']}"] if self.next else [])]
+    def replace(self, event: str | None = None, **changes: Any) -> Self:
+        """Return the same error with other facts."""
+        facts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return type(self)(event or str(self.args[0]), **facts | changes)
 
-    def _own_line(self) -> list[str]:
-        return [self.kickoff_id] if len(self.kickoff_id) > _SHOWN_ID else []
+    def as_dict(self) -> dict[str, str]:
+        """Return what the Crew tab shows."""
+        return {
+            "error": type(self).__name__,
+            "event": self.event,
+            "cost": self.cost.value,
+            "next_step": self.next_step,
+        }
 
-
-def _joined(by: str, *texts: str) -> str:
-    return by.join(filter(None, texts))
-
-
-def execution(kickoff_id: str) -> str:
-    """Name an execution in a line that is short; a long id has a line of its own below it."""
-    return f"Execution {kickoff_id}" if len(kickoff_id) <= _SHOWN_ID else "The execution below"
-
-
-def room_for(message: Message, words: Mapping[str, Any], **open_word: str) -> int:
-    """Return how long a word of a message's first line may be, of which only the beginning is known."""
-    return _WHAT - len(message.filled({**words, **open_word}).what)
+    def __str__(self) -> str:
+        """Return the event, the cost and the next step, a line each."""
+        lines = [self.event, f"Cost: {self.cost.sentence}"]
+        return "\n".join([*lines, f"Next: {self.next_step}"] if self.next_step else lines)
 
 
 class InvalidSettings(CrewError):
-    """The address, the token or another setting cannot be used."""
+    """The address, the token or another setting is unusable."""
 
-    money: Money = Money.NOTHING
+    cost: Cost = Cost.NONE
     conn_id: str = ""
 
     @property
-    def _what(self) -> str:
-        """Name the connection first, when the settings come from one."""
+    def event(self) -> str:
+        """What is wrong, with the connection that the settings come from."""
         fault = str(self.args[0])
-        return f"The connection {self.conn_id!r} cannot be used. {fault}" if self.conn_id else fault
+        return f"Connection {self.conn_id!r} is unusable. {fault}" if self.conn_id else fault
 
 
 class InvalidKickoffId(CrewError):
-    """A kickoff id that no service can have given out."""
+    """A kickoff ID that no service can have issued."""
 
-    money: Money = Money.NOTHING
+    cost: Cost = Cost.NONE
 
 
 class InvalidInputs(CrewError):
-    """Inputs or meta that cannot be sent, or that are not all the crew needs."""
+    """Inputs or options that cannot be sent, or that are missing."""
 
-    money: Money = Money.NOTHING
+    cost: Cost = Cost.NONE
 
 
 class BudgetSpent(CrewError):
-    """There were as many kickoffs today as the connection allows. Nothing was sent."""
+    """The connection's daily limit of kickoffs is reached. Nothing was sent."""
 
-    money: Money = Money.NOTHING
+    cost: Cost = Cost.NONE
 
 
 class InvalidOutputType(CrewError):
-    """An output_type by which nothing can be checked. Nothing was sent."""
+    """An output_type that pydantic cannot check by. Nothing was sent."""
 
 
 class CallError(CrewError):
@@ -157,49 +130,55 @@ class CallError(CrewError):
 class NotAuthenticated(CallError):
     """401: the bearer token is missing, wrong or no longer valid."""
 
+    cost: Cost = Cost.NONE
+
 
 class NotAllowed(CallError):
-    """403: the token is known, but not allowed to do this."""
+    """403: the token is valid, but not allowed to do this."""
+
+    cost: Cost = Cost.NONE
 
 
 class ExecutionNotFound(CallError):
-    """The service does not know the execution: not yet, not any more, or while it waits for a person."""
+    """The execution is unknown to the service: not yet, no longer, or while it waits for human input."""
 
     address: str = ""
 
 
 class Refused(CallError):
-    """Another 3xx or 4xx: the service understood and declined, so nothing was started."""
+    """Another 3xx or 4xx: the service declined, so nothing was started."""
 
+    cost: Cost = Cost.NONE
     missing_inputs: tuple[str, ...] = ()
 
 
 class TransientError(CallError):
-    """The same call may well succeed a little later. ``timed_out``: time was over, and nobody said no."""
+    """The same call may succeed later. ``timed_out``: there was no answer in time."""
 
     retry_after: float | None = None
     timed_out: bool = False
 
     @property
     def may_be_waking_up(self) -> bool:
-        """Whether a crew answers like this for a while after a quiet period."""
+        """Whether a crew that is starting up after a quiet period answers like this."""
         return self.timed_out or self.http_status in _GATEWAY_WITHOUT_CREW
 
 
 class RateLimited(TransientError):
-    """429: too many requests; nothing was started."""
+    """429: too many requests. Nothing was started."""
+
+    cost: Cost = Cost.NONE
 
 
 class ServiceError(TransientError):
-    """5xx: the service or a gateway in front of it failed; the work may have begun all the same."""
+    """5xx: the service or a gateway failed. The work may have begun."""
 
 
 class Unreachable(TransientError):
     """
-    No answer came. ``sent`` is False only when it is certain that no request reached the service.
+    There was no answer. ``sent`` is False only if it is certain that the request did not leave.
 
-    ``trusted`` is False when whoever was there could not prove to be the service. ``lacks_connection``: it was
-    Airflow's connection that could not be read.
+    ``trusted`` is False if a certificate was rejected. ``lacks_connection``: Airflow's connection is unreadable.
     """
 
     sent: bool = True
@@ -208,58 +187,58 @@ class Unreachable(TransientError):
 
 
 class UnreadableAnswer(TransientError):
-    """An answer came and cannot be understood."""
+    """There was an answer, and it is unreadable."""
 
 
 class AnswerTooLarge(CallError):
-    """An answer over the limit. It will be as large the next time."""
+    """The answer exceeds the limit, and will do so the next time."""
 
 
 class UncertainKickoff(CrewError):
-    """The kickoff was sent, and whether an execution started cannot be known from here."""
+    """The kickoff was sent, and it is unknown whether it started an execution."""
 
 
 class WatchError(CrewError):
-    """Watching an execution ended without its result."""
+    """A wait ended without the result of its execution."""
 
-    money: Money = Money.GOES_ON
+    cost: Cost = Cost.RUNNING
 
 
 class ExecutionFailed(WatchError):
-    """The crew ran and failed. The execution is over."""
+    """The crew failed. The execution has ended."""
 
-    money: Money = Money.ENDED
+    cost: Cost = Cost.ENDED
     execution_time: float | None = None
     usage: Mapping[str, float] | None = None
 
 
 class InvalidOutput(WatchError):
     """
-    The crew has completed, and its output is not of the type that was asked for.
+    The execution has completed, and its output does not match ``output_type``.
 
-    ``misfits`` name what does not fit; there are none where the output could not be checked at all.
+    ``misfits`` name the fields that do not match. There are none if the output could not be checked.
     """
 
+    cost: Cost = Cost.ENDED
     misfits: tuple[str, ...] = ()
 
 
 class WaitedTooLong(WatchError):
-    """The deadline passed while the execution was still going."""
+    """The timeout passed while the execution was running."""
 
 
 class WatchBroken(WatchError):
-    """The execution can no longer be read, and waiting would not mend it: the ``cause`` is no passing one."""
+    """The execution can no longer be polled, and waiting does not help. ``cause`` says why."""
 
     cause: CallError | None = None
 
 
 class ExecutionUnknown(WatchError):
     """
-    The service does not know an execution that certainly exists.
+    An execution that exists is unknown to the service, as it is while a crew waits for human input.
 
-    A crew that waits for a person's answer reads like this, so it may be alive, and paid for. ``elsewhere`` is the
-    address at which it was kicked off, when another one was asked. ``has_completed``: it was seen to have
-    completed, and only its result is out of reach.
+    ``elsewhere`` is the address of the kickoff, if another one was polled. ``has_completed``: the execution was
+    seen to have completed, and its result is unreadable.
     """
 
     lasted: float = 0.0
@@ -269,9 +248,9 @@ class ExecutionUnknown(WatchError):
 
 class LostContact(WatchError):
     """
-    The service gave no usable answer for longer than an outage may last.
+    There was no usable answer for longer than ``max_outage``.
 
-    ``lacks_connection``: it was Airflow's connection that could not be read.
+    ``lacks_connection``: Airflow's connection was unreadable.
     """
 
     lacks_connection: bool = False

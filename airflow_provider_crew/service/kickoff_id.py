@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_crew.service.errors import InvalidKickoffId
-from airflow_provider_crew.service.messages import INVALID_KICKOFF_ID
 
 _LONGEST = 1_000
 
@@ -26,7 +25,9 @@ def checked_kickoff_id(kickoff_id: str) -> str:
     """Refuse an id that no kickoff has returned, before it reaches a path."""
     if not (fault := _fault_of(kickoff_id)):
         return kickoff_id
-    raise InvalidKickoffId.saying(INVALID_KICKOFF_ID, {"given": f"{kickoff_id!r:.80}", "fault": fault})
+    raise InvalidKickoffId(
+        f"Kickoff ID {kickoff_id!r:.80} {fault}.", next_step="Pass the ID that the kickoff returned."
+    )
 
 
 def path_segment(kickoff_id: str) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 import certifi
 
 from airflow_provider_crew.service.errors import InvalidSettings
-from airflow_provider_crew.service.messages import NO_CERTIFICATES
 from airflow_provider_crew.service.settings import ServiceSettings, is_loopback, usable_proxy
 
 _CONNECT_TIMEOUT = 10.0
@@ -42,7 +41,11 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
     try:
         return _context_of(certificates, Path(certificates).stat().st_mtime)
     except (OSError, ValueError):  # a file without certificates ends here, too
-        raise InvalidSettings.saying(NO_CERTIFICATES, {"path": repr(certificates[:100])}) from None
+        # The path is not repeated: it may be a token in the wrong field.
+        raise InvalidSettings(
+            "Certificates are unreadable.",
+            next_step="Fix the path in `verify`, or in REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE of the environment.",
+        ) from None
 
 
 def load_async_client(settings: ServiceSettings) -> None:
@@ -74,18 +77,17 @@ def proxy_for(settings: ServiceSettings) -> str | None:
 
 def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettings) -> str:
     """
-    Say in words why an exchange failed.
+    Return why an exchange failed.
 
-    Built from the operating system's own error below the library's, since a library's text may repeat headers
-    or a proxy's password.
+    The words come from the operating system's error, because a library's text may repeat headers or a password.
     """
     if timed_out(error):
         if connected:
-            return f"it was not complete after {settings.request_timeout:g} s (request_timeout)"
+            return f"timed out after {settings.request_timeout:g} s (request_timeout)"
         return f"no connection after {connect_timeout(settings):g} s"
     causes = list(_causes(error))
     known = (words for cause in reversed(causes) if (words := _words_for(cause)))
-    return next(known, f"the connection broke off ({type(causes[-1]).__name__})")
+    return next(known, f"the connection broke ({type(causes[-1]).__name__})")
 
 
 def timed_out(error: BaseException) -> bool:
@@ -105,16 +107,14 @@ def is_trusted(error: BaseException) -> bool:
 
 def _words_for(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted ({error.verify_message})"
+        return f"certificate rejected ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
         told = str(error.reason).lower().replace("_", " ")
-        return (
-            "what listens there does not speak https" if told == "wrong version number" else f"TLS failed ({told})"
-        )
+        return "the server does not speak https" if told == "wrong version number" else f"TLS failed ({told})"
     if isinstance(error, socket.gaierror):
-        return "its name is not known (DNS)"
+        return "unknown host name (DNS)"
     if refused := _TUNNEL_REFUSED.search(f"{type(error).__name__} {error}"):
-        return f"the proxy refuses to connect to it ({refused[1]})"
+        return f"the proxy rejected the connection ({refused[1]})"
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno).lower()
     return ""

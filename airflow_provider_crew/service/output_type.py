@@ -12,14 +12,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from airflow_provider_crew.service.errors import InvalidOutput, InvalidOutputType, execution
+from airflow_provider_crew.service.errors import Cost, InvalidOutput, InvalidOutputType
 from airflow_provider_crew.service.json_text import json_within
-from airflow_provider_crew.service.messages import (
-    INVALID_OUTPUT_TYPE,
-    MISFITTING_OUTPUT,
-    UNCHECKED_OUTPUT,
-    Message,
-)
 from airflow_provider_crew.service.storable import storable_json
 from airflow_provider_crew.service.text import one_line
 
@@ -44,8 +38,11 @@ def adapter_of(output_type: object) -> TypeAdapter[Any]:
     except Exception as error:  # noqa: BLE001
         # Of what pydantic says, the first paragraph: the others lead to its documentation.
         fault = one_line(str(error).partition("\n\n")[0], _FAULT).rstrip(". ")
-        words = {"type": _shown(output_type), "kind": type(error).__name__, "fault": fault}
-        raise InvalidOutputType.saying(INVALID_OUTPUT_TYPE, words) from None
+        raise InvalidOutputType(
+            f"output_type {_shown(output_type)} is unusable: {type(error).__name__}: {fault}.",
+            cost=Cost.NONE,
+            next_step="Fix `output_type`.",
+        ) from None
     return adapter
 
 
@@ -58,7 +55,7 @@ def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) 
     try:
         adapter = adapter_of(output_type)
     except InvalidOutputType as error:
-        raise _invalid(kickoff_id, UNCHECKED_OUTPUT, error.reason) from None
+        raise _unchecked(kickoff_id, error.event) from None
     try:
         data = json_within(output) if output_json is None else output_json
     except ValueError as error:
@@ -69,7 +66,7 @@ def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) 
     except ValidationError as error:
         raise _misfitting(kickoff_id, _misfits(error)) from None
     except Exception as error:  # noqa: BLE001 - a type may have code of its own, and that is no fault of the crew
-        raise _invalid(kickoff_id, UNCHECKED_OUTPUT, f"output_type raised {type(error).__name__}.") from None
+        raise _unchecked(kickoff_id, f"output_type raised {type(error).__name__}.") from None
 
 
 def _shown(output_type: object) -> str:
@@ -82,12 +79,20 @@ def _misfitting(kickoff_id: str, misfits: Iterable[str]) -> InvalidOutput:
     shown = tuple(islice(all_misfits, _MOST_MISFITS))
     more = sum(1 for _ in all_misfits)
     listed = "; ".join((*shown, *([f"and {more} more"] if more else [])))
-    return _invalid(kickoff_id, MISFITTING_OUTPUT, f"{listed}.", misfits=shown)
+    return InvalidOutput(
+        f"Execution {kickoff_id} has completed, and its output does not match output_type: {listed}.",
+        next_step="Fix `output_type`.",
+        kickoff_id=kickoff_id,
+        misfits=shown,
+    )
 
 
-def _invalid(kickoff_id: str, message: Message, why: str, misfits: tuple[str, ...] = ()) -> InvalidOutput:
-    words = {"execution": execution(kickoff_id), "why": why}
-    return InvalidOutput.saying(message, words, kickoff_id=kickoff_id, misfits=misfits)
+def _unchecked(kickoff_id: str, why: str) -> InvalidOutput:
+    return InvalidOutput(
+        f"Execution {kickoff_id} has completed, and its output could not be checked. {why}",
+        next_step="Fix `output_type`.",
+        kickoff_id=kickoff_id,
+    )
 
 
 def _misfits(error: ValidationError) -> Iterable[str]:

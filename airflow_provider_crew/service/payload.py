@@ -9,7 +9,6 @@ from typing import Any, Self, Unpack
 
 from pydantic.alias_generators import to_camel
 
-from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidInputs
 from airflow_provider_crew.service.kickoff_id import issued_kickoff_id
 from airflow_provider_crew.service.models import CrewInputs
@@ -56,7 +55,7 @@ class KickoffRequest:
             _check_webhooks(sent["webhooks"])
         if webhook_secret is not None:
             if "webhooks" not in sent:
-                raise InvalidInputs.saying(messages.SECRET_WITHOUT_WEBHOOKS)
+                raise InvalidInputs("webhook_conn_id is set without webhooks.", next_step="Add `webhooks`.")
             sent["webhooks"]["authentication"] = {"strategy": "bearer", "token": webhook_secret}
         body = json.dumps({to_camel(name): value for name, value in sent.items()}).encode()
         return cls(sent["inputs"], body, () if webhook_secret is None else (webhook_secret,))
@@ -68,17 +67,26 @@ def _checked(name: str, value: Any) -> Any:
             # Native rendering of templates makes a number of an id that looks like one.
             return issued_kickoff_id(value)
         except ValueError:
-            raise InvalidInputs.saying(messages.INVALID_STATE_ID, {"kind": type(value).__name__}) from None
+            raise InvalidInputs(
+                f"restore_from_state_id of type {type(value).__name__} is no kickoff ID.",
+                next_step="Pass the ID that the kickoff returned.",
+            ) from None
     if name in _OBJECTS and not isinstance(value, Mapping):
-        raise InvalidInputs.saying(messages.NO_OBJECT, {"name": name, "kind": type(value).__name__})
+        raise InvalidInputs(
+            f"{name} must be an object of names and values, not {type(value).__name__}.",
+            next_step=f"Fix `{name}`.",
+        )
     return plain(value, name)
 
 
 def _check_webhooks(webhooks: dict[str, Any]) -> None:
     if "authentication" in webhooks:
-        raise InvalidInputs.saying(messages.SECRET_IN_WEBHOOKS)
+        raise InvalidInputs(
+            "webhooks.authentication would show a secret in the rendered template.",
+            next_step="Put the secret into the password of a connection, and name it in `webhook_conn_id`.",
+        )
     if not (webhooks.get("url") and isinstance(webhooks.get("events"), list)):
-        raise InvalidInputs.saying(messages.INVALID_WEBHOOKS)
+        raise InvalidInputs("webhooks needs a url and a list of events.", next_step="Fix `webhooks`.")
 
 
 def plain(value: Any, path: str) -> Any:
@@ -93,8 +101,10 @@ def plain(value: Any, path: str) -> Any:
         return {key: plain(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
-    words = {"path": one_line(path, _MAX_TOLD), "kind": type(value).__name__}
-    raise InvalidInputs.saying(messages.NO_JSON, words)
+    raise InvalidInputs(
+        f"{one_line(path, _MAX_TOLD)} of type {type(value).__name__} is not JSON.",
+        next_step="Pass strings, finite numbers, booleans, lists, and objects with string keys.",
+    )
 
 
 def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool = False) -> list[str]:
@@ -110,33 +120,30 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool 
     unlisted = [name for name in given if name not in known.names and name != _STATE_ID]
     missing = [name for name in listed if name not in given and name not in known.optional]
     needed = [name for name in missing if name in known.required]
-    mistyped = any(_question(name, missing) for name in unlisted)
-    odd = [{"name": repr(name), "meant": _question(name, missing) or _question(name, listed)} for name in unlisted]
-    told = [(messages.UNLISTED_INPUT, words) for words in odd]
-    if missing:
-        absent = messages.NEEDED_INPUTS if needed else messages.LISTED_INPUTS
-        told.insert(0, (absent, {"names": some_names(needed or missing)}))
-    if needed or mistyped or (strict and told):
-        (first, words), *others = told
-        more = [f"Given: {some_names(given) or 'none'}."] if missing else []
-        more += [message.what.format_map(each) for message, each in others]
-        raise InvalidInputs.saying(first, words | {"more": " ".join(more)})
+    is_misspelt = any(_question(name, missing) for name in unlisted)
+    odd = [
+        f"Crew does not list the input {name!r}.{_question(name, missing) or _question(name, listed)}"
+        for name in unlisted
+    ]
+    if needed or is_misspelt or (strict and (missing or odd)):
+        absent = [f"Crew needs inputs that are missing: {some_names(needed or missing)}."] if missing else []
+        given_names = [f"Given: {some_names(given) or 'none'}."] if missing else []
+        raise InvalidInputs(
+            " ".join([*absent, *given_names, *odd]), next_step="Pass the inputs that the crew lists."
+        )
     return list(_doubts(odd, missing, restores=_STATE_ID in given))
 
 
-def _doubts(odd: Iterable[Mapping[str, str]], missing: Sequence[str], *, restores: bool) -> Iterator[str]:
-    for words in odd:
-        yield f"{messages.UNLISTED_INPUT.what.format_map(words)} It is sent all the same."
+def _doubts(odd: Iterable[str], missing: Sequence[str], *, restores: bool) -> Iterator[str]:
+    for doubt in odd:
+        yield f"{doubt} It is sent anyway."
     if missing:
         yield (
-            f"{messages.LISTED_INPUTS.what.format(names=some_names(missing))} A crew refuses the kickoff then, "
-            "and nothing starts; a flow runs on its defaults."
+            f"Inputs are missing that the crew lists: {some_names(missing)}. A crew rejects the kickoff, and a "
+            "flow runs on its defaults."
         )
     if restores:
-        yield (
-            "The input 'id' is the deprecated way to restore a flow's state, and mixes up two runs: use "
-            "restore_from_state_id."
-        )
+        yield "The input 'id' is deprecated and mixes up two runs. Use restore_from_state_id."
 
 
 def _question(name: str, others: list[str]) -> str:

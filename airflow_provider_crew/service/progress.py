@@ -148,12 +148,15 @@ def completed(told: Mapping[str, Any], result: Mapping[str, Any], now: float) ->
     }
 
 
-def ended(told: Mapping[str, Any], error: CrewError, end: Mapping[str, str], now: float) -> dict[str, Any]:
+def ended(told: Mapping[str, Any], error: CrewError, now: float) -> dict[str, Any]:
     """Return what is told when a wait has ended without a result. The execution itself may go on."""
     state = next((state for kind, state in _ENDS if isinstance(error, kind)), told["state"])
     if isinstance(error, ExecutionUnknown) and error.has_completed:
         state = "completed"
-    return _over(told, now) | {"state": state, "end": {name: one_line(line, _SAID) for name, line in end.items()}}
+    return _over(told, now) | {
+        "state": state,
+        "end": {name: one_line(line, _SAID) for name, line in error.as_dict().items()},
+    }
 
 
 def where(execution: Running | Paused) -> dict[str, Any]:

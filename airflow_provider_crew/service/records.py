@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from airflow_provider_crew.service import errors
-from airflow_provider_crew.service.messages import Money
+from airflow_provider_crew.service.errors import Cost
 from airflow_provider_crew.service.storable import storable_json
 
 # What an error tells whoever catches it, and no other process.
@@ -32,7 +32,7 @@ def recorded_error(record: Any) -> errors.CrewError:
             kind = found if isinstance(found, type) and issubclass(found, errors.CrewError) else errors.CrewError
             known = {each.name for each in fields(kind)} & facts.keys()
             told = {name: facts[name] for name in known}
-            if told.get("money") not in set(Money):
-                told.pop("money", None)
-            return kind(message, **told | ({"money": Money(told["money"])} if "money" in told else {}))
+            if told.get("cost") not in set(Cost):
+                told.pop("cost", None)
+            return kind(message, **told | ({"cost": Cost(told["cost"])} if "cost" in told else {}))
     raise ValueError("this is no record of an error")

@@ -7,7 +7,6 @@ from typing import Any
 import tenacity
 
 from airflow_provider_crew.service.errors import CrewError, RateLimited, TransientError, Unreachable
-from airflow_provider_crew.service.text import warn
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +61,11 @@ class _Repeating:
     def say(self, state: tenacity.RetryCallState) -> None:
         error = _error_of(state)
         seconds = state.next_action.sleep if state.next_action else 0.0
-        what = error.what if isinstance(error, CrewError) else str(error)
-        warn(log, f"{what} Again in {seconds:.1f} s.")
+        event = error.event if isinstance(error, CrewError) else str(error)
+        log.warning("%s Retrying in %.1f s.", event, seconds)
         if self._wakes_up(error):
             minutes = self.wake_up_within / 60
-            log.warning("It may be waking up after a quiet period, and is given %.0f minutes for that.", minutes)
+            log.warning("Crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes)
 
     def _wakes_up(self, error: BaseException | None) -> bool:
         return bool(self.wake_up_within) and isinstance(error, TransientError) and error.may_be_waking_up

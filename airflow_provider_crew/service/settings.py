@@ -10,7 +10,6 @@ import pydantic
 from pydantic import AfterValidator, Field, HttpUrl, TypeAdapter, ValidationError, model_validator
 
 from airflow_provider_crew import __version__
-from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidSettings
 from airflow_provider_crew.service.limits import REQUEST_TIMEOUT
 from airflow_provider_crew.service.masking import SHORTEST_SECRET
@@ -25,11 +24,7 @@ _URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 
 
 class CheckedFields(pydantic.BaseModel):
-    """
-    What people fill in. InvalidSettings names the field that cannot be used, and says what it must be.
-
-    What it must be is the field's description. The value is never repeated: it may be a secret in the wrong place.
-    """
+    """Fields of a connection. InvalidSettings names the invalid field and repeats its description."""
 
     model_config = pydantic.ConfigDict(frozen=True, hide_input_in_errors=True)
 
@@ -42,8 +37,12 @@ class CheckedFields(pydantic.BaseModel):
             return check(given)
         except ValidationError as error:
             name = str(error.errors(include_input=False, include_context=False)[0]["loc"][0])
-            words = {"name": name, "description": cls.model_fields[name].description or "a text"}
-            raise InvalidSettings.saying(messages.INVALID_FIELD, words) from None
+            raise invalid_field(name, cls.model_fields[name].description or "a text") from None
+
+
+def invalid_field(name: str, description: str) -> InvalidSettings:
+    """Return the error for a field, without its value, which may be a secret in the wrong field."""
+    return InvalidSettings(f"{name} must be {description}.", next_step="Fix the connection.")
 
 
 def printable(text: str) -> str:
@@ -70,7 +69,10 @@ def usable_proxy(proxy: str) -> str:
         text = printable(proxy)
         return str(_URL.validate_python(text if "://" in text else f"http://{text}")).rstrip("/")
     except ValueError:
-        raise InvalidSettings.saying(messages.INVALID_PROXY) from None
+        raise InvalidSettings(
+            "Proxy must look like http://proxy.example:3128. SOCKS proxies are not supported.",
+            next_step="Fix `proxy` in the connection, or https_proxy, http_proxy or all_proxy in the environment.",
+        ) from None
 
 
 Token = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern="^[!-~]+$")]
@@ -117,7 +119,10 @@ class ServiceSettings(CheckedFields):
         refuse_secret_in(self.address, self.token)
         if self.address.startswith("https://") or self.allow_http or is_loopback(self.address):
             return self
-        raise InvalidSettings.saying(messages.PLAIN_HTTP)
+        raise InvalidSettings(
+            "Address would send the token unencrypted.",
+            next_step="Use https://, or set `allow_http` in the connection if the network is trusted.",
+        )
 
 
 def refuse_secret_in(address: str, *secrets: str) -> None:
@@ -125,8 +130,7 @@ def refuse_secret_in(address: str, *secrets: str) -> None:
     spelled = {text.lower() for text in (address, unquote(address))}
     for secret in filter(None, map(str.strip, secrets)):
         if len(secret) >= SHORTEST_SECRET and any(secret.lower() in text for text in spelled):
-            words = {"name": "address", "description": ServiceSettings.model_fields["address"].description}
-            raise InvalidSettings.saying(messages.INVALID_FIELD, words)
+            raise invalid_field("address", ServiceSettings.model_fields["address"].description or "")
 
 
 def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:

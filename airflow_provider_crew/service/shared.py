@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from airflow_provider_crew.service.errors import CrewError, Unreachable
-from airflow_provider_crew.service.messages import CONNECTION_IN_DOUBT
+from airflow_provider_crew.service.errors import Cost, CrewError, Unreachable
 from airflow_provider_crew.service.network import load_async_client
 from airflow_provider_crew.service.settings import ServiceSettings
 from airflow_provider_crew.service.text import warn
@@ -69,15 +68,19 @@ class SharedCrew:
         except (ImportError, Unreachable):  # no outage, but an incomplete installation; or told already
             raise
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            words = {"connection": self._name, "why": _reason(error)}
-            raise Unreachable.saying(CONNECTION_IN_DOUBT, words, sent=False, lacks_connection=True) from None
+            raise Unreachable(
+                f"Connection {self._name} is unreadable: {_reason(error)}",
+                cost=Cost.RUNNING,
+                sent=False,
+                lacks_connection=True,
+            ) from None
 
     async def renewed(self, old: "AsyncCrewClient") -> "AsyncCrewClient | None":
         """Take a client of what the connection says now; None where it cannot be read."""
         try:
             return await self._client(await self._settings(_FRESH_AFTER_REJECTION), old.largest)
         except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
-            warn(log, f"The connection {self._name} could not be read anew: {_reason(error)}")
+            warn(log, f"Connection {self._name} is unreadable, so the old token is used: {_reason(error)}")
             return None
 
     async def give_back(self, client: "AsyncCrewClient") -> None:
@@ -122,7 +125,7 @@ class SharedCrew:
 
 
 def _reason(error: Exception) -> str:
-    return error.reason if isinstance(error, CrewError) else str(error)
+    return error.event if isinstance(error, CrewError) else str(error)
 
 
 def shared_here(key: str, make: Callable[[], T]) -> T:

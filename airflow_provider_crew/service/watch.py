@@ -10,12 +10,12 @@ import logging
 import math
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, get_args
+from typing import get_args
 
-from airflow_provider_crew.service import errors, limits, messages
+from airflow_provider_crew.service import errors, limits
 from airflow_provider_crew.service import watch_words as words
 from airflow_provider_crew.service.models import Completed, Execution, Failed, Paused, Running, TaskResult
-from airflow_provider_crew.service.text import one_line, wrapped
+from airflow_provider_crew.service.text import one_line
 from airflow_provider_crew.service.watch_state import Line, Polls, Step, Trouble, WatchMemory, WatchRules
 
 _JITTER = 0.1
@@ -29,14 +29,7 @@ _SOON = limits.NOT_FOUND_GRACE / 6
 _WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
 _TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
-_PAUSED = "the crew is paused: it waits for a person's answer."
-_IS_PAID_FOR = "It is paid for. The wait goes on."
-_MAY_HAVE_FAILED = " A run that has failed may answer like that for ever: look into the crew's dashboard."
-_REJECTED = {
-    errors.NotAuthenticated: "the crew does not accept the token",
-    errors.NotAllowed: "the token may not do this",
-}
-_MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
+_MAY_HAVE_FAILED = " A failed execution may answer like this indefinitely: check the crew's dashboard."
 
 
 class Watch:
@@ -102,7 +95,10 @@ class Watch:
                 if "paused" not in self.memory.troubles:
                     self._paused += 1
                 self._lasted("paused")
-                return self._poll_again(self._in_trouble(_PAUSED, _IS_PAID_FOR), at_least=_WHILE_PEOPLE_DECIDE)
+                return self._poll_again(
+                    self._in_trouble("the crew waits for human input. Polling continues."),
+                    at_least=_WHILE_PEOPLE_DECIDE,
+                )
             case Completed():
                 passed = words.passed_unseen(execution, self.memory.step)
                 told = [self._line(text) for text in (passed, f"completed{words.after(execution)}") if text]
@@ -162,24 +158,32 @@ class Watch:
         patience = math.inf if rules.human_input else self._patience
         if lasted >= patience:
             return self._still_unknown(lasted)
-        how_long = _up_to(patience) or "until the time to wait is over"
-        lines = self._in_trouble("the service does not know it.", f"{_MAY_WAIT} The wait goes on {how_long}.")
+        how_long = _up_to(patience) or "until the timeout"
+        lines = self._in_trouble(
+            "unknown to the crew, as it is while a crew waits for human input. The execution may be running and "
+            f"billed. Polling continues {how_long}."
+        )
         if lasted < limits.NOT_FOUND_GRACE:
             return self._poll_again(lines, at_most=min(_SOON, patience - lasted))
         return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)
 
     def _still_unknown(self, lasted: float) -> Step:
-        words_of_it = {"lasted": words.duration(lasted), "progress": self.memory.progress}
-        return self._end(errors.ExecutionUnknown, messages.STILL_UNKNOWN, words_of_it, lasted=lasted)
+        error = errors.ExecutionUnknown(
+            f"Execution {self.kickoff_id} has been unknown to the crew for {words.duration(lasted)}, as it is "
+            f"while a crew waits for human input. Last seen: {self.memory.progress}.",
+            next_step="Check the crew's dashboard, and answer what it asks, before you start another execution.",
+            kickoff_id=self.kickoff_id,
+            lasted=lasted,
+        )
+        return Step(error=error)
 
     def _rejected(self, error: errors.CallError) -> Step:
         left = limits.TOKEN_PATIENCE - self._lasted("rejected")
         if left <= 0:
             return self._broken(error)
         lines = self._in_trouble(
-            f"{_REJECTED[type(error)]}. It is read anew.",
-            f"{error.reason} The execution goes on. The connection is read anew before the next poll, in case the "
-            f"token was rotated; giving up after {words.duration(limits.TOKEN_PATIENCE)}.",
+            f"{error.event} The connection is read again before each poll, for up to "
+            f"{words.duration(limits.TOKEN_PATIENCE)}.",
             about=_kind_of(error),
         )
         return self._poll_again(lines, at_most=left)._replace(renew_token=True)
@@ -189,10 +193,9 @@ class Watch:
         left = self._patience - lasted
         if left <= 0:
             return self._lost(error, lasted)
-        how_long = _up_to(self._patience) or "until it answers again"
+        how_long = _up_to(self._patience) or "until the crew answers"
         lines = self._in_trouble(
-            f"no usable answer. The wait goes on {how_long}.",
-            f"{error.reason} The execution goes on, as far as is known.",
+            f"no usable answer. {error.event} Polling continues {how_long}.",
             about=_kind_of(error),
         )
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
@@ -200,31 +203,37 @@ class Watch:
 
     def _lost(self, error: errors.TransientError, lasted: float) -> Step:
         hint = _MAY_HAVE_FAILED if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ""
-        told = {"lasted": words.duration(lasted), "why": error.reason, "hint": hint}
-        told["progress"] = self.memory.progress
-        lacks = isinstance(error, errors.Unreachable) and error.lacks_connection
-        return self._end(errors.LostContact, messages.LOST_CONTACT, told, lacks_connection=lacks)
+        lost = errors.LostContact(
+            f"Crew gave no usable answer about execution {self.kickoff_id} for {words.duration(lasted)}. "
+            f"{error.event}{hint} Last seen: {self.memory.progress}.",
+            next_step="Wait for it with its kickoff ID when the crew answers again. Do not start another.",
+            kickoff_id=self.kickoff_id,
+            lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
+        )
+        return Step(error=lost)
 
     def _broken(self, error: errors.CallError) -> Step:
-        """Give up what only a person can mend."""
-        of_token = isinstance(error, errors.NotAuthenticated)
-        message = messages.TOKEN_REJECTED_MEANWHILE if of_token else messages.NO_LONGER_WATCHED
-        return self._end(errors.WatchBroken, message, {"why": error.reason}, cause=error)
+        """End a watch that cannot continue until a person has fixed the cause."""
+        broken = errors.WatchBroken(
+            f"Execution {self.kickoff_id} can no longer be polled. {error.event}",
+            next_step=error.next_step,
+            kickoff_id=self.kickoff_id,
+            cause=error,
+        )
+        return Step(error=broken)
 
     def _out_of_time(self) -> Step:
         memory = self.memory
         if unknown_since := memory.troubles.get("unknown"):
             return self._still_unknown(self._now - unknown_since)
         trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
-        watched = words.duration(self._now - memory.started_at)
-        told = {"watched": watched, "progress": memory.progress, "trouble": trouble}
-        return self._end(errors.WaitedTooLong, messages.WAITED_TOO_LONG, told)
-
-    def _end(
-        self, kind: type[errors.WatchError], message: messages.Message, told: dict[str, Any], **facts: Any
-    ) -> Step:
-        told["execution"] = errors.execution(self.kickoff_id)
-        return Step(error=kind.saying(message, told, kickoff_id=self.kickoff_id, **facts))
+        error = errors.WaitedTooLong(
+            f"Execution {self.kickoff_id} was still running when the timeout passed, after "
+            f"{words.duration(self._now - memory.started_at)}. Last seen: {memory.progress}.{trouble}",
+            next_step="Wait for it with its kickoff ID and a longer timeout. Do not start another.",
+            kickoff_id=self.kickoff_id,
+        )
+        return Step(error=error)
 
     def _poll_again(self, lines: tuple[Line, ...], at_least: float = 0.0, at_most: float = math.inf) -> Step:
         left = self._rules.deadline - self._now
@@ -256,18 +265,18 @@ class Watch:
             since = troubles[trouble] = self._now
         return self._now - since
 
-    def _in_trouble(self, text: str, more: str, *, about: str = "") -> tuple[Line, ...]:
+    def _in_trouble(self, text: str, *, about: str = "") -> tuple[Line, ...]:
         """
-        Say a trouble when it is new, and again from time to time while it lasts: in short, then more of it.
+        Log a trouble when it is new, and again from time to time while it lasts.
 
-        ``about`` tells one kind from another, if the text itself differs from poll to poll.
+        ``about`` tells one kind from another, if the text differs from poll to poll.
         """
-        memory, told = self.memory, f"{text} {more}"
-        about = about or told
+        memory = self.memory
+        about = about or text
         if about == memory.said_about and self._now - memory.said_at < _REMINDER:
             return ()
-        memory.said_trouble, memory.said_about, memory.said_at = told, about, self._now
-        return (self._line(text, logging.WARNING), *(Line(logging.WARNING, line) for line in wrapped(more)))
+        memory.said_trouble, memory.said_about, memory.said_at = text, about, self._now
+        return (self._line(text, logging.WARNING),)
 
     def _recovered(self) -> tuple[Line, ...]:
         memory = self.memory
@@ -276,8 +285,8 @@ class Watch:
         if not said:
             return ()
         if "paused" in over:
-            return (self._line("the crew goes on"),)
-        return (self._line("the service knows it again" if "unknown" in over else "the service answers again"),)
+            return (self._line("the crew continues"),)
+        return (self._line("known to the crew again" if "unknown" in over else "the crew answers again"),)
 
     def _report_progress(self, running: Running) -> tuple[Line, ...]:
         memory, now = self.memory, self._now
@@ -290,8 +299,10 @@ class Watch:
             if running.is_known:
                 return (news,)
             word = one_line(running.word, _WORD)
-            strange = self._line(f"its state is {word!r}, which is not known.", logging.WARNING)
-            return (strange, Line(logging.WARNING, "It is taken for still going."), news)
+            strange = self._line(
+                f"its state {word!r} is new to this package, and counts as running", logging.WARNING
+            )
+            return (strange, news)
         if now - memory.said_at >= _REMINDER:
             memory.said_at = now
             return (self._line(f"{progress}, for {words.duration(now - memory.progress_since)}"),)
@@ -303,7 +314,7 @@ class Watch:
 
 def _kind_of(error: errors.CallError) -> str:
     """Tell one kind of failure from another. Only an answer may hold what differs from request to request."""
-    return error.reason if error.http_status is None else f"{type(error).__name__} {error.http_status}"
+    return error.event if error.http_status is None else f"{type(error).__name__} {error.http_status}"
 
 
 def _up_to(patience: float) -> str:

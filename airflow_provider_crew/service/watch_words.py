@@ -1,15 +1,12 @@
 """The words for an execution: how far it is, and how it ended without a result."""
 
-from airflow_provider_crew.service import messages
-from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown, execution, room_for
+from airflow_provider_crew.service.errors import Cost, ExecutionFailed, ExecutionUnknown
 from airflow_provider_crew.service.models import Completed, Failed, Paused, Running
-from airflow_provider_crew.service.text import cut, one_line
+from airflow_provider_crew.service.text import one_line
 
 # What the crew says may be as long as an answer; logs, errors and what is stored may not.
 _PROGRESS = 200
 _SHOWN_ERROR = 2_000
-# What is cut shorter tells nothing.
-_LEAST = 10
 _KEPT_ERROR = 64 * 1024
 
 
@@ -64,35 +61,38 @@ def after(execution: Completed | Failed) -> str:
 
 
 def execution_failed(failed: Failed, was_at: str) -> ExecutionFailed:
-    """Build the error for a crew that failed; ``was_at``: where it was seen last."""
-    said = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
-    words = {"execution": execution(failed.kickoff_id), "after": after(failed), "said": said}
-    error = ExecutionFailed.saying(
-        messages.FAILED,
-        words | {"place": _fitting(was_at, room_for(messages.FAILED, words, place=", seen at "))},
+    """Return the error for a crew that failed; ``was_at``: where the last poll before saw it."""
+    place = f", last seen at {was_at}" if was_at else ""
+    reason = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
+    return ExecutionFailed(
+        f"Execution {failed.kickoff_id} failed{after(failed)}{place}: {reason}.",
+        next_step="Start a new execution, which is billed again.",
         kickoff_id=failed.kickoff_id,
         error=failed.error[:_KEPT_ERROR],
         execution_time=failed.execution_time,
         usage=failed.usage,
     )
-    return error.but(also=f"At the last poll before, it was at {was_at}.") if was_at else error
 
 
 def result_out_of_reach(kickoff_id: str, lasted: float) -> ExecutionUnknown:
-    """Build the error for an execution that was seen to have completed, and that the service does not know now."""
-    words = {"execution": execution(kickoff_id), "lasted": duration(lasted)}
-    known = {"kickoff_id": kickoff_id, "lasted": lasted, "has_completed": True}
-    return ExecutionUnknown.saying(messages.OUT_OF_REACH, words, **known)
+    """Return the error for an execution that has completed, and that is unknown now."""
+    return ExecutionUnknown(
+        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has answered for "
+        f"{duration(lasted)} that the execution is unknown.",
+        cost=Cost.ENDED,
+        next_step="Check the crew's dashboard, which may show the result.",
+        kickoff_id=kickoff_id,
+        lasted=lasted,
+        has_completed=True,
+    )
 
 
-def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, asked_at: str) -> ExecutionUnknown:
-    """Build the error for an execution that is looked for at another address than that of its kickoff."""
-    words = {"execution": execution(kickoff_id), "elsewhere": kicked_off_at, "asked": asked_at}
-    return ExecutionUnknown.saying(messages.KNOWN_ELSEWHERE, words, kickoff_id=kickoff_id, elsewhere=kicked_off_at)
-
-
-def _fitting(was_at: str, room: int) -> str:
-    """Say in a short line where it was seen, which is not where it failed if it went on since that poll."""
-    without_agent = was_at.rpartition(" (")[0]
-    told = next((each for each in (was_at, without_agent) if each and len(each) <= room), cut(was_at, room))
-    return f", seen at {told}" if was_at and room >= _LEAST else ""
+def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> ExecutionUnknown:
+    """Return the error for an execution that is polled at another address than that of its kickoff."""
+    return ExecutionUnknown(
+        f"Execution {kickoff_id} was started at {kicked_off_at}, and is unknown at {polled_at}, where the "
+        "connection points now.",
+        next_step="Point the connection to the address of the kickoff before you start another execution.",
+        kickoff_id=kickoff_id,
+        elsewhere=kicked_off_at,
+    )

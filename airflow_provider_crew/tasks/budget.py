@@ -11,8 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_crew.compat import has_run, refuses_runs, start_run
-from airflow_provider_crew.service.errors import BudgetSpent, InvalidSettings, TransientError
-from airflow_provider_crew.tasks import messages
+from airflow_provider_crew.service.errors import BudgetSpent, Cost, InvalidSettings, TransientError
 from airflow_provider_crew.tasks.running import RunningTask
 
 BUDGET_DAG = "crew_budget"
@@ -26,13 +25,25 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
     try:
         number = _number_of_this(task, limit, origin)
     except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
-        why = {"why": f"{type(error).__name__}: {error}"}
+        why = f"{type(error).__name__}: {error}"
         if refuses_runs(error):
-            raise InvalidSettings.saying(messages.NO_BUDGET, why, conn_id=task.crew_conn_id) from None
-        raise TransientError.saying(messages.NOT_COUNTED, why) from None
+            raise InvalidSettings(
+                f"It sets max_kickoffs_per_day, and there is no DAG crew_budget to count its kickoffs: {why}.",
+                next_step="Add the DAG crew_budget, or clear max_kickoffs_per_day.",
+                conn_id=task.crew_conn_id,
+            ) from None
+        raise TransientError(
+            f"Airflow did not count the kickoff, so nothing was sent: {why}.",
+            cost=Cost.NONE,
+            next_step="Try again later.",
+        ) from None
     if not number:
-        raise BudgetSpent.saying(messages.BUDGET_SPENT, {"limit": limit, "connection": repr(task.crew_conn_id)})
-    task.log.info("This is kickoff %d of at most %d today.", number, limit)
+        raise BudgetSpent(
+            f"Connection {task.crew_conn_id!r} allows {limit} kickoffs a day (max_kickoffs_per_day), which is "
+            "reached.",
+            next_step="Wait until midnight (UTC), or raise max_kickoffs_per_day.",
+        )
+    task.log.info("Kickoff %d of at most %d today.", number, limit)
 
 
 def _number_of_this(task: RunningTask, limit: int, origin: dict[str, Any]) -> int | None:

@@ -21,7 +21,7 @@ def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateI
         known = policy(task.hook.get_conn().inputs)
     except (errors.NotAllowed, errors.Refused) as error:
         if validate:
-            task.warn(f"The inputs are not checked, since the crew does not tell which it takes.\n{error.reason}")
+            task.warn(f"Inputs are not checked, because the crew does not list them. {error.event}")
     except (errors.TransientError, errors.AnswerTooLarge) as error:
         # If /inputs is unreadable, the kickoff ID would be unreadable as well, and its execution billed and lost.
         if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):

@@ -6,28 +6,19 @@ from functools import partial
 from typing import NoReturn
 
 from airflow_provider_crew.compat import was_rescheduled, xcom_keys_left_behind
-from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff, execution
+from airflow_provider_crew.service.errors import CallError, Cost, ExecutionNotFound, UncertainKickoff
 from airflow_provider_crew.service.watch_words import unknown_elsewhere
-from airflow_provider_crew.tasks import messages
 from airflow_provider_crew.tasks.decide import Decision, End, Standing, decide
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, OtherInputs, give_up
+from airflow_provider_crew.tasks.ends import HOW_TO_GIVE_UP, CrewTaskFailed, OtherInputs, give_up
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID
 
-_FORGOTTEN = (
-    "This task may have been cleared, and Airflow may have forgotten what the task remembered, as it does unless "
-    "Keep task state is ticked. The crew is kicked off. An execution of an earlier try may go on, and is paid for."
+_NO_ANSWER = "An earlier attempt sent a kickoff and ended before its answer, so an execution may have started."
+_ONE_ATTEMPT_TOO_MANY = (
+    "Airflow runs this task once more than its retries allow: it lost the process of the attempt before, or the "
+    "task was cleared while it ran. That attempt may have started an execution."
 )
-_UNKNOWN = (
-    "Execution {}: kicked off by an earlier try, and the service does not know it. A crew that waits for a "
-    f"person's answer reads like this: it may be alive, and it is paid for. {messages.HOW_TO_GIVE_UP}"
-)
-_OTHER_INPUTS = (
-    "Execution {}: its inputs are not those that the task has now. The task returns the result for the inputs of "
-    "the kickoff."
-)
-_PERHAPS_TWO = "It is not known whether that try has started an execution: two may be paid for."
 _ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
 # A process that Airflow does not count with any more lives until its next heartbeat, and some seconds more.
 _LATE_ANSWER = 15.0
@@ -53,7 +44,10 @@ def earlier_execution(
     if not memory.lasts:
         _refuse_a_try_that_nobody_asked_for(task, chooses_twice=chooses_twice)
     if memory.may_have_forgotten:
-        task.warn(_FORGOTTEN)
+        task.warn(
+            "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
+            "starts an execution. One of an earlier attempt may still be running, and billed."
+        )
     last, is_mapped = memory.last, task.ti.map_index >= 0
     if last and last.fingerprint:
         now = fingerprint(is_mapped and memory.was_cleared)
@@ -74,7 +68,10 @@ def earlier_execution(
         standing = _standing(task, memory, memory.going_on)
         decision = decision_on(memory.last, standing)
         if decision is Decision.REATTACH and standing == "unknown":
-            task.warn(_UNKNOWN.format(memory.going_on))
+            task.warn(
+                f"Execution {memory.going_on} of an earlier attempt is unknown to the crew, as it is while a crew "
+                f"waits for human input. It may be running, and billed. {HOW_TO_GIVE_UP}"
+            )
     return _carry_out(decision, task, memory)
 
 
@@ -84,28 +81,30 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
     match decision:
         case Decision.REATTACH:
             if memory.has_other_inputs:
-                task.warn(_OTHER_INPUTS.format(kickoff_id))
+                task.warn(
+                    f"Execution {kickoff_id} has other inputs than the task has now. The task returns its result."
+                )
             reattach(task, memory, kickoff_id)
             return kickoff_id
         case Decision.KICK_OFF_BY_CHOICE:
             by_people = memory.was_cleared and last and last.reported
-            why = "because the task was cleared" if by_people else "as on_uncertain_kickoff='retry' says"
-            task.warn(f"{messages.LOST_ANSWER.what}\nIt is kicked off anew, {why}.\n{_PERHAPS_TWO}")
+            why = "the task was cleared" if by_people else "on_uncertain_kickoff='retry'"
+            task.warn(f"{_NO_ANSWER} This attempt starts another, because {why}. Two may be billed.")
         case Decision.KICK_OFF_AFTER_OBLIVION:
             memory.has_given_up = True
             task.warn(
-                f"Execution {kickoff_id} of an earlier try is not known to the service, and was kicked off longer "
-                "ago than forget_after. The task was cleared: the crew is kicked off anew. Should the earlier one "
-                "still wait for a person, two are paid for."
+                f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
+                "forget_after. The task was cleared, so it starts another. If the earlier one still waits for "
+                "human input, two are billed."
             )
         case Decision.KICK_OFF_AFTER_END:
-            log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", kickoff_id)
+            log.info("Execution %s of an earlier attempt has ended. Starting another.", kickoff_id)
         case Decision.KICK_OFF:
             pass
         case Decision.FAIL_OTHER_INPUTS:
             _fail_with_other_inputs(task, kickoff_id or "")
         case _:  # nothing that is not named here may start an execution
-            raise UncertainKickoff.saying(messages.LOST_ANSWER)
+            raise UncertainKickoff(_NO_ANSWER)
     return None
 
 
@@ -116,24 +115,26 @@ def _fail_with_other_inputs(task: RunningTask, kickoff_id: str) -> NoReturn:
     To reattach would hand the result of that row to this one. To kick off would pay while the execution runs.
     """
     ti = task.ti
-    words = {
-        "execution": execution(kickoff_id),
-        "id": kickoff_id,
-        "task": ti.task_id,
-        "index": ti.map_index,
-        "dag": ti.dag_id,
-        "run": ti.run_id,
-    }
+    error = OtherInputs(
+        f"Execution {kickoff_id} may be running with the inputs of another row: task {ti.task_id}, map index "
+        f"{ti.map_index}, of run {ti.run_id} of {ti.dag_id} started it before the list of inputs changed.",
+        next_step=f'Read its result with CrewExecutionSensor(kickoff_id="{kickoff_id}"), or clear the task when '
+        "it has "
+        f"ended. {HOW_TO_GIVE_UP}",
+        kickoff_id=kickoff_id,
+    )
     task.metrics.kickoff("not_taken")
-    give_up(task, CrewTaskFailed(OtherInputs.saying(messages.OTHER_INPUTS, words, kickoff_id=kickoff_id)))
+    give_up(task, CrewTaskFailed(error))
 
 
 def reattach(task: RunningTask, memory: KickoffMemory, kickoff_id: str | None) -> None:
-    """Go on with an execution, and say so."""
+    """Continue with the execution of an earlier attempt."""
     memory.note_reattached()
-    task.log.info("Execution %s: kicked off by an earlier try, and gone on with.", kickoff_id)
-    task.log.info("Nothing is kicked off anew: it has the inputs of that try.")
-    task.log.info("To force that, clear the task again when it has ended, or set reattach=False.")
+    task.log.info(
+        "Reattached to execution %s, which an earlier attempt started with its inputs. To start another: clear "
+        "the task when it has ended, or set reattach=False.",
+        kickoff_id,
+    )
 
 
 def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Standing:
@@ -146,7 +147,7 @@ def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Stan
             raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
         return "unknown"
     except CallError as error:
-        task.warn(f"Execution {kickoff_id}: it is not known how it is doing.\n{error.reason}")
+        task.warn(f"Status of execution {kickoff_id} is unreadable. {error.event}")
         return "not told"
     end = _ENDS.get(execution.status)
     if end:
@@ -158,7 +159,7 @@ def _take_over_late_answer(task: RunningTask, memory: KickoffMemory) -> None:
     """Wait for the process that sent the kickoff, which may still be there, and may be told the answer."""
     if memory.last and memory.last.reported:
         return
-    task.log.info("An earlier try sent a kickoff. If its process still gets the answer, it is taken over.")
+    task.log.info("An earlier attempt sent a kickoff. Waiting for its answer for %.0f s.", _LATE_ANSWER)
     until = time.monotonic() + _LATE_ANSWER
     while time.monotonic() < until:
         if found := memory.late_answer():
@@ -172,12 +173,16 @@ def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: boo
     ti = task.ti
     # It had left a kickoff id, which Airflow has deleted just now.
     if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
-        raise UncertainKickoff.saying(messages.BEGUN_ANEW)
+        raise UncertainKickoff(
+            "This attempt has started an execution before, and Airflow has begun it again because it could not "
+            "load its DAG.",
+            cost=Cost.RUNNING,
+        )
     if ti.try_number <= ti.max_tries + 1:
         return
     if not chooses_twice:
-        raise UncertainKickoff.saying(messages.ONE_TRY_TOO_MANY)
+        raise UncertainKickoff(_ONE_ATTEMPT_TOO_MANY)
     task.warn(
-        f"{messages.ONE_TRY_TOO_MANY.what}\n"
-        f"It is kicked off anew, as on_uncertain_kickoff='retry' says.\n{_PERHAPS_TWO}"
+        f"{_ONE_ATTEMPT_TOO_MANY} This attempt starts another, because on_uncertain_kickoff='retry'. Two may be "
+        "billed."
     )

@@ -1,91 +1,81 @@
 """
-What the end of a task without what it was to return means: a retry, none, a skip; and how it is told.
+What the end of a wait means for its task: a retry, no retry, or a skip, with its cost and the next step.
 
-What is raised is raised from None: a chain of tracebacks would only hide the message.
+Exceptions are raised from None: a chain of tracebacks would hide the message.
 """
 
-import logging
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from airflow.providers.common.compat import sdk
 
+from airflow_provider_crew.compat import CLEARING, HOW_TO_FORGET, KEEPING
 from airflow_provider_crew.service import errors
-from airflow_provider_crew.service.messages import Money
-from airflow_provider_crew.tasks import messages
+from airflow_provider_crew.service.errors import Cost
 from airflow_provider_crew.tasks.memory import KickoffMemory
-from airflow_provider_crew.tasks.messages import End
 from airflow_provider_crew.tasks.running import RunningTask
 
-E = TypeVar("E", bound=errors.CrewError)
-
-# What a later try may well not meet again.
+# A later attempt may not meet these again.
 PASSING = (errors.TransientError, errors.LostContact)
 
-# What each end means for a sensor that is not retried.
-_SENSOR_ENDS: dict[type[errors.CrewError], End] = {
-    errors.ExecutionFailed: messages.SENSOR_FAILED,
-    errors.ExecutionUnknown: messages.SENSOR_UNKNOWN,
-    errors.ExecutionNotFound: messages.SENSOR_NEVER_SAW_IT,
-    errors.InvalidOutput: messages.SENSOR_MISFIT,
-    errors.InvalidOutputType: messages.SENSOR_NEVER_POLLED,
-    errors.WatchBroken: messages.SENSOR_IS_OVER,
-}
+RETRY_REATTACHES = f"Airflow's retry waits for the same execution. So does {CLEARING}."
+RETRY_READS = "Airflow's retry reads the result of this execution."
+STARTS_AGAIN = "Airflow's retry, or clearing the task, starts a new execution, which is billed again."
+HOW_TO_GIVE_UP = (
+    f"To give the execution up and start another: {HOW_TO_FORGET.format('this task instance')}, and clear the "
+    "task."
+)
+
+
+def wait_with_sensor(kickoff_id: str | None) -> str:
+    """Return the next step for a task that cannot wait again without starting another execution."""
+    return f'Wait for it with CrewExecutionSensor(kickoff_id="{kickoff_id}"). The task is not retried.'
 
 
 class EndedTask(BaseException):
-    """What an exception of Airflow's own knows of a crew's end: the same as a CrewError, which is ``failure``."""
+    """What an Airflow exception knows of the CrewError that ended its task, which is ``failure``."""
 
     def __init__(self, failure: errors.CrewError) -> None:
         super().__init__(str(failure))
         self.failure = failure
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keep what it knows on its way to another process."""
+        """Keep the failure on its way to another process."""
         return type(self), (self.failure,)
 
     @property
     def kickoff_id(self) -> str:
-        """The execution that it is about, if there is one."""
+        """The execution, if there is one."""
         return self.failure.kickoff_id
 
     @property
-    def money(self) -> Money:
-        """What is known of an execution that is paid for."""
-        return self.failure.money
+    def cost(self) -> Cost:
+        """What is known to be billed."""
+        return self.failure.cost
 
     @property
     def error(self) -> str:
-        """What went wrong, in the crew's own words where it has said so."""
+        """The crew's own reason, or else the event."""
         return self.failure.error
-
-    @property
-    def more(self) -> str:
-        """The details below the three lines."""
-        return self.failure.more
-
-    def told(self) -> dict[str, str]:
-        """Return the three lines that are said first."""
-        return self.failure.told()
 
 
 class CrewTaskFailed(EndedTask, sdk.AirflowFailException):
-    """Ends a task without a retry, because a retry would not help or would cost."""
+    """End a task without a retry, because a retry would not help or would be billed."""
 
 
 class CrewTaskError(EndedTask, sdk.AirflowException):
-    """Leaves a task to its retries, about Airflow rather than about the crew."""
+    """Leave a task to its retries, because of Airflow and not of the crew."""
 
 
 class CrewTaskTimeout(EndedTask, sdk.AirflowTaskTimeout):
-    """Ends a task whose execution_timeout is over."""
+    """End a task at its execution_timeout."""
 
 
 class CrewSensorTimeout(EndedTask, sdk.AirflowSensorTimeout):
-    """Ends a sensor whose time to wait is over."""
+    """End a sensor at its timeout."""
 
 
 class CrewTaskSkipped(EndedTask, sdk.AirflowSkipException):
-    """Skips a sensor instead of failing it."""
+    """Skip a sensor instead of failing it."""
 
 
 class OtherInputs(errors.WatchError):
@@ -93,82 +83,101 @@ class OtherInputs(errors.WatchError):
 
 
 class CutShort(errors.WaitedTooLong):
-    """Waiting was ended by execution_timeout, which every task may have."""
+    """The execution_timeout ended the wait."""
 
 
 def give_up(task: RunningTask, end: errors.CrewError | EndedTask) -> NoReturn:
-    """Tell the end of a task in the log, the most important first, and raise it."""
-    failure = end.failure if isinstance(end, EndedTask) else end
+    """End the task, and leave the reason in its progress."""
     if task.execution:
-        task.progress.ended(task.execution, failure)
-    tell(task, failure, logging.WARNING if isinstance(end, CrewTaskSkipped) else logging.ERROR)
+        task.progress.ended(task.execution, end.failure if isinstance(end, EndedTask) else end)
     raise end from None
 
 
-def tell(task: RunningTask, failure: errors.CrewError, level: int = logging.ERROR) -> None:
-    """Tell in lines that fit a screen what happened, what is known of the money, and what is next."""
-    for line in failure.lines():
-        task.log.log(level, "%s", line)
-
-
-def meaning(failure: E, end: End, **words: object) -> E:
-    """Return the failure with what its end means for the task."""
-    said = {"mend": failure.next, **words}
-    following, also = (text.format_map(said).strip() for text in (end.next, end.also))
-    if len(following) > errors.NEXT:  # what to mend is told in the details
-        following, also = end.next.format_map(said | {"mend": ""}).strip(), f"{failure.next}\n{also}".strip()
-    return failure.but(next=following or failure.next, also=also, money=end.money or failure.money)
-
-
 def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -> NoReturn:
-    """Leave a failed crew to the task's retries, and other ends only where a retry starts nothing anew."""
+    """Leave a failed crew to the task's retries, and other ends only if a retry starts nothing."""
     if isinstance(error, errors.ExecutionFailed):
-        # Said, too, if the task is told to end before Airflow has taken note.
-        task.has_ended, task.waits_again = True, messages.FAILED.next
+        # Also logged if the task is killed before Airflow has taken note.
+        task.has_ended, task.waits_again = True, STARTS_AGAIN
         memory.note(kickoff_id=task.execution, end="failed")
-        give_up(task, meaning(error, messages.FAILED))
-    if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # there is no more of it to be had
+        give_up(task, error.replace(next_step=STARTS_AGAIN))
+    if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # its result is out of reach for good
         memory.note(kickoff_id=task.execution, end="completed", delivered=True)
-        give_up(task, CrewTaskFailed(meaning(error, messages.OUT_OF_REACH)))
+        step = f"{error.next_step} Clearing the task starts a new execution, which is billed again."
+        give_up(task, CrewTaskFailed(error.replace(next_step=step)))
     if not memory.lasts:
-        give_up(task, CrewTaskFailed(meaning(error, messages.NOT_RETRIED, id=task.execution)))
+        give_up(task, CrewTaskFailed(error.replace(next_step=wait_with_sensor(task.execution))))
     if isinstance(error, errors.ExecutionUnknown):
-        give_up(task, CrewTaskFailed(error if error.elsewhere else meaning(error, messages.UNKNOWN)))
-    again = messages.RETRY_READS if task.has_ended else messages.RETRY_GOES_ON
+        step = error.next_step
+        if not error.elsewhere:
+            step = f"Answer what the crew asks in its dashboard, and clear the task{KEEPING}. {HOW_TO_GIVE_UP}"
+        give_up(task, CrewTaskFailed(error.replace(next_step=step)))
+    again = error.replace(next_step=RETRY_READS if task.has_ended else RETRY_REATTACHES)
     if isinstance(error, CutShort):
-        give_up(task, CrewTaskTimeout(meaning(error, again)))
+        give_up(task, CrewTaskTimeout(again))
     if isinstance(error, (*PASSING, errors.WaitedTooLong)):
-        give_up(task, meaning(error, again))
-    give_up(task, CrewTaskFailed(meaning(error, messages.CLEARING_GOES_ON)))
+        give_up(task, again)
+    step = f"{error.next_step} Then clear the task{KEEPING}: it waits for the same execution."
+    give_up(task, CrewTaskFailed(error.replace(next_step=step)))
 
 
 def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
-    """Keep an output that does not fit for a Clear to check again; ``anew``: a retry is to kick off instead."""
+    """Keep an output that does not match, for a clear to check again; ``anew``: a retry starts a new execution."""
     if anew and error.misfits:
-        task.waits_again = messages.FAILED.next
+        task.waits_again = STARTS_AGAIN
         memory.note(kickoff_id=task.execution, end="failed")
-        give_up(task, meaning(error, messages.FAILED))
-    end = messages.MISFIT_IS_KEPT if memory.lasts else messages.MISFIT_IS_FORGOTTEN
-    give_up(task, CrewTaskFailed(meaning(error, end, id=task.execution)))
+        give_up(task, error.replace(next_step=STARTS_AGAIN))
+    if memory.lasts:
+        step = f"Fix `output_type`, and clear the task{KEEPING}: it checks the same result again, at no cost."
+    else:
+        step = (
+            f"Fix `output_type`, and check the same result with "
+            f'CrewExecutionSensor(kickoff_id="{task.execution}", '
+            "output_type=...). Clearing this task starts a new execution."
+        )
+    give_up(task, CrewTaskFailed(error.replace(next_step=step)))
 
 
 def end_sensor(task: RunningTask, error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
-    """Skip, time out, fail for good or leave it to a retry: alike, however the sensor has waited."""
+    """Skip, time out, fail, or leave it to a retry: the same in every mode."""
     passes = isinstance(error, PASSING)
     if never_fail or (soft_fail and not passes):
         why = "never_fail" if never_fail else "soft_fail"
-        give_up(task, CrewTaskSkipped(meaning(error, messages.SKIPPED, why=why)))
+        give_up(task, CrewTaskSkipped(error.replace(next_step=f"The task is skipped because of {why}.")))
+    again = error.replace(next_step="Airflow's retry, or clearing this task, waits for the same execution.")
     if passes:
-        give_up(task, meaning(error, messages.SENSOR_RETRIES))
+        give_up(task, again)
     if isinstance(error, CutShort):
-        give_up(task, CrewTaskTimeout(meaning(error, messages.SENSOR_RETRIES)))
+        give_up(task, CrewTaskTimeout(again))
     if isinstance(error, errors.WaitedTooLong):
-        give_up(task, CrewSensorTimeout(meaning(error, messages.SENSOR_IS_OVER, mend="")))
+        give_up(
+            task, CrewSensorTimeout(error.replace(next_step="Clear this task to wait again. It is not retried."))
+        )
     give_up(task, CrewTaskFailed(_of_sensor(error)))
 
 
 def _of_sensor(error: errors.CrewError) -> errors.CrewError:
-    if isinstance(error, errors.ExecutionUnknown) and error.has_completed:
-        return error
-    end = next((end for kind, end in _SENSOR_ENDS.items() if isinstance(error, kind)), None)
-    return meaning(error, end) if end else error
+    """Return the error of a sensor that is not retried, with its next step."""
+    clear = f"{error.next_step} Then clear this task to wait again. It is not retried.".lstrip()
+    match error:
+        case errors.ExecutionFailed():
+            step = "Clear the task that started it, which starts a new execution and is billed again."
+        case errors.ExecutionUnknown(has_completed=True):
+            step = error.next_step
+        case errors.ExecutionUnknown():
+            step = (
+                f"Answer what the crew asks in its dashboard, and clear this task{KEEPING}. With human_input=True "
+                "it waits until its timeout. To give the execution up: "
+                f"{HOW_TO_FORGET.format('the task instance that started it')}, and clear that task, which starts "
+                "another."
+            )
+        case errors.ExecutionNotFound():
+            step = "If the crew may wait for human input, set human_input=True, and clear this task."
+        case errors.InvalidOutput():
+            step = "Fix `output_type`, and clear this task: it checks the same result again, at no cost."
+        case errors.InvalidOutputType():
+            return error.replace(next_step=clear, cost=Cost.UNKNOWN)
+        case errors.WatchBroken():
+            step = clear
+        case _:
+            return error
+    return error.replace(next_step=step)

@@ -11,9 +11,10 @@ import tenacity
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 from jinja2 import TemplateError, TemplateNotFound
 
-from airflow_provider_crew.compat import was_changed_from_outside, was_rescheduled
+from airflow_provider_crew.compat import CLEARING, KEEPING, was_changed_from_outside, was_rescheduled
 from airflow_provider_crew.operators.arguments import OnUncertainKickoff, ValidateInputs
 from airflow_provider_crew.service.errors import (
+    Cost,
     CrewError,
     ExecutionFailed,
     ExecutionUnknown,
@@ -21,26 +22,24 @@ from airflow_provider_crew.service.errors import (
     InvalidOutput,
     InvalidSettings,
     UncertainKickoff,
-    execution,
 )
 from airflow_provider_crew.service.options import KickoffOptions
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.repeating import repeating
-from airflow_provider_crew.tasks import messages
 from airflow_provider_crew.tasks.budget import count_kickoff
 from airflow_provider_crew.tasks.check import check_inputs
 from airflow_provider_crew.tasks.decide import Decision, KickoffRecord, decide
 from airflow_provider_crew.tasks.earlier import earlier_execution
 from airflow_provider_crew.tasks.ends import (
+    HOW_TO_GIVE_UP,
     PASSING,
+    RETRY_REATTACHES,
     CrewTaskError,
     CrewTaskFailed,
     CrewTaskTimeout,
-    E,
     EndedTask,
     give_up,
-    meaning,
-    tell,
+    wait_with_sensor,
 )
 from airflow_provider_crew.tasks.fingerprint import fingerprint
 from airflow_provider_crew.tasks.memory import KickoffMemory
@@ -51,10 +50,10 @@ from airflow_provider_crew.tasks.xcom import KICKOFF_ID, RETURN_VALUE
 
 T = TypeVar("T")
 
-# Logged already by whoever raised it.
-_TOLD = (CrewError, EndedTask)
-
-
+# These say themselves what they cost.
+_SELF_EXPLANATORY = (CrewError, EndedTask, AirflowSkipException, KeyboardInterrupt, SystemExit)
+_RETRY_CONTINUES = "Airflow's retry, or clearing the task, continues."
+_FIND_IT = "The crew may be running, and billed."
 _SENDING = (
     "Sending the kickoff. If this is the last line of the log, an execution may have started: check the crew's "
     "dashboard for run %s, task %s."
@@ -92,7 +91,7 @@ class Kickoff:
         if resumed:
             self._recall_name()
         if self.memory.lasts:
-            task.waits_again = messages.RETRY_GOES_ON.next
+            task.waits_again = RETRY_REATTACHES
 
     def execution(self, inputs: Callable[[], Any], *, check: Callable[[], object] = lambda: None) -> str:
         """
@@ -146,17 +145,21 @@ class Kickoff:
             raise
         except BaseException as error:
             if self._on_its_way and task.execution is None:
-                words = {"kind": type(error).__name__, "why": _in_words(error)}
-                self._give_up_uncertain(UncertainKickoff.saying(messages.ENDED_WHILE_SENT, words))
+                self._give_up_uncertain(
+                    UncertainKickoff(
+                        f"Task was ended while its kickoff was being sent, so an execution may have started: "
+                        f"{_in_words(error)}."
+                    )
+                )
             kicked_off = self._resumed or task.execution is not None
             if isinstance(error, AirflowTaskTimeout) and not kicked_off:
-                give_up(task, CrewTaskTimeout(self._with_earlier(CrewError.saying(messages.TIME_WAS_OVER_BEFORE))))
+                self._end_before("execution_timeout passed before the kickoff.", CrewTaskTimeout)
             ended = self._ended_by(error, kicked_off=kicked_off)
-            if not isinstance(error, (*_TOLD, AirflowSkipException, KeyboardInterrupt, SystemExit)):
-                tell(task, ended)
+            if not isinstance(error, _SELF_EXPLANATORY):
+                task.log.error("%s", ended)  # noqa: TRY400 - Airflow logs the traceback
             if not kicked_off or self.memory.lasts or was_changed_from_outside(task.ti):
                 raise
-            raise CrewTaskFailed(ended.but(also=messages.NOT_RETRIED.also)) from error
+            raise CrewTaskFailed(ended) from error
 
     def cannot_render(self, error: Exception) -> NoReturn:
         """
@@ -168,7 +171,14 @@ class Kickoff:
         passes = not isinstance(error, TemplateError) or isinstance(error, TemplateNotFound)
         with self.shelter():
             if not passes and self._is_the_first_kickoff():
-                self._give_up(CrewError.saying(messages.NOT_RENDERED, {"why": _in_words(error)}))
+                self._give_up(
+                    CrewError(
+                        f"A template of this task cannot be rendered: {_in_words(error)}.",
+                        cost=Cost.NONE,
+                        next_step="Fix the template or the params. If it names the result of another task, clear "
+                        "that task.",
+                    )
+                )
             raise error
 
     def _is_the_first_kickoff(self) -> bool:
@@ -249,12 +259,11 @@ class Kickoff:
         """Send once, and remember before that it is sent, and after it what came of it."""
         task, memory = self._task, self.memory
         if task.is_told_to_end:
-            give_up(task, CrewTaskError(self._with_earlier(CrewError.saying(messages.TOLD_TO_END_BEFORE))))
+            self._end_before("Task was told to end before the kickoff.")
         try:
             memory.note_sending(task.hook.connection.settings.address, task.name.text, digest)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
-            failure = CrewError.saying(messages.NO_NOTE, {"why": _in_words(error)})
-            give_up(task, CrewTaskError(self._with_earlier(failure)))
+            self._end_before(f"Airflow did not store the kickoff record, so nothing was sent: {_in_words(error)}.")
         self._on_its_way = True
         # A process that is killed from here on cannot say more: this line has to be enough.
         task.log.info(_SENDING, *self._whose())
@@ -268,20 +277,32 @@ class Kickoff:
             raise
         return kickoff_id
 
-    def _with_earlier(self, failure: E) -> E:
-        """Say what is known of the executions of earlier tries, of a failure before the kickoff of this one."""
+    def _end_before(self, event: str, kind: type[EndedTask] = CrewTaskError) -> NoReturn:
+        """End the task before its kickoff, and leave it to its retries."""
+        failure = CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES)
+        give_up(self._task, kind(self._with_earlier(failure)))
+
+    def _with_earlier(self, failure: CrewError) -> CrewError:
+        """Add what is known of the executions of earlier attempts to a failure before this kickoff."""
         task, memory, running = self._task, self.memory, self.memory.going_on
+        started = "This attempt started nothing."
         if running and memory.has_given_up:
-            return meaning(failure, messages.EARLIER_IS_GIVEN_UP, running=running)
+            event = f"{failure.event} {started} Execution {running} of an earlier attempt is unknown to the crew."
+            return failure.replace(event, cost=Cost.UNKNOWN)
         if running:
-            return meaning(failure, messages.EARLIER_GOES_ON, running=running).but(kickoff_id=running)
+            event = f"{failure.event} {started} Execution {running} of an earlier attempt is still running."
+            return failure.replace(event, cost=Cost.RUNNING, kickoff_id=running)
         last = memory.last
         if last and last.end and self._decides_on(last) is Decision.REATTACH:
-            return meaning(failure, messages.EARLIER_IS_KEPT, running=last.kickoff_id)
+            event = f"{failure.event} {started} Execution {last.kickoff_id} of an earlier attempt has completed."
+            step = f"{failure.next_step} A retry, or {CLEARING}, reads its result.".lstrip()
+            return failure.replace(event, cost=Cost.ENDED, next_step=step)
         chooses_twice = self._given.on_uncertain_kickoff == "retry" and task.ti.try_number > 1
         is_forgotten = not memory.lasts and (chooses_twice or memory.may_follow_a_clear)
-        is_uncertain = last and not last.end
-        return meaning(failure, messages.EARLIER_IS_UNCERTAIN) if is_forgotten or is_uncertain else failure
+        if is_forgotten or (last and not last.end):
+            event = f"{failure.event} {started} The kickoff of an earlier attempt may have started an execution."
+            return failure.replace(event, cost=Cost.UNKNOWN)
+        return failure
 
     def _decides_on(self, record: KickoffRecord) -> Decision:
         """Return what this try does about a record, without asking the service."""
@@ -310,11 +331,11 @@ class Kickoff:
     def _warn_of_retries(self) -> None:
         if self.memory.lasts or not self._task.ti.max_tries:
             return
-        why = "Airflow can remember a kickoff from 3.3 on" if self._given.reattach else "reattach=False"
+        why = "Airflow keeps a kickoff record from 3.3 on" if self._given.reattach else "reattach=False"
         self._task.warn(
-            f"This task has retries, and its tries do not know of each other ({why}). If it dies after the "
-            "kickoff, a retry starts, and pays for, another execution. CrewKickoffOperator with retries=0, and "
-            "then CrewExecutionSensor with retries, rules that out."
+            f"This task has retries, and its attempts do not know of each other ({why}). If it is killed after "
+            "the kickoff, a retry starts another execution, which is billed. CrewKickoffOperator with retries=0, "
+            "followed by CrewExecutionSensor with retries, prevents that."
         )
 
     def _give_up(self, failure: CrewError) -> NoReturn:
@@ -323,32 +344,51 @@ class Kickoff:
             self._give_up_uncertain(failure)
         task.metrics.kickoff("not_taken")
         if isinstance(failure, PASSING):
-            give_up(task, self._with_earlier(meaning(failure, messages.A_RETRY_KICKS_OFF)))
+            step = "Airflow's retry, or clearing the task, starts an execution."
+            give_up(task, self._with_earlier(failure.replace(next_step=step, cost=Cost.NONE)))
         if isinstance(failure, ExecutionUnknown):
-            give_up(task, CrewTaskFailed(meaning(failure, messages.UNKNOWN_BEFORE)))
-        waits = memory.going_on and not memory.has_given_up
-        end = messages.CLEARING_WAITS if waits else messages.PEOPLE_MEND_THIS
-        give_up(task, CrewTaskFailed(self._with_earlier(meaning(failure, end))))
+            give_up(task, CrewTaskFailed(failure.replace(next_step=f"{failure.next_step} {HOW_TO_GIVE_UP}")))
+        if memory.going_on and not memory.has_given_up:
+            step = f"{failure.next_step} Then clear the task{KEEPING}: it waits for the same execution."
+            failure = failure.replace(next_step=step.lstrip())
+        else:
+            step = f"{failure.next_step} Then clear the task. It is not retried."
+            failure = failure.replace(next_step=step.lstrip(), cost=Cost.NONE)
+        give_up(task, CrewTaskFailed(self._with_earlier(failure)))
 
     def _give_up_uncertain(self, error: UncertainKickoff) -> NoReturn:
         task = self._task
         task.metrics.kickoff("uncertain")
         if self._given.on_uncertain_kickoff == "retry":
-            give_up(task, meaning(error, messages.CHOSEN_TWICE))
+            step = (
+                "Airflow's retry starts an execution, and two may be billed, because on_uncertain_kickoff='retry'."
+            )
+            give_up(task, error.replace(next_step=step))
         is_reported = not task.is_told_to_end and self.memory.note_report()
-        then = "kicks off anew" if is_reported else "says this once more, and then kicks off anew"
-        give_up(task, CrewTaskFailed(meaning(error, messages.UNCERTAIN, mark=self._mark(), then=then)))
+        then = (
+            "starts a new execution"
+            if is_reported
+            else "reports this once more, and the clear after that starts one"
+        )
+        give_up(
+            task,
+            CrewTaskFailed(
+                error.replace(
+                    next_step=f"Find it in the crew's dashboard {self._mark()}. The task is not retried; clearing "
+                    f"it {then}."
+                )
+            ),
+        )
 
     def _ended_by(self, error: BaseException, *, kicked_off: bool) -> CrewError:
-        """Say what is known where something else than a crew has ended the task."""
-        words = {"kind": type(error).__name__, "why": _in_words(error)}
+        """Return what is known if something other than the crew has ended the task."""
         if not kicked_off:
-            return self._with_earlier(CrewError.saying(messages.ENDED_BEFORE, words))
+            event = f"Task was ended before the kickoff: {_in_words(error)}."
+            return self._with_earlier(CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES))
         task = self._task
-        kickoff_id = task.execution or ""
-        following = messages.NOT_RETRIED.next.format(id=kickoff_id) if not self.memory.lasts else task.waits_again
-        words |= {"execution": execution(kickoff_id) if kickoff_id else "Its execution", "next": following}
-        return task.about_its_execution(messages.ENDED_AFTER, words)
+        step = task.waits_again if self.memory.lasts else wait_with_sensor(task.execution)
+        which = f"execution {task.execution}" if task.execution else "its execution"
+        return task.about_its_execution(f"Task was ended while waiting for {which}: {_in_words(error)}.", step)
 
     def _recalled(self) -> KickoffMemory:
         """Recall what earlier tries have left. Where Airflow does not tell, nothing may be sent."""
@@ -357,9 +397,12 @@ class Kickoff:
             return KickoffMemory(task.context, wanted=self._given.reattach)
         except Exception as error:  # noqa: BLE001 - whatever it is
             if not self._resumed:
-                failure = CrewError.saying(messages.NO_MEMORY, {"why": _in_words(error)})
+                failure = CrewError(
+                    f"Airflow did not return the kickoff record, so nothing was sent: {_in_words(error)}.",
+                    next_step="Airflow's retry, or clearing the task, reads it again.",
+                )
                 give_up(task, CrewTaskError(failure))
-            task.warn(f"What this task remembers of its kickoff cannot be read: {error}")
+            task.warn(f"Kickoff record is unreadable: {error}")
             return KickoffMemory(task.context, wanted=False)
 
 

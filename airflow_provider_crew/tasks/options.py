@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from airflow_provider_crew.service.errors import CrewError
+from airflow_provider_crew.service.errors import Cost, CrewError
 from airflow_provider_crew.service.text import one_line
-from airflow_provider_crew.tasks.messages import EMPTY_OPTION
 
 # What a template makes of a task that has returned nothing, or that does not exist.
 _NOTHING = frozenset({"", "None"})
@@ -20,8 +19,11 @@ def check_option(kind: type[CrewError], name: str, value: Any, template: Any) ->
     """Raise an error of that kind if the author has set the option, and its value is nothing."""
     is_set = value is not None or template is not None
     if is_set and is_nothing(value):
-        words = {"name": name, "given": f"{value!r:.40}", "template": template_text(template, value)}
-        raise kind.saying(EMPTY_OPTION, words)
+        raise kind(
+            f"{name} is set, but renders to {value!r:.40}. Its template: {template_text(template, value)}.",
+            cost=Cost.NONE,
+            next_step=f"Fix the template, or check the task whose result it names. To send no {name}, pass None.",
+        )
 
 
 def template_text(template: Any, value: Any) -> str:

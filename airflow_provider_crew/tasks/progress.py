@@ -65,7 +65,7 @@ class TaskProgress:
 
     def ended(self, kickoff_id: str, error: CrewError) -> None:
         """Leave how the wait has ended otherwise."""
-        self._end(kickoff_id, lambda told, now: progress.ended(told, error, error.told(), now))
+        self._end(kickoff_id, lambda told, now: progress.ended(told, error, now))
 
     def _end(self, kickoff_id: str, told_at: Callable[[dict[str, Any], float], dict[str, Any]]) -> None:
         if not self._leaves:
@@ -96,5 +96,5 @@ class TaskProgress:
     def _complain(self, error: Exception) -> None:
         """Say once that the progress is not to be seen."""
         if not self._has_complained:
-            warn(self._log, f"How the execution is doing could not be left in XCom. The task goes on: {error}")
+            warn(self._log, f"Progress was not pushed to XCom. The task continues: {error}")
         self._has_complained = True

@@ -7,12 +7,11 @@ from typing import Any, NoReturn, Protocol
 
 from airflow_provider_crew.compat import lacks_event, resumed_with_old_error, resumed_with_old_event
 from airflow_provider_crew.operators.arguments import OnInvalidOutput
-from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutput
+from airflow_provider_crew.service.errors import Cost, CrewError, InvalidKickoffId, InvalidOutput
 from airflow_provider_crew.tasks.earlier import reattach
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, end_misfit, end_run, give_up
+from airflow_provider_crew.tasks.ends import RETRY_READS, CrewTaskFailed, end_misfit, end_run, give_up
 from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
 from airflow_provider_crew.tasks.memory import KickoffMemory
-from airflow_provider_crew.tasks.messages import NO_KICKOFF_ID, RETRY_READS
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import check_type
 from airflow_provider_crew.tasks.wait import Wait, WaitArguments
@@ -79,7 +78,7 @@ class CrewRun:
         def remember() -> None:
             memory.note(kickoff_id=self.task.execution, end="completed")
             if memory.lasts:
-                self.task.waits_again = RETRY_READS.next
+                self.task.waits_again = RETRY_READS
 
         return Wait(self.task, self.given, partial(self._give_up, memory), has_completed=remember)
 
@@ -93,7 +92,12 @@ class CrewRun:
         remembered = memory.last.kickoff_id if memory.last else None
         found = kickoff_id_left_by(self.task.ti) or remembered
         if not found:
-            give_up(self.task, CrewTaskFailed(InvalidKickoffId.saying(NO_KICKOFF_ID)))
+            failure = InvalidKickoffId(
+                "Kickoff ID of this task is lost.",
+                cost=Cost.RUNNING,
+                next_step="Find it in the crew's dashboard, and wait for it with CrewExecutionSensor.",
+            )
+            give_up(self.task, CrewTaskFailed(failure))
         return found
 
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.service.errors import CrewError, InvalidSettings, execution
-from airflow_provider_crew.service.messages import Message, Money
+from airflow_provider_crew.service.errors import Cost, CrewError, InvalidSettings
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.memory import KickoffMemory
-from airflow_provider_crew.tasks.messages import NOT_RETRIED, TOLD_TO_END
 from airflow_provider_crew.tasks.metrics import TaskMetrics
 from airflow_provider_crew.tasks.naming import CARRIED_NAME, MappedName
 from airflow_provider_crew.tasks.options import check_option
@@ -110,7 +108,7 @@ class RunningTask:
         try:
             self.ti.xcom_push(key=key, value=value)
         except Exception as error:  # noqa: BLE001
-            self.warn(f"{what} could not be pushed to XCom.\n{error}")
+            self.warn(f"{what} was not pushed to XCom: {error}")
 
     def leave_link(self, kickoff_id: str | None = None) -> None:
         """
@@ -124,7 +122,7 @@ class RunningTask:
             return
         before, self._link = self._link, url or ""
         if url and url != before:
-            self.leave(DASHBOARD_KEY, url, what="The link to the crew's page")
+            self.leave(DASHBOARD_KEY, url, what="Link to the crew's page")
 
     @property
     def dashboard_url(self) -> str:
@@ -144,12 +142,11 @@ class RunningTask:
         if self.memory:
             self.memory.note_again()
         if self.execution:
-            following = self.waits_again or NOT_RETRIED.next.format(id=self.execution)
-            words = {"execution": execution(self.execution), "next": following, "id": self.execution}
-            for line in self.about_its_execution(TOLD_TO_END, words).lines():
-                self.log.warning("%s", line)
+            step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.execution}").'
+            event = f"Task is told to end. Execution {self.execution} continues."
+            self.log.warning("%s", self.about_its_execution(event, step))
 
-    def about_its_execution(self, message: Message, words: dict[str, Any]) -> CrewError:
-        """Say what is known of the execution where the task is ended by something else."""
-        failure = CrewError.saying(message, words, kickoff_id=self.execution or "")
-        return failure.but(money=Money.ENDED) if self.has_ended else failure
+    def about_its_execution(self, event: str, next_step: str) -> CrewError:
+        """Return what is known of the execution if the task is ended by something else."""
+        cost = Cost.ENDED if self.has_ended else Cost.RUNNING
+        return CrewError(event, cost=cost, next_step=next_step, kickoff_id=self.execution or "")

@@ -10,13 +10,17 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import Context
 
 from airflow_provider_crew.compat import SETTLING_TIME, first_poke, lacks_event, resumed_with_old_error
-from airflow_provider_crew.service.errors import CrewError, InvalidKickoffId, InvalidOutputType, InvalidSettings
+from airflow_provider_crew.service.errors import (
+    Cost,
+    CrewError,
+    InvalidKickoffId,
+    InvalidOutputType,
+    InvalidSettings,
+)
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
 from airflow_provider_crew.service.limits import LONGEST_INTERVAL
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.service.watch_state import WatchMemory
-from airflow_provider_crew.tasks.messages import INVALID_KICKOFF_ID, SENSOR_RETRIES
 from airflow_provider_crew.tasks.options import is_nothing, template_text
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import check_type
@@ -34,17 +38,23 @@ class Sense:
     def __init__(
         self, task: RunningTask, given: WaitArguments, kickoff_id: Any, give_up: Callable[[CrewError], NoReturn]
     ) -> None:
-        task.waits_again = SENSOR_RETRIES.next
+        task.waits_again = "Airflow's retry, or clearing this task, waits for the same execution."
         if type(kickoff_id) is int:  # True is none
             kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
         if not isinstance(kickoff_id, str) or is_nothing(kickoff_id):
             template = template_text(task.templates.get("kickoff_id"), kickoff_id)
-            words = {"given": repr(kickoff_id), "template": template}
-            give_up(InvalidKickoffId.saying(INVALID_KICKOFF_ID, words))
+            give_up(
+                InvalidKickoffId(
+                    f"kickoff_id is {kickoff_id!r}, which is no kickoff ID. Its template: {template}.",
+                    cost=Cost.UNKNOWN,
+                    next_step="Check what the kickoff task returned, and clear this task. Over a mapped kickoff, "
+                    "map the sensor: .expand(kickoff_id=kickoff.output).",
+                )
+            )
         try:
             checked_kickoff_id(kickoff_id)
         except InvalidKickoffId as error:
-            give_up(error.but(money=Money.UNKNOWN))
+            give_up(error.replace(cost=Cost.UNKNOWN))
         self._kickoff_id = kickoff_id
         self._seen = SeenBefore(task.context, kickoff_id)
         self._wait = Wait(task, given, give_up, self._seen.keep_that_it_exists)
@@ -110,7 +120,7 @@ class Sense:
         except InvalidOutputType as error:
             self._wait.give_up(error)
         except InvalidSettings as error:
-            self._wait.give_up(error.but(money=Money.UNKNOWN))
+            self._wait.give_up(error.replace(cost=Cost.UNKNOWN))
 
 
 class SeenBefore:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.compat import TIME_TO_SAY_SO, trigger_timed_out
-from airflow_provider_crew.service import errors, messages
+from airflow_provider_crew.service import errors
+from airflow_provider_crew.service.errors import Cost
 from airflow_provider_crew.service.limits import MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import result_out_of_reach
-from airflow_provider_crew.tasks.ends import CutShort, meaning
-from airflow_provider_crew.tasks.messages import NO_TRIGGERER, TRIGGERER_ALONE, TRIGGERER_LACKS_CONNECTION
+from airflow_provider_crew.tasks.ends import CutShort
 from airflow_provider_crew.tasks.report import ReportArguments, may_log_output, report
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.typed import OutputArguments, finished
@@ -121,13 +121,16 @@ class Wait:
             task.log.error("The trigger failed:\n%s", "".join(traceback))
         deadline = time.time() + self.given.timeout
         if trigger_timed_out(next_kwargs):
-            task.log.warning("Execution %s: no triggerer has ended the wait in time.", kickoff_id)
+            task.log.warning("No triggerer ended the wait for execution %s in time.", kickoff_id)
             deadline = time.time()
         with self.polling(kickoff_id, self.rules(deadline, exists=True), WatchMemory(task.started_at)) as poller:
             completed = poller.poll().completed
             if not completed:
-                words = {"execution": errors.execution(kickoff_id), "why": str(why).rstrip(".")}
-                raise errors.LostContact.saying(NO_TRIGGERER, words, kickoff_id=kickoff_id)
+                raise errors.LostContact(
+                    f"Triggerer no longer polls execution {kickoff_id}: {str(why).rstrip('.')}. See the "
+                    "triggerer's log.",
+                    kickoff_id=kickoff_id,
+                )
         return self.finish(completed.result())
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -169,16 +172,15 @@ class Wait:
         except errors.CrewError as error:
             end = error if error.kickoff_id == kickoff_id else _about(kickoff_id, error)
         except AirflowTaskTimeout:
-            words = {"execution": errors.execution(kickoff_id)}
-            message = messages.TIME_LIMIT_AT_READING if task.has_ended else messages.TIME_LIMIT
-            end = CutShort.saying(message, words, kickoff_id=kickoff_id)
+            what = "had completed, and its result was unread," if task.has_ended else "was still running"
+            end = CutShort(f"Execution {kickoff_id} {what} when execution_timeout passed.", kickoff_id=kickoff_id)
         else:
             return
         limit = self.given.time_limit
         if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
-            end = CutShort(str(end.args[0]), details=end.details, kickoff_id=kickoff_id)
+            end = CutShort(end.event, kickoff_id=kickoff_id)
         if task.has_ended:  # what ended is the wait for its result
-            end = end.but(money=messages.Money.ENDED)
+            end = end.replace(cost=Cost.ENDED)
         task.metrics.gave_up(end)
         if isinstance(end, errors.ExecutionFailed):
             self._leave_usage(end.usage, kickoff_id)
@@ -217,7 +219,7 @@ class Wait:
         task.metrics.tokens(usage)
         known = {"kickoff_id": kickoff_id, "try_number": task.ti.try_number}
         spent = {**without_reserved_keys(dict(usage)), **known}
-        task.leave(USAGE, spent, what=f"Execution {kickoff_id}: its usage")
+        task.leave(USAGE, spent, what=f"Token usage of execution {kickoff_id}")
 
     def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory) -> NoReturn:
         task, now = self.task, time.time()
@@ -242,10 +244,16 @@ def _seen_by_triggerer(error: errors.CrewError, end: WatchEnd) -> errors.CrewErr
     """Add a hint when the triggerer alone could not reach the crew: the worker had an answer before it."""
     if not (isinstance(error, errors.LostContact) and end.seen and 0 < end.polls.all == end.polls.failed):
         return error
-    return meaning(error, TRIGGERER_LACKS_CONNECTION if error.lacks_connection else TRIGGERER_ALONE)
+    hint = (
+        "The triggerer does not find the connection, and the worker does. Compare their environment variables and "
+        "secrets backends."
+        if error.lacks_connection
+        else "The triggerer never got an answer, and the worker did. Compare how they reach the crew."
+    )
+    return error.replace(f"{error.event} {hint}")
 
 
 def _about(kickoff_id: str, error: errors.CrewError) -> errors.CrewError:
     """Name the execution in an error that does not know of it, such as that of a connection."""
-    words = {"execution": errors.execution(kickoff_id), "why": error.reason}
-    return errors.WatchBroken.saying(messages.CANNOT_BE_WATCHED, words, kickoff_id=kickoff_id)
+    event = f"Execution {kickoff_id} cannot be polled. {error.event}"
+    return errors.WatchBroken(event, next_step=error.next_step, kickoff_id=kickoff_id)

@@ -134,9 +134,17 @@ async function copyText(text, element) {
   }
 }
 
+const COSTS = {
+  none: "none; nothing was started.",
+  running: "billed; the execution is running, or waits for human input.",
+  ended: "billed; the execution has ended.",
+  unknown: "unknown; an execution may have started.",
+};
+
 function End({ end }) {
-  const lines = ["what", "money", "next"].filter((name) => typeof end[name] === "string" && end[name]);
-  const drawn = lines.map((name) => h("div", null, h("dt", null, name[0].toUpperCase() + name.slice(1)), h("dd", null, end[name])));
+  const told = { Event: end.event, Cost: COSTS[end.cost], Next: end.next_step };
+  const lines = Object.entries(told).filter(([, text]) => typeof text === "string" && text);
+  const drawn = lines.map(([name, text]) => h("div", null, h("dt", null, name), h("dd", null, text)));
   return h("dl", { className: "crew-card crew-end", "aria-label": "How it ended" }, Children.toArray(drawn));
 }
 
