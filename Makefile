@@ -41,7 +41,7 @@ NEXT := apache-airflow~=3.4.0b1 apache-airflow-core~=3.4.0b1 apache-airflow-task
 
 .DEFAULT_GOAL := help
 .PHONY: help demo airflow test coverage test-all test-system test-crews test-faults test-fuzz nightly fault-table \
-	stored-rows picture docs bench matrix lint types format lock release clean
+	picture docs bench matrix lint types format lock release clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,9 +85,6 @@ nightly:  ## Run what takes too long for every change: all faults, and every Air
 
 fault-table: $(READY)  ## Write docs/cases/, what happens when …, from the tests
 	$(BIN)/python -m tests.faults.table
-
-stored-rows: $(READY)  ## Record what this version leaves in Airflow's database, for upgrade tests, with nox
-	$(BIN)/nox -s stored_rows
 
 picture: $(READY)  ## Draw the pictures of README and docs from runs of the demo (needs Chromium)
 	$(BIN)/python -m dev.picture

@@ -100,13 +100,6 @@ def faults(session: nox.Session, airflow: str) -> None:
     _pytest(session, airflow, "tests/faults", "-m", "core")
 
 
-@nox.session
-@_where_rows_differ
-def stored_rows(session: nox.Session, airflow: str) -> None:
-    """Record what this version leaves in the database of an Airflow, for newer versions to take up."""
-    _run(session, airflow, "dev.stored_rows")
-
-
 def _pytest(session: nox.Session, airflow: str, *suite: str) -> None:
     _run(session, airflow, "pytest", "--no-cov", "-q", "-o", _WARNINGS, *suite, *session.posargs)
 

@@ -95,37 +95,6 @@ def api_server_is_away(error: Exception) -> bool:
     return status is None or status >= 500  # noqa: PLR2004 - the server's own failures
 
 
-def denies_connection(conn_id: str) -> bool:
-    """Whether there is no such connection; Airflow 3 says that there is none also when it could not ask."""
-    try:
-        from airflow.sdk.execution_time.comms import ErrorResponse, GetConnection
-        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-    except ImportError:  # Airflow 2, or not in a task
-        return True
-    try:
-        answer = SUPERVISOR_COMMS.send(GetConnection(conn_id=conn_id))
-    except Exception as error:  # noqa: BLE001 - whatever else it is, Airflow's own answer stands
-        return not api_server_is_away(error)
-    return isinstance(answer, ErrorResponse)
-
-
-def backend_may_hold(conn_id: str) -> bool:
-    """
-    Whether a secrets backend, asked once more, holds a connection, or fails to say.
-
-    When it fails, Airflow only logs that, and says that there is no such connection.
-    """
-    from airflow.configuration import get_custom_secret_backend
-
-    try:
-        backend = get_custom_secret_backend(**({} if IS_AIRFLOW_2 else {"worker_mode": True}))
-        return backend is not None and backend.get_connection(conn_id=conn_id) is not None
-    except NotImplementedError:  # it holds something else
-        return False
-    except Exception:  # noqa: BLE001 - what it says may hold a secret
-        return True
-
-
 def reads_connections_as_commands_do() -> None:
     """
     Have this process read connections as Airflow's own commands do.
@@ -133,25 +102,6 @@ def reads_connections_as_commands_do() -> None:
     Outside of a task, Airflow 3.1 and newer leave out their database, unless this says otherwise.
     """
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
-
-
-def broken_source_of(conn_id: str) -> str:
-    """
-    Name what broke while a command looked for a connection that no other source has; empty when nothing did.
-
-    Airflow only logs that, and says that there is no such connection. What the error says may hold a secret.
-    """
-    from airflow.configuration import ensure_secrets_loaded
-
-    broken = ""
-    for source in ensure_secrets_loaded():
-        try:
-            found = source.get_connection(conn_id=conn_id)
-            if found and found.get_uri():  # which needs the key of Airflow's database
-                return ""
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            broken = f"{type(source).__name__} raised {type(error).__name__}"
-    return broken
 
 
 def xcom_keys_left_behind(ti: Any) -> Sequence[str]:

@@ -18,11 +18,8 @@ from airflow_provider_crew.operators.crew import CrewRunOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context, XComArg
-
-    from airflow_provider_crew.operators.arguments import RunArguments
 
     Inputs = Callable[..., Mapping[str, Any]]
     CrewTaskFunction = Callable[..., XComArg]
@@ -71,7 +68,7 @@ def crew_task(python_callable: Inputs) -> CrewTaskFunction: ...
 
 
 @overload
-def crew_task(**kwargs: Unpack[RunArguments]) -> Callable[[Inputs], CrewTaskFunction]: ...
+def crew_task(**kwargs: Any) -> Callable[[Inputs], CrewTaskFunction]: ...
 
 
 def crew_task(python_callable: Inputs | None = None, **kwargs: Any) -> Any:

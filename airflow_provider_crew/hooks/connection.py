@@ -10,7 +10,7 @@ from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
 from pydantic import AfterValidator, Field, HttpUrl, Json, TypeAdapter, ValidationError
 
-from airflow_provider_crew.compat import api_server_is_away, backend_may_hold, denies_connection
+from airflow_provider_crew.compat import api_server_is_away
 from airflow_provider_crew.service.errors import Cost, InvalidSettings, Unreachable
 from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
 from airflow_provider_crew.service.settings import (
@@ -132,27 +132,20 @@ def _named(connection: Connection) -> Iterator[None]:
 
 
 def _find(conn_id: str) -> Connection:
-    """Return a connection, told from one that is not there, and from an Airflow that cannot be asked."""
-    why = "Airflow's API server did not answer"
+    """Return a connection. If Airflow does not return it, a later attempt may get it."""
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
-        if denies_connection(conn_id):
-            if not backend_may_hold(conn_id):
-                raise InvalidSettings(
-                    "It does not exist, or Airflow cannot read it.",
-                    next_step=f"Add a connection of type Crew, or set AIRFLOW_CONN_{conn_id.upper()}. In a URI, "
-                    "percent-encode everything in the token but letters and digits.",
-                    conn_id=conn_id,
-                ) from None
-            why = "the secrets backend failed"
+        why = "it does not exist, or Airflow could not read it"
     except Exception as error:
         if not api_server_is_away(error):
             raise
+        why = "Airflow's API server did not answer"
     raise Unreachable(
         f"Connection {conn_id!r} is unreadable: {why}.",
         cost=Cost.NONE,
-        next_step="Try again later.",
+        next_step=f"Add a connection of type Crew, or set AIRFLOW_CONN_{conn_id.upper()}. In a URI, percent-encode "
+        "the token.",
         sent=False,
         lacks_connection=True,
     ) from None

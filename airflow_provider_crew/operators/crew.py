@@ -23,7 +23,6 @@ from airflow_provider_crew.service.options import KickoffOptions
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import timedelta
-    from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.operators.arguments import (
         OnInvalidOutput,
         OnUncertainKickoff,
-        TaskArguments,
         ValidateInputs,
     )
     from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
@@ -109,7 +107,7 @@ class CrewKickoffOperator(_KickoffTask):
         on_uncertain_kickoff: OnUncertainKickoff = "fail",
         reattach: bool = True,
         forget_after: timedelta | float | None = FORGET_AFTER,
-        **kwargs: Unpack[TaskArguments],
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_choices(self, validate_inputs, on_uncertain_kickoff)
@@ -205,7 +203,7 @@ class CrewRunOperator(_KickoffTask):
         log_output: bool = True,
         output_type: object = None,
         on_invalid_output: OnInvalidOutput = "fail",
-        **kwargs: Unpack[TaskArguments],
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_choices(self, validate_inputs, on_uncertain_kickoff, on_invalid_output)

@@ -14,12 +14,10 @@ from airflow_provider_crew.service.limits import LONGEST_INTERVAL, MAX_OUTAGE, T
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta
-    from typing import Unpack
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.operators.arguments import SensorArguments
     from airflow_provider_crew.tasks.sense import Sense
 
 
@@ -61,7 +59,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         human_input: bool = False,
         log_output: bool = True,
         output_type: object = None,
-        **kwargs: Unpack[SensorArguments],
+        **kwargs: Any,
     ) -> None:
         self.poll_interval = seconds_or_none(self, poke_interval, "poke_interval")
         timeout = seconds(self, timeout, "timeout", at_least=0)

@@ -20,9 +20,6 @@ _ONE_ATTEMPT_TOO_MANY = (
     "task was cleared while it ran. That attempt may have started an execution."
 )
 _ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
-# A process that Airflow does not count with any more lives until its next heartbeat, and some seconds more.
-_LATE_ANSWER = 15.0
-_PAUSE = 1.0
 
 
 def earlier_execution(
@@ -61,9 +58,6 @@ def earlier_execution(
         other_inputs=memory.has_other_inputs,
     )
     decision = decision_on(last)
-    if decision is Decision.FAIL_UNCERTAIN:
-        _take_over_late_answer(task, memory)
-        decision = decision_on(memory.last)
     if decision is Decision.ASK and memory.going_on:
         standing = _standing(task, memory, memory.going_on)
         decision = decision_on(memory.last, standing)
@@ -153,19 +147,6 @@ def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Stan
     if end:
         memory.note(end=end)
     return end or "going on"
-
-
-def _take_over_late_answer(task: RunningTask, memory: KickoffMemory) -> None:
-    """Wait for the process that sent the kickoff, which may still be there, and may be told the answer."""
-    if memory.last and memory.last.reported:
-        return
-    task.log.info("An earlier attempt sent a kickoff. Waiting for its answer for %.0f s.", _LATE_ANSWER)
-    until = time.monotonic() + _LATE_ANSWER
-    while time.monotonic() < until:
-        if found := memory.late_answer():
-            memory.note_answer(found)
-            return
-        time.sleep(_PAUSE)
 
 
 def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: bool) -> None:

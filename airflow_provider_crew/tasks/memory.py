@@ -19,13 +19,10 @@ from airflow_provider_crew import compat
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.decide import KickoffRecord
 from airflow_provider_crew.tasks.record import StoredRecord, read_record
-from airflow_provider_crew.tasks.store import KEY, VariableStore, store_of
-from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
+from airflow_provider_crew.tasks.store import KEY, store_of
 
 log = logging.getLogger(__name__)
 
-# An XCom's key that names an execution, for a try that is not allowed to read the value any more.
-_LEFT_BEHIND = "crew_execution:"
 # Airflow ends a task whose heartbeats fail for about as long.
 _PATIENCE = 120.0
 _PAUSE = 2.0
@@ -108,7 +105,6 @@ class KickoffMemory:
     def note_answer(self, kickoff_id: str) -> None:
         """Remember the answer to a kickoff, if it is not known yet. The execution runs, whether this succeeds."""
         if self.last and self.last.kickoff_id is None and not self.note(kickoff_id=kickoff_id):
-            self._leave_behind(kickoff_id)
             self._was_refused = True  # the next try may not know, so nothing may count on it
 
     def note_report(self) -> bool:
@@ -139,14 +135,6 @@ class KickoffMemory:
         self.last = replace(self.last, **changes)
         return self._keep_if_possible()
 
-    def late_answer(self) -> str | None:
-        """Return the kickoff id that another process has left, or remembered, since this one has begun."""
-        kept = self._store.get(KEY) if self._store is not None else None
-        answer = self._read(kept).record.kickoff_id
-        if isinstance(self._store, VariableStore):  # takes every answer; an XCom may be older
-            return answer
-        return answer or kickoff_id_left_by(self._ti)
-
     def _read(self, kept: Any) -> StoredRecord:
         return read_record(kept, max_tries=self._max_tries, now=time.time())
 
@@ -160,9 +148,6 @@ class KickoffMemory:
             self._warn_of_unread(stored)
             # Kept, so that a Clear can be told from a retry.
             self._keep_if_possible()
-        for key in compat.xcom_keys_left_behind(self._ti):
-            if key.startswith(_LEFT_BEHIND):
-                self.note_answer(key.removeprefix(_LEFT_BEHIND))
 
     def _warn_of_unread(self, stored: StoredRecord) -> None:
         """Show what cannot be read, before anything is written over it."""
@@ -174,19 +159,6 @@ class KickoffMemory:
             "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
             f"and never answered.\n{stored.unread}",
         )
-
-    def _leave_behind(self, kickoff_id: str) -> None:
-        """
-        Leave the id where the next try sees it.
-
-        Airflow 3.3 gives a task that is cleared while it runs a new identity. The process that is still there may
-        write no more to the store, but it may push XComs. The next try is told their keys, to delete them.
-        """
-        key = f"{_LEFT_BEHIND}{kickoff_id}"
-        try:
-            _repeat_while_away(partial(self._ti.xcom_push, key=key, value=kickoff_id))
-        except Exception as error:  # noqa: BLE001 - the log names the execution, too
-            warn(log, f"Execution {kickoff_id}: the next try cannot be told of it: {error}")
 
     def _keep_if_possible(self) -> bool:
         try:

@@ -39,10 +39,9 @@ class Superseded(Exception):
 
 class VariableStore:
     """
-    Keeps the kickoff of one task in a variable, for as long as a try may want it.
+    Kickoff record of one task in a variable, for as long as an attempt may need it.
 
-    A process that Airflow does not count with any more may be alive. It must not write over what a later try has
-    kept, but for the answer to its own kickoff, for which the later try waits.
+    A process that Airflow has given up may still run. It must not overwrite what a later attempt has stored.
     """
 
     def __init__(self, ti: Any) -> None:
@@ -54,24 +53,21 @@ class VariableStore:
         self._try: int = ti.try_number
 
     def get(self, key: str) -> Any:
-        """Return what was kept by the last try that did."""
+        """Return the stored value."""
         return (self._kept() or {}).get(key)
 
     def set(self, key: str, value: dict[str, Any], **_: Any) -> None:
-        """Keep it, unless the next try would not ask for it."""
+        """Store a value, unless no later attempt needs it."""
         kept = self._kept()
-        by = self._try
         if kept and kept["try"] > self._try:
-            if not _answers(kept.get(key), value):
-                raise Superseded(f"try {kept['try']} of the task has taken over")
-            by = kept["try"]
+            raise Superseded(f"attempt {kept['try']} of the task has taken over")
         if value.get("delivered") or value.get("end") == "failed":
             compat.delete_variable(self._name)
             return
-        compat.set_variable(self._name, json.dumps({"try": by, key: value}), self._about)
+        compat.set_variable(self._name, json.dumps({"try": self._try, key: value}), self._about)
 
     def delete(self, key: str) -> None:
-        """Keep nothing, unless a later try does."""
+        """Delete the value, unless it is a later attempt's."""
         kept = self._kept()
         if kept and kept["try"] <= self._try and key in kept:
             compat.delete_variable(self._name)
@@ -97,12 +93,3 @@ def store_of(context: Context) -> Store | None:
     if store is None and conf.getboolean("crew", "remember_in_variables", fallback=False):
         return VariableStore(context["ti"])
     return store
-
-
-def _answers(kept: Any, value: dict[str, Any]) -> bool:
-    """Whether this is the answer to the kickoff that is kept without one."""
-    return (
-        isinstance(kept, dict)
-        and kept.get("kickoff_id") is None
-        and kept.get("kicked_off_at") == value["kicked_off_at"]
-    )

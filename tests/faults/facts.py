@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_crew.service.messages import Money
+
 from dev.rest import ApiError
 from tests.faults.scenes import Scene
 from tests.supported import AIRFLOW

@@ -16,12 +16,12 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from airflow_provider_crew.service.messages import Money
 from hypothesis import strategies as st
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import InvalidInputs
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import read_inputs
 from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs, plain
 from tests.fuzz.bad_kind import Kind, World

@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+from airflow_provider_crew.service.messages import Money
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, Json, field_validator
 from typing_extensions import TypedDict
@@ -17,7 +18,6 @@ from typing_extensions import TypedDict
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import InvalidOutput
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.output_type import fitted
 from airflow_provider_crew.service.storable import storable_text
 from tests.fuzz.bad_kind import Kind, World

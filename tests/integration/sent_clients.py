@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tenacity
+from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError, RateLimited, UncertainKickoff
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.settings import ServiceSettings
 from tests.async_crew import AsyncCrew

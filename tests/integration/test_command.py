@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import requests
+from airflow_provider_crew.commands.exit_codes import ExitCode
+from airflow_provider_crew.service.messages import Money
 from cryptography.fernet import Fernet
 
 from airflow_provider_crew import __main__
-from airflow_provider_crew.commands.exit_codes import ExitCode
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.service.messages import Money
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.pages import PAGES, block, table
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG
+from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
@@ -18,7 +19,6 @@ from airflow_provider_crew.service.errors import (
     InvalidSettings,
     WaitedTooLong,
 )
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import INPUTS, SLOW, Task, poked
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.service.async_client import AsyncCrewClient
 from airflow_provider_crew.service.client import CrewClient
@@ -23,7 +24,6 @@ from airflow_provider_crew.service.errors import (
     UncertainKickoff,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.payload import KickoffRequest
 from airflow_provider_crew.service.settings import ServiceSettings
 from tests.integration.clients import TOKEN

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
+from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew import compat
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.service.errors import BudgetSpent, InvalidSettings, TransientError
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks import budget
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import CONNECTION, INPUTS, Task

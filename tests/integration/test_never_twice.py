@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import LostContact, UncertainKickoff, WaitedTooLong
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, outlives_the_return, poked
 from tests.integration.waits import in_every_way

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import WaitedTooLong
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskFailed, OtherInputs
 from airflow_provider_crew.tasks.fingerprint import fingerprint
 from tests.integration.tasks import QUICK, SLOW, Task, outlives_the_return

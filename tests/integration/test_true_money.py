@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
+from airflow_provider_crew.service.messages import Money
 from pydantic import BaseModel
 
 from airflow_provider_crew.compat import SHOWS_PROGRESS
@@ -13,7 +14,6 @@ from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionFailed
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.tasks.ends import CrewTaskError, CrewTaskFailed
 from tests.integration.tasks import INPUTS, SLOW, Task
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import hypothesis
 import pytest
+from airflow_provider_crew.service.messages import Money
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.answer import Answer
@@ -31,7 +32,6 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.service.payload import KickoffRequest
 from tests.unit.crew_builders import (

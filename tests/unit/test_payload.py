@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from airflow_provider_crew.service.messages import Money
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.errors import InvalidInputs
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import CrewInputs, read_inputs
 from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from airflow_provider_crew.service.messages import Money
 from pydantic import ValidationError
 
 from airflow_provider_crew.service.errors import (
@@ -22,7 +23,6 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import Completed, Failed, Progress, Running, TaskResult
 from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
 from airflow_provider_crew.service.watch_words import describe_progress, duration

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.service.errors import (
     ExecutionFailed,
@@ -16,7 +17,6 @@ from airflow_provider_crew.service.errors import (
     ServiceError,
     WaitedTooLong,
 )
-from airflow_provider_crew.service.messages import Money
 from airflow_provider_crew.service.models import Failed, Paused, Progress
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble

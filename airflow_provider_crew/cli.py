@@ -1,0 +1,135 @@
+"""
+Ask a crew from the command line: ``python -m airflow_provider_crew``. It never starts an execution.
+
+Airflow takes seconds to load, so it is imported when the arguments are known to be right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_crew.service.models import Execution
+
+ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
+
+_EXIT_CODES = """exit codes:
+  0  inputs: the crew answered; status: the execution completed
+  1  the execution failed, or the connection or the request was rejected
+  2  wrong usage
+  3  the execution is running, waits for human input, or is unknown; or the crew gave no usable answer
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Ask the crew once, print the answer, and return the exit code."""
+    options = _parser().parse_args(arguments)
+    logging.disable()  # what Airflow logs on the way is not for scripts
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            code, answer = _ask(options)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        logging.disable(logging.NOTSET)
+    shown = answer if options.json else {name: value for name, value in answer.items() if value not in (None, [])}
+    lines = [f"{name.replace('_', ' ').capitalize()}: {_line(value)}" for name, value in shown.items()]
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps(shown, indent=2) if options.json else "\n".join(lines))
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m airflow_provider_crew",
+        description="Ask a deployed crew. The connection is read as Airflow's own commands read it.",
+    )
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
+    shared.add_argument("--json", action="store_true", help="print one JSON object")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    for name, purpose in (
+        ("inputs", "list the inputs of the crew"),
+        ("status", "show the status of an execution"),
+    ):
+        command = commands.add_parser(
+            name,
+            help=purpose,
+            epilog=_EXIT_CODES,
+            parents=[shared],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == "status":
+            command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help="see the task's log")
+    return parser
+
+
+def _kickoff_id(text: str) -> str:
+    from airflow_provider_crew.service.errors import InvalidKickoffId
+    from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
+
+    try:
+        return checked_kickoff_id(text)
+    except InvalidKickoffId as error:
+        raise argparse.ArgumentTypeError(error.event) from None
+
+
+def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from airflow_provider_crew.compat import reads_connections_as_commands_do
+    from airflow_provider_crew.hooks.crew import CrewHook
+    from airflow_provider_crew.service import errors
+
+    reads_connections_as_commands_do()
+    hook = CrewHook(options.conn_id)
+    about = {"connection": options.conn_id}
+    try:
+        crew = hook.get_conn()
+        about["address"] = crew.settings.address
+        if options.command == "inputs":
+            return ANSWERED, {**about, "inputs": [each.model_dump() for each in crew.inputs().inputs]}
+        about["kickoff_id"] = options.kickoff_id
+        return _status(about, crew.status(options.kickoff_id))
+    except errors.CrewError as error:
+        is_undecided = isinstance(error, errors.TransientError | errors.ExecutionNotFound)
+        if options.command == "status" and not isinstance(error, errors.ExecutionNotFound):
+            error = error.replace(cost=errors.Cost.UNKNOWN)  # a question that fails says nothing of the execution
+        state = {"state": "unknown"} if isinstance(error, errors.ExecutionNotFound) else {}
+        return UNDECIDED if is_undecided else FAILED, {**about, **state, **error.as_dict()}
+
+
+def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str, Any]]:
+    from airflow_provider_crew.service.errors import Cost
+    from airflow_provider_crew.service.models import Completed, Failed, Paused
+    from airflow_provider_crew.service.watch_words import describe_progress, execution_failed
+
+    if isinstance(execution, Failed):
+        return FAILED, {
+            **about,
+            "state": "failed",
+            "usage": execution.usage,
+            **execution_failed(execution, "").as_dict(),
+        }
+    if isinstance(execution, Completed):
+        step = "If no task has returned the result, CrewExecutionSensor with this kickoff ID does."
+        facts = {"state": "completed", "cost": Cost.ENDED.value, "next_step": step}
+        return ANSWERED, {**about, **facts, "result": execution.result()}
+    step = "Answer what the crew asks in its dashboard." if isinstance(execution, Paused) else "Wait."
+    facts = {"state": execution.status, "progress": describe_progress(execution), "cost": Cost.RUNNING.value}
+    return UNDECIDED, {**about, **facts, "next_step": f"{step} Do not start another execution."}
+
+
+def _line(value: Any) -> str:
+    """Return a value on one line, so that a crew's output forges none."""
+    from airflow_provider_crew.service.text import one_line
+
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return one_line(text, 1_000)
