@@ -50,9 +50,6 @@ _everywhere = nox.parametrize(
     "python, airflow", [_param(airflow, python) for airflow, pythons in _PYTHONS.items() for python in pythons]
 )
 _once_each = nox.parametrize("python, airflow", [_param(airflow, _OF_REAL_PROCESSES) for airflow in _PYTHONS])
-_where_rows_differ = nox.parametrize(
-    "python, airflow", [_param(airflow, _OF_REAL_PROCESSES) for airflow in ("2.11", _DEVELOPED_WITH)]
-)
 
 
 @nox.session

@@ -144,8 +144,8 @@ def _find(conn_id: str) -> Connection:
     raise Unreachable(
         f"Connection {conn_id!r} is unreadable: {why}.",
         cost=Cost.NONE,
-        next_step=f"Add a connection of type Crew, or set AIRFLOW_CONN_{conn_id.upper()}. In a URI, percent-encode "
-        "the token.",
+        next_step=f"Add a connection of type Crew, or set AIRFLOW_CONN_{conn_id.upper()}. Percent-encode the "
+        "token in a URI.",
         sent=False,
         lacks_connection=True,
     ) from None

@@ -19,7 +19,6 @@ from airflow_provider_crew.service.watch_state import NOTHING_SEEN
 PROGRESS = "crew_progress"
 # What is left of one execution within that many seconds is left as one.
 PAUSE = 5.0
-PAUSE_AFTER_FAILURE = 60.0
 
 State = Literal["running", "paused", "unknown", "completed", "failed"]
 
