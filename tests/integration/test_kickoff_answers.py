@@ -181,7 +181,7 @@ class TestCompression:
     }
 
     @pytest.mark.parametrize("name", UNREADABLE)
-    def test_unreadable_coding_of_inputs_is_said(self, crew, server, name):
+    def test_unreadable_coding_of_inputs_is_rejected(self, crew, server, name):
         body, coding = self.UNREADABLE[name]
         server.play(says(answer(200, body, f"Content-Encoding: {coding}")))
 
@@ -197,7 +197,7 @@ class TestCompression:
         assert len(arrived.posts) == 1
 
     @pytest.mark.parametrize("client", ALL_CLIENTS)
-    def test_gzip_bomb_takes_no_more_than_an_answer_may(self, server, client):
+    def test_gzip_bomb_takes_bounded_memory(self, server, client):
         crew = ALL_CLIENTS[client](settings_of(server, request_timeout=60))
         server.play(says(answer(200, bomb(1024), GZIP)))
         tracemalloc.start()
@@ -213,7 +213,7 @@ class TestCompression:
         assert most < (16 if client == "limited" else 160) * MIB
 
     @pytest.mark.parametrize("client", ALL_CLIENTS)
-    def test_gzip_bomb_of_an_error_takes_next_to_nothing(self, server, client):
+    def test_gzip_bomb_of_error_takes_little_memory(self, server, client):
         server.play(says(answer(503, bomb(256), GZIP)))
         tracemalloc.start()
         try:
@@ -331,7 +331,7 @@ class TestEarlyAnswers:
 
         assert caught.value.http_status == status
 
-    def test_accepted_before_the_body_was_read_is_an_id(self, large_kickoff):
+    def test_accepted_before_body_was_read_is_an_id(self, large_kickoff):
         def accept(talk: Talk) -> None:
             talk.read_head()
             talk.send(answer(200, ACCEPTED))
