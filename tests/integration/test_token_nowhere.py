@@ -23,7 +23,7 @@ from airflow_provider_crew.service.async_client import AsyncCrewClient
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.tasks.ends import CrewSensorTimeout
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.integration.clients import TOKEN
 from tests.integration.hostile import CALLS, answer
@@ -280,7 +280,7 @@ class TestObjects:
         live_crew.rotate_token("another-token-1234")
         operator = CrewExecutionSensor(task_id="crew", kickoff_id="some-id", timeout=0.1, poke_interval=0.02)
 
-        with pytest.raises(CrewTaskFailed) as caught:
+        with pytest.raises(CrewSensorTimeout, match="401") as caught:
             Task(lambda: operator).run()
 
         assert_nowhere(everything_about(caught.value))
