@@ -69,16 +69,6 @@ def test_reads_share_connection_and_kickoff_does_not(crew, service):
     assert kickoff != first
 
 
-def test_netrc_does_not_replace_token(crew, service, tmp_path, monkeypatch):
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
-    monkeypatch.setenv("NETRC", str(netrc))
-
-    crew.inputs()
-
-    assert service.requests[0].header("Authorization") == f"Bearer {TOKEN}"
-
-
 def test_path_of_address_is_kept(connect, service):
     crew = connect(f"{service.url}/teams/my%20crew/")
 

@@ -19,7 +19,6 @@ from airflow_provider_crew.service.errors import (
     Refused,
     ServiceError,
     UncertainKickoff,
-    Unreachable,
     UnreadableAnswer,
 )
 from airflow_provider_crew.service.messages import Money
@@ -111,17 +110,6 @@ def test_redirect_is_not_followed_and_named_without_query(crew, service):
 
     assert "secret" not in str(caught.value)
     assert len(service.requests) == 1
-
-
-def test_redirected_kickoff_is_not_followed(crew, service):
-    service.faults.redirect(service.url + "/inputs", status=307, on="kickoff")
-
-    with pytest.raises(Refused) as caught:
-        crew.kickoff(KICKOFF)
-
-    assert caught.value.http_status == 307
-    assert len(service.requests) == 1
-    assert not service.kickoffs
 
 
 def test_unknown_execution_is_named(crew, service):
@@ -227,24 +215,6 @@ class TestKickoffIsNotSentTwice:
         assert len(service.requests.on("kickoff")) == 1
         assert len(service.kickoffs) == int(taken)
 
-    @pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
-    def test_reset_is_uncertain(self, crew, service, taken):
-        service.faults.reset(on="kickoff", after_taken=taken)
-
-        with pytest.raises(UncertainKickoff):
-            crew.kickoff(KICKOFF)
-
-        assert len(service.requests.on("kickoff")) == 1
-
-    def test_answer_that_never_comes_is_uncertain(self, connect, service):
-        crew = connect(service.url, request_timeout=2)
-        service.faults.hang(on="kickoff", after_taken=True)
-
-        with pytest.raises(UncertainKickoff):
-            crew.kickoff(KICKOFF)
-
-        assert len(service.kickoffs) == 1
-
     @pytest.mark.parametrize(
         "spoil",
         [
@@ -267,15 +237,6 @@ class TestKickoffIsNotSentTwice:
         assert len(service.kickoffs) == 1
         assert len(service.requests.on("kickoff")) == 1
 
-    @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-    def test_rejection_is_certain(self, crew, service, status):
-        service.faults.answer(status, on="kickoff")
-
-        with pytest.raises((Refused, NotAuthenticated, NotAllowed)):
-            crew.kickoff(KICKOFF)
-
-        assert len(service.requests.on("kickoff")) == 1
-
     def test_connection_never_made_is_retried(self, crew, service, monkeypatch):
         def come_back(_: tenacity.RetryCallState) -> float:
             service.faults.clear()
@@ -295,34 +256,6 @@ class TestKickoffIsNotSentTwice:
             crew.kickoff(KICKOFF)
 
         assert len(service.requests.on("kickoff")) == 1
-
-    def test_refused_connection_is_certain(self, crew, service):
-        service.faults.refuse()
-
-        with pytest.raises(Unreachable) as caught:
-            crew.kickoff(KICKOFF)
-
-        assert caught.value.sent is False
-        assert caught.value.money is Money.NOTHING
-
-    def test_429_is_retried_after_its_pause(self, crew, service):
-        service.faults.answer(429, retry_after=1, on="kickoff")
-        began = time.monotonic()
-
-        kick_off(crew)
-
-        assert time.monotonic() - began >= 1
-        assert len(service.kickoffs) == 1
-        assert len(service.requests.on("kickoff")) == 2
-
-    def test_429_that_stays_is_certain(self, crew, service):
-        service.faults.answer(429, on="kickoff", times=3)
-
-        with pytest.raises(RateLimited):
-            kick_off(crew)
-
-        assert not service.kickoffs
-        assert len(service.requests.on("kickoff")) == 3
 
 
 class TestReadsAreRepeated:
@@ -371,13 +304,3 @@ class TestReadsAreRepeated:
             crew.inputs()
 
         assert len(service.requests) == 2
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e309", "true"])
-def test_kickoff_id_that_is_not_finite_is_uncertain(crew, service, number):
-    service.faults.answer(200, body=f'{{"kickoff_id": {number}}}', on="kickoff", for_seconds=60)
-
-    with pytest.raises(UncertainKickoff):
-        crew.kickoff(KICKOFF)
-
-    assert len(service.requests) == 1

@@ -15,7 +15,6 @@ from airflow_provider_crew.service.errors import (
     InvalidSettings,
     Refused,
     TransientError,
-    UncertainKickoff,
     Unreachable,
     UnreadableAnswer,
 )
@@ -69,16 +68,6 @@ class TestDeadline:
 
         assert crew.inputs().names == ("topic", "audience")
 
-    def test_ends_stalled_handshake(self, connect):
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            crew = connect(f"https://127.0.0.1:{silent.getsockname()[1]}", request_timeout=0.5)
-
-            with pytest.raises(Unreachable) as caught:
-                crew.kickoff(KICKOFF)
-
-        assert caught.value.sent is False
-        assert caught.value.timed_out is True
-
     def test_ends_connect_that_is_not_accepted(self, connect):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
             waiting = [socket.socket() for _ in range(4)]
@@ -91,6 +80,7 @@ class TestDeadline:
                 crew.kickoff(KICKOFF)
 
             assert caught.value.sent is False
+            assert caught.value.timed_out is True
             for sock in waiting:
                 sock.close()
 
@@ -161,39 +151,8 @@ class TestBrokenConnections:
 
 
 class TestCertificates:
-    @pytest.mark.parametrize("call", ["inputs", "kickoff"])
-    def test_unknown_authority_is_rejected(self, connect, tls_service, call):
-        crew = connect(tls_service.url)
-
-        with pytest.raises(Unreachable) as caught:
-            crew.inputs() if call == "inputs" else crew.kickoff(KICKOFF)
-
-        assert caught.value.sent is False
-        assert caught.value.trusted is False
-        assert caught.value.money is Money.NOTHING
-        assert not tls_service.requests
-
     def test_file_of_authorities_is_used(self, connect, tls_service, certificates):
         assert connect(tls_service.url, verify=str(certificates[0])).kickoff(KICKOFF)
-
-    @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-    def test_file_from_environment_is_used(self, connect, tls_service, certificates, monkeypatch, variable):
-        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv(variable, str(certificates[0]))
-
-        assert connect(tls_service.url).inputs()
-
-    def test_verification_can_be_disabled(self, connect, tls_service):
-        assert connect(tls_service.url, verify=False).inputs()
-
-    def test_certificate_of_another_host_is_rejected(self, connect, tls_service, certificates):
-        address = tls_service.url.replace("127.0.0.1", "localhost")
-
-        with pytest.raises(Unreachable) as caught:
-            connect(address, verify=str(certificates[0])).inputs()
-
-        assert caught.value.trusted is False
 
     def test_https_to_plain_http_is_not_sent(self, connect, service):
         with pytest.raises(Unreachable) as caught:
@@ -234,15 +193,6 @@ class TestProxy:
 
         assert proxy.asked == ["GET http://crew.test/inputs HTTP/1.1"]
 
-    def test_is_bypassed_for_host_in_no_proxy(self, connect, proxy, monkeypatch):
-        monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
-        monkeypatch.setenv("no_proxy", "crew.invalid")
-
-        with pytest.raises(Unreachable):
-            connect("http://crew.invalid", allow_http=True).inputs()
-
-        assert not proxy.asked
-
     def test_from_environment_is_bypassed_for_loopback(self, connect, service, proxy, monkeypatch):
         monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
 
@@ -260,28 +210,6 @@ class TestProxy:
         assert len(tls_service.kickoffs) == 1
         assert TOKEN not in "".join(tls_proxy.heads)
 
-    def test_rejecting_tunnel_leaves_kickoff_unsent(self, connect, tls_proxy, tls_service):
-        tls_proxy.refuses = True
-        crew = connect("https://crew.test", proxy=f"http://user:proxy-password@{tls_proxy.address}")
-
-        with pytest.raises(Unreachable, match="407") as caught:
-            crew.kickoff(KICKOFF)
-
-        assert caught.value.sent is False
-        assert "proxy-password" not in str(caught.value)
-        assert not tls_service.requests
-
-    def test_rejecting_plain_request_rejects_kickoff(self, connect, service, proxy):
-        proxy.refuses = True
-        crew = connect(service.url, proxy=f"http://{proxy.address}")
-
-        with pytest.raises(Refused) as caught:
-            crew.kickoff(KICKOFF)
-
-        assert caught.value.http_status == 407
-
-        assert not service.kickoffs
-
     def test_out_of_reach_leaves_kickoff_unsent(self, connect, service):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -292,15 +220,6 @@ class TestProxy:
 
         assert caught.value.sent is False
         assert "proxy-password" not in str(caught.value)
-
-    def test_losing_crew_leaves_kickoff_uncertain(self, connect, service, proxy):
-        service.faults.reset(on="kickoff", after_taken=True)
-        crew = connect(service.url, proxy=f"http://{proxy.address}")
-
-        with pytest.raises(UncertainKickoff):
-            crew.kickoff(KICKOFF)
-
-        assert len(service.kickoffs) == 1
 
     def test_of_socks_kind_in_environment_is_rejected(self, connect, monkeypatch):
         monkeypatch.setenv("all_proxy", "socks5://user:proxy-password@127.0.0.1:1080")
@@ -325,12 +244,6 @@ class TestOddAnswers:
         service.faults.answer(200, body={"kickoff_id": "k-1"}, headers=header, on="kickoff")
 
         assert crew.kickoff(KICKOFF) == "k-1"
-
-    def test_broken_compression_is_unreadable(self, crew, service):
-        service.faults.answer(200, body=b"\x1f\x8b\x08", headers={"content-encoding": "gzip"}, on="status")
-
-        with pytest.raises(UnreadableAnswer):
-            crew.status("some-id")
 
     def test_backslashes_are_read_in_linear_time(self, connect, service):
         crew = connect(service.url, token="-_-token-that-begins-oddly", request_timeout=30)

@@ -213,7 +213,7 @@ class TestWithoutAnAnswer:
 
         told = json.loads(capsys.readouterr().out)
         assert code == ExitCode.CONNECTION
-        assert "crew_default" in told["error"] + told["connection"]
+        assert told["connection"] == "crew_default"
         assert told["money"] == (Money.UNKNOWN if command[0] == "status" else Money.NOTHING)
 
 

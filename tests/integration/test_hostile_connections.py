@@ -163,7 +163,7 @@ class TestAnAnswerIsThatToItsOwnRequest:
             b"Content-Length:\r\n 2",
         ],
     )
-    def test_however_its_length_is_told(self, connect, keeping, framing):
+    def test_with_broken_framing_is_discarded(self, connect, keeping, framing):
         smuggled = b"2\r\n{}\r\n0\r\n\r\n" if b": chunked" in framing else b"{}"
         keeping.says = [b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n" + smuggled + self.UNASKED]
         crew = connect(keeping.url, request_timeout=0.5)
