@@ -56,8 +56,10 @@ class TaskProgress:
             return
         try:
             known, now = progress.begun(kickoff_id, self._started_at) | self._known, time.time()
-            ended = progress.ended if isinstance(end, CrewError) else progress.completed
-            self._known = ended(known, end, now)  # type: ignore[operator]
+            if isinstance(end, CrewError):
+                self._known = progress.ended(known, end, now)
+            else:
+                self._known = progress.completed(known, end, now)
         except Exception as error:  # noqa: BLE001 - what the trigger knew may be of another version
             self._warn(error)
         else:

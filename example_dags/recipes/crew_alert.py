@@ -14,11 +14,11 @@ def alert(context: Any) -> None:
 
     ti, failure = context["ti"], context.get("exception")
     if hasattr(failure, "told"):  # it comes from this provider
-        kickoff_id, money = failure.kickoff_id, failure.money
+        kickoff_id, money = failure.kickoff_id, failure.cost
         lines = [*failure.told().values(), *failure.more.splitlines()]
     else:
         kickoff_id = ti.xcom_pull(task_ids=ti.task_id, map_indexes=ti.map_index, key="kickoff_id")
-        money = "goes_on" if kickoff_id else "not_known"
+        money = "running" if kickoff_id else "unknown"
         lines = [str(failure or "The process of the task has died. Its log ends before it could say why.")]
     lines.append(f"Execution: {kickoff_id or 'none is known'}")
     SmtpNotifier(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from airflow_provider_crew.service.messages import Money
-
+from airflow_provider_crew.service.errors import Cost
 from dev.rest import ApiError
 from tests.faults.scenes import Scene
 from tests.supported import AIRFLOW
@@ -35,7 +34,7 @@ def _error(scene: Scene, number: int) -> tuple[str | None, str | None]:
     if not raised:
         return None, None
     told = raised[-1]["exc_value"]
-    return raised[-1]["exc_type"], next((money.value for money in Money if money.sentence in told), None)
+    return raised[-1]["exc_type"], next((money.value for money in Cost if money.sentence in told), None)
 
 
 def _record(scene: Scene) -> str | None:

@@ -21,7 +21,7 @@ from tests.faults.scenes import Scene, in_one_line, is_told, standing
 
 _AT_A_TIME = 14
 # Once in the log of each try that ends so; what it raises says it a second time.
-_UNCERTAIN = "error Money: Not known"
+_UNCERTAIN = "error Cost: Not known"
 _FORGOTTEN = "Airflow may have forgotten"
 
 

@@ -108,7 +108,7 @@ def test_it_kicks_off_once_and_tells_the_result(scene, run_by_hand, command, way
 
 @BY_HAND
 @pytest.mark.parametrize(
-    ("way", "money"),
+    ("way", "cost"),
     [
         ("deferred", "it goes on and is paid for."),
         ("sync", "It is running, or waits, as far as is known, and is paid for."),

@@ -7,7 +7,7 @@ from tests.faults.rows import LONG, RUN, SENSOR, Ends, row
 
 SAYS = (
     "Execution {id} failed after 1s",
-    "Money: It was paid for, and has ended.",
+    "Cost: It was paid for, and has ended.",
     "The crew says: The writer ran out of credit.",
 )
 

@@ -70,7 +70,7 @@ def test_waiting_down(scene):
             "Execution {id}: there was no usable answer for",
             ": connection refused.",
             "Last seen before: task 2 of 2, writing_task.",
-            f"Money: {PAID}",
+            f"Cost: {PAID}",
             f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.",
             "Execution {id}: kicked off by an earlier try",
         ),

@@ -10,11 +10,11 @@ from airflow_provider_crew.local import Scenario
 from tests.faults.rows import RUN, Ends, row
 from tests.faults.scenes import Code
 
-TO_END = "Execution {id}: the task is to end. Money: It is running, or waits, as far as is known, and is paid for."
+TO_END = "Execution {id}: the task is to end. Cost: It is running, or waits, as far as is known, and is paid for."
 RETRY_GOES_ON = f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}."
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 UNDER_WAY = "while its kickoff was under way."
-TOO_SOON = "before the crew was kicked off. Money: Nothing was started"
+TOO_SOON = "before the crew was kicked off. Cost: Nothing was started"
 
 EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
 AT_ONCE = Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task"}]})

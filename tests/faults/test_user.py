@@ -13,7 +13,7 @@ from tests.supported import AIRFLOW
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 KICK_OFF_ANEW = "To force that, clear the task again when it has ended, or set reattach=False."
 LOST_ANSWER = "An earlier try sent a kickoff and ended before it knew the answer."
-TO_END = "Execution {id}: the task is to end. Money: It is running, or waits, as far as is known, and is paid for."
+TO_END = "Execution {id}: the task is to end. Cost: It is running, or waits, as far as is known, and is paid for."
 NOT_WATCHED = "Execution {id}: not watched any more by this triggerer"
 ELSEWHERE = 'CrewExecutionSensor(kickoff_id="{id}")'
 STILL_GOING = "was still going when the time to wait was over"

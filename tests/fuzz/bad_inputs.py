@@ -16,12 +16,11 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from airflow_provider_crew.service.messages import Money
 from hypothesis import strategies as st
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import InvalidInputs
+from airflow_provider_crew.service.errors import Cost, InvalidInputs
 from airflow_provider_crew.service.models import read_inputs
 from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs, plain
 from tests.fuzz.bad_kind import Kind, World
@@ -195,7 +194,7 @@ def what_is_written_is_json(_: World, case: Any) -> None:
     came = outcome(lambda: KickoffRequest.of(inputs, **options))
 
     if isinstance(came, InvalidInputs):
-        assert came.money is Money.NOTHING
+        assert came.cost is Cost.NONE
         return
     written = json.loads(came.body)
     assert written["inputs"] == json.loads(json.dumps(plain(inputs, "inputs"), allow_nan=False))

@@ -10,14 +10,13 @@ from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from airflow_provider_crew.service.messages import Money
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, Json, field_validator
 from typing_extensions import TypedDict
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import InvalidOutput
+from airflow_provider_crew.service.errors import Cost, InvalidOutput
 from airflow_provider_crew.service.output_type import fitted
 from airflow_provider_crew.service.storable import storable_text
 from tests.fuzz.bad_kind import Kind, World
@@ -133,7 +132,7 @@ def an_output_fits_or_is_said_not_to(_: World, case: Any) -> None:
     came = outcome(partial(fitted, TYPES[name], "4711", text, None))
 
     if isinstance(came, InvalidOutput):
-        assert (came.kickoff_id, came.money) == ("4711", Money.ENDED)
+        assert (came.kickoff_id, came.cost) == ("4711", Cost.ENDED)
         assert len(came.misfits) <= 10
     else:
         storable(came)

@@ -71,7 +71,7 @@ def wait(step, say, heard):
     while not approved:
         say({"said": "waits", "task": step["task"], "draft": draft, "message": "Approve this."})
         answer = heard.get()
-        say({"said": "goes_on"})
+        say({"said": "running"})
         approved = answer["approved"]
         draft = f"{step['draft']}, {answer['feedback']}"
 

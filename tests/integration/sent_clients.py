@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tenacity
-from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import CrewError, RateLimited, UncertainKickoff
+from airflow_provider_crew.service.errors import Cost, CrewError, RateLimited, UncertainKickoff
 from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.service.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
@@ -64,10 +63,10 @@ def send(kind: Callable[[ServiceSettings], Any], settings: ServiceSettings) -> S
     try:
         assert policy(crew.kickoff, KICKOFF) == "k-1"
     except UncertainKickoff as error:
-        assert error.money is Money.UNKNOWN  # noqa: PT017 - an outcome among others
+        assert error.cost is Cost.UNKNOWN  # noqa: PT017 - an outcome among others
         return Sent(UNCERTAIN, error, pauses)
     except CrewError as error:
-        assert error.money is Money.NOTHING  # noqa: PT017 - an outcome among others
+        assert error.cost is Cost.NONE  # noqa: PT017 - an outcome among others
         return Sent(LIMITED if isinstance(error, RateLimited) else NOT_SENT, error, pauses)
     finally:
         crew.close()

@@ -6,12 +6,12 @@ from itertools import count
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
+from airflow_provider_crew.service.errors import Cost, InvalidSettings, Unreachable
 from airflow_provider_crew.tasks import memory
+from airflow_provider_crew.tasks.ends import CrewTaskError
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task
 from tests.supported import AIRFLOW
 
@@ -41,7 +41,7 @@ def run(store, **options: Any) -> Task:
 
 @pytest.mark.parametrize("status", [None, 500, 503])
 @pytest.mark.parametrize("call", range(4))
-def test_the_store_is_asked_again_while_the_api_server_is_away(live_crew, store, call, status):
+def test_store_call_is_repeated_during_outage(live_crew, store, call, status):
     calls = count()
     store.breaks_with = error(status)
     store.breaks_at = lambda _: next(calls) in (call, call + 1, call + 2)
@@ -51,30 +51,31 @@ def test_the_store_is_asked_again_while_the_api_server_is_away(live_crew, store,
     assert store.has_delivered
 
 
-def test_what_the_api_server_refuses_is_not_asked_again(live_crew, store):
+def test_rejected_store_call_is_not_repeated(live_crew, store):
     store.breaks_with = error(404)
     calls = count()
     store.breaks_at = lambda call: call == "set" and next(calls) == 0
 
-    with pytest.raises(AirflowException, match="Nothing was started") as caught:
+    with pytest.raises(CrewTaskError) as caught:
         run(store).run()
 
-    assert "Airflow did not take note of the kickoff to come" in str(caught.value)
+    assert caught.value.cost is Cost.NONE
     assert not live_crew.kickoffs
 
 
-@pytest.mark.parametrize(("call", "says"), [("get", "this try does not kick off"), ("set", "Nothing was started")])
-def test_without_a_store_nothing_is_kicked_off(live_crew, store, call, says):
+@pytest.mark.parametrize(("call", "cost"), [("get", Cost.UNKNOWN), ("set", Cost.NONE)])
+def test_nothing_is_kicked_off_without_store(live_crew, store, call, money):
     store.breaks_with = error(None)
     store.breaks_at = lambda name: name == call
 
-    with pytest.raises(AirflowException, match=says):
+    with pytest.raises(CrewTaskError) as caught:
         run(store).run()
 
+    assert caught.value.cost is money
     assert not live_crew.kickoffs
 
 
-def test_an_execution_that_could_not_be_remembered_is_when_it_ends(live_crew, store):
+def test_unsaved_kickoff_id_is_saved_when_execution_ends(live_crew, store):
     store.breaks_with = error(None)
     store.breaks_at = lambda _: bool(live_crew.kickoffs)
     live_crew.scenario = SLOW
@@ -90,13 +91,12 @@ def test_an_execution_that_could_not_be_remembered_is_when_it_ends(live_crew, st
     assert store.has_delivered
 
 
-def test_a_link_that_cannot_be_left_fails_nothing(live_crew, store, monkeypatch, task_log):
+def test_link_that_cannot_be_pushed_fails_nothing(live_crew, store, monkeypatch, task_log):
     monkeypatch.setenv(CONNECTION, live_crew.connection_uri + "?dashboard_url=https%3A%2F%2Fapp.example%2F7")
     task = run(store, deferrable=False)
     task.ti.refused_xcoms = frozenset({"crew_dashboard"})
 
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "The link to the crew's page could not be pushed to XCom." in task_log.text
     assert "the XCom backend is full" in task_log.text
 
 
@@ -111,7 +111,7 @@ def test_a_link_that_cannot_be_left_fails_nothing(live_crew, store, monkeypatch,
     ],
     ids=["away", "fails", "refuses", "knows none", "is back"],
 )
-def test_a_connection_that_airflow_could_not_ask_for_is_not_one_that_there_is_not(monkeypatch, answer, raised):
+def test_unreadable_connection_is_no_missing_connection(monkeypatch, answer, raised):
     answers = [error(None), answer]
 
     class Supervisor:

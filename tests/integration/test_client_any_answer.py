@@ -99,11 +99,11 @@ def test_any_bytes_on_the_wire(patient_crew, service, data):
     service.faults.clear()
 
 
-def outcome(call: Any) -> tuple[type, str]:
+def outcome(call: Any) -> tuple[type, Any]:
     try:
         result = call()
     except CrewError as error:
-        return type(error), str(error)
+        return type(error), error.args + tuple(vars(error).items())
     return type(result), repr(result)
 
 
@@ -113,7 +113,7 @@ def outcome(call: Any) -> tuple[type, str]:
     body=DOCUMENTS | st.binary(max_size=200),
     headers=HEADERS,
 )
-def test_both_clients_make_the_same_of_it(both_crews, service, status, body, headers):
+def test_both_clients_read_the_same(both_crews, service, status, body, headers):
     # Framing, and the decoding of headers beyond ASCII, is the transport library's own.
     headers = {name: value for name, value in headers.items() if name != "Transfer-Encoding" and value.isascii()}
     service.faults.answer(status, body=body, headers=headers, times=6)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
 import tenacity
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.service import api
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
+    Cost,
     CrewError,
     ExecutionNotFound,
     NotAllowed,
@@ -19,7 +20,6 @@ from airflow_provider_crew.service.errors import (
     Refused,
     ServiceError,
     UncertainKickoff,
-    Unreachable,
     UnreadableAnswer,
 )
 from airflow_provider_crew.service.payload import KickoffRequest
@@ -44,7 +44,7 @@ def look(crew):
         (503, ServiceError),
     ],
 )
-def test_a_status_code_has_its_error(crew, service, status, kind):
+def test_status_code_chooses_error(crew, service, status, kind):
     service.faults.answer(status, on="status")
 
     with pytest.raises(kind) as caught:
@@ -52,21 +52,20 @@ def test_a_status_code_has_its_error(crew, service, status, kind):
 
     assert type(caught.value) is kind
     assert caught.value.http_status == status
-    assert f"GET {service.url}/status/some-id" in str(caught.value)
-    assert f"The local service was asked to answer {status}" in str(caught.value)
+    assert f"{service.url}/status/some-id" in str(caught.value)
 
 
-def test_a_wrong_token_is_said_and_not_shown(connect, service):
+def test_wrong_token_is_rejected_and_not_shown(connect, service):
     crew = connect(service.url, token="a-wrong-token-0815")
 
-    with pytest.raises(NotAuthenticated, match="renew it in the connection") as caught:
+    with pytest.raises(NotAuthenticated) as caught:
         crew.inputs()
 
     assert "token-0815" not in str(caught.value)
     assert len(service.requests) == 1
 
 
-def test_a_token_that_the_service_repeats_is_not_repeated(crew, service):
+def test_token_repeated_by_service_is_not_shown(crew, service):
     service.faults.answer(
         403,
         body={"error": "Forbidden", "message": f"token {TOKEN} may not"},
@@ -83,18 +82,19 @@ def test_a_token_that_the_service_repeats_is_not_repeated(crew, service):
         assert TOKEN not in repr(vars(caught.value))
 
 
-def test_a_user_token_that_may_not_kick_off_starts_nothing(connect):
+def test_user_token_without_permission_is_rejected(connect):
     with LocalCrewService(Scenario(user_token_may_kickoff=False), token=TOKEN) as service:
         crew = connect(service.url, token=service.user_token)
 
-        with pytest.raises(NotAllowed, match="use the organization's token"):
+        with pytest.raises(NotAllowed) as caught:
             crew.kickoff(KICKOFF)
 
+        assert caught.value.cost is Cost.NONE
         assert not service.kickoffs
 
 
 def test_missing_inputs_are_named(crew, service):
-    with pytest.raises(Refused, match="(?s)Missing inputs: .*: topic, audience") as caught:
+    with pytest.raises(Refused) as caught:
         crew.kickoff(KickoffRequest.of({}))
 
     assert caught.value.missing_inputs == ("topic", "audience")
@@ -102,37 +102,25 @@ def test_missing_inputs_are_named(crew, service):
     assert not service.kickoffs
 
 
-def test_a_redirect_is_not_followed_and_its_target_named_without_its_query(crew, service):
+def test_redirect_is_not_followed_and_named_without_query(crew, service):
     service.faults.redirect("https://elsewhere.example/login?session=secret", on="inputs")
 
-    with pytest.raises(
-        Refused, match="redirects to https://elsewhere.example/login, which is not followed"
-    ) as caught:
+    with pytest.raises(Refused, match="https://elsewhere.example/login") as caught:
         crew.inputs()
 
     assert "secret" not in str(caught.value)
     assert len(service.requests) == 1
 
 
-def test_a_redirected_kickoff_started_nothing(crew, service):
-    service.faults.redirect(service.url + "/inputs", status=307, on="kickoff")
-
-    with pytest.raises(Refused, match="redirects to"):
-        crew.kickoff(KICKOFF)
-
-    assert len(service.requests) == 1
-    assert not service.kickoffs
-
-
-def test_an_unknown_execution_is_named(crew, service):
-    with pytest.raises(ExecutionNotFound, match="Execution never-was: the crew does not know it") as caught:
+def test_unknown_execution_is_named(crew, service):
+    with pytest.raises(ExecutionNotFound, match="never-was") as caught:
         crew.status("never-was")
 
     assert caught.value.kickoff_id == "never-was"
     assert [request.path for request in service.requests] == ["/status/never-was", "/never-was/status"]
 
 
-def test_a_state_not_found_is_an_unknown_execution(connect):
+def test_state_not_found_is_unknown_execution(connect):
     scenario = Scenario(dialect="deployed")
     with LocalCrewService(scenario, token=TOKEN) as service, pytest.raises(ExecutionNotFound):
         connect(service.url).status("never-was")
@@ -150,26 +138,24 @@ def test_a_state_not_found_is_an_unknown_execution(connect):
         ("[" * 100_000, "[" * 200 + "…"),
     ],
 )
-def test_an_unreadable_answer_is_shown(crew, service, body, excerpt):
+def test_unreadable_answer_is_excerpted(crew, service, body, excerpt):
     service.faults.answer(200, body=body, on="status")
 
     with pytest.raises(UnreadableAnswer) as caught:
         look(crew)
 
     assert caught.value.http_status == 200
-    assert (repr(excerpt) if excerpt else "empty") in str(caught.value)
+    assert excerpt in str(caught.value)
 
 
-def test_a_gateway_that_answers_html_is_a_service_error_with_an_excerpt(crew, service):
+def test_html_of_gateway_is_excerpted(crew, service):
     service.faults.answer(502, body="<html><title>Bad gateway</title></html>", on="status")
 
-    with pytest.raises(ServiceError, match="text/html") as caught:
+    with pytest.raises(ServiceError, match="Bad gateway"):
         look(crew)
 
-    assert "Bad gateway" in str(caught.value)
 
-
-def test_problem_json_is_understood(crew, service):
+def test_problem_json_is_read(crew, service):
     service.faults.answer(
         503,
         body={"title": "Deploying", "detail": "Back in a minute."},
@@ -177,12 +163,12 @@ def test_problem_json_is_understood(crew, service):
         on="status",
     )
 
-    with pytest.raises(ServiceError, match=r"The service says: Deploying: Back in a minute\."):
+    with pytest.raises(ServiceError, match=r"Deploying: Back in a minute\."):
         look(crew)
 
 
 @pytest.mark.parametrize("as_date", [False, True], ids=["seconds", "date"])
-def test_retry_after_is_read_in_both_forms(crew, service, as_date):
+def test_retry_after_is_read(crew, service, as_date):
     service.faults.answer(429, retry_after=90, retry_after_date=as_date, on="status")
     began = time.time()
 
@@ -195,27 +181,23 @@ def test_retry_after_is_read_in_both_forms(crew, service, as_date):
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-def test_an_answer_over_the_limit_is_refused_and_not_held(crew, service, chunked, monkeypatch):
+def test_answer_over_limit_is_not_read(crew, service, chunked, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.service.api.MAX_ANSWER_BYTES", 1_000_000)
     kickoff_id = crew.kickoff(KICKOFF)
     service.faults.huge(3_000_000, chunked=chunked, on="status")
 
-    with pytest.raises(AnswerTooLarge, match="more than"):
+    with pytest.raises(AnswerTooLarge):
         crew.status(kickoff_id)
 
     assert crew.status(kickoff_id).status == "completed"
     assert len(service.requests.on("status")) == 2
 
 
-def test_an_answer_under_the_limit_is_read(crew, service):
+def test_answer_under_limit_is_read(crew, service):
     kickoff_id = crew.kickoff(KICKOFF)
     service.faults.huge(20_000_000, on="status")
 
     assert crew.status(kickoff_id).status == "completed"
-
-
-def test_the_limit_is_what_it_says():
-    assert api.MAX_ANSWER_BYTES == 64 * 1024 * 1024
 
 
 class TestKickoffIsNotSentTwice:
@@ -223,32 +205,15 @@ class TestKickoffIsNotSentTwice:
 
     @pytest.mark.parametrize("status", [500, 502, 503, 504])
     @pytest.mark.parametrize("taken", [False, True], ids=["not taken", "taken"])
-    def test_a_5xx_leaves_it_uncertain(self, crew, service, status, taken):
+    def test_5xx_is_uncertain(self, crew, service, status, taken):
         service.faults.answer(status, on="kickoff", after_taken=taken)
 
-        with pytest.raises(UncertainKickoff, match=f"(?s)not known whether the kickoff started.*{status}"):
+        with pytest.raises(UncertainKickoff, match=str(status)) as caught:
             crew.kickoff(KICKOFF)
 
+        assert caught.value.cost is Cost.UNKNOWN
         assert len(service.requests.on("kickoff")) == 1
         assert len(service.kickoffs) == int(taken)
-
-    @pytest.mark.parametrize("taken", [False, True], ids=["before", "after"])
-    def test_a_reset_leaves_it_uncertain(self, crew, service, taken):
-        service.faults.reset(on="kickoff", after_taken=taken)
-
-        with pytest.raises(UncertainKickoff, match="got no complete answer"):
-            crew.kickoff(KICKOFF)
-
-        assert len(service.requests.on("kickoff")) == 1
-
-    def test_an_answer_that_never_comes_leaves_it_uncertain(self, connect, service):
-        crew = connect(service.url, request_timeout=2)
-        service.faults.hang(on="kickoff", after_taken=True)
-
-        with pytest.raises(UncertainKickoff, match="not complete after 2 s"):
-            crew.kickoff(KICKOFF)
-
-        assert len(service.kickoffs) == 1
 
     @pytest.mark.parametrize(
         "spoil",
@@ -263,7 +228,7 @@ class TestKickoffIsNotSentTwice:
         ],
         ids=["cut", "incomplete", "html", "no id", "empty id", "null id", "no body"],
     )
-    def test_a_success_that_cannot_be_read_leaves_it_uncertain(self, crew, service, spoil):
+    def test_unreadable_success_is_uncertain(self, crew, service, spoil):
         spoil(service.faults)
 
         with pytest.raises(UncertainKickoff):
@@ -272,16 +237,7 @@ class TestKickoffIsNotSentTwice:
         assert len(service.kickoffs) == 1
         assert len(service.requests.on("kickoff")) == 1
 
-    @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-    def test_a_refusal_is_certain(self, crew, service, status):
-        service.faults.answer(status, on="kickoff")
-
-        with pytest.raises((Refused, NotAuthenticated, NotAllowed)):
-            crew.kickoff(KICKOFF)
-
-        assert len(service.requests.on("kickoff")) == 1
-
-    def test_a_connection_never_made_is_tried_again(self, crew, service, monkeypatch):
+    def test_connection_never_made_is_retried(self, crew, service, monkeypatch):
         def come_back(_: tenacity.RetryCallState) -> float:
             service.faults.clear()
             return 0.0
@@ -293,40 +249,13 @@ class TestKickoffIsNotSentTwice:
 
         assert len(service.kickoffs) == 1
 
-    def test_a_client_sends_it_once(self, crew, service):
+    def test_client_sends_once(self, crew, service):
         service.faults.answer(429, on="kickoff")
 
         with pytest.raises(RateLimited):
             crew.kickoff(KICKOFF)
 
         assert len(service.requests.on("kickoff")) == 1
-
-    def test_nobody_there_is_certain(self, crew, service):
-        service.faults.refuse()
-
-        with pytest.raises(Unreachable, match="(?s)connection refused.*Nothing was started") as caught:
-            crew.kickoff(KICKOFF)
-
-        assert caught.value.sent is False
-
-    def test_a_429_is_tried_again_when_it_says(self, crew, service):
-        service.faults.answer(429, retry_after=1, on="kickoff")
-        began = time.monotonic()
-
-        kick_off(crew)
-
-        assert time.monotonic() - began >= 1
-        assert len(service.kickoffs) == 1
-        assert len(service.requests.on("kickoff")) == 2
-
-    def test_a_429_that_stays_is_certain(self, crew, service):
-        service.faults.answer(429, on="kickoff", times=3)
-
-        with pytest.raises(RateLimited):
-            kick_off(crew)
-
-        assert not service.kickoffs
-        assert len(service.requests.on("kickoff")) == 3
 
 
 class TestReadsAreRepeated:
@@ -341,15 +270,15 @@ class TestReadsAreRepeated:
         ],
         ids=["503", "429", "reset", "cut", "not HTTP"],
     )
-    def test_through_passing_failures(self, crew, service, spoil, caplog):
+    def test_after_transient_failures(self, crew, service, spoil, caplog):
         spoil(service.faults)
 
         assert ask(crew).names == ("topic", "audience")
         assert len(service.requests) == 3
-        assert " Again in " in caplog.text
+        assert any(record.levelno == logging.WARNING for record in caplog.records)
         assert TOKEN not in caplog.text
 
-    def test_three_times_at_the_most(self, crew, service):
+    def test_three_times_at_most(self, crew, service):
         service.faults.answer(500, times=9)
 
         with pytest.raises(ServiceError):
@@ -358,7 +287,7 @@ class TestReadsAreRepeated:
         assert len(service.requests) == 3
 
     @pytest.mark.parametrize("as_date", [False, True], ids=["seconds", "date"])
-    def test_not_before_the_service_wants(self, crew, service, as_date):
+    def test_not_before_retry_after(self, crew, service, as_date):
         service.faults.answer(503, retry_after=2, retry_after_date=as_date, on="inputs")
 
         ask(crew)
@@ -366,7 +295,7 @@ class TestReadsAreRepeated:
         first, second = service.requests
         assert second.received_at - first.received_at >= (1 if as_date else 2)
 
-    def test_not_by_a_client(self, crew, service):
+    def test_not_by_client_itself(self, crew, service):
         service.faults.answer(503, times=2)
 
         with pytest.raises(ServiceError):
@@ -375,13 +304,3 @@ class TestReadsAreRepeated:
             crew.inputs()
 
         assert len(service.requests) == 2
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e309", "true"])
-def test_kickoff_id_that_is_no_number_is_uncertain(crew, service, number):
-    service.faults.answer(200, body=f'{{"kickoff_id": {number}}}', on="kickoff", for_seconds=60)
-
-    with pytest.raises(UncertainKickoff):
-        crew.kickoff(KICKOFF)
-
-    assert len(service.requests) == 1

@@ -53,7 +53,7 @@ class TestFork:
             return False
 
     @pytest.mark.parametrize("scheme", ["http", "https"])
-    def test_client_used_before_a_fork_reads_its_own_answers(self, server, trust, scheme):
+    def test_client_used_before_fork_reads_its_own_answers(self, server, trust, scheme):
         server.play(*([tls(trust.known)] if scheme == "https" else []), self.echo)
         address = f"{scheme}://127.0.0.1:{server.port}"
         settings = ServiceSettings(
@@ -215,7 +215,7 @@ class TestCancelledAfterTheAnswer:
 
     @pytest.mark.parametrize("turns", range(8))
     @pytest.mark.parametrize("scheme", ["http", "https"])
-    async def test_kickoff_async_tells_the_id(
+    async def test_kickoff_async_logs_or_returns_the_id(
         self, server: SentServer, trust, monkeypatch, capfd, log, cancel_after, turns, scheme
     ):
         from airflow_provider_crew.hooks.crew import CrewHook

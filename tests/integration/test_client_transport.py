@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_crew.service.errors import (
+    Cost,
     InvalidSettings,
     Refused,
     TransientError,
-    UncertainKickoff,
     Unreachable,
     UnreadableAnswer,
 )
@@ -28,51 +28,47 @@ class TestDeadline:
 
     # Complete after three seconds at the earliest; a busy machine makes that later.
     @pytest.mark.parametrize(("part", "pause"), [("all", 0.02), ("body", 0.1)])
-    def test_ends_an_answer_that_comes_byte_by_byte(self, connect, service, part, pause):
+    def test_ends_answer_that_drips(self, connect, service, part, pause):
         crew = connect(service.url, request_timeout=1)
         service.faults.drip(pause=pause, part=part, on="inputs")
         began = time.monotonic()
 
-        with pytest.raises(Unreachable, match=r"not complete after 1 s \(request_timeout\)") as caught:
+        with pytest.raises(Unreachable) as caught:
             crew.inputs()
 
         assert time.monotonic() - began > 0.9
         assert caught.value.sent is True
+        assert caught.value.timed_out is True
 
-    def test_ends_an_answer_that_comes_byte_by_byte_over_tls(self, connect, tls_service, certificates):
+    def test_ends_answer_that_drips_over_tls(self, connect, tls_service, certificates):
         crew = connect(tls_service.url, request_timeout=1, verify=str(certificates[0]))
         tls_service.faults.drip(pause=0.02, on="inputs")
         began = time.monotonic()
 
-        with pytest.raises(Unreachable, match="not complete after 1 s"):
+        with pytest.raises(Unreachable) as caught:
             crew.inputs()
 
         assert time.monotonic() - began > 0.9
+        assert caught.value.timed_out is True
 
-    def test_ends_an_answer_that_never_comes(self, connect, service):
+    def test_ends_answer_that_never_comes_on_kept_connection(self, connect, service):
         crew = connect(service.url, request_timeout=0.5)
+        crew.inputs()
         service.faults.hang(on="status")
 
-        with pytest.raises(Unreachable, match=r"not complete after 0\.5 s"):
+        with pytest.raises(Unreachable) as caught:
             crew.status("some-id")
 
-    def test_gives_a_slow_answer_its_time(self, connect, service):
+        assert caught.value.sent is True
+        assert caught.value.timed_out is True
+
+    def test_allows_slow_answer_within_it(self, connect, service):
         crew = connect(service.url, request_timeout=10)
         service.faults.drip(pause=0.005, on="inputs")
 
         assert crew.inputs().names == ("topic", "audience")
 
-    def test_ends_a_handshake_that_stalls(self, connect):
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            crew = connect(f"https://127.0.0.1:{silent.getsockname()[1]}", request_timeout=0.5)
-
-            with pytest.raises(Unreachable, match="no connection after") as caught:
-                crew.kickoff(KICKOFF)
-
-        assert caught.value.sent is False
-        assert caught.value.timed_out is True
-
-    def test_ends_connecting_to_where_nobody_accepts(self, connect):
+    def test_ends_connect_that_is_not_accepted(self, connect):
         with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
             waiting = [socket.socket() for _ in range(4)]
             for sock in waiting:
@@ -80,14 +76,15 @@ class TestDeadline:
                 sock.connect_ex(full.getsockname())
             crew = connect(f"http://127.0.0.1:{full.getsockname()[1]}", request_timeout=1)
 
-            with pytest.raises(Unreachable, match="no connection after") as caught:
+            with pytest.raises(Unreachable) as caught:
                 crew.kickoff(KICKOFF)
 
             assert caught.value.sent is False
+            assert caught.value.timed_out is True
             for sock in waiting:
                 sock.close()
 
-    def test_a_client_is_as_good_as_new_after_a_time_out(self, connect, service):
+    def test_leaves_client_usable(self, connect, service):
         crew = connect(service.url, request_timeout=2)
         service.faults.hang(on="inputs")
 
@@ -98,51 +95,51 @@ class TestDeadline:
 
 
 class TestBrokenConnections:
-    def test_a_name_that_does_not_exist(self, connect):
-        with pytest.raises(
-            Unreachable,
-            match=r"(?s)at no-such-crew.invalid:443: its name is not known \(DNS\).*Nothing was started",
-        ):
-            connect("https://no-such-crew.invalid").inputs()
+    def test_unknown_host_name_is_unreachable(self, connect):
+        with pytest.raises(Unreachable, match=r"no-such-crew\.invalid:443") as caught:
+            connect("https://no-such-crew.invalid").kickoff(KICKOFF)
 
-    def test_nobody_there(self, connect, service):
-        service.faults.refuse()
+        assert caught.value.sent is False
+        assert caught.value.trusted is True
+        assert caught.value.cost is Cost.NONE
 
-        with pytest.raises(Unreachable, match="(?s)connection refused.*Nothing was started"):
-            connect(service.url).inputs()
-
-    def test_a_reset(self, crew, service):
+    def test_reset_after_sending_is_unreachable(self, crew, service):
         service.faults.reset(on="status", times=2)  # aiohttp by itself repeats a read that was cut off, once
 
-        with pytest.raises(Unreachable, match="got no complete answer: connection reset by peer"):
+        with pytest.raises(Unreachable) as caught:
             crew.status("some-id")
+
+        assert caught.value.sent is True
+        assert caught.value.timed_out is False
 
     @pytest.mark.parametrize(
         "data",
         [b"SSH-2.0-OpenSSH_9\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n{}", b"\x00" * 1000],
         ids=["another protocol", "nothing", "bad length", "zeros"],
     )
-    def test_what_is_not_http(self, crew, service, data):
+    def test_answer_that_is_not_http_is_transient(self, crew, service, data):
         service.faults.raw(data, on="status", times=2)
 
         with pytest.raises(TransientError):
             crew.status("some-id")
 
-    def test_an_answer_cut_off_in_its_body(self, crew, service):
+    def test_answer_cut_off_in_its_body_is_unreachable(self, crew, service):
         kickoff_id = crew.kickoff(KICKOFF)
         service.faults.truncate(incomplete=True, on="status")
 
-        with pytest.raises(Unreachable, match="got no complete answer"):
+        with pytest.raises(Unreachable) as caught:
             crew.status(kickoff_id)
 
-    def test_a_kept_connection_that_went_away_costs_a_read_nothing(self, crew, service):
+        assert caught.value.sent is True
+
+    def test_read_survives_closed_kept_connection(self, crew, service):
         crew.inputs()
         service.faults.refuse()  # closes the kept connection as well
         service.faults.clear()
 
         assert crew.inputs().names == ("topic", "audience")
 
-    def test_a_kept_connection_that_went_away_leaves_no_kickoff_uncertain(self, crew, service):
+    def test_kickoff_survives_closed_kept_connection(self, crew, service):
         crew.inputs()
         service.faults.refuse()
         service.faults.clear()
@@ -154,42 +151,16 @@ class TestBrokenConnections:
 
 
 class TestCertificates:
-    def test_an_unknown_authority_is_refused(self, connect, tls_service):
-        with pytest.raises(Unreachable, match="its certificate is not accepted") as caught:
-            connect(tls_service.url).inputs()
-
-        assert caught.value.sent is False
-        assert not tls_service.requests
-
-    def test_a_kickoff_is_not_sent_to_somebody_unknown(self, connect, tls_service):
-        with pytest.raises(Unreachable, match="Nothing was started"):
-            connect(tls_service.url).kickoff(KICKOFF)
-
-        assert not tls_service.requests
-
-    def test_a_file_of_authorities_is_used(self, connect, tls_service, certificates):
+    def test_file_of_authorities_is_used(self, connect, tls_service, certificates):
         assert connect(tls_service.url, verify=str(certificates[0])).kickoff(KICKOFF)
 
-    @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-    def test_the_environment_may_name_it(self, connect, tls_service, certificates, monkeypatch, variable):
-        for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv(variable, str(certificates[0]))
-
-        assert connect(tls_service.url).inputs()
-
-    def test_checking_can_be_switched_off(self, connect, tls_service):
-        assert connect(tls_service.url, verify=False).inputs()
-
-    def test_another_host_is_refused(self, connect, tls_service, certificates):
-        address = tls_service.url.replace("127.0.0.1", "localhost")
-
-        with pytest.raises(Unreachable, match="its certificate is not accepted"):
-            connect(address, verify=str(certificates[0])).inputs()
-
-    def test_https_to_plain_http_is_said(self, connect, service):
-        with pytest.raises(Unreachable, match="what listens there does not speak https"):
+    def test_https_to_plain_http_is_not_sent(self, connect, service):
+        with pytest.raises(Unreachable) as caught:
             connect(service.url.replace("http://", "https://")).inputs()
+
+        assert caught.value.sent is False
+        assert caught.value.trusted is True
+        assert not service.requests
 
 
 class TestProxy:
@@ -203,7 +174,7 @@ class TestProxy:
         with running_proxy(tls_service.host, tls_service.port) as running:
             yield running
 
-    def test_of_the_settings_is_used_with_its_credentials(self, connect, service, proxy):
+    def test_from_settings_is_used_with_its_credentials(self, connect, service, proxy):
         crew = connect(service.url, proxy=f"http://user:proxy-password@{proxy.address}")
 
         crew.inputs()
@@ -215,30 +186,21 @@ class TestProxy:
         assert len(service.kickoffs) == 1
 
     @pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
-    def test_of_the_environment_is_used(self, connect, proxy, monkeypatch, variable):
+    def test_from_environment_is_used(self, connect, proxy, monkeypatch, variable):
         monkeypatch.setenv(variable, f"http://{proxy.address}")
 
         connect("http://crew.test", allow_http=True).inputs()
 
         assert proxy.asked == ["GET http://crew.test/inputs HTTP/1.1"]
 
-    def test_is_bypassed_for_hosts_in_no_proxy(self, connect, proxy, monkeypatch):
-        monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
-        monkeypatch.setenv("no_proxy", "crew.invalid")
-
-        with pytest.raises(Unreachable, match="DNS"):
-            connect("http://crew.invalid", allow_http=True).inputs()
-
-        assert not proxy.asked
-
-    def test_of_the_environment_is_not_asked_for_this_machine(self, connect, service, proxy, monkeypatch):
+    def test_from_environment_is_bypassed_for_loopback(self, connect, service, proxy, monkeypatch):
         monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
 
         connect(service.url).inputs()
 
         assert not proxy.asked
 
-    def test_tunnels_to_a_crew_over_tls(self, connect, tls_proxy, tls_service, certificates, monkeypatch):
+    def test_tunnels_to_crew_over_tls(self, connect, tls_proxy, tls_service, certificates, monkeypatch):
         monkeypatch.setenv("https_proxy", tls_proxy.address)  # without a scheme, as many write it
         crew = connect("https://crew.test", verify=str(certificates[0]))
 
@@ -248,85 +210,42 @@ class TestProxy:
         assert len(tls_service.kickoffs) == 1
         assert TOKEN not in "".join(tls_proxy.heads)
 
-    def test_that_refuses_a_tunnel_kept_the_kickoff_from_being_sent(self, connect, tls_proxy, tls_service):
-        tls_proxy.refuses = True
-        crew = connect("https://crew.test", proxy=f"http://user:proxy-password@{tls_proxy.address}")
-
-        with pytest.raises(Unreachable, match=r"the proxy refuses to connect to it \(407\)") as caught:
-            crew.kickoff(KICKOFF)
-
-        assert caught.value.sent is False
-        assert "proxy-password" not in str(caught.value)
-        assert not tls_service.requests
-
-    def test_that_refuses_a_plain_request_refused_the_kickoff(self, connect, service, proxy):
-        proxy.refuses = True
-        crew = connect(service.url, proxy=f"http://{proxy.address}")
-
-        with pytest.raises(Refused, match="407"):
-            crew.kickoff(KICKOFF)
-
-        assert not service.kickoffs
-
-    def test_that_is_not_there_is_certain(self, connect, service):
+    def test_out_of_reach_leaves_kickoff_unsent(self, connect, service):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         crew = connect(service.url, proxy=f"http://user:proxy-password@127.0.0.1:{port}")
 
-        with pytest.raises(Unreachable, match="connection refused") as caught:
+        with pytest.raises(Unreachable) as caught:
             crew.kickoff(KICKOFF)
 
         assert caught.value.sent is False
         assert "proxy-password" not in str(caught.value)
 
-    def test_that_loses_the_crew_leaves_a_kickoff_uncertain(self, connect, service, proxy):
-        service.faults.reset(on="kickoff", after_taken=True)
-        crew = connect(service.url, proxy=f"http://{proxy.address}")
-
-        with pytest.raises(UncertainKickoff):
-            crew.kickoff(KICKOFF)
-
-        assert len(service.kickoffs) == 1
-
-    def test_of_another_kind_in_the_environment_is_said(self, connect, monkeypatch):
+    def test_of_socks_kind_in_environment_is_rejected(self, connect, monkeypatch):
         monkeypatch.setenv("all_proxy", "socks5://user:proxy-password@127.0.0.1:1080")
 
-        with pytest.raises(InvalidSettings, match="SOCKS proxies are not supported") as caught:
+        with pytest.raises(InvalidSettings, match="SOCKS") as caught:
             connect("https://crew.test").inputs()
 
         assert "proxy-password" not in str(caught.value)
 
 
 class TestOddAnswers:
-    def test_a_read_on_a_kept_connection_was_sent(self, connect, service):
-        crew = connect(service.url, request_timeout=0.5)
-        crew.inputs()
-        service.faults.hang(on="status")
-
-        with pytest.raises(Unreachable, match="got no complete answer: it was not complete after") as caught:
-            crew.status("some-id")
-
-        assert caught.value.sent is True
-
-    def test_a_redirect_that_leads_to_no_address_is_a_refusal(self, crew, service):
+    def test_redirect_to_invalid_address_is_rejection(self, crew, service):
         service.faults.answer(302, headers={"location": "http://[bad/"}, on="kickoff")
 
-        with pytest.raises(Refused, match=r"redirects to http://\[bad/, which is not followed"):
+        with pytest.raises(Refused, match=r"http://\[bad/") as caught:
             crew.kickoff(KICKOFF)
 
-    def test_a_long_header_costs_no_kickoff(self, crew, service):
+        assert caught.value.http_status == 302
+
+    def test_long_header_is_read(self, crew, service):
         header = {"content-security-policy": "x" * 20_000}
         service.faults.answer(200, body={"kickoff_id": "k-1"}, headers=header, on="kickoff")
 
         assert crew.kickoff(KICKOFF) == "k-1"
 
-    def test_what_is_compressed_unasked_is_unreadable_in_both(self, crew, service):
-        service.faults.answer(200, body=b"\x1f\x8b\x08", headers={"content-encoding": "gzip"}, on="status")
-
-        with pytest.raises(UnreadableAnswer):
-            crew.status("some-id")
-
-    def test_backslashes_take_no_time(self, connect, service):
+    def test_backslashes_are_read_in_linear_time(self, connect, service):
         crew = connect(service.url, token="-_-token-that-begins-oddly", request_timeout=30)
         service.faults.answer(200, body="\\" * 1_000_000, on="status")
         began = time.thread_time()
@@ -338,32 +257,32 @@ class TestOddAnswers:
 
 
 class TestCertificatesThatCannotBeUsed:
-    def test_a_file_without_any(self, connect, tmp_path):
+    def test_file_without_certificates_is_rejected(self, connect, tmp_path):
         path = tmp_path / "ca.pem"
         path.write_text("no certificate")
 
-        with pytest.raises(InvalidSettings, match="No certificates can be read") as caught:
+        with pytest.raises(InvalidSettings, match="verify") as caught:
             connect("https://crew.test", verify=str(path))
         assert str(path) not in str(caught.value)
 
     @pytest.mark.parametrize("verify", ["/nowhere/ca.pem", "\0", "MIIB" * 2000], ids=["absent", "NUL", "no path"])
-    def test_what_is_no_file(self, connect, verify):
-        with pytest.raises(InvalidSettings, match="No certificates can be read") as caught:
+    def test_path_without_file_is_rejected(self, connect, verify):
+        with pytest.raises(InvalidSettings, match="verify") as caught:
             connect("https://crew.test", verify=verify)
         assert verify[:100] not in str(caught.value)
 
-    def test_token_in_verify_is_not_repeated(self, connect):
+    def test_token_in_verify_is_not_shown(self, connect):
         with pytest.raises(InvalidSettings) as caught:
             connect("https://crew.test", verify=TOKEN)
         assert TOKEN not in str(caught.value) + repr(vars(caught.value))
 
-    def test_a_file_that_is_not_there(self, connect, monkeypatch):
+    def test_missing_file_in_environment_is_rejected(self, connect, monkeypatch):
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/ca.pem")
 
-        with pytest.raises(InvalidSettings, match="No certificates can be read"):
+        with pytest.raises(InvalidSettings, match="REQUESTS_CA_BUNDLE"):
             connect("https://crew.test")
 
-    def test_a_folder_may_be_given(self, connect, tls_service, certificates, tmp_path, monkeypatch):
+    def test_folder_is_used(self, connect, tls_service, certificates, tmp_path, monkeypatch):
         name = subprocess.run(
             ["openssl", "x509", "-subject_hash", "-noout", "-in", certificates[0]],  # noqa: S607
             check=True,
@@ -379,7 +298,7 @@ class TestCertificatesThatCannotBeUsed:
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
-def test_a_proxy_that_drips_keeps_to_the_deadline(connect):
+def test_dripping_proxy_ends_at_deadline(connect):
     connect.needs_one_deadline()
     said = b""
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG
-from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import (
+    Cost,
     InvalidInputs,
     InvalidKickoffId,
     InvalidSettings,
@@ -88,7 +88,7 @@ def assert_rejected(task: Task, kind: type[Exception], name: str, template: str)
         task.run()
 
     assert isinstance(caught.value.failure, kind)
-    assert caught.value.money is Money.NOTHING
+    assert caught.value.cost is Cost.NONE
     assert name in str(caught.value)
     assert template in str(caught.value)
 
@@ -202,7 +202,7 @@ def test_sensor_option_rendered_to_nothing_is_rejected(live_crew, mode, native, 
         poked(Rendered(waiting, upstream=upstream, native=native, **options))
 
     assert isinstance(caught.value.failure, kind)
-    assert caught.value.money is Money.UNKNOWN
+    assert caught.value.cost is Cost.UNKNOWN
     assert name in str(caught.value)
     assert "{{ upstream }}" in str(caught.value)
     assert live_crew.calls == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import re
 import signal
 import time
@@ -21,6 +22,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.service.errors import (
+    Cost,
     ExecutionFailed,
     ExecutionNotFound,
     InvalidSettings,
@@ -104,7 +106,7 @@ def slow_service(service) -> LocalCrewService:
     return service
 
 
-def test_a_run_from_inputs_to_result(hook, service):
+def test_run_from_inputs_to_result(hook, service):
     assert hook.inputs().names == ("topic", "audience")
     kickoff_id = hook.kickoff(INPUTS, meta={"run": 7})
     assert hook.status(kickoff_id).status == "completed"
@@ -126,13 +128,13 @@ def test_requests_name_package_python_and_airflow(hook, service):
 
 
 @pytest.mark.parametrize("form", ["connection_uri", "connection_json"])
-def test_the_connection_may_be_uri_or_json(service, monkeypatch, form):
+def test_connection_is_uri_or_json(service, monkeypatch, form):
     monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", getattr(service, form))
 
     assert CrewHook("research").kickoff(INPUTS)
 
 
-def test_the_token_type_chooses_the_token(service, monkeypatch):
+def test_token_type_chooses_token(service, monkeypatch):
     monkeypatch.setenv(CONNECTION, f"{service.connection_uri}?user_bearer_token={service.user_token}")
 
     CrewHook().inputs()
@@ -150,11 +152,11 @@ def test_progress_is_logged_when_it_changes(hook, slow_service, log):
 
     assert hook.wait(kickoff_id, poll_interval=0.01).output == "Done."
 
-    said = re.findall(rf"Execution {kickoff_id}: (.*?)(?: +\[|\n)", log.text)
-    assert said == ["task 2 of 3, writing_task", "task 3 of 3, review_task", "completed after 4m 10s"]
+    logged = re.findall(rf"{kickoff_id}.*?(writing_task|review_task)", log.text)
+    assert logged == ["writing_task", "review_task"]
 
 
-async def test_what_is_to_be_masked_is_told_where_an_event_loop_may_be_waited_for(service, monkeypatch):
+async def test_secrets_are_masked_outside_the_event_loop(service, monkeypatch):
     """A triggerer of Airflow 3.0 tells its supervisor so, and refuses to do that on the loop itself."""
     monkeypatch.setenv(CONNECTION, service.connection_uri)
     told: list[str] = []
@@ -169,19 +171,18 @@ async def test_what_is_to_be_masked_is_told_where_an_event_loop_may_be_waited_fo
     assert TOKEN in told
 
 
-def test_a_failed_crew_raises_with_its_own_error(hook, service):
+def test_failed_crew_raises_its_own_error(hook, service):
     service.scenario = Scenario(tasks=(ScenarioTask(name="research_task", error="out of credit"),), inputs=())
 
-    with pytest.raises(
-        ExecutionFailed, match="(?s)It was paid for, and has ended.*The crew says: out of credit"
-    ) as caught:
+    with pytest.raises(ExecutionFailed, match="out of credit") as caught:
         hook.wait(hook.kickoff({}), poll_interval=0.05)
 
     assert caught.value.error == "out of credit"
+    assert caught.value.cost is Cost.ENDED
     assert caught.value.kickoff_id == service.kickoffs[0].kickoff_id
 
 
-def test_an_outage_is_waited_out(hook, service, log):
+def test_wait_survives_outage(hook, service, log):
     kickoff_id = hook.kickoff(INPUTS)
     service.faults.answer(503, on="status", times=2)
     service.faults.answer(502, body="<html>", on="status")
@@ -190,18 +191,19 @@ def test_an_outage_is_waited_out(hook, service, log):
 
     assert hook.wait(kickoff_id, poll_interval=0.01).status == "completed"
 
-    assert "The execution goes on, as far as is known" in log.text
+    assert "503" in log.text
     assert len(service.kickoffs) == 1
 
 
-def test_an_outage_that_lasts_ends_the_wait(hook, service):
+def test_lasting_outage_ends_wait(hook, service):
     kickoff_id = hook.kickoff(INPUTS)
     service.faults.refuse()
 
-    with pytest.raises(LostContact, match="do not kick off again") as caught:
+    with pytest.raises(LostContact) as caught:
         hook.wait(kickoff_id, poll_interval=0.05, max_outage=0.3)
 
     assert caught.value.kickoff_id == kickoff_id
+    assert caught.value.cost is Cost.RUNNING
 
 
 @pytest.fixture
@@ -226,24 +228,24 @@ def pauses(monkeypatch):
 
 
 @pytest.mark.usefixtures("slow_service")
-def test_waiting_ends_at_its_deadline(hook, pauses):
+def test_wait_ends_at_its_deadline(hook, pauses):
     kickoff_id = hook.kickoff({})
 
-    with pytest.raises(WaitedTooLong, match="still going when the time to wait was over") as caught:
+    with pytest.raises(WaitedTooLong, match="writing_task") as caught:
         hook.wait(kickoff_id, poll_interval=10, timeout=0.3)
 
     assert sum(pauses) <= 0.3
-    assert "Last seen: task 1 of 1, writing_task." in str(caught.value)
+    assert caught.value.cost is Cost.RUNNING
 
 
-def test_an_unknown_execution_ends_the_wait_at_once(hook, service):
+def test_unknown_execution_ends_wait_at_once(hook, service):
     with pytest.raises(ExecutionNotFound):
         hook.wait("never-was", poll_interval=60)
 
     assert [request.path for request in service.requests] == ["/status/never-was", "/never-was/status"]
 
 
-def test_a_token_rotated_while_waiting_is_picked_up(hook, slow_service, reactions, monkeypatch, log):
+def test_token_rotated_while_waiting_is_picked_up(hook, slow_service, reactions, monkeypatch, log):
     kickoff_id = hook.kickoff({})
     slow_service.finish(kickoff_id)
     slow_service.rotate_token("the-next-token-0815")
@@ -253,12 +255,11 @@ def test_a_token_rotated_while_waiting_is_picked_up(hook, slow_service, reaction
     completed = hook.wait(kickoff_id, poll_interval=0.05)
 
     assert completed.kickoff_id == kickoff_id
-    assert "in case the token was rotated" in log.text
     assert "token-0815" not in log.text
     assert {request.status for request in slow_service.requests.on("status")} == {401, 200}
 
 
-def test_a_connection_that_vanishes_does_not_end_the_wait(hook, service, reactions, monkeypatch, log, caplog):
+def test_deleted_connection_does_not_end_wait(hook, service, reactions, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.service.shared._FRESH_AFTER_REJECTION", 0.0)
     kickoff_id = hook.kickoff(INPUTS)
     service.faults.answer(401, on="status", times=2)
@@ -266,25 +267,26 @@ def test_a_connection_that_vanishes_does_not_end_the_wait(hook, service, reactio
 
     assert hook.wait(kickoff_id, poll_interval=0.05).status == "completed"
 
-    assert "could not be read anew" in log.text + caplog.text
+    assert [request.status for request in service.requests.on("status")] == [401, 401, 200]
 
 
-def test_a_kickoff_that_the_service_does_not_know_yet_is_given_a_moment(hook, service):
+def test_execution_unknown_just_after_kickoff_is_polled(hook, service):
     kickoff_id = hook.kickoff(INPUTS)
     service.faults.answer(404, on="status", times=2)
 
     assert hook.wait(kickoff_id, poll_interval=0.05).status == "completed"
 
 
-def test_a_watch_that_cannot_go_on_says_that_the_crew_does(hook, service):
+def test_rejected_poll_ends_wait_while_crew_runs(hook, service):
     kickoff_id = hook.kickoff(INPUTS)
     service.faults.answer(400, on="status")
 
-    with pytest.raises(WatchBroken, match="(?s)is paid for.*Mend this") as caught:
+    with pytest.raises(WatchBroken) as caught:
         hook.wait(kickoff_id, poll_interval=0.05)
 
     assert caught.value.kickoff_id == kickoff_id
     assert caught.value.cause.http_status == 400
+    assert caught.value.cost is Cost.RUNNING
 
 
 class Interrupted(BaseException):
@@ -315,98 +317,96 @@ def interrupted_after(seconds: float, *, once: Callable[[], object] = lambda: Tr
 
 
 @pytest.mark.usefixtures("slow_service")
-def test_an_interrupted_wait_says_what_goes_on(hook, log):
+def test_interrupted_wait_logs_kickoff_id(hook, log):
     kickoff_id = hook.kickoff({})
+    before = log.text
 
     with interrupted_after(0.5):
         hook.wait(kickoff_id, poll_interval=10)
 
-    assert f"Execution {kickoff_id}: no longer watched, interrupted." in log.text
-    assert "It goes on and is paid for." in log.text
+    assert kickoff_id in log.text.removeprefix(before)
 
 
-def test_an_interrupted_kickoff_is_not_forgotten(hook, service, caplog):
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of this package."""
+    records = [record for record in caplog.records if record.name.startswith("airflow_provider_crew")]
+    return [record.getMessage() for record in records if record.levelno >= logging.WARNING]
+
+
+def test_interrupted_kickoff_is_logged(hook, service, caplog):
     service.faults.hang(on="kickoff", after_taken=True)
 
     with interrupted_after(0.5, once=lambda: service.kickoffs):
         hook.kickoff(INPUTS)
 
     assert len(service.kickoffs) == 1
-    assert "Interrupted while a kickoff was under way" in caplog.text
+    assert warnings_of(caplog)
 
 
-def test_an_interruption_between_two_tries_raises_no_false_alarm(hook, service, caplog):
+def test_interrupted_pause_logs_no_uncertain_kickoff(hook, service, caplog):
     service.faults.answer(429, retry_after=5, on="kickoff")
 
     with interrupted_after(0.5, once=lambda: service.requests):
         hook.kickoff(INPUTS)
 
     assert not service.kickoffs
-    assert "Interrupted while a kickoff was under way" not in caplog.text
+    # The one warning is about the rejection.
+    assert [("429" in warning) for warning in warnings_of(caplog)] == [True]
 
 
 @pytest.mark.parametrize(
-    ("spoil", "answer"),
+    ("spoil", "works", "shown"),
     [
-        (lambda faults: faults.clear(), (True, "Connected. This crew expects: topic, audience")),
-        (lambda faults: faults.answer(401), (False, "renew it in the connection")),
-        (lambda faults: faults.answer(403), (False, "The token may not do this")),
-        (lambda faults: faults.answer(404), (False, "There is no crew at this address")),
-        (lambda faults: faults.answer(500), (False, "answers 500")),
-        (lambda faults: faults.answer(200, body="<html>"), (False, "cannot be read: it is not JSON")),
-        (lambda faults: faults.refuse(), (False, "connection refused")),
-        (lambda faults: faults.redirect("https://else.example"), (False, "redirects to https://else.example")),
+        (lambda faults: faults.clear(), True, "topic, audience"),
+        (lambda faults: faults.answer(401), False, "401"),
+        (lambda faults: faults.answer(403), False, "403"),
+        (lambda faults: faults.answer(404), False, "404"),
+        (lambda faults: faults.answer(500), False, "500"),
+        (lambda faults: faults.answer(200, body="<html>"), False, "<html>"),
+        (lambda faults: faults.refuse(), False, "127.0.0.1"),
+        (lambda faults: faults.redirect("https://else.example"), False, "https://else.example"),
     ],
 )
-def test_the_test_button_says_what_it_found(service, monkeypatch, spoil, answer):
+def test_connection_test_shows_what_it_found(service, monkeypatch, spoil, works, shown):
     monkeypatch.setenv(CONNECTION, service.connection_uri)
     spoil(service.faults)
 
-    works, said = CrewHook().test_connection()
+    has_worked, message = CrewHook().test_connection()
 
-    assert works is answer[0]
-    assert answer[1] in said
-    assert TOKEN not in said
+    assert has_worked is works
+    assert shown in message
+    assert TOKEN not in message
 
 
 @pytest.mark.parametrize(
-    ("connection", "said"),
+    ("connection", "shown"),
     [
-        ("crew://:secret-token@crew.example/http", "would send the token unencrypted"),
-        ("crew://:secret-token@", "address must be that of the crew"),
-        ("crew://crew.example", "There is no organization token"),
-        ("crew://:secret-token@no-such-crew.invalid", "its name is not known"),
+        ("crew://:secret-token@crew.example/http", "allow_http"),
+        ("crew://:secret-token@", ""),
+        ("crew://crew.example", ""),
+        ("crew://:secret-token@no-such-crew.invalid", "no-such-crew.invalid"),
     ],
 )
-def test_the_test_button_says_what_is_wrong_with_the_connection(monkeypatch, connection, said):
+def test_connection_test_names_wrong_setting(monkeypatch, connection, shown):
     monkeypatch.setenv(CONNECTION, connection)
 
     works, message = CrewHook().test_connection()
 
     assert works is False
-    assert said in message
+    assert shown in message
     assert "secret-token" not in message
-    assert not message.startswith("The connection")
 
 
-def test_the_test_button_marks_optional_inputs(service, monkeypatch):
-    monkeypatch.setenv(CONNECTION, service.connection_uri)
-    inputs = {"inputs": [{"name": "topic"}, {"name": "tone", "required": False}]}
-    service.faults.answer(200, body=inputs)
-    service.faults.answer(200, body={"inputs": []})
-
-    assert CrewHook().test_connection()[1] == "Connected. This crew expects: topic, tone (optional)"
-    assert CrewHook().test_connection()[1] == "Connected. This crew expects: no inputs"
-
-
-def test_a_bad_connection_is_named(monkeypatch):
+def test_unusable_connection_is_named(monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", "crew://:secret-token@crew.example/http")
 
-    with pytest.raises(InvalidSettings, match="The connection 'research' cannot be used"):
+    with pytest.raises(InvalidSettings, match="research") as caught:
         CrewHook("research").inputs()
 
+    assert caught.value.conn_id == "research"
 
-def test_secrets_are_masked_and_shown_nowhere(monkeypatch, service, log):
+
+def test_secrets_are_masked_and_not_shown(monkeypatch, service, log):
     secrets = [TOKEN, "user-token-3141", "proxy-password-2718"]
     extra = urlencode({"user_bearer_token": secrets[1], "proxy": f"http://somebody:{secrets[2]}@127.0.0.1:9"})
     monkeypatch.setenv(CONNECTION, f"{service.connection_uri}?{extra}")
@@ -420,7 +420,7 @@ def test_secrets_are_masked_and_shown_nowhere(monkeypatch, service, log):
         assert secret not in repr(vars(hook)) + repr(vars(hook.get_conn()))
 
 
-def test_a_wrong_token_is_not_repeated_in_the_error(monkeypatch, service):
+def test_wrong_token_is_not_shown(monkeypatch, service):
     monkeypatch.setenv(CONNECTION, service.connection_uri.replace(TOKEN, "wrong-token-99999"))
 
     with pytest.raises(NotAuthenticated) as caught:

@@ -99,7 +99,7 @@ def python_memory() -> Iterator[Callable[[], int]]:
 
 @pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize("endless", ENDLESS)
-def test_what_has_no_end_is_given_up(connect, hostile, memory, endless):
+def test_endless_answer_is_given_up(connect, hostile, memory, endless):
     if endless in {"100 Continue", "trailers"}:
         connect.needs_one_deadline()
     crew = connect(hostile.url, request_timeout=0.3)
@@ -118,7 +118,7 @@ def test_what_has_no_end_is_given_up(connect, hostile, memory, endless):
 
 @pytest.mark.usefixtures("small_limit")
 @pytest.mark.parametrize("endless", ["a header", "interim answers", "a body"])
-def test_a_kickoff_that_is_answered_without_end_is_uncertain(connect, hostile, endless):
+def test_endless_answer_to_kickoff_is_uncertain(connect, hostile, endless):
     hostile.says = [ENDLESS[endless]]
 
     with pytest.raises(UncertainKickoff):
@@ -148,7 +148,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 @pytest.mark.parametrize("header", [b"Content-Encoding", b"Transfer-Encoding"])
-def test_a_compressed_answer_is_unpacked_within_bounds(connect, hostile, python_memory, monkeypatch, header, bomb):
+def test_compressed_answer_is_unpacked_within_bounds(connect, hostile, python_memory, monkeypatch, header, bomb):
     monkeypatch.setattr("airflow_provider_crew.service.api.MAX_ANSWER_BYTES", LIMIT)
     encoding, body = BOMBS[bomb]
     hostile.says = [answer(body, header + b": " + encoding)]
@@ -172,7 +172,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("heavy", HEAVY)
-def test_json_takes_no_more_time_and_memory_than_its_text(crew_at, memory, heavy):
+def test_json_takes_time_and_memory_of_its_text(crew_at, memory, heavy):
     body, error = HEAVY[heavy]
     hostile, crew = crew_at
     hostile.says = [answer(body)]
@@ -195,7 +195,7 @@ def crew_at(connect, hostile):
 
 
 @pytest.mark.parametrize("endless", ["interim answers", "small chunks", "chunks"])
-async def test_other_tasks_of_the_event_loop_go_on_meanwhile(hostile, endless, async_crew, monkeypatch):
+async def test_event_loop_runs_other_tasks_meanwhile(hostile, endless, async_crew, monkeypatch):
     hostile.says = [ENDLESS[endless]]
     read, pieces = ResponseHandler.data_received, []
 

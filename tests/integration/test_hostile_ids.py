@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from airflow_provider_crew.service.errors import InvalidKickoffId, UncertainKickoff
+from airflow_provider_crew.service.errors import Cost, InvalidKickoffId, UncertainKickoff
 from tests.integration.clients import KICKOFF
 from tests.integration.hostile import answer
 
@@ -58,13 +58,13 @@ STATUS = b'{"status": "running"}'
 
 @pytest.mark.parametrize("path", ["status_first", "id_first"])
 @pytest.mark.parametrize("trick", TRICKS)
-def test_an_id_of_the_service_stays_in_its_place(connect, hostile, trick, path):
+def test_id_of_service_stays_in_its_path(connect, hostile, trick, path):
     hostile.keeps = True
     hostile.says = [answer(json.dumps({"kickoff_id": trick}).encode()), answer(STATUS)]
     crew = connect(f"{hostile.url}/teams/7", status_path=path)
 
     if not trick.isprintable():
-        with pytest.raises(UncertainKickoff, match="its kickoff_id has characters that cannot be printed"):
+        with pytest.raises(UncertainKickoff):
             crew.kickoff(KICKOFF)
         return
     crew.status(crew.kickoff(KICKOFF))
@@ -74,7 +74,7 @@ def test_an_id_of_the_service_stays_in_its_place(connect, hostile, trick, path):
 
 
 @pytest.mark.parametrize("trick", TRICKS)
-def test_an_id_of_a_person_stays_in_its_place_or_is_refused(connect, hostile, trick):
+def test_id_of_user_stays_in_its_path_or_is_rejected(connect, hostile, trick):
     hostile.says = [answer(STATUS)]
     crew = connect(f"{hostile.url}/teams/7")
 
@@ -88,7 +88,7 @@ def test_an_id_of_a_person_stays_in_its_place_or_is_refused(connect, hostile, tr
 
 
 def assert_refusal_is_harmless(error: InvalidKickoffId) -> None:
-    assert "Nothing was started" in str(error)
+    assert error.cost is Cost.NONE
     assert all(line.isprintable() for line in str(error).split("\n"))
 
 
@@ -103,13 +103,13 @@ def assert_asks_only_for_a_status(request: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [1001, 100_000, 5_000_000])
-def test_an_id_that_fits_into_no_path_is_none(connect, hostile, length):
+def test_id_that_is_too_long_is_not_sent(connect, hostile, length):
     hostile.says = [answer(json.dumps({"kickoff_id": "k" * length}).encode())]
     crew = connect(hostile.url)
 
-    with pytest.raises(UncertainKickoff, match="its kickoff_id is longer than 1,000 characters") as issued:
+    with pytest.raises(UncertainKickoff) as issued:
         crew.kickoff(KICKOFF)
-    with pytest.raises(InvalidKickoffId, match="is longer than 1,000 characters") as given:
+    with pytest.raises(InvalidKickoffId) as given:
         crew.status("k" * length)
 
     assert len(str(issued.value)) < 1000

@@ -1,4 +1,4 @@
-"""Whatever a service says, it forges no line of a log, commands no terminal, and is told in a bounded length."""
+"""Texts of a service forge no log line, command no terminal, and are shown in a bounded length."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def assert_log_is_harmless(log: Log) -> None:
 
 @pytest.mark.parametrize("text", [EVIL, LONG], ids=["evil", "evil and long"])
 @pytest.mark.parametrize("told", ANSWERS)
-def test_what_a_client_logs_and_raises(connect, hostile, task_log, told, text):
+def test_client_logs_and_raises_nothing_harmful(connect, hostile, task_log, told, text):
     hostile.keeps = True
     hostile.says = [ANSWERS[told](text)]
     crew = connect(hostile.url, request_timeout=5)
@@ -122,7 +122,7 @@ LOOKS = [told for told in ANSWERS if told not in {"a kickoff id", "names of inpu
 
 
 @pytest.mark.parametrize("told", LOOKS)
-def test_what_a_wait_logs_and_raises(connected, task_log, told):
+def test_wait_logs_and_raises_nothing_harmful(connected, task_log, told):
     connected.says = [ANSWERS[told](LONG)]
 
     with pytest.raises(CrewError) as caught:
@@ -133,7 +133,7 @@ def test_what_a_wait_logs_and_raises(connected, task_log, told):
 
 
 @pytest.mark.parametrize("told", LOOKS)
-async def test_what_a_trigger_logs_and_fires(connected, task_log, told):
+async def test_trigger_logs_and_fires_nothing_harmful(connected, task_log, told):
     connected.says = [ANSWERS[told](LONG)]
     rules = {"poll_interval": 0.01, "deadline": time.time() + 0.05, "max_outage": 0.03}
     trigger = CrewExecutionTrigger("k-1", "crew_default", rules=rules, deferred_at=1.0)
@@ -147,7 +147,7 @@ async def test_what_a_trigger_logs_and_fires(connected, task_log, told):
     assert_log_is_harmless(task_log)
 
 
-def test_what_a_trigger_stores_of_what_a_task_has_seen(live_crew, task_log):
+def test_trigger_stores_nothing_harmful(live_crew, task_log):
     kickoff_id = live_crew.take(INPUTS, None, {})
     live_crew.set_status(kickoff_id, {"status": LONG, "current_task": LONG})
     task = Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, deferrable=True))
@@ -160,17 +160,17 @@ def test_what_a_trigger_stores_of_what_a_task_has_seen(live_crew, task_log):
 
 
 @pytest.mark.parametrize("text", [EVIL, LONG], ids=["evil", "evil and long"])
-def test_the_answer_of_the_test_button(connected, text):
+def test_connection_test_shows_nothing_harmful(connected, text):
     for told in ANSWERS.values():
         connected.says = [told(text)]
         assert_harmless(CrewHook().test_connection()[1])
 
 
-def test_a_failed_task_tells_it_in_one_line(live_crew, task_log):
+def test_failed_task_shows_error_in_one_line(live_crew, task_log):
     kickoff_id = live_crew.take(INPUTS, None, {})
     live_crew.set_status(kickoff_id, {"status": "error", "error": EVIL})
 
-    with pytest.raises(CrewTaskFailed, match="The crew says: <script>alert") as caught:
+    with pytest.raises(CrewTaskFailed, match="<script>alert") as caught:
         Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id)).run()
 
     assert_harmless(str(caught.value))
@@ -180,7 +180,7 @@ def test_a_failed_task_tells_it_in_one_line(live_crew, task_log):
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_the_result_remains_as_the_crew_gave_it(live_crew, deferrable):
+def test_result_is_kept_as_crew_gave_it(live_crew, deferrable):
     text = EVIL.replace("\x00", "")  # which no database stores
     kickoff_id = live_crew.take(INPUTS, None, {})
     tasks = [{"task_id": text, "agent": text, "output": text, "execution_time": 1}]

@@ -1,7 +1,7 @@
 """
-One kickoff, one request: every way by which it can get lost, on every way that it can take.
+One kickoff, one request: every fault on every route.
 
-Each cell counts what arrived, and compares it with what the client says: an ID, certainly not sent, or uncertain.
+Each cell compares the requests that arrived with the outcome at the client: an ID, not sent, or uncertain.
 """
 
 from __future__ import annotations
@@ -210,14 +210,14 @@ def steps_of(route: Route, case: Case, trust: Trust) -> list[Step]:
     steps: list[Step] = []
     for name in route.steps:
         if name == case.at:
-            # Whatever a client sends to somebody unknown is read and counted.
+            # Read and count what a client sends to a server it must not trust.
             return [*steps, tls(trust.unknown), says()] if case.act == "untrusted" else [*steps, case.act]
         steps.append(usual[name])
     return [*steps, ready, case.act]
 
 
 @pytest.mark.parametrize(("route_name", "credentials_name", "case_name", "client"), CELLS)
-def test_kickoff(route_name, credentials_name, case_name, client, server, trust, closed_ports):
+def test_kickoff_is_sent_once(route_name, credentials_name, case_name, client, server, trust, closed_ports):
     route, credentials, case = ROUTES[route_name], CREDENTIALS[credentials_name], CASES[case_name]
     if credentials.ipv6 and server.ipv6_port is None:
         pytest.skip("there is no IPv6 here")

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
-from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew import compat
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
-from airflow_provider_crew.service.errors import BudgetSpent, InvalidSettings, TransientError
+from airflow_provider_crew.service.errors import BudgetSpent, Cost, InvalidSettings, TransientError
 from airflow_provider_crew.tasks import budget
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import CONNECTION, INPUTS, Task
@@ -105,10 +104,10 @@ def test_one_more_is_refused_before_it_is_sent_and_not_retried(live_crew, ledger
 
     failure = caught.value.failure
     assert isinstance(failure, BudgetSpent)
-    assert failure.money is Money.NOTHING
+    assert failure.cost is Cost.NONE
     assert caught.value.told() == {
         "what": f"There were {limit} kickoffs today, and max_kickoffs_per_day allows no more.",
-        "money": "Nothing was started, and there is nothing to pay for.",
+        "cost": "Nothing was started, and there is nothing to pay for.",
         "next": "Wait for midnight (UTC), or raise max_kickoffs_per_day. "
         "Then clear the task: a retry would not help.",
     }
@@ -247,7 +246,7 @@ def test_an_airflow_that_cannot_count_just_now_leaves_the_task_to_its_retries(li
     with pytest.raises(TransientError, match="Airflow did not count the kickoff to come") as caught:
         task.run()
 
-    assert caught.value.money is Money.NOTHING
+    assert caught.value.cost is Cost.NONE
     assert not isinstance(caught.value, AirflowException)
     assert not live_crew.kickoffs
     ledger.breaks_with = None

@@ -1,4 +1,4 @@
-"""Ways that used to lead, or nearly led, to a second kickoff, and to a result that nobody was given."""
+"""Ways that led, or nearly led, to a second kickoff or to a lost result."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from itertools import count
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowTaskTimeout
-from airflow_provider_crew.service.messages import Money
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
-from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import LostContact, UncertainKickoff, WaitedTooLong
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.service.errors import (
+    Cost,
+    InvalidSettings,
+    LostContact,
+    UncertainKickoff,
+    WaitedTooLong,
+)
+from airflow_provider_crew.tasks.ends import CrewTaskError, CrewTaskFailed, CrewTaskTimeout
 from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, outlives_the_return, poked
 from tests.integration.waits import in_every_way
 
@@ -51,7 +55,7 @@ def alarm():
 @pytest.mark.usefixtures("live_crew")
 @pytest.mark.parametrize("operator", [run, kickoff])
 @pytest.mark.parametrize("with_store", [False, True])
-def test_a_time_out_during_a_kickoff_that_stays_uncertain(store, alarm, monkeypatch, operator, with_store):
+def test_timeout_during_kickoff_is_uncertain(store, alarm, monkeypatch, operator, with_store):
     def interrupted(*_: Any, **__: Any) -> None:
         alarm()
         raise UncertainKickoff("No answer came.")
@@ -59,18 +63,17 @@ def test_a_time_out_during_a_kickoff_that_stays_uncertain(store, alarm, monkeypa
     monkeypatch.setattr(CrewClient, "kickoff", interrupted)
     task = Task(operator, retries=2, store=store if with_store else None)
 
-    with pytest.raises(
-        CrewTaskFailed, match="(?s)ended by AirflowTaskTimeout.* while its kickoff was under way"
-    ) as caught:
+    with pytest.raises(CrewTaskFailed) as caught:
         task.run()
-    assert "It is not known whether that started an execution" in str(caught.value)
+    assert isinstance(caught.value.failure, UncertainKickoff)
+    assert caught.value.cost is Cost.UNKNOWN
 
     retry = Task(lambda: operator(on_uncertain_kickoff="retry"), retries=2)
     with pytest.raises(UncertainKickoff):
         retry.run()
 
 
-def test_an_error_nobody_thought_of_after_the_kickoff_was_sent(live_crew, monkeypatch):
+def test_unexpected_error_after_kickoff_is_uncertain(live_crew, monkeypatch):
     original = CrewClient.kickoff
 
     def out_of_memory(*given: Any, **options: Any) -> str:
@@ -79,15 +82,14 @@ def test_an_error_nobody_thought_of_after_the_kickoff_was_sent(live_crew, monkey
 
     monkeypatch.setattr(CrewClient, "kickoff", out_of_memory)
 
-    with pytest.raises(CrewTaskFailed, match="ended by MemoryError while its kickoff was under way"):
+    with pytest.raises(CrewTaskFailed) as caught:
         Task(run, retries=2).run()
+    assert isinstance(caught.value.failure, UncertainKickoff)
     assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.parametrize("operator", [run, kickoff])
-def test_a_task_that_is_killed_in_the_pause_before_the_next_attempt_kicks_nothing_off(
-    live_crew, store, monkeypatch, operator
-):
+def test_task_killed_before_kickoff_is_resent_starts_nothing(live_crew, store, monkeypatch, operator):
     """As Airflow 3 does it: the handler calls on_kill, and the task runs on until it is killed for good."""
     live_crew.faults.answer(429, on="kickoff")
     task = Task(operator, store=store, retries=1)
@@ -97,51 +99,45 @@ def test_a_task_that_is_killed_in_the_pause_before_the_next_attempt_kicks_nothin
         "airflow_provider_crew.tasks.kickoff.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
     )
     try:
-        with pytest.raises(
-            AirflowException, match="(?s)before the crew was kicked off.*Nothing was started"
-        ) as caught:
+        with pytest.raises(CrewTaskError) as caught:
             begun.execute(task.context)
     finally:
         signal.signal(signal.SIGTERM, before)
 
-    assert not isinstance(caught.value, AirflowFailException), "a retry starts nothing a second time"
+    assert caught.value.cost is Cost.NONE
     assert live_crew.kickoffs == ()
     assert store.kickoff is None
 
 
 @pytest.mark.parametrize("operator", [run, kickoff])
-def test_a_time_out_before_the_kickoff_says_that_nothing_was_started(
-    live_crew, store, alarm, monkeypatch, operator
-):
+def test_timeout_before_kickoff_starts_nothing(live_crew, store, alarm, monkeypatch, operator):
     live_crew.faults.answer(429, on="kickoff")
     monkeypatch.setattr("airflow_provider_crew.tasks.kickoff.time.sleep", lambda _: alarm())
 
-    with pytest.raises(
-        AirflowTaskTimeout, match=r"(?s)before the crew was kicked off.*Nothing was started.*If Airflow retries"
-    ):
+    with pytest.raises(CrewTaskTimeout) as caught:
         Task(operator, store=store, retries=1).run()
 
+    assert caught.value.cost is Cost.NONE
     assert live_crew.kickoffs == ()
     assert store.kickoff is None
 
 
-def test_a_time_out_of_a_retry_that_asks_after_an_execution_names_it(live_crew, store, alarm, monkeypatch):
+def test_timeout_of_retry_names_earlier_execution(live_crew, store, alarm, monkeypatch):
     live_crew.scenario = SLOW
     task = Task(lambda: run(timeout=0.1), store=store, retries=2)
     with pytest.raises(WaitedTooLong):
         task.run()
     monkeypatch.setattr(CrewClient, "status", lambda *_, **__: alarm())
 
-    with pytest.raises(AirflowTaskTimeout, match="of an earlier try goes on") as caught:
+    with pytest.raises(CrewTaskTimeout) as caught:
         task.run()
 
-    assert live_crew.kickoffs[0].kickoff_id in str(caught.value)
+    assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
+    assert caught.value.cost is Cost.RUNNING
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_a_result_that_a_hook_of_the_user_has_kept_from_being_returned_is_returned_after_a_clear(
-    live_crew, store, deferrable
-):
+def test_undelivered_result_is_returned_after_clear(live_crew, store, deferrable):
     task = Task(lambda: run(deferrable=deferrable), store=store)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Task, "_ended", lambda *_: pytest.fail("the process is gone"))
@@ -154,9 +150,7 @@ def test_a_result_that_a_hook_of_the_user_has_kept_from_being_returned_is_return
 
 
 @pytest.mark.parametrize("operator", [run, kickoff])
-def test_nothing_is_remembered_as_sent_while_a_kickoff_waits_to_be_sent_again(
-    live_crew, store, monkeypatch, operator
-):
+def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, monkeypatch, operator):
     remembered: list[Any] = []
     live_crew.faults.answer(429, on="kickoff")
     monkeypatch.setattr(
@@ -169,17 +163,20 @@ def test_nothing_is_remembered_as_sent_while_a_kickoff_waits_to_be_sent_again(
     assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
 
 
-def test_a_store_that_refuses_the_id_is_not_counted_on(live_crew, store):
+def test_execution_without_stored_id_is_not_retried(live_crew, store):
     live_crew.scenario = SLOW
     noted = count()
     store.breaks_at = lambda call: call == "set" and next(noted) == 1
 
-    with pytest.raises(CrewTaskFailed, match="not retried, since that would start another"):
+    with pytest.raises(CrewTaskFailed) as caught:
         Task(lambda: run(timeout=0.1), store=store, retries=2).run()
+
+    assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
+    assert caught.value.cost is Cost.RUNNING
 
 
 @pytest.mark.parametrize("spoil", ["event", "xcom"])
-def test_a_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypatch):
+def test_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypatch):
     task = Task(lambda: run(deferrable=True), retries=2)
     live_crew.scenario = SLOW
     waiting = task.deferred()
@@ -190,11 +187,11 @@ def test_a_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypa
         "xcom": lambda: task.resume_without_event("Trigger failure"),
     }
 
-    with pytest.raises(CrewTaskFailed, match="The task is not retried"):
+    with pytest.raises(CrewTaskFailed):
         resume[spoil]()
 
 
-def test_what_came_of_a_wait_counts_more_than_a_memory_that_cannot_be_read(live_crew, store):
+def test_event_counts_more_than_broken_store(live_crew, store):
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), store=store, retries=1)
     waiting = task.deferred()
@@ -206,10 +203,10 @@ def test_what_came_of_a_wait_counts_more_than_a_memory_that_cannot_be_read(live_
     assert task.resume(waiting, event)["output"] == "Done."
 
 
-def test_a_result_that_no_try_has_returned_is_returned_after_a_clear(live_crew, store):
+def test_result_after_timeout_is_returned_after_clear(live_crew, store):
     live_crew.scenario = SLOW
     task = Task(lambda: run(timeout=0.1), store=store)
-    with pytest.raises(WaitedTooLong, match=f"it goes on waiting for this execution. So does {CLEARING}"):
+    with pytest.raises(WaitedTooLong):
         task.run()
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     task.clear()
@@ -222,13 +219,13 @@ def test_a_result_that_no_try_has_returned_is_returned_after_a_clear(live_crew, 
     assert len(live_crew.kickoffs) == 2
 
 
-def test_a_gateway_without_its_crew_does_not_end_a_wait(live_crew):
+def test_gateway_without_crew_does_not_end_wait(live_crew):
     live_crew.faults.answer(404, on="status", times=4, **HTML_404)
 
     assert Task(run).run()["output"].startswith("Briefing")
 
 
-def test_a_gateway_without_its_crew_is_no_reason_to_kick_off_anew(live_crew, store):
+def test_gateway_without_crew_causes_no_second_kickoff(live_crew, store):
     live_crew.scenario = SLOW
     task = Task(lambda: run(timeout=0.1), store=store, retries=2)
     with pytest.raises(WaitedTooLong):
@@ -241,7 +238,7 @@ def test_a_gateway_without_its_crew_is_no_reason_to_kick_off_anew(live_crew, sto
 
 
 @outlives_the_return
-def test_a_refused_kickoff_does_not_make_an_earlier_one_forgotten(live_crew, store):
+def test_rejected_kickoff_keeps_earlier_record(live_crew, store):
     known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed"}
     kept = known | {"reported": False, "address": "", "delivered": False, "name": "", "fingerprint": ""}
     store.set("crew_kickoff", kept)
@@ -253,13 +250,13 @@ def test_a_refused_kickoff_does_not_make_an_earlier_one_forgotten(live_crew, sto
     assert store.kickoff == kept
 
 
-def test_a_kickoff_id_is_not_split_into_outputs():
-    with pytest.raises(ValueError, match="a kickoff id is none"):
+def test_kickoff_has_no_multiple_outputs():
+    with pytest.raises(ValueError, match="multiple_outputs"):
         kickoff(multiple_outputs=True)
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_a_sensor_gives_an_execution_time_to_become_known(live_crew, deferrable):
+def test_sensor_waits_for_execution_to_become_known(live_crew, deferrable):
     live_crew.scenario = SLOW
     kickoff_id = live_crew.take(INPUTS, None, {})
     live_crew.finish(kickoff_id)
@@ -275,9 +272,7 @@ def test_a_sensor_gives_an_execution_time_to_become_known(live_crew, deferrable)
 
 
 @pytest.mark.parametrize("broken", ["deleted", "of another kind"])
-def test_a_connection_that_breaks_while_an_execution_runs_names_the_execution(
-    live_crew, store, monkeypatch, broken
-):
+def test_broken_connection_names_running_execution(live_crew, store, monkeypatch, broken):
     live_crew.scenario = SLOW
     task = Task(lambda: run(timeout=0.1), store=store, retries=1)
     with pytest.raises(WaitedTooLong):
@@ -287,21 +282,23 @@ def test_a_connection_that_breaks_while_an_execution_runs_names_the_execution(
     else:
         monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", "crew://nowhere")
 
-    with pytest.raises(CrewTaskFailed, match="cannot be used") as caught:
+    with pytest.raises(CrewTaskFailed) as caught:
         task.run()
 
-    assert f"Execution {live_crew.kickoffs[0].kickoff_id} of an earlier try goes on" in str(caught.value)
+    assert isinstance(caught.value.failure, InvalidSettings)
+    assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
+    assert caught.value.cost is Cost.RUNNING
     assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.usefixtures("live_crew")
-def test_a_sensor_whose_connection_is_gone_names_the_execution(monkeypatch):
+def test_sensor_without_connection_names_execution(monkeypatch):
     monkeypatch.delenv("AIRFLOW_CONN_CREW_DEFAULT")
 
-    with pytest.raises(
-        CrewTaskFailed, match=r"(?s)Execution 4711 cannot be watched\..*The connection 'crew_default'"
-    ):
+    with pytest.raises(CrewTaskFailed, match="crew_default") as caught:
         Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id="4711")).run()
+
+    assert caught.value.kickoff_id == "4711"
 
 
 @pytest.mark.parametrize("operator", [run, kickoff])
@@ -317,15 +314,13 @@ def test_a_sensor_whose_connection_is_gone_names_the_execution(monkeypatch):
     ],
     ids=str,
 )
-def test_a_memory_that_makes_no_sense_is_taken_for_a_kickoff_that_was_sent(
-    live_crew, store, task_log, operator, kept
-):
+def test_unreadable_record_counts_as_uncertain_kickoff(live_crew, store, operator, kept):
     store.set("crew_kickoff", kept)
     task = Task(operator, store=store, retries=2)
 
-    with pytest.raises(CrewTaskFailed, match="An earlier try sent a kickoff and ended before it knew the answer"):
+    with pytest.raises(CrewTaskFailed) as caught:
         task.run()
-    assert "remembers of an earlier kickoff cannot be read" in task_log.text
+    assert isinstance(caught.value.failure, UncertainKickoff)
     assert live_crew.kickoffs == ()
     if "4711" in repr(kept):
         assert "4711" in task_log.text
@@ -402,7 +397,7 @@ def test_an_odd_field_of_a_record_does_not_pay_after_a_clear(live_crew, store, o
 
 
 @pytest.mark.parametrize("event", [None, {}, {"kickoff_id": 7}, {"kickoff_id": "4711", "error": "{"}], ids=str)
-def test_a_task_that_is_told_nonsense_looks_for_itself(live_crew, store, event):
+def test_task_resumed_by_unreadable_event_polls_itself(live_crew, store, event):
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), store=store, retries=1)
     waiting = task.deferred()
@@ -413,8 +408,8 @@ def test_a_task_that_is_told_nonsense_looks_for_itself(live_crew, store, event):
 
 @pytest.mark.parametrize("name", ["poll_interval", "timeout"])
 @pytest.mark.parametrize("value", [0, -1, 1e300, float("inf"), float("nan")])
-def test_a_time_that_would_fail_after_the_kickoff_is_refused_before_it(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be a number of seconds above 0 and up to ten years"):
+def test_impossible_seconds_are_rejected_before_kickoff(name, value):
+    with pytest.raises(ValueError, match=name):
         run(**{name: value})
 
 
@@ -440,14 +435,14 @@ def test_gateway_error_with_status_200_is_waited_out(live_crew, kind, options, b
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["worker", "deferred"])
-def test_gateway_error_with_status_200_starts_no_second_one(live_crew, store, deferrable):
+def test_gateway_error_with_status_200_causes_no_second_one(live_crew, store, deferrable):
     live_crew.scenario = SLOW
     live_crew.faults.answer(200, body=NO_DATABASE, on="status", times=10_000)
     task = Task(lambda: run(max_outage=0.1, deferrable=deferrable), store=store, retries=2)
 
     with pytest.raises((LostContact, CrewTaskFailed)) as caught:
         task.run()
-    assert getattr(caught.value, "money", Money.GOES_ON) is Money.GOES_ON
+    assert getattr(caught.value, "cost", Cost.RUNNING) is Cost.RUNNING
     assert NO_DATABASE["message"] in str(caught.value)
 
     live_crew.faults.clear()

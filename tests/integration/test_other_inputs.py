@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import WaitedTooLong
+from airflow_provider_crew.service.errors import Cost, WaitedTooLong
 from airflow_provider_crew.tasks.ends import CrewTaskFailed, OtherInputs
 from airflow_provider_crew.tasks.fingerprint import fingerprint
 from tests.integration.tasks import QUICK, SLOW, Task, outlives_the_return
@@ -77,7 +76,7 @@ def test_another_row_fails_and_kicks_nothing_off(live_crew, store, kind, stands)
 
         assert isinstance(caught.value.failure, OtherInputs)
         assert caught.value.kickoff_id == earlier
-        assert caught.value.money is Money.GOES_ON
+        assert caught.value.cost is Cost.RUNNING
     assert len(live_crew.kickoffs) == 1
     assert store.kickoff == kept
 

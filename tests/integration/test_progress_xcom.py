@@ -145,7 +145,7 @@ def test_a_failure_keeps_what_was_done_and_says_what_happened(live_crew, deferra
     end = live_crew.xcoms.progress[-1]
     assert (end["state"], [task["output"] for task in end["tasks"]]) == ("failed", ["A."])
     assert end["end"]["what"] == str(caught.value).partition("\n")[0]
-    assert end["end"].keys() == {"what", "money", "next"}
+    assert end["end"].keys() == {"what", "cost", "next"}
 
 
 @both_ways

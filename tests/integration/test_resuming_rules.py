@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
-from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
+from airflow_provider_crew.service.errors import Cost, ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN, Task, fired, outlives_the_return, revived
 
@@ -155,7 +154,7 @@ def test_what_ends_the_reading_of_a_result_says_that_the_execution_has_ended(
     with pytest.raises((LostContact, CrewTaskFailed)) as caught:
         task.resume(waiting, event)
 
-    assert caught.value.money is Money.ENDED
+    assert caught.value.cost is Cost.ENDED
     live_crew.faults.clear()
     assert task.run()["output"] == "x" * 70_000
     assert len(live_crew.kickoffs) == 1
@@ -178,7 +177,7 @@ def test_a_completed_execution_that_is_forgotten_is_waited_for_no_longer_than_an
     with pytest.raises(CrewTaskFailed, match="has completed, and its result cannot be read") as caught:
         task.run()
 
-    assert caught.value.money is Money.ENDED
+    assert caught.value.cost is Cost.ENDED
     assert len(live_crew.kickoffs) == 1
     live_crew.scenario = LARGE
     task.clear()

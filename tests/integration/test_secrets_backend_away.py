@@ -14,7 +14,7 @@ from airflow.secrets.base_secrets import BaseSecretsBackend
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import InvalidSettings, Unreachable
+from airflow_provider_crew.service.errors import Cost, InvalidSettings, Unreachable
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore, poked, sensors_remember
 from tests.supported import AIRFLOW
 
@@ -68,34 +68,36 @@ def seal(vault: type[Vault], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("vault")
-def test_a_connection_of_a_vault_is_found(live_crew):
+def test_connection_of_vault_is_found(live_crew):
     assert CrewHook().connection.settings.address == live_crew.url
 
 
-def test_a_vault_that_fails_is_away_and_one_that_has_no_connection_is_not(vault, monkeypatch):
+def test_failing_vault_is_unreachable_and_empty_one_invalid(vault, monkeypatch):
     seal(vault, monkeypatch)
-    with pytest.raises(Unreachable, match="cannot be read: the secrets backend failed") as caught:
+    with pytest.raises(Unreachable, match="crew_default") as caught:
         _ = CrewHook().connection
+    assert caught.value.lacks_connection is True
     assert "s3cret" not in str(caught.value)
 
     monkeypatch.setattr(vault, "is_sealed", False)
     monkeypatch.setattr(vault, "holds", None)
-    with pytest.raises(InvalidSettings, match="There is none of that name"):
+    with pytest.raises(InvalidSettings, match="crew_default"):
         _ = CrewHook().connection
 
 
-def test_a_vault_of_variables_alone_holds_no_connection(vault, monkeypatch):
+def test_vault_of_variables_alone_holds_no_connection(vault, monkeypatch):
     monkeypatch.setattr(vault, "keeps_variables_alone", True)
 
-    with pytest.raises(InvalidSettings, match="There is none of that name"):
+    with pytest.raises(InvalidSettings, match="crew_default"):
         _ = CrewHook().connection
 
 
-def test_a_task_that_kicks_off_is_left_to_its_retries(live_crew, vault, monkeypatch):
+def test_task_that_kicks_off_is_left_to_its_retries(live_crew, vault, monkeypatch):
     seal(vault, monkeypatch)
     task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS), store=TaskStateStore(), retries=1)
-    with pytest.raises(Unreachable, match="the crew is kicked off"):
+    with pytest.raises(Unreachable) as caught:
         task.run()
+    assert caught.value.cost is Cost.NONE
 
     monkeypatch.setattr(vault, "is_sealed", False)
     assert task.run()["output"]
@@ -103,7 +105,7 @@ def test_a_task_that_kicks_off_is_left_to_its_retries(live_crew, vault, monkeypa
 
 
 @sensors_remember
-def test_a_rescheduled_sensor_waits_it_out(live_crew, vault, monkeypatch):
+def test_rescheduled_sensor_waits_until_it_is_back(live_crew, vault, monkeypatch):
     live_crew.scenario = SLOW
     kickoff_id = CrewHook().kickoff(INPUTS)
     seal(vault, monkeypatch)

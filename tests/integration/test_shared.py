@@ -102,7 +102,7 @@ def open_connections(service: LocalCrewService) -> int:
     return sum(each.status == "ESTABLISHED" and each.raddr.port == service.port for each in mine if each.raddr)
 
 
-async def test_all_share_one_look_up_and_the_connections_of_the_looks_under_way(live_crew, look_ups):
+async def test_watches_share_lookup_and_connections(live_crew, look_ups):
     look_ups.seconds = 0.1
     kickoff_ids = kicked_off(live_crew, 150)
 
@@ -114,7 +114,7 @@ async def test_all_share_one_look_up_and_the_connections_of_the_looks_under_way(
     assert len({request.client for request in live_crew.requests}) <= 100
 
 
-async def test_a_hundred_looks_are_under_way_at_most_and_waiting_for_one_is_no_outage(live_crew, task_log):
+async def test_hundred_polls_at_once_are_the_limit_and_no_outage(live_crew, task_log):
     kickoff_ids = kicked_off(live_crew, 120)
     # None of the hundred is answered before they are counted, however slow the machine.
     held = Held()
@@ -132,7 +132,7 @@ async def test_a_hundred_looks_are_under_way_at_most_and_waiting_for_one_is_no_o
     assert "WARN" not in task_log.text
 
 
-async def test_what_was_opened_is_closed_with_the_last(live_crew):
+async def test_connections_are_closed_with_last_watch(live_crew):
     first, second = kicked_off(live_crew, 2)
     one, other = watch(first, second)
     await seen(looked(live_crew, [first, second], times=2))
@@ -144,7 +144,7 @@ async def test_what_was_opened_is_closed_with_the_last(live_crew):
     await seen(lambda: open_connections(live_crew) == 0)
 
 
-async def test_a_rotated_token_is_picked_up_by_all_with_one_look_up(live_crew, look_ups, monkeypatch):
+async def test_rotated_token_is_picked_up_with_one_lookup(live_crew, look_ups, monkeypatch):
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr("airflow_provider_crew.service.shared.time", SimpleNamespace(monotonic=lambda: clock.now))
     kickoff_ids = kicked_off(live_crew, 30)
@@ -165,7 +165,7 @@ def accepted(service: LocalCrewService, since: int) -> set[str]:
     return {request.path for request in list(service.requests)[since:] if request.status == 200}
 
 
-async def test_who_looks_up_for_all_may_be_cancelled(live_crew, look_ups):
+async def test_watch_that_looks_up_for_all_may_be_cancelled(live_crew, look_ups):
     look_ups.seconds = 0.3
     kickoff_ids = kicked_off(live_crew, 10, QUICK)
     watches = watch(*kickoff_ids, poll_interval=0.02)
@@ -179,7 +179,7 @@ async def test_who_looks_up_for_all_may_be_cancelled(live_crew, look_ups):
     assert look_ups.number <= 2
 
 
-async def test_one_failed_look_up_is_told_to_all_who_wait_for_it(live_crew, look_ups):
+async def test_failed_lookup_ends_all_waiting_watches(live_crew, look_ups):
     look_ups.seconds, look_ups.fails = 0.5, True
     kickoff_ids = kicked_off(live_crew, 20)
 
@@ -191,9 +191,7 @@ async def test_one_failed_look_up_is_told_to_all_who_wait_for_it(live_crew, look
     assert look_ups.number < len(kickoff_ids)
 
 
-async def test_a_connection_that_is_pointed_elsewhere_leaves_running_watches_where_they_are(
-    live_crew, monkeypatch
-):
+async def test_changed_host_does_not_move_running_watches(live_crew, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.service.shared._FRESH", 0.0)
     (here,) = kicked_off(live_crew, 1)
     watches = watch(here)
@@ -211,7 +209,7 @@ async def test_a_connection_that_is_pointed_elsewhere_leaves_running_watches_whe
     assert {request.path for request in live_crew.requests} == {f"/status/{here}"}
 
 
-def test_another_event_loop_shares_nothing(live_crew, look_ups):
+def test_other_event_loop_shares_nothing(live_crew, look_ups):
     for _ in range(2):
         (kickoff_id,) = kicked_off(live_crew, 1, QUICK)
 
@@ -246,7 +244,7 @@ print(json.dumps(threads))
 """
 
 
-def test_the_first_trigger_does_not_hold_up_others_with_its_imports(live_crew):
+def test_first_trigger_imports_in_a_thread(live_crew):
     (kickoff_id,) = kicked_off(live_crew, 1, QUICK)
 
     done = subprocess.run(

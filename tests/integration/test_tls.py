@@ -1,4 +1,4 @@
-"""Who cannot prove to be the crew is sent nothing, and the error says what to do about it."""
+"""Servers that cannot prove to be the crew are sent nothing."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ def yesterday() -> datetime:
 
 
 @pytest.mark.parametrize(
-    ("certificate", "why"),
+    "certificate",
     [
-        (lambda known, _: tls_with(known.issue_cert("crew.example")), "IP address mismatch"),
-        (lambda known, _: tls_with(known.issue_cert("127.0.0.1", not_after=yesterday())), "certificate has"),
-        (lambda _, __: tls_with(trustme.CA().issue_cert("127.0.0.1")), "unable to get local issuer"),
-        (lambda _, folder: self_signed(folder), "self-signed certificate"),
+        lambda known, _: tls_with(known.issue_cert("crew.example")),
+        lambda known, _: tls_with(known.issue_cert("127.0.0.1", not_after=yesterday())),
+        lambda _, __: tls_with(trustme.CA().issue_cert("127.0.0.1")),
+        lambda _, folder: self_signed(folder),
     ],
     ids=["another host", "expired", "unknown authority", "self-signed"],
 )
 @pytest.mark.parametrize("call", [*CALLS, "repeated inputs"])
-def test_a_certificate_that_proves_nothing_ends_the_call_at_once(
-    connect, serving, authority, authority_file, tmp_path, certificate, why, call, caplog
+def test_untrusted_certificate_ends_call_at_once(
+    connect, serving, authority, authority_file, tmp_path, certificate, call, caplog
 ):
     service = serving(certificate(authority, tmp_path))
     crew = connect(service.url, verify=authority_file)
@@ -80,17 +80,13 @@ def test_a_certificate_that_proves_nothing_ends_the_call_at_once(
     with pytest.raises(Unreachable) as caught:
         CALLS.get(call, lambda crew: crew.inputs())(crew)
 
-    told = str(caught.value)
-    assert f"its certificate is not accepted ({why}" in told.replace("self signed", "self-signed")
-    assert "Nothing was sent" not in told, "which would be no word about a poll"
-    assert "verify" in told
     assert (caught.value.sent, caught.value.trusted) == (False, False)
     assert service.connections == 1
     assert not service.requests
-    assert "again" not in caplog.text
+    assert not caplog.records
 
 
-def test_certificates_are_checked_unless_it_is_said_otherwise(connect, serving, authority):
+def test_verification_is_on_by_default(connect, serving, authority):
     service = serving(tls_with(authority.issue_cert("127.0.0.1")))
 
     with pytest.raises(Unreachable):
@@ -101,9 +97,7 @@ def test_certificates_are_checked_unless_it_is_said_otherwise(connect, serving, 
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
-def test_both_clients_trust_the_same_environment(
-    connect, serving, authority, authority_file, monkeypatch, variable
-):
+def test_clients_trust_the_same_environment(connect, serving, authority, authority_file, monkeypatch, variable):
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, authority_file)
@@ -113,29 +107,34 @@ def test_both_clients_trust_the_same_environment(
     if variable in {"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"}:
         assert crew.inputs()
     else:
-        with pytest.raises(Unreachable, match="certificate is not accepted"):
+        with pytest.raises(Unreachable) as caught:
             crew.inputs()
+        assert caught.value.trusted is False
 
 
-def test_the_environment_does_not_widen_what_the_connection_trusts(
+def test_environment_does_not_widen_trust_of_connection(
     connect, serving, authority, authority_file, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority_file)
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     service = serving(tls_with(authority.issue_cert("127.0.0.1")))
 
-    with pytest.raises(Unreachable, match="certificate is not accepted"):
+    with pytest.raises(Unreachable) as caught:
         connect(service.url, verify=str(tmp_path / "other.pem")).inputs()
 
+    assert caught.value.trusted is False
+    assert not service.requests
 
-def test_a_server_that_speaks_only_old_versions_is_told(connect, serving, authority, authority_file):
+
+def test_server_with_old_tls_alone_is_sent_nothing(connect, serving, authority, authority_file):
     context = tls_with(authority.issue_cert("127.0.0.1"))
     context.set_ciphers("ALL:@SECLEVEL=0")
     with pytest.warns(DeprecationWarning, match="TLSv1"):
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1
     service = serving(context)
 
-    with pytest.raises(Unreachable, match=r"(?s)TLS failed \(tlsv1 alert protocol version\).*Nothing was started"):
+    with pytest.raises(Unreachable) as caught:
         connect(service.url, verify=authority_file).inputs()
 
+    assert (caught.value.sent, caught.value.trusted) == (False, True)
     assert not service.requests

@@ -23,6 +23,7 @@ from airflow_provider_crew.service.async_client import AsyncCrewClient
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import CrewError
 from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.tasks.ends import CrewSensorTimeout
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.integration.clients import TOKEN
 from tests.integration.hostile import CALLS, answer
@@ -94,7 +95,7 @@ def every_line(caplog, monkeypatch):
 
 @pytest.mark.parametrize("how", ESCAPED)
 @pytest.mark.parametrize("body", BODIES)
-def test_in_nothing_that_a_client_returns_raises_or_logs(connect, hostile, task_log, body, how):
+def test_client_does_not_show_token(connect, hostile, task_log, body, how):
     repeated = ESCAPED[how]
     text = BODIES[body].format(repeated if body != "nested" else repeated.replace("\\", "\\\\")).encode()
     header = REPEATS.get(how, TOKEN).encode()
@@ -115,7 +116,7 @@ def test_in_nothing_that_a_client_returns_raises_or_logs(connect, hostile, task_
 
 @pytest.mark.parametrize("how", ESCAPED)
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_in_nothing_that_a_task_leaves(live_crew, hostile, monkeypatch, task_log, how, deferrable):
+def test_task_does_not_show_token(live_crew, hostile, monkeypatch, task_log, how, deferrable):
     repeated = ESCAPED[how]
     monkeypatch.setenv(CONNECTION, f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
     hostile.keeps = True
@@ -165,9 +166,7 @@ BROKEN = {
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("status", [b"407 No", b"502 No", b"200 OK"])
 @pytest.mark.parametrize("name_and_password", [("me", "hunter2-0123"), ("me", "p/w+ü&0123"), ("m", "x")])
-def test_in_nothing_that_a_proxy_repeats_of_its_credentials(
-    connect, hostile, task_log, name_and_password, status, call
-):
+def test_credentials_repeated_by_proxy_are_not_shown(connect, hostile, task_log, name_and_password, status, call):
     def repeat() -> list[bytes]:
         head = hostile.requests[-1].partition(b"\r\n\r\n")[0]
         sent.extend(line.split()[-1] for line in head.split(b"\r\n") if line.lower().startswith(b"proxy-auth"))
@@ -192,7 +191,7 @@ def test_in_nothing_that_a_proxy_repeats_of_its_credentials(
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("broken", [*BROKEN, "nobody", "no TLS"])
-def test_in_nothing_that_hangs_on_a_broken_exchange(connect, hostile, task_log, broken, call):
+def test_broken_exchange_does_not_show_token(connect, hostile, task_log, broken, call):
     hostile.says = [BROKEN.get(broken, b"")]
     crew = connect(hostile.url.replace("http:", "https:" if broken == "no TLS" else "http:"), request_timeout=0.5)
     if broken == "nobody":
@@ -209,7 +208,7 @@ def test_in_nothing_that_hangs_on_a_broken_exchange(connect, hostile, task_log, 
     assert_nowhere(task_log.text)
 
 
-async def test_in_nothing_that_a_trigger_leaves_stores_or_fires(live_crew, hostile, monkeypatch, task_log):
+async def test_trigger_does_not_show_token(live_crew, hostile, monkeypatch, task_log):
     monkeypatch.setenv(CONNECTION, f"crew://:{TOKEN}@127.0.0.1:{hostile.port}/http")
     hostile.keeps = True
     for name in ("completed", "nested", "failed", "running", "word", "error", "text"):
@@ -225,7 +224,7 @@ async def test_in_nothing_that_a_trigger_leaves_stores_or_fires(live_crew, hosti
     assert_nowhere(task_log.text)
 
 
-def test_what_the_service_makes_of_the_token_leaves_all_else_as_it_is(connect, hostile):
+def test_masking_leaves_other_text_unchanged(connect, hostile):
     output = f'before {TOKEN}, \\u0041 \\\\u0042 %41 "quoted" \n {base64.b64encode(b"something else").decode()}'
     hostile.says = [
         answer(json.dumps({"status": "completed", "result": {"output": told}}).encode())
@@ -241,7 +240,7 @@ def test_what_the_service_makes_of_the_token_leaves_all_else_as_it_is(connect, h
 class TestObjects:
     SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
 
-    def test_settings_and_clients(self):
+    def test_settings_and_clients_do_not_show_token(self):
         async def shown() -> str:
             async with AsyncCrewClient(self.SETTINGS) as client:
                 return repr(client) + str(client) + repr(vars(client)) + repr(vars(client._session))
@@ -252,7 +251,7 @@ class TestObjects:
         assert_nowhere(asyncio.run(shown()))
 
     @pytest.mark.usefixtures("live_crew")
-    def test_a_hook_that_is_stored_takes_no_token_along(self):
+    def test_pickled_hook_holds_no_token(self):
         hook = CrewHook(token_type="organization")
         hook.inputs()
 
@@ -264,7 +263,7 @@ class TestObjects:
         assert revived.inputs()
 
     @pytest.mark.usefixtures("live_crew")
-    def test_a_task_that_is_interrupted_in_an_exchange(self, monkeypatch):
+    def test_interrupted_exchange_does_not_show_token(self, monkeypatch):
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
@@ -277,11 +276,11 @@ class TestObjects:
 
         assert_nowhere("".join(traceback.format_exception(caught.value)))
 
-    def test_a_sensor_that_has_failed(self, live_crew, task_log: Log):
+    def test_failed_sensor_does_not_show_token(self, live_crew, task_log: Log):
         live_crew.rotate_token("another-token-1234")
         operator = CrewExecutionSensor(task_id="crew", kickoff_id="some-id", timeout=0.1, poke_interval=0.02)
 
-        with pytest.raises(Exception, match="401") as caught:
+        with pytest.raises(CrewSensorTimeout, match="401") as caught:
             Task(lambda: operator).run()
 
         assert_nowhere(everything_about(caught.value))

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
-from airflow_provider_crew.service.messages import Money
 from pydantic import BaseModel
 
 from airflow_provider_crew.compat import SHOWS_PROGRESS
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import ExecutionFailed
+from airflow_provider_crew.service.errors import Cost, ExecutionFailed
 from airflow_provider_crew.tasks.ends import CrewTaskError, CrewTaskFailed
 from tests.integration.tasks import INPUTS, SLOW, Task
 
@@ -76,7 +75,7 @@ def test_a_kickoff_that_airflow_does_not_note_leaves_an_earlier_one_uncertain(li
     with pytest.raises(CrewTaskError) as caught:
         task.run()
 
-    assert caught.value.money is Money.UNKNOWN
+    assert caught.value.cost is Cost.UNKNOWN
     assert not live_crew.kickoffs
 
 
@@ -89,7 +88,7 @@ def test_a_task_that_is_told_to_end_leaves_an_earlier_kickoff_uncertain(live_cre
     with pytest.raises(CrewTaskError) as caught:
         cleared_after_an_uncertain_kickoff(store, told_to_end).run()
 
-    assert caught.value.money is Money.UNKNOWN
+    assert caught.value.cost is Cost.UNKNOWN
     assert not live_crew.kickoffs
 
 
@@ -100,7 +99,7 @@ def test_a_sensor_whose_type_cannot_be_used_does_not_say_that_nothing_was_starte
     with pytest.raises(CrewTaskFailed) as caught:
         Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, output_type="no.such.Type")).run()
 
-    assert caught.value.money is not Money.NOTHING
+    assert caught.value.cost is not Cost.NONE
 
 
 def test_a_result_that_xcom_does_not_take_is_one_of_a_crew_that_has_ended(live_crew):
@@ -110,7 +109,7 @@ def test_a_result_that_xcom_does_not_take_is_one_of_a_crew_that_has_ended(live_c
     with pytest.raises(AirflowException) as caught:
         task.run()
 
-    assert caught.value.money is Money.ENDED  # type: ignore[attr-defined]
+    assert caught.value.cost is Cost.ENDED  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(not SHOWS_PROGRESS, reason="there is no progress in XCom")
@@ -134,5 +133,5 @@ def test_after_a_clear_a_task_that_remembers_nothing_does_not_know_of_the_try_be
     with pytest.raises(CrewTaskFailed) as caught:
         task.run()
 
-    assert caught.value.money is Money.UNKNOWN
+    assert caught.value.cost is Cost.UNKNOWN
     assert len(live_crew.kickoffs) == 1

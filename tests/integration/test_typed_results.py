@@ -140,7 +140,7 @@ def test_a_misfit_fails_for_good_and_a_clear_checks_the_same_result_again(live_c
     assert isinstance(caught.value.failure, InvalidOutput)
     assert caught.value.told() == {
         "what": f"Execution {execution.kickoff_id} has completed, and its output does not fit.",
-        "money": "It was paid for, and has ended.",
+        "cost": "It was paid for, and has ended.",
         "next": f"Mend output_type. Then clear the task{KEEPING}: it checks the same result again.",
     }
     assert str(caught.value).endswith("The task is not retried, since that would pay for another.")

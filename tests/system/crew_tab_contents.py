@@ -112,7 +112,7 @@ FINISHED = {
 }
 END = {
     "what": "The crew has failed at writing_task (Writer): the model's provider has no credit left.",
-    "money": "The execution was paid for, and has ended.",
+    "cost": "The execution was paid for, and has ended.",
     "next": "Top up the account, then clear this task. A retry kicks off anew, and pays again.",
 }
 

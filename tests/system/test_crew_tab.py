@@ -312,7 +312,7 @@ def test_of_a_failure_it_shows_the_three_lines(shown, page):
     said = shown("failed")
 
     assert said.startswith("Failed\n")
-    assert all_of(page, ".crew-end dd") == [END["what"], END["money"], END["next"]]
+    assert all_of(page, ".crew-end dd") == [END["what"], END["cost"], END["next"]]
     assert all_of(page, ".crew-row-failed .crew-name") == ["writing_task"]
 
 

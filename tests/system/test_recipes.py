@@ -154,7 +154,7 @@ def test_an_alert_about_what_has_started_nothing(start, mails, crew):
 
     assert run.wait() == "failed"
     mail = mail_about(mails, run)
-    assert mail["Subject"].startswith("[nothing_started] crew_alert.report")
+    assert mail["Subject"].startswith("[none] crew_alert.report")
     assert text_of(mail).endswith("<br>Execution: none is known")
 
 

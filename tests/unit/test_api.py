@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 import hypothesis
 import pytest
-from airflow_provider_crew.service.messages import Money
 from hypothesis import strategies as st
 
 from airflow_provider_crew.service.answer import Answer
@@ -19,6 +18,7 @@ from airflow_provider_crew.service.api import MAX_ANSWER_BYTES, CrewApi, receive
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
     CallError,
+    Cost,
     CrewError,
     ExecutionNotFound,
     InvalidKickoffId,
@@ -198,7 +198,7 @@ def test_an_answer_that_names_an_id_is_uncertain(api: CrewApi, status: int) -> N
 
     assert type(failure) is UncertainKickoff
     assert failure.kickoff_id == KICKOFF_ID
-    assert failure.money is Money.UNKNOWN
+    assert failure.cost is Cost.UNKNOWN
 
 
 def test_a_refused_kickoff_says_which_inputs_are_missing(api: CrewApi) -> None:
@@ -495,7 +495,7 @@ def test_an_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> 
     assert "GET https://crew.example/inputs" in str(error)
     assert "connection refused" in str(error)
     assert ("cannot be reached at crew.example:443" in error.what) is not sent
-    assert error.money is Money.NOTHING
+    assert error.cost is Cost.NONE
 
 
 def test_an_answer_that_is_too_large_is_described(api: CrewApi) -> None:

@@ -10,11 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from airflow_provider_crew.service.messages import Money
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.errors import InvalidInputs
+from airflow_provider_crew.service.errors import Cost, InvalidInputs
 from airflow_provider_crew.service.models import CrewInputs, read_inputs
 from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs
 
@@ -116,7 +115,7 @@ def test_names_what_is_no_json(inputs: dict[Any, Any], path: str) -> None:
 
     assert str(caught.value).startswith(f"{path}, of type ")
     assert "is no JSON." in caught.value.what
-    assert caught.value.money is Money.NOTHING
+    assert caught.value.cost is Cost.NONE
 
 
 def test_meta_is_checked_like_the_inputs() -> None:

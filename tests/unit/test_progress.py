@@ -38,7 +38,7 @@ RESULT: dict[str, Any] = {
     "tasks_complete": True,
     "execution_time": 250.0,
 }
-END = {"what": "It has ended.", "money": "", "next": ""}
+END = {"what": "It has ended.", "cost": "", "next": ""}
 
 
 class Told:

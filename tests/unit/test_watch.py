@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow_provider_crew.service.messages import Money
 from pydantic import ValidationError
 
 from airflow_provider_crew.service.errors import (
     AnswerTooLarge,
     CallError,
+    Cost,
     ExecutionFailed,
     ExecutionNotFound,
     LostContact,
@@ -347,7 +347,7 @@ def test_what_no_waiting_mends_ends_the_watch_at_once(error: CallError) -> None:
     assert step.error.cause is error
     assert step.error.kickoff_id == KICKOFF_ID
     assert step.error.reason == f"Execution {KICKOFF_ID} can no longer be watched. {error}"
-    assert step.error.money is Money.GOES_ON
+    assert step.error.cost is Cost.RUNNING
     assert step.error.next == "Mend this; do not kick off again."
     assert not step.renew_token
 
@@ -362,7 +362,7 @@ def test_a_failed_execution_is_told_with_the_error_of_the_crew() -> None:
     assert (
         step.error.reason == f"Execution {KICKOFF_ID} failed after 1m 30s. The crew says: The model is overloaded."
     )
-    assert step.error.money is Money.ENDED
+    assert step.error.cost is Cost.ENDED
     assert step.completed is None
 
 

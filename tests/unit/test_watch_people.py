@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
-from airflow_provider_crew.service.messages import Money
 
 from airflow_provider_crew.service.errors import (
+    Cost,
     ExecutionFailed,
     ExecutionNotFound,
     ExecutionUnknown,
@@ -347,7 +347,7 @@ def test_to_give_an_unknown_one_up_is_to_say_that_it_may_be_alive() -> None:
         f"Execution {KICKOFF_ID}: the service has not known it for 10m 0s. The service says that it does not know "
         f"it. Last seen before: task 2 of 3, writing_task. {MAY_WAIT}"
     )
-    assert error.money is Money.GOES_ON
+    assert error.cost is Cost.RUNNING
     assert error.next == (
         "Look into the crew's dashboard, and answer what it asks. Do not kick off again before that."
     )
