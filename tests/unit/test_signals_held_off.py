@@ -108,7 +108,7 @@ def test_signals_are_heard_in_the_order_in_which_they_came_and_once(heard: list[
     assert heard == [signal.SIGALRM, signal.SIGTERM]
 
 
-def test_without_a_signal_nothing_is_heard_and_the_handlers_are_as_before(heard: list[int]) -> None:
+def test_handlers_are_restored_without_a_signal(heard: list[int]) -> None:
     before = handlers()
     with InterruptionsHeldOff():
         assert handlers() != before
