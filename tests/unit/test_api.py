@@ -160,7 +160,7 @@ def test_rejected_token(
 
     assert type(failure) is kind
     assert failure.http_status == status
-    assert "Not with this token." in str(failure)
+    assert "Not with this token" in str(failure)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_unknown_execution_is_named(api: CrewApi) -> None:
 
     assert failure.kickoff_id == KICKOFF_ID
     assert failure.http_status == 404
-    assert f"No execution {KICKOFF_ID}." in str(failure)
+    assert f"No execution {KICKOFF_ID}" in str(failure)
 
 
 def test_not_found_state_is_an_unknown_execution(api: CrewApi) -> None:
