@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context
@@ -338,15 +339,18 @@ def first_poke(context: Context) -> float:
     return float((first or ti.start_date).timestamp())
 
 
-def call_when_delivered(operator: Any, note: Callable[[Context], None]) -> None:
+def note_when_delivered(operator: Any) -> None:
     """
-    Have something called as late as possible: when Airflow 3 has what the task returned.
+    Have a delivery recorded as soon as Airflow has noted the success of the task.
 
-    Nothing before that tells: Airflow stores the result after all that a task does by itself, and may fail to.
-    Airflow 2 has one callback, or some, or none.
+    On Airflow 3 the success callbacks come next. This is called after the author's code, so neither a cluster
+    policy nor an assignment replaces the list any more. First in it, the note does not depend on the author's
+    callbacks. On Airflow 2 callbacks come before the success is noted: there, a listener records the delivery.
     """
-    own = operator.on_success_callback or []
-    operator.on_success_callback = [*(own if isinstance(own, (list, tuple)) else [own]), note]
+    if not IS_AIRFLOW_2:
+        own = operator.on_success_callback or []
+        own = [*own] if isinstance(own, Sequence) else [own]
+        operator.on_success_callback = [lambda _: operator.note_crew_delivery(), *own]
 
 
 def reads_names(dag: Any) -> bool:

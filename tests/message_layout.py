@@ -53,6 +53,7 @@ GROUPS: tuple[tuple[str, str, tuple[Row, ...]], ...] = (
             (of_tasks.NO_TRIGGERER, errors.LostContact, _WAIT),
             (of_service.OUT_OF_REACH, errors.ExecutionUnknown, _WAIT),
             (of_service.KNOWN_ELSEWHERE, errors.ExecutionUnknown, ("run",)),
+            (of_tasks.OTHER_INPUTS, ends.OtherInputs, _NOBODY),
             (of_tasks.INVALID_KICKOFF_ID, errors.InvalidKickoffId, ("sensor",)),
             (of_tasks.NO_KICKOFF_ID, errors.InvalidKickoffId, _NOBODY),
         ),
@@ -247,6 +248,7 @@ OF_ONE: dict[str, dict[str, str]] = {
         "name": "*request_timeout*",
         "description": "*a number of seconds above 0, and not more than a day*",
     },
+    "OTHER_INPUTS": {"task": "*report*", "index": "*3*", "dag": "*research*", "run": "*manual__2026-01-01*"},
     "CONNECTION_NOT_READ": {"why": "*Airflow's API server did not answer*"},
     "CONNECTION_NOT_READ_HERE": {"why": "*MetastoreBackend raised OperationalError*"},
     "CONNECTION_IN_DOUBT": {

@@ -210,11 +210,24 @@ WARNINGS: dict[str, dict[str, Note]] = {
             "Nothing: the task waits.",
         ),
         "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent and "
-        "never answered.": Note(
-            (),
-            "Somebody has changed `crew_kickoff` in the Task State Store.",
+        "never answered.\n{}": Note(
+            ("{'kickoff_id': ['57a13a6e-…']}",),
+            "`crew_kickoff` in the Task State Store was edited, or a newer version wrote it.",
             "Not known.",
             "Look into the crew's dashboard.",
+        ),
+        "Execution {}: its kickoff record cannot be read in full.\n{}": Note(
+            (ID, "{'end': 'cancelled'}"),
+            "A newer version wrote the record, or `crew_kickoff` in the Task State Store was edited.",
+            ONCE,
+            "Nothing. The task asks the service about the execution.",
+        ),
+        "Execution {}: its inputs are not those that the task has now. The task returns the result for the inputs "
+        "of the kickoff.": Note(
+            (ID,),
+            "An upstream task, a variable or the DAG has changed since the kickoff.",
+            ONCE,
+            "For a result with the inputs of now, clear the task again when the execution has ended.",
         ),
         "What this task remembers of its kickoff cannot be read: {}": Note(
             (_AWAY,), "Airflow does not say what the task remembers, when it resumes.", ONCE, "Nothing."

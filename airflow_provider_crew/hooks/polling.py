@@ -76,7 +76,9 @@ class Poller:
         """Poll once, log what is new, and raise what ends the watch. The step says when to poll again."""
         execution = None
         try:
-            execution = self._hook.get_conn().status(self.watch.kickoff_id)
+            client = self._hook.get_conn()
+            self.watch.request_timeout = client.settings.request_timeout
+            execution = client.status(self.watch.kickoff_id)
             step = self.watch.saw(execution)
         except CallError as error:
             step = self.watch.failed(error)
@@ -120,6 +122,7 @@ class Poller:
         execution = None
         try:
             self.client = self.client or await crew.reach(largest)
+            self.watch.request_timeout = self.client.settings.request_timeout
             execution = await self.client.status(self.watch.kickoff_id)
             step = self.watch.saw(execution)
         except CallError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from airflow_provider_crew.compat import note_when_delivered
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
@@ -17,13 +18,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.tasks.running import RunningTask
-
-
-def note_delivery(context: Context) -> None:
-    """Remember, in the process that has run the task, that Airflow has what it returned."""
-    running: RunningTask | None = getattr(context["task"], "_running", None)
-    if running and running.memory:
-        running.memory.note_delivery()
 
 
 class CrewTask(BaseOperator):
@@ -70,6 +64,12 @@ class CrewTask(BaseOperator):
         super().post_execute(context, result)
         if self._running:
             self._running.finish()
+            note_when_delivered(self)
+
+    def note_crew_delivery(self) -> None:
+        """Record that Airflow has noted the success of the task."""
+        if self._running and self._running.memory:
+            self._running.memory.note_delivery()
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.compat import call_when_delivered, take_time_limit
+from airflow_provider_crew.compat import take_time_limit
 from airflow_provider_crew.operators.arguments import (
     FORGET_AFTER,
     check_choices,
@@ -16,7 +16,7 @@ from airflow_provider_crew.operators.arguments import (
     seconds,
     seconds_or_none,
 )
-from airflow_provider_crew.operators.base import CrewTask, note_delivery
+from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.service.options import KickoffOptions
 
@@ -130,7 +130,6 @@ class CrewKickoffOperator(_KickoffTask):
         self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
         self.forget_after = seconds_or_none(self, forget_after, "forget_after", at_least=0)
-        call_when_delivered(self, note_delivery)
 
     def execute(self, context: Context) -> str:
         """Kick off."""
@@ -225,7 +224,6 @@ class CrewRunOperator(_KickoffTask):
         self.on_uncertain_kickoff = on_uncertain_kickoff
         self.reattach = reattach
         self.forget_after = seconds_or_none(self, forget_after, "forget_after", at_least=0)
-        call_when_delivered(self, note_delivery)
         self.deferrable = deferrable
         self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
         self.timeout = seconds(self, timeout, "timeout")

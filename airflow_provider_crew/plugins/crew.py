@@ -1,5 +1,5 @@
 """
-The tab "Crew" on the page of a task instance, from Airflow 3.1 on.
+The tab "Crew" on the page of a task instance, from Airflow 3.1 on, and the listener for delivered results.
 
 Every process of Airflow loads this module. What the tab needs is made when the API server asks for it.
 """
@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowPlugin, conf
 
-from airflow_provider_crew.compat import HAS_TABS
+from airflow_provider_crew.compat import HAS_TABS, IS_AIRFLOW_2
+from airflow_provider_crew.plugins import delivery
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -28,6 +29,7 @@ class CrewPlugin(AirflowPlugin):
     """Shows what a crew does, and what it has put out. On Airflow 2.11 and 3.0 there is nothing to put it in."""
 
     name = "crew"
+    listeners = [delivery] if IS_AIRFLOW_2 else []
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # made for whoever asks, not at import

@@ -32,6 +32,11 @@ class Answer:
         self._secrets = secrets_of(secrets)
 
     @property
+    def size(self) -> int:
+        """How many bytes the body has."""
+        return len(self._body)
+
+    @property
     def is_success(self) -> bool:
         """Whether the service did what it was asked (2xx)."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -174,6 +174,20 @@ class CrewApi:
             kickoff_id=kickoff_id,
             address=self.settings.address,
         )
+
+
+class Done(NamedTuple):
+    """The end of a flow."""
+
+    value: Any
+
+
+def advance(flow: Flow[Any], outcome: Outcome | None) -> Request | Done:
+    """Hand a flow the outcome of its last request; return its next request, or its end."""
+    try:
+        return flow.send(outcome)  # type: ignore[arg-type] # a flow begins with None
+    except StopIteration as end:
+        return Done(end.value)
 
 
 def most_bytes(status: int, largest: int | None = None) -> int:

@@ -1,13 +1,14 @@
 """The asynchronous client, on aiohttp: the same methods and results as the synchronous one."""
 
 import asyncio
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
-from airflow_provider_crew.service.api import CrewApi, Flow, Outcome, Request, most_bytes, received
+from airflow_provider_crew.service.answer import Answer
+from airflow_provider_crew.service.api import CrewApi, Done, Flow, Outcome, Request, advance, most_bytes, received
 from airflow_provider_crew.service.models import CrewInputs, Execution
 from airflow_provider_crew.service.network import connect_timeout, proxy_for, tls_context
 from airflow_provider_crew.service.payload import KickoffRequest
@@ -20,6 +21,8 @@ _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 _MAX_HEADER_BYTES = 65536
 # Polls at a time, and so connections that are kept.
 _MOST_AT_ONCE = 100
+# Reading a larger answer takes up to half a second, so it is read in a thread.
+_LARGE = 64 * 1024
 # aiohttp's own 15 seconds would mean a new connection for every poll at a usual interval.
 _KEEP_ALIVE = 120.0
 # Seconds for an answer to a kickoff whose caller was cancelled: it may have arrived already.
@@ -103,14 +106,14 @@ class AsyncCrewClient:
 
     async def _run(self, flow: Flow[T], session: aiohttp.ClientSession) -> T:
         try:
-            request = next(flow)
-            while True:
-                request = flow.send(await self._exchange(request, session))
-        except StopIteration as end:
-            result: T = end.value
-            return result
+            step = advance(flow, None)
+            while not isinstance(step, Done):
+                outcome = await self._exchange(step, session)
+                is_large = isinstance(outcome, Answer) and outcome.size > _LARGE
+                step = await asyncio.to_thread(advance, flow, outcome) if is_large else advance(flow, outcome)
         finally:
             flow.close()
+        return cast("T", step.value)
 
     async def _exchange(self, request: Request, session: aiohttp.ClientSession) -> Outcome:
         """Send once. Any failure counts as sent, unless it proves that there was no open connection."""

@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
-from airflow_provider_crew.service.api import CrewApi, Flow, Outcome, Request, most_bytes, received
+from airflow_provider_crew.service.api import CrewApi, Done, Flow, Outcome, Request, advance, most_bytes, received
 from airflow_provider_crew.service.models import CrewInputs, Execution
 from airflow_provider_crew.service.network import (
     connect_timeout,
@@ -79,14 +79,12 @@ class CrewClient:
 
     def _run(self, flow: Flow[T]) -> T:
         try:
-            request = next(flow)
-            while True:
-                request = flow.send(self._exchange(request))
-        except StopIteration as end:
-            result: T = end.value
-            return result
+            step = advance(flow, None)
+            while not isinstance(step, Done):
+                step = advance(flow, self._exchange(step))
         finally:
             flow.close()
+        return cast("T", step.value)
 
     def _exchange(self, request: Request) -> Outcome:
         """Connect, and then send once. Only a failure to connect proves that nothing was sent."""

@@ -2,6 +2,8 @@
 
 TIMEOUT = 24 * 60 * 60.0
 MAX_OUTAGE = 600.0
+# From connecting to the last byte of an answer.
+REQUEST_TIMEOUT = 60.0
 # A service may need a moment until it knows an execution that it has just started.
 NOT_FOUND_GRACE = 30.0
 # A deployment that has been quiet for a while needs a moment, too, until it answers at all.

@@ -62,6 +62,8 @@ class ProgressReport:
         """Take note of a poll, and say whether there is news. An end is told by the task."""
         if isinstance(execution, Running | Paused):
             self._where = where(execution)
+            for name in ("current_task", "current_agent"):
+                self._where[name] = _short(self._where[name])
             self._paused_at = words.describe_progress(execution) if isinstance(execution, Paused) else ""
         elif execution or not self.tells:
             return False
@@ -83,18 +85,18 @@ class ProgressReport:
         return known | {
             "state": state,
             "doing": doing,
-            "current_task": _short(known["current_task"]),
-            "current_agent": _short(known["current_agent"]),
             "since": self._since,
             "polled_at": watch.polled_at,
             "trouble": one_line(trouble, _SAID),
             "tasks": _tasks(watch.memory.tasks),
         }
 
-    def _what_counts(self) -> tuple[State, str, int, str]:
+    def _what_counts(self) -> tuple[State, str, TaskResult | None, str]:
         """Return what is news when it changes, and cheap to compare at each of many polls."""
         memory = self._watch.memory
-        return self._state(), self._doing(), len(memory.tasks), memory.said_trouble
+        # Not how many tasks: the oldest make room for the newest.
+        newest = memory.tasks[-1] if memory.tasks else None
+        return self._state(), self._doing(), newest, memory.said_trouble
 
     def _state(self) -> State:
         memory = self._watch.memory

@@ -14,6 +14,9 @@ from airflow_provider_crew.service.storable import storable_json, storable_text,
 
 Meaning = Literal["running", "paused", "completed", "error", "not found"]
 
+# No crew has as many tasks. An answer of 2 MB can list 700,000 empty ones, which take seconds to read.
+_MOST_TASKS = 10_000
+
 # Words for a state that are documented, or known from the field.
 MEANINGS: dict[str, Meaning] = {
     "queued": "running",
@@ -57,12 +60,12 @@ def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
     # A deployed crew or flow that puts out nothing says so with null. It has ended, and will never say more.
     if output is None and result_json is None and not _word(body.get("state")):
         raise ValueError("it is completed and has no result")
-    lists_tasks = isinstance(tasks, list) and bool(tasks)
+    listed = tasks if isinstance(tasks, list) else []
     return {
         "output": output,
         "output_json": _output_json(result_json, output),
-        "tasks": tasks if lists_tasks else [body.get("last_executed_task")],
-        "lists_tasks": lists_tasks,
+        "tasks": listed[-_MOST_TASKS:] or [body.get("last_executed_task")],
+        "lists_tasks": 0 < len(listed) <= _MOST_TASKS,
     }
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, HttpUrl, TypeAdapter, ValidationErro
 from airflow_provider_crew import __version__
 from airflow_provider_crew.service import messages
 from airflow_provider_crew.service.errors import InvalidSettings
+from airflow_provider_crew.service.limits import REQUEST_TIMEOUT
 from airflow_provider_crew.service.masking import SHORTEST_SECRET
 
 StatusPath = Literal["auto", "status_first", "id_first"]
@@ -93,7 +94,7 @@ class ServiceSettings(CheckedFields):
     )
     # Far beyond a day, a socket refuses the number after the connection is made.
     request_timeout: float = Field(
-        60.0, gt=0, le=86_400, description="a number of seconds above 0, and not more than a day"
+        REQUEST_TIMEOUT, gt=0, le=86_400, description="a number of seconds above 0, and not more than a day"
     )
     # From left to right: a URI has only texts, and "true" is no path.
     verify: bool | str = Field(

@@ -30,15 +30,17 @@ log = logging.getLogger(__name__)
 _FRESH = 60.0
 # A rejected token is rejected for all, each at its own next poll.
 _FRESH_AFTER_REJECTION = 5.0
+# A watch waits no longer for the connection: a secrets backend may hang, and the watch has a deadline.
+_LOOK_UP = 10.0
 
 
 class SharedCrew:
     """
     The crew behind a connection, for all who watch executions of it on one event loop.
 
-    One asks for the connection at a time; who has waited meanwhile takes the same answer. Each keeps to the client
-    that it took, unless the token is rejected: a connection that is pointed to another crew leaves the executions
-    of the first to be watched. A client is closed with its last user.
+    The connection is looked up in a task of its own, one at a time, and all watches that wait take its answer. A
+    watch keeps its client unless the token is rejected: if a connection is pointed to another crew, executions of
+    the first are still watched. A client is closed with its last user.
 
     :param name: how messages name the connection
     :param ask: reads the connection
@@ -47,7 +49,7 @@ class SharedCrew:
     def __init__(self, name: str, ask: Callable[[], Awaitable[ServiceSettings]]) -> None:
         self._name = name
         self._ask = ask
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Task[None] | None = None
         self._answer: ServiceSettings | Exception | None = None
         self._answered_at = -math.inf
         self._clients: dict[tuple[ServiceSettings, int | None], AsyncCrewClient] = {}
@@ -98,18 +100,25 @@ class SharedCrew:
 
     async def _settings(self, fresh: float) -> ServiceSettings:
         """Read the connection, unless it was read lately, or could not be read while this one waited."""
-        asked_at = time.monotonic()
-        async with self._asking:
-            age = asked_at - self._answered_at
-            if self._answer is None or age >= (0.0 if isinstance(self._answer, Exception) else fresh):
-                try:
-                    self._answer = await self._ask()
-                except Exception as error:  # noqa: BLE001 - told to all who wait
-                    self._answer = error
-                self._answered_at = time.monotonic()
-            if isinstance(self._answer, Exception):
-                raise self._answer.with_traceback(None)
+        if not self._asking:
+            is_fresh = time.monotonic() - self._answered_at < fresh
+            if is_fresh and isinstance(self._answer, ServiceSettings):
+                return self._answer
+            self._asking = asyncio.create_task(self._look_up())
+        done, _ = await asyncio.wait({self._asking}, timeout=_LOOK_UP)
+        if not done:
+            raise TimeoutError(f"Airflow has not returned it within {_LOOK_UP:g} s")
+        if isinstance(self._answer, ServiceSettings):
             return self._answer
+        raise cast("Exception", self._answer).with_traceback(None)
+
+    async def _look_up(self) -> None:
+        try:
+            self._answer = await self._ask()
+        except Exception as error:  # noqa: BLE001 - told to all who wait
+            self._answer = error
+        finally:
+            self._answered_at, self._asking = time.monotonic(), None
 
 
 def _reason(error: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from airflow_provider_crew.service import errors, limits, messages
 from airflow_provider_crew.service import watch_words as words
-from airflow_provider_crew.service.models import Completed, Execution, Failed, Paused, Running
+from airflow_provider_crew.service.models import Completed, Execution, Failed, Paused, Running, TaskResult
 from airflow_provider_crew.service.text import one_line, wrapped
 from airflow_provider_crew.service.watch_state import Line, Polls, Step, Trouble, WatchMemory, WatchRules
 
@@ -60,6 +60,8 @@ class Watch:
         """Whether the execution may not exist, or is not known yet: only polling again soon can tell."""
         self._rules = rules
         self._patience = math.inf if rules.max_outage is None else rules.max_outage
+        self.request_timeout = limits.REQUEST_TIMEOUT
+        """For how long one poll may take."""
         self._random = random
 
     @property
@@ -88,15 +90,15 @@ class Watch:
 
     def saw(self, execution: Execution) -> Step:
         """Decide after an answer."""
-        self._now = self._clock()
+        self._take_time()
         self._polls += 1
         self.memory.seen, self.is_in_doubt = True, False
         match execution:
             case Running():
-                self._keep_last_task(execution)
+                self._keep(execution.last_task)
                 return self._poll_again((*self._recovered(), *self._report_progress(execution)))
             case Paused():
-                self._keep_last_task(execution)
+                self._keep(execution.last_task)
                 if "paused" not in self.memory.troubles:
                     self._paused += 1
                 self._lasted("paused")
@@ -110,7 +112,7 @@ class Watch:
 
     def failed(self, error: errors.CallError) -> Step:
         """Decide after a poll that brought no answer."""
-        self._now = self._clock()
+        self._take_time()
         self._polls += 1
         self._failed += 1
         match error:
@@ -126,10 +128,23 @@ class Watch:
         """Take note that the connection held another token when it was read anew."""
         self.memory.troubles.pop("rejected", None)
 
-    def _keep_last_task(self, execution: Running | Paused) -> None:
-        tasks = self.memory.tasks
-        if execution.last_task and execution.last_task not in reversed(tasks):
-            tasks.append(execution.last_task)
+    def _take_time(self) -> None:
+        """
+        Read the clock, and count the time since the poll before as one pause and one timeout at the most.
+
+        Somebody may have set the clock meanwhile, or suspended the machine. Troubles have lasted no longer for it.
+        """
+        memory, now = self.memory, self._clock()
+        if memory.polled_at:
+            elapsed = now - memory.polled_at
+            jump = elapsed - min(max(elapsed, 0.0), memory.pause + self.request_timeout)
+            for trouble, since in memory.troubles.items():
+                memory.troubles[trouble] = None if since is None else min(max(since + jump, 0.0), now)
+        memory.polled_at = self._now = now
+
+    def _keep(self, task: TaskResult | None) -> None:
+        if task:
+            self.memory.keep(task)
 
     def _unknown(self, error: errors.ExecutionNotFound) -> Step:
         """Unknown is not gone: a crew that waits for a person reads like this, for as long as it waits."""
@@ -142,7 +157,7 @@ class Watch:
             self.is_in_doubt = True
             return self._poll_again((), at_most=_SOON) if is_young else Step(error=error)
         lasted = self._lasted("unknown")
-        if is_young and not seen:  # not known yet, which is no outage
+        if is_young and not seen and lasted < limits.NOT_FOUND_GRACE:  # not known yet, which is no outage
             return self._poll_again((), at_most=_SOON)
         patience = math.inf if rules.human_input else self._patience
         if lasted >= patience:
@@ -165,6 +180,7 @@ class Watch:
             f"{_REJECTED[type(error)]}. It is read anew.",
             f"{error.reason} The execution goes on. The connection is read anew before the next poll, in case the "
             f"token was rotated; giving up after {words.duration(limits.TOKEN_PATIENCE)}.",
+            about=_kind_of(error),
         )
         return self._poll_again(lines, at_most=left)._replace(renew_token=True)
 
@@ -177,6 +193,7 @@ class Watch:
         lines = self._in_trouble(
             f"no usable answer. The wait goes on {how_long}.",
             f"{error.reason} The execution goes on, as far as is known.",
+            about=_kind_of(error),
         )
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._poll_again(lines, at_least=asked_for, at_most=left)
@@ -216,7 +233,8 @@ class Watch:
         chance = self._random()
         # Looking again before the time that the service named would only be turned away again.
         pause = max(self._interval(chance), at_least * (1 + _JITTER * chance))
-        return Step(lines, poll_again_in=min(pause, at_most, left))
+        self.memory.pause = min(pause, at_most, left)
+        return Step(lines, poll_again_in=self.memory.pause)
 
     def _interval(self, chance: float = 0.5) -> float:
         """Return the time between two polls: spread by chance, or what once coincides would do so for ever."""
@@ -238,18 +256,23 @@ class Watch:
             since = troubles[trouble] = self._now
         return self._now - since
 
-    def _in_trouble(self, text: str, more: str) -> tuple[Line, ...]:
-        """Say a trouble when it is new, and again from time to time while it lasts: in short, then more of it."""
+    def _in_trouble(self, text: str, more: str, *, about: str = "") -> tuple[Line, ...]:
+        """
+        Say a trouble when it is new, and again from time to time while it lasts: in short, then more of it.
+
+        ``about`` tells one kind from another, if the text itself differs from poll to poll.
+        """
         memory, told = self.memory, f"{text} {more}"
-        if told == memory.said_trouble and self._now - memory.said_at < _REMINDER:
+        about = about or told
+        if about == memory.said_about and self._now - memory.said_at < _REMINDER:
             return ()
-        memory.said_trouble, memory.said_at = told, self._now
+        memory.said_trouble, memory.said_about, memory.said_at = told, about, self._now
         return (self._line(text, logging.WARNING), *(Line(logging.WARNING, line) for line in wrapped(more)))
 
     def _recovered(self) -> tuple[Line, ...]:
         memory = self.memory
         over, memory.troubles = memory.troubles, {}
-        said, memory.said_trouble = memory.said_trouble, ""
+        said, memory.said_trouble, memory.said_about = memory.said_trouble, "", ""
         if not said:
             return ()
         if "paused" in over:
@@ -276,6 +299,11 @@ class Watch:
 
     def _line(self, text: str, level: int = logging.INFO) -> Line:
         return Line(level, f"Execution {self.kickoff_id}: {text}")
+
+
+def _kind_of(error: errors.CallError) -> str:
+    """Tell one kind of failure from another. Only an answer may hold what differs from request to request."""
+    return error.reason if error.http_status is None else f"{type(error).__name__} {error.http_status}"
 
 
 def _up_to(patience: float) -> str:

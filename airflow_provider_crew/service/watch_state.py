@@ -1,6 +1,7 @@
 """What a watch goes by, what it remembers, and what it says: plain data, which travels from process to process."""
 
 import json
+import sys
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -15,12 +16,15 @@ from airflow_provider_crew.service.models import Completed, TaskResult
 _LAST_TIME = 2.0**33
 # A trigger's row and a task's state are no place for what a crew puts out; the newest tasks are worth carrying.
 _MOST_CARRIED = 16 * 1024
+# A triggerer keeps thousands of watches in memory, for days.
+_MOST_KEPT = 64 * 1024
 
 # Built when first used: a task that resumes with a result needs neither.
 _WHEN_USED = ConfigDict(defer_build=True)
 
 Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
 Interval = Annotated[float, Field(strict=True, gt=0, le=_LAST_TIME)]
+Pause = Annotated[float, Field(strict=True, ge=0, le=_LAST_TIME)]
 Patience = Annotated[float, Field(strict=True, ge=0)]
 # How far an execution is that nobody has seen yet.
 NOTHING_SEEN = "nothing"
@@ -96,6 +100,12 @@ class WatchMemory:
     """What is in the way, and since when: None where another process is to count that anew."""
     said_trouble: str = ""
     """What the log was last told of them."""
+    said_about: str = ""
+    """The kind of trouble that was. Its text may hold the ID of a request, which differs at every poll."""
+    polled_at: Time = 0.0
+    """When the last poll came back."""
+    pause: Pause = 0.0
+    """Seconds from then to the next poll."""
     tasks: list[TaskResult] = Field(default_factory=list)
     """What the crew's tasks have put out, as far as the service told it: some tell the last one alone."""
 
@@ -107,9 +117,22 @@ class WatchMemory:
         except ValidationError:
             return None
 
+    def keep(self, task: TaskResult) -> None:
+        """Keep what a task has put out, if it is new, and of all tasks as many of the newest as fit."""
+        tasks = self.tasks
+        if task in reversed(tasks) or _size(task) > _MOST_KEPT:
+            return
+        tasks.append(task)
+        left_over = sum(map(_size, tasks)) - _MOST_KEPT
+        while left_over > 0:
+            left_over -= _size(tasks.pop(0))
+
     def carried(self) -> dict[str, Any]:
         """Return it as plain data, with as many of the newest tasks as are worth carrying."""
-        kept: dict[str, Any] = _MEMORY.dump_python(self)
+        needless = set() if self.said_about else {"said_about"}
+        if not self.troubles.keys() - {"paused"}:  # nothing lasts that a clock could stretch
+            needless |= {"polled_at", "pause"}
+        kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
         newest_first = kept["tasks"][::-1]
         sizes = accumulate(len(json.dumps(task)) for task in newest_first)
         fitting = sum(size <= _MOST_CARRIED for size in sizes)
@@ -122,6 +145,11 @@ class WatchMemory:
         How long a trouble has lasted is counted anew there.
         """
         return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
+
+
+def _size(task: TaskResult) -> int:
+    """Return how much memory a task's texts take, without reading them."""
+    return sum(map(sys.getsizeof, (task.task_id, task.agent, task.output)))
 
 
 _MEMORY = TypeAdapter(WatchMemory)

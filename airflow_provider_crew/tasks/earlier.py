@@ -1,13 +1,16 @@
 """What an earlier try has left: the execution that this try goes on with, or none."""
 
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import NoReturn
 
 from airflow_provider_crew.compat import was_rescheduled, xcom_keys_left_behind
-from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff
+from airflow_provider_crew.service.errors import CallError, ExecutionNotFound, UncertainKickoff, execution
 from airflow_provider_crew.service.watch_words import unknown_elsewhere
 from airflow_provider_crew.tasks import messages
 from airflow_provider_crew.tasks.decide import Decision, End, Standing, decide
+from airflow_provider_crew.tasks.ends import CrewTaskFailed, OtherInputs, give_up
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.running import RunningTask
 from airflow_provider_crew.tasks.xcom import KICKOFF_ID
@@ -20,6 +23,10 @@ _UNKNOWN = (
     "Execution {}: kicked off by an earlier try, and the service does not know it. A crew that waits for a "
     f"person's answer reads like this: it may be alive, and it is paid for. {messages.HOW_TO_GIVE_UP}"
 )
+_OTHER_INPUTS = (
+    "Execution {}: its inputs are not those that the task has now. The task returns the result for the inputs of "
+    "the kickoff."
+)
 _PERHAPS_TWO = "It is not known whether that try has started an execution: two may be paid for."
 _ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
 # A process that Airflow does not count with any more lives until its next heartbeat, and some seconds more.
@@ -28,24 +35,36 @@ _PAUSE = 1.0
 
 
 def earlier_execution(
-    task: RunningTask, memory: KickoffMemory, *, chooses_twice: bool, forget_after: float | None
+    task: RunningTask,
+    memory: KickoffMemory,
+    *,
+    chooses_twice: bool,
+    forget_after: float | None,
+    fingerprint: Callable[[bool], str | None],
 ) -> str | None:
     """
     Return the kickoff id of the execution that this try goes on with; None when it has to kick off.
 
     ``chooses_twice``: the author of the DAG would rather run the crew twice than fail. ``forget_after``: for how
     many seconds an execution that the service does not know may be waiting for a person; None: for ever.
+    ``fingerprint``: the fingerprint of the inputs of this try, and None if it is not known. It is asked with
+    whether it has to be known.
     """
     if not memory.lasts:
         _refuse_a_try_that_nobody_asked_for(task, chooses_twice=chooses_twice)
     if memory.may_have_forgotten:
         task.warn(_FORGOTTEN)
-    last = memory.last
+    last, is_mapped = memory.last, task.ti.map_index >= 0
+    if last and last.fingerprint:
+        now = fingerprint(is_mapped and memory.was_cleared)
+        memory.has_other_inputs = now is not None and now != last.fingerprint
     decision_on = partial(
         decide,
         cleared=memory.was_cleared,
         chooses_twice=chooses_twice,
         is_old=bool(last and forget_after is not None and time.time() - last.kicked_off_at > forget_after),
+        is_mapped=is_mapped,
+        other_inputs=memory.has_other_inputs,
     )
     decision = decision_on(last)
     if decision is Decision.FAIL_UNCERTAIN:
@@ -64,6 +83,8 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
     kickoff_id = last.kickoff_id if last else None
     match decision:
         case Decision.REATTACH:
+            if memory.has_other_inputs:
+                task.warn(_OTHER_INPUTS.format(kickoff_id))
             reattach(task, memory, kickoff_id)
             return kickoff_id
         case Decision.KICK_OFF_BY_CHOICE:
@@ -81,9 +102,30 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
             log.info("Execution %s of an earlier try is over. The crew is kicked off anew.", kickoff_id)
         case Decision.KICK_OFF:
             pass
+        case Decision.FAIL_OTHER_INPUTS:
+            _fail_with_other_inputs(task, kickoff_id or "")
         case _:  # nothing that is not named here may start an execution
             raise UncertainKickoff.saying(messages.LOST_ANSWER)
     return None
+
+
+def _fail_with_other_inputs(task: RunningTask, kickoff_id: str) -> NoReturn:
+    """
+    Fail without a retry, because an execution that may be running has the inputs of another row.
+
+    To reattach would hand the result of that row to this one. To kick off would pay while the execution runs.
+    """
+    ti = task.ti
+    words = {
+        "execution": execution(kickoff_id),
+        "id": kickoff_id,
+        "task": ti.task_id,
+        "index": ti.map_index,
+        "dag": ti.dag_id,
+        "run": ti.run_id,
+    }
+    task.metrics.kickoff("not_taken")
+    give_up(task, CrewTaskFailed(OtherInputs.saying(messages.OTHER_INPUTS, words, kickoff_id=kickoff_id)))
 
 
 def reattach(task: RunningTask, memory: KickoffMemory, kickoff_id: str | None) -> None:

@@ -88,6 +88,10 @@ class CrewTaskSkipped(EndedTask, sdk.AirflowSkipException):
     """Skips a sensor instead of failing it."""
 
 
+class OtherInputs(errors.WatchError):
+    """An execution of an earlier attempt may be running, and its inputs belong to another row of a mapped task."""
+
+
 class CutShort(errors.WaitedTooLong):
     """Waiting was ended by execution_timeout, which every task may have."""
 

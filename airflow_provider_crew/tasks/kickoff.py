@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import tenacity
@@ -28,7 +29,7 @@ from airflow_provider_crew.service.repeating import repeating
 from airflow_provider_crew.tasks import messages
 from airflow_provider_crew.tasks.budget import count_kickoff
 from airflow_provider_crew.tasks.check import check_inputs
-from airflow_provider_crew.tasks.decide import Decision, decide
+from airflow_provider_crew.tasks.decide import Decision, KickoffRecord, decide
 from airflow_provider_crew.tasks.earlier import earlier_execution
 from airflow_provider_crew.tasks.ends import (
     PASSING,
@@ -41,6 +42,7 @@ from airflow_provider_crew.tasks.ends import (
     meaning,
     tell,
 )
+from airflow_provider_crew.tasks.fingerprint import fingerprint
 from airflow_provider_crew.tasks.memory import KickoffMemory
 from airflow_provider_crew.tasks.options import check_option
 from airflow_provider_crew.tasks.running import RunningTask
@@ -53,10 +55,18 @@ T = TypeVar("T")
 _TOLD = (CrewError, EndedTask)
 
 
+_SENDING = (
+    "Sending the kickoff. If this is the last line of the log, an execution may have started: check the crew's "
+    "dashboard for run %s, task %s."
+)
+
+
 class KickoffArguments(Protocol):
     """What an operator that kicks off was given, rendered; besides, under the same names, all KickoffOptions."""
 
+    inputs: Any
     meta: Mapping[str, Any] | None
+    restore_from_state_id: Any
     webhook_conn_id: str | None
     validate_inputs: ValidateInputs
     on_uncertain_kickoff: OnUncertainKickoff
@@ -84,20 +94,27 @@ class Kickoff:
         if self.memory.lasts:
             task.waits_again = messages.RETRY_GOES_ON.next
 
-    def execution(self, inputs: Callable[[], Any]) -> str:
+    def execution(self, inputs: Callable[[], Any], *, check: Callable[[], object] = lambda: None) -> str:
         """
         Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id.
 
-        A try that goes on with an execution does not ask for inputs.
+        A try that goes on with an execution asks for inputs only if it could be the execution of another row.
+        ``check`` is called before a kickoff.
         """
-        task, given = self._task, self._given
+        task, given, inputs = self._task, self._given, cache(inputs)
         twice = given.on_uncertain_kickoff == "retry"
         try:
             task.leave_link()
-            earlier = earlier_execution(task, self.memory, chooses_twice=twice, forget_after=given.forget_after)
+            earlier = earlier_execution(
+                task,
+                self.memory,
+                chooses_twice=twice,
+                forget_after=given.forget_after,
+                fingerprint=lambda required: self._fingerprint(inputs, required=required),
+            )
             if earlier:
                 self._recall_name()
-            kickoff_id = task.execution = earlier or self._kick_off(inputs)
+            kickoff_id = task.execution = earlier or self._kick_off(inputs, check)
         except KeyboardInterrupt:
             task.end()
             raise
@@ -162,8 +179,26 @@ class Kickoff:
         decision = decide(memory.last, cleared=memory.was_cleared)
         return decision in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
 
-    def _kick_off(self, inputs: Callable[[], Any]) -> str:
+    def _fingerprint(self, inputs: Callable[[], Any], *, required: bool) -> str | None:
+        """
+        Return the fingerprint of the inputs of this try, or None if it is not known.
+
+        A decorated function is called only if it is required. Inputs that are no JSON are no earlier inputs.
+        """
+        state = self._given.restore_from_state_id
+        if required:
+            try:
+                return fingerprint(inputs(), state)
+            except InvalidInputs:
+                return ""
+        try:
+            return fingerprint(inputs(), state) if isinstance(self._given.inputs, Mapping) else None
+        except Exception:  # noqa: BLE001 - only a warning depends on it
+            return None
+
+    def _kick_off(self, inputs: Callable[[], Any], check: Callable[[], object]) -> str:
         self._check_options()
+        check()
         request = self._request(inputs())
         self._task.name.render()  # with what the function that returned them has set in its context
         check_inputs(self._task, request, self._given.validate_inputs)
@@ -177,7 +212,9 @@ class Kickoff:
                     time.sleep(seconds)
 
             policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True), sleep=pause)
-            kickoff_id: str = policy(self._send, request)
+            kickoff_id: str = policy(
+                self._send, request, fingerprint(request.inputs, self._given.restore_from_state_id)
+            )
             # Known to the task before anything may interrupt it.
             self._task.execution = kickoff_id
             self.memory.note_answer(kickoff_id)
@@ -208,18 +245,19 @@ class Kickoff:
 
         return load_secret(self._given.webhook_conn_id) if self._given.webhook_conn_id else None
 
-    def _send(self, request: KickoffRequest) -> str:
+    def _send(self, request: KickoffRequest, digest: str) -> str:
         """Send once, and remember before that it is sent, and after it what came of it."""
         task, memory = self._task, self.memory
         if task.is_told_to_end:
             give_up(task, CrewTaskError(self._with_earlier(CrewError.saying(messages.TOLD_TO_END_BEFORE))))
         try:
-            memory.note_sending(task.hook.connection.settings.address, task.name.text)
+            memory.note_sending(task.hook.connection.settings.address, task.name.text, digest)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
             failure = CrewError.saying(messages.NO_NOTE, {"why": _in_words(error)})
             give_up(task, CrewTaskError(self._with_earlier(failure)))
         self._on_its_way = True
-        task.log.info("The crew is being kicked off.")
+        # A process that is killed from here on cannot say more: this line has to be enough.
+        task.log.info(_SENDING, *self._whose())
         try:
             kickoff_id = task.hook.get_conn().kickoff(request)
         except UncertainKickoff:
@@ -232,23 +270,35 @@ class Kickoff:
 
     def _with_earlier(self, failure: E) -> E:
         """Say what is known of the executions of earlier tries, of a failure before the kickoff of this one."""
-        memory, running = self.memory, self.memory.going_on
+        task, memory, running = self._task, self.memory, self.memory.going_on
         if running and memory.has_given_up:
             return meaning(failure, messages.EARLIER_IS_GIVEN_UP, running=running)
         if running:
             return meaning(failure, messages.EARLIER_GOES_ON, running=running).but(kickoff_id=running)
         last = memory.last
-        if last and last.end and decide(last, cleared=memory.was_cleared) is Decision.REATTACH:
+        if last and last.end and self._decides_on(last) is Decision.REATTACH:
             return meaning(failure, messages.EARLIER_IS_KEPT, running=last.kickoff_id)
-        chooses_twice = self._given.on_uncertain_kickoff == "retry" and self._task.ti.try_number > 1
+        chooses_twice = self._given.on_uncertain_kickoff == "retry" and task.ti.try_number > 1
         is_forgotten = not memory.lasts and (chooses_twice or memory.may_follow_a_clear)
         is_uncertain = last and not last.end
         return meaning(failure, messages.EARLIER_IS_UNCERTAIN) if is_forgotten or is_uncertain else failure
+
+    def _decides_on(self, record: KickoffRecord) -> Decision:
+        """Return what this try does about a record, without asking the service."""
+        memory = self.memory
+        other = memory.has_other_inputs
+        is_mapped = other and self._task.ti.map_index >= 0
+        return decide(record, cleared=memory.was_cleared, is_mapped=is_mapped, other_inputs=other)
 
     def _origin(self) -> dict[str, Any]:
         """Say where the kickoff comes from: as the service lists no executions, it is how a lost one is found."""
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
         return {"airflow": {name: getattr(self._task.ti, name) for name in names}}
+
+    def _whose(self) -> tuple[str, str]:
+        """Name the run and the task, as the meta of the kickoff does."""
+        ti = self._task.ti
+        return ti.run_id, f"{ti.task_id} {ti.map_index}" if ti.map_index >= 0 else ti.task_id
 
     def _mark(self) -> str:
         """Say how to recognise this task's execution in the dashboard."""

@@ -8,29 +8,27 @@ store (``store.py`` says where there is one) the task forgets.
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from airflow.providers.common.compat.sdk import Context
-from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import compat
 from airflow_provider_crew.service.text import warn
 from airflow_provider_crew.tasks.decide import KickoffRecord
-from airflow_provider_crew.tasks.store import VariableStore, store_of
+from airflow_provider_crew.tasks.record import StoredRecord, read_record
+from airflow_provider_crew.tasks.store import KEY, VariableStore, store_of
 from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
 
 log = logging.getLogger(__name__)
 
-_KEY = "crew_kickoff"
 # An XCom's key that names an execution, for a try that is not allowed to read the value any more.
 _LEFT_BEHIND = "crew_execution:"
 # Airflow ends a task whose heartbeats fail for about as long.
 _PATIENCE = 120.0
 _PAUSE = 2.0
-_RECORD = TypeAdapter(KickoffRecord)
 
 
 class KickoffMemory:
@@ -46,10 +44,14 @@ class KickoffMemory:
         """Whether somebody has perhaps cleared the task since an earlier try."""
         self.last: KickoffRecord | None = None
         self._before: KickoffRecord | None = None
+        self._besides: Mapping[str, Any] = {}
+        self._besides_before: Mapping[str, Any] = {}
         self._keeping = threading.Lock()
         self._was_refused = False
         self.has_given_up = False
         """Whether this try has given up the last kickoff, and is to kick off anew."""
+        self.has_other_inputs = False
+        """Whether the task has other inputs now than the last kickoff had."""
         self._recall()
 
     @property
@@ -72,14 +74,17 @@ class KickoffMemory:
         """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
         return compat.FORGETS_AT_CLEAR and self.lasts and self.last is None and self.may_follow_a_clear
 
-    def note_sending(self, address: str, name: str) -> None:
+    def note_sending(self, address: str, name: str, fingerprint: str) -> None:
         """Remember that a kickoff is on its way. When this fails, nothing is sent."""
-        self._before = self.last
-        self.last = KickoffRecord(self._max_tries, time.time(), address=address, name=name)
+        self._before, self._besides_before = self.last, self._besides
+        self._besides = {}
+        self.last = KickoffRecord(
+            self._max_tries, time.time(), address=address, name=name, fingerprint=fingerprint
+        )
         try:
             self._keep()
         except Exception:
-            self.last = self._before
+            self._restore()
             raise
 
     def note_again(self) -> None:
@@ -94,8 +99,11 @@ class KickoffMemory:
 
     def forget_sending(self) -> None:
         """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
-        self.last = self._before
+        self._restore()
         self._keep_if_possible()
+
+    def _restore(self) -> None:
+        self.last, self._besides = self._before, self._besides_before
 
     def note_answer(self, kickoff_id: str) -> None:
         """Remember the answer to a kickoff, if it is not known yet. The execution runs, whether this succeeds."""
@@ -133,29 +141,39 @@ class KickoffMemory:
 
     def late_answer(self) -> str | None:
         """Return the kickoff id that another process has left, or remembered, since this one has begun."""
-        kept: dict[str, Any] = (self._store.get(_KEY) if self._store is not None else None) or {}
+        kept = self._store.get(KEY) if self._store is not None else None
+        answer = self._read(kept).record.kickoff_id
         if isinstance(self._store, VariableStore):  # takes every answer; an XCom may be older
-            return kept.get("kickoff_id")
-        return kept.get("kickoff_id") or kickoff_id_left_by(self._ti)
+            return answer
+        return answer or kickoff_id_left_by(self._ti)
+
+    def _read(self, kept: Any) -> StoredRecord:
+        return read_record(kept, max_tries=self._max_tries, now=time.time())
 
     def _recall(self) -> None:
-        kept = _repeat_while_away(partial(self._store.get, _KEY)) if self._store is not None else None
+        kept = _repeat_while_away(partial(self._store.get, KEY)) if self._store is not None else None
         if kept is None:
             return
-        try:
-            self.last = _RECORD.validate_python(kept)
-        except ValidationError:
-            warn(
-                log,
-                "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
-                "and never answered.",
-            )
-            self.last = KickoffRecord(self._max_tries, time.time())
+        stored = self._read(kept)
+        self.last, self._besides = stored.record, stored.besides
+        if stored.unread:
+            self._warn_of_unread(stored)
             # Kept, so that a Clear can be told from a retry.
-            self.note_reattached()
+            self._keep_if_possible()
         for key in compat.xcom_keys_left_behind(self._ti):
             if key.startswith(_LEFT_BEHIND):
                 self.note_answer(key.removeprefix(_LEFT_BEHIND))
+
+    def _warn_of_unread(self, stored: StoredRecord) -> None:
+        """Show what cannot be read, before anything is written over it."""
+        if kickoff_id := stored.record.kickoff_id:
+            warn(log, f"Execution {kickoff_id}: its kickoff record cannot be read in full.\n{stored.unread}")
+            return
+        warn(
+            log,
+            "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
+            f"and never answered.\n{stored.unread}",
+        )
 
     def _leave_behind(self, kickoff_id: str) -> None:
         """
@@ -187,9 +205,10 @@ class KickoffMemory:
             return
         with self._keeping:  # so that what is kept last is what is known last
             if self.last:
-                keep = partial(self._store.set, _KEY, asdict(self.last), **compat.never_expires())
+                value = StoredRecord(self.last, self._besides).as_dict()
+                keep = partial(self._store.set, KEY, value, **compat.never_expires())
             else:
-                keep = partial(self._store.delete, _KEY)
+                keep = partial(self._store.delete, KEY)
             _repeat_while_away(keep)
 
 

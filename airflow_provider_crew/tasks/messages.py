@@ -31,6 +31,15 @@ LOST_ANSWER = Message(
     Money.UNKNOWN,
     details=f"It is not known whether that started an execution. {_FIND_IT}",
 )
+OTHER_INPUTS = Message(
+    "{execution} may be running with the inputs of another row.",
+    Money.GOES_ON,
+    "Wait for it with a sensor, or delete its record and clear the task.",
+    "Task {task} (map index {index}) of {dag}, run {run}, kicked it off before the list of inputs changed. It may "
+    "be running, so this try neither waits for it nor kicks off. To read its result: "
+    'CrewExecutionSensor(kickoff_id="{id}"). To kick off with the inputs of now, while it may be running: '
+    f"{HOW_TO_FORGET.format('this task instance')}, then clear the task. When it has ended, a clear kicks off.",
+)
 BEGUN_ANEW = Message(
     "This try has kicked off before, and Airflow has begun it anew.",
     Money.GOES_ON,

@@ -38,7 +38,7 @@ class CrewRun:
         """Kick off and wait."""
         kickoff = Kickoff(self.task, self.given)
         with kickoff.shelter():
-            kickoff_id = kickoff.execution(self._inputs)
+            kickoff_id = kickoff.execution(self.inputs, check=partial(check_type, self.given))
             return kickoff.secure(self._result(kickoff.memory, kickoff_id))
 
     def resume(self, next_method: str, next_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -74,10 +74,6 @@ class CrewRun:
         if memory.last and memory.last.end == "completed":
             return wait.result_of_completed(kickoff_id, **origin)
         return wait.result(kickoff_id, **origin)
-
-    def _inputs(self) -> Any:
-        check_type(self.given)
-        return self.inputs()
 
     def _wait(self, memory: KickoffMemory) -> Wait:
         def remember() -> None:

@@ -13,7 +13,8 @@ from airflow.providers.common.compat.sdk import Context, conf
 
 from airflow_provider_crew import compat
 
-_PREFIX = "crew_kickoff_"
+KEY = "crew_kickoff"
+_PREFIX = f"{KEY}_"
 
 
 class Store(Protocol):
@@ -61,7 +62,7 @@ class VariableStore:
         kept = self._kept()
         by = self._try
         if kept and kept["try"] > self._try:
-            if not _answers(kept[key], value):
+            if not _answers(kept.get(key), value):
                 raise Superseded(f"try {kept['try']} of the task has taken over")
             by = kept["try"]
         if value.get("delivered") or value.get("end") == "failed":
@@ -77,8 +78,17 @@ class VariableStore:
 
     def _kept(self) -> dict[str, Any] | None:
         text = compat.variable(self._name)
-        kept: dict[str, Any] | None = json.loads(text) if text is not None else None
-        return kept
+        if text is None:
+            return None
+        try:
+            kept = json.loads(text)
+        except ValueError:
+            kept = text
+        if isinstance(kept, dict) and type(kept.get("try")) is int:
+            return kept
+        # Somebody has edited it, or a newer version has written it: the memory reads what it can.
+        told = kept.get(KEY, kept) if isinstance(kept, dict) else kept
+        return {"try": 0, KEY: told}
 
 
 def store_of(context: Context) -> Store | None:
@@ -89,6 +99,10 @@ def store_of(context: Context) -> Store | None:
     return store
 
 
-def _answers(kept: dict[str, Any], value: dict[str, Any]) -> bool:
+def _answers(kept: Any, value: dict[str, Any]) -> bool:
     """Whether this is the answer to the kickoff that is kept without one."""
-    return kept["kickoff_id"] is None and kept["kicked_off_at"] == value["kicked_off_at"]
+    return (
+        isinstance(kept, dict)
+        and kept.get("kickoff_id") is None
+        and kept.get("kicked_off_at") == value["kicked_off_at"]
+    )

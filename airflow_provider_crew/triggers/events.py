@@ -21,8 +21,8 @@ from airflow_provider_crew.service.watch_state import Polls
 
 # What is larger is read from the service by the task, so that it goes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
-# A larger one would hold up every other trigger for more than some milliseconds. The task, which has a process of
-# its own, then waits in that.
+# A larger one would hold up every other trigger for too long, even if it is read in a thread. The task, which has
+# a process of its own, then waits in that.
 LARGEST_ANSWER = 2 * 1024 * 1024
 
 _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
@@ -63,9 +63,27 @@ def _text(told: Mapping[str, Any]) -> str:
 
 def told_completed(completed: Completed, *, with_output: bool) -> dict[str, Any]:
     """Tell that the execution has completed, and with which result, unless the task is to read it itself."""
+    # What is certainly too large is not even encoded, which takes a second for many small objects.
+    if not with_output or _is_larger((completed.output, completed.output_json, completed.tasks, completed.usage)):
+        return {"completed": True}
     result = _text(completed.result())
-    is_told = with_output and len(result) <= _LARGEST_RESULT
-    return {"completed": True} | ({"result": result} if is_told else {})
+    return {"completed": True} | ({"result": result} if len(result) <= _LARGEST_RESULT else {})
+
+
+def _is_larger(value: Any, than: int = _LARGEST_RESULT) -> bool:
+    """Whether data is larger as JSON, as far as that is certain at a glance: there is no look at all of it."""
+    values = [value]
+    while values and than >= 0:
+        each = values.pop()
+        if isinstance(each, str):
+            than -= len(each)
+        elif isinstance(each, dict):
+            than -= len(each)
+            values.extend(each.values())
+        elif isinstance(each, list | tuple):
+            than -= len(each)
+            values.extend(each)
+    return than < 0
 
 
 def told_error(error: CrewError) -> dict[str, Any]:

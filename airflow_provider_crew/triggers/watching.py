@@ -29,7 +29,8 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         completed = await poller.to_end_async(poller.shared_crew(), largest=LARGEST_ANSWER)
-        event |= told_completed(completed, with_output=trigger.log_output)
+        # In a thread: a large result takes long enough to hold up all other triggers.
+        event |= await asyncio.to_thread(told_completed, completed, with_output=trigger.log_output)
     except CrewError as error:
         if isinstance(error, WatchBroken) and isinstance(error.cause, AnswerTooLarge):
             trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)

@@ -31,7 +31,9 @@ PAUSE = 1.0
 
 _HEAD = """\
 import datetime
+import os
 import pathlib
+import signal
 import time
 
 from airflow.providers.common.compat.sdk import DAG
@@ -43,6 +45,13 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 def until(moment):
     while not pathlib.Path(__file__).with_suffix("." + moment).exists():
         time.sleep(0.1)
+
+
+def killed_once(*_):
+    once = pathlib.Path(__file__).with_suffix(".killed")
+    if not once.exists():
+        once.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 with DAG({dag_id!r}, schedule=None, max_active_runs=1) as dag:
@@ -83,6 +92,8 @@ class Scene:
         self.task_id = {"deferred": "report", "sync": "report", "kickoff": "kickoff"}.get(way, "result")
         self.mapped = 0
         """Over how many inputs the task is mapped, if it is."""
+        self.is_reversed = False
+        """Whether the inputs come in the other order."""
         self.keeps_task_state = False
         """Whether who clears a task keeps what it remembers, where that is asked."""
         self.incident: Incident | None = None
@@ -154,7 +165,9 @@ class Scene:
                 given = common | quick | inputs | waits | {"deferrable": how == "deferred"} | {**options}
                 if self.mapped:
                     given.pop("inputs")
-                    each = f"[{{'topic': f'{TOPIC} {{number}}'}} for number in range({self.mapped})]"
+                    numbers = f"range({self.mapped})"
+                    numbers = f"reversed({numbers})" if self.is_reversed else numbers
+                    each = f"[{{'topic': f'{TOPIC} {{number}}'}} for number in {numbers}]"
                     partial = f"CrewRunOperator.partial(task_id='report', {_arguments(given)})"
                     return {"report": f"{partial}.expand(inputs={each})"}
                 return {"report": f"CrewRunOperator(task_id='report', {_arguments(given)})"}

@@ -8,6 +8,7 @@ from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
 from tests.faults.rows import RUN, SENSOR, Ends, left_by, paid_again, row
 from tests.faults.scenes import Code
+from tests.supported import AIRFLOW
 
 REATTACHED = "Execution {id}: kicked off by an earlier try"
 KICK_OFF_ANEW = "To force that, clear the task again when it has ended, or set reattach=False."
@@ -81,6 +82,63 @@ def test_cleared_after_success(scene):
     scene.finish()
     scene.clear("success")
     scene.finish(2)
+
+
+@row(
+    "The process is killed in the author's post_execute when the crew has completed, and the task is cleared",
+    Ends("success", (REATTACHED,), "the result", "has completed", tries=2),
+    ways=RUN,
+    retries=0,
+    post_execute=Code("killed_once"),
+    forgotten={"deferred": paid_again(), "sync": paid_again()},
+)
+def test_killed_after_completion(scene):
+    scene.start()
+    scene.finish()
+    scene.clear("failed")
+
+
+@row(
+    "The process is killed in the author's on_success_callback",
+    Ends(
+        "success", ("Execution {id}: completed",), "the result", "has completed", tries=1 if AIRFLOW >= (3,) else 2
+    ),
+    ways=RUN,
+    retries=1,
+    on_success_callback=[Code("killed_once")],
+)
+def test_killed_at_success(scene):
+    scene.start()
+    scene.finish()
+
+
+@row(
+    "Two mapped rows change places while their crews work, and both are cleared, and again when the crews ended",
+    Ends(
+        "success", ("may be running with the inputs of another row.",), "the result", "has completed", 4, tries=3
+    ),
+    mapped=2,
+    retries=1,
+)
+def test_rows_change_places(scene):
+    if scene.forgets:
+        pytest.skip("There every Clear kicks off anew.")
+    scene.is_reversed = True
+    scene.rewrite_dag({"retries": 1})
+    scene.start()
+    scene.execution(2)
+    scene.wait_for_all("deferred")
+    scene.is_reversed = False
+    scene.rewrite_dag({"retries": 1})
+    scene.run.clear(scene.task_id)
+    scene.wait_for_all("failed")
+    assert len(scene.crew.kickoffs) == 2
+    scene.finish(1)
+    scene.finish(2)
+    scene.wait_until_over()
+    scene.run.clear(scene.task_id)
+    scene.finish(3)
+    scene.finish(4)
 
 
 @row(

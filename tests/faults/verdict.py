@@ -25,7 +25,7 @@ RETURNED_BY = {
 # Where another kickoff after an uncertain one was chosen.
 ANYWAY = "run_anyway"
 UNCERTAIN = "It is not known whether"
-_ON_ITS_WAY = "The crew is being kicked off"
+_ON_ITS_WAY = "Sending the kickoff."
 _CHOSEN = "It is kicked off anew, because the task was cleared."
 
 

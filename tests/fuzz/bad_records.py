@@ -78,6 +78,9 @@ MEMORY = {
     "said_at": NOW - 20,
     "troubles": {"silent": None},
     "said_trouble": "",
+    "said_about": "",
+    "polled_at": NOW - 10,
+    "pause": 10.0,
     "tasks": [TASK],
 }
 near_tasks = st.lists(spoilt(TASK), max_size=3)
@@ -225,6 +228,7 @@ KICKOFF = {
     "address": "",
     "delivered": False,
     "name": "",
+    "fingerprint": "",
 }
 _near_kickoff = st.sampled_from(
     ["4711", "completed", "returned", "failed", "unknown", 3, 4, True, None, time.time(), "https://crew.example"]
@@ -262,6 +266,8 @@ def _may_pay(kept: Any, document: dict[str, Any]) -> bool:
         return cleared and told.get("reported") in TRUE
     if end in ("failed", "completed"):
         return end == "failed" or (cleared and told.get("delivered") in TRUE)
+    if document is COMPLETED and cleared and told.get("delivered") in TRUE:
+        return True
     # That of NOW is longer ago than forget_after.
     return document is FAILED or (document is UNKNOWN and cleared and told.get("kicked_off_at") != time.time())
 

@@ -95,8 +95,7 @@ def ended(call: Callable[[], Any]) -> Any:
 class Clock:
     """Goes on only when somebody waits, and then by ten seconds at least. Stands for time, and for asyncio."""
 
-    CancelledError = asyncio.CancelledError
-    to_thread: Any = staticmethod(asyncio.to_thread)
+    monotonic = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
         self._now = time.time()
@@ -109,6 +108,9 @@ class Clock:
 
     async def sleep(self, seconds: float) -> None:
         self.pause(seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
 
 
 @contextmanager

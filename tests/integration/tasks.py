@@ -21,8 +21,10 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
+from airflow_provider_crew.compat import IS_AIRFLOW_2
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.plugins.delivery import on_task_instance_success
 from airflow_provider_crew.tasks.store import VariableStore
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.supported import AIRFLOW
@@ -265,8 +267,11 @@ class Task:
 
     def _ended(self, operator: Any, result: Any) -> Any:
         operator.post_execute(self.context, result)
-        for callback in operator.on_success_callback or ():  # when Airflow has stored the result
-            callback({**self.context, "task": operator})
+        if IS_AIRFLOW_2:
+            on_task_instance_success(SimpleNamespace(task=operator))
+        else:
+            for callback in operator.on_success_callback:
+                callback(self.context)
         return result
 
 

@@ -217,8 +217,11 @@ def pauses(monkeypatch):
         noted.append(seconds)
         await asyncio.sleep(seconds)
 
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling.time", SimpleNamespace(time=time.time, sleep=sleep))
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling.asyncio", SimpleNamespace(sleep=sleep_async))
+    monkeypatch.setattr(
+        "airflow_provider_crew.hooks.polling.time", SimpleNamespace(**vars(time) | {"sleep": sleep})
+    )
+    stand_in = SimpleNamespace(**vars(asyncio) | {"sleep": sleep_async})
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling.asyncio", stand_in)
     return noted
 
 

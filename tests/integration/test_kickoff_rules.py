@@ -214,6 +214,7 @@ def test_it_is_remembered_before_it_is_sent_that_a_kickoff_is_on_its_way(live_cr
 
     (at_that_moment,) = seen
     assert began <= at_that_moment.pop("kicked_off_at") <= time.time()
+    assert len(at_that_moment.pop("fingerprint")) == 64
     nothing_yet = {"kickoff_id": None, "end": None, "reported": False, "delivered": False, "name": ""}
     assert at_that_moment == {"max_tries": 1, "address": live_crew.url, **nothing_yet}
     assert store.has_delivered

@@ -80,7 +80,7 @@ def test_only_an_uncertain_end_tells_how_to_find_an_execution(live_crew, task_lo
     with pytest.raises(CrewTaskFailed) as caught:
         kickoff(meta=meta).run()
 
-    assert "The crew is being kicked off." in told[0]
+    assert "run manual__2026-01-01, task crew" in told[0]
     assert "known" not in told[0]
     assert f"There it can be found {mark}" in str(caught.value)
 

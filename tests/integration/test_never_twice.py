@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from itertools import count
 from typing import Any
@@ -22,6 +23,9 @@ from tests.integration.waits import in_every_way
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 HTML_404 = {"body": "<html>default backend - 404</html>", "headers": {"content-type": "text/html"}}
+
+
+KEPT = {"max_tries": 2, "kicked_off_at": 0.0, "end": None, "reported": False, "address": "", "delivered": False}
 
 
 def run(**options: Any) -> CrewRunOperator:
@@ -239,7 +243,7 @@ def test_a_gateway_without_its_crew_is_no_reason_to_kick_off_anew(live_crew, sto
 @outlives_the_return
 def test_a_refused_kickoff_does_not_make_an_earlier_one_forgotten(live_crew, store):
     known = {"max_tries": 0, "kicked_off_at": 0.0, "kickoff_id": "earlier", "end": "failed"}
-    kept = known | {"reported": False, "address": "", "delivered": False, "name": ""}
+    kept = known | {"reported": False, "address": "", "delivered": False, "name": "", "fingerprint": ""}
     store.set("crew_kickoff", kept)
     live_crew.faults.answer(422, on="kickoff")
 
@@ -306,9 +310,10 @@ def test_a_sensor_whose_connection_is_gone_names_the_execution(monkeypatch):
     [
         {},
         "text",
-        {"kickoff_id": "4711"},
+        ["4711"],
         {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": ["4711"]},
-        {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": "4711", "end": "lost"},
+        {"max_tries": 2, "kicked_off_at": 0.0, "kickoff_id": ["4711"], "reported": True},
+        {"max_tries": "many", "kicked_off_at": 0.0, "kickoff_id": "47\x0011"},
     ],
     ids=str,
 )
@@ -322,10 +327,78 @@ def test_a_memory_that_makes_no_sense_is_taken_for_a_kickoff_that_was_sent(
         task.run()
     assert "remembers of an earlier kickoff cannot be read" in task_log.text
     assert live_crew.kickoffs == ()
+    if "4711" in repr(kept):
+        assert "4711" in task_log.text
+        assert "4711" in json.dumps(store.kickoff["unread"])
 
     task.clear()
     task.run()
     assert len(live_crew.kickoffs) == 1
+
+
+# What a newer version may have stored, or a person, besides an ID that can be read.
+ODD = [
+    {"max_tries": ...},
+    {"kicked_off_at": ...},
+    {"max_tries": ..., "kicked_off_at": ...},
+    {"max_tries": None},
+    {"max_tries": "many"},
+    {"kicked_off_at": None},
+    {"kicked_off_at": "2027-01-01T00:00:00Z"},
+    {"end": "cancelled"},
+    {"end": {"state": "completed"}},
+    {"end": 7},
+    {"reported": None},
+    {"reported": "in part"},
+    {"address": None},
+    {"address": ["https://crew.example"]},
+    {"delivered": None},
+    {"delivered": {"xcom": True}},
+    {"name": None},
+    {"name": 7},
+    {"fingerprint": None},
+    {"fingerprint": {"sha512": "0"}},
+    {"name": None, "end": "cancelled", "since_the_next_version": {"a": 1}},
+]
+
+
+def with_odd(kept: dict[str, Any], odd: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in (kept | odd).items() if value is not ...}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=str)
+@pytest.mark.parametrize("operator", [run, kickoff])
+def test_an_odd_field_of_a_record_does_not_lose_the_kickoff_id(live_crew, store, operator, odd):
+    live_crew.scenario = SLOW
+    known = live_crew.take(INPUTS, None, {})
+    live_crew.at_look(1, lambda: live_crew.finish(known))
+    kept = with_odd(KEPT | {"kickoff_id": known}, odd)
+    store.set("crew_kickoff", kept)
+    task = Task(operator, store=store, retries=2)
+
+    returned = task.run()
+
+    assert known in (returned, returned["kickoff_id"] if isinstance(returned, dict) else None)
+    assert len(live_crew.kickoffs) == 1
+    for name, value in odd.items():
+        if value is not ...:
+            assert repr(value) in repr(store.kickoff), f"{name} was written over"
+
+
+@outlives_the_return
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_an_odd_field_of_a_record_does_not_pay_after_a_clear(live_crew, store, odd):
+    live_crew.scenario = SLOW
+    known = live_crew.take(INPUTS, None, {})
+    store.set("crew_kickoff", with_odd(KEPT | {"kickoff_id": known}, odd))
+    task = Task(lambda: run(timeout=0.1), store=store, retries=2)
+    for _ in range(3):
+        task.clear()
+        with pytest.raises(WaitedTooLong):
+            task.run()
+
+    assert len(live_crew.kickoffs) == 1
+    assert store.kickoff["kickoff_id"] == known
 
 
 @pytest.mark.parametrize("event", [None, {}, {"kickoff_id": 7}, {"kickoff_id": "4711", "error": "{"}], ids=str)

@@ -22,6 +22,16 @@ from tests.supported import AIRFLOW, recipes
 from tests.system.traces import REFUSED_TOKEN, with_secrets
 from tests.system.wheels import build
 
+_POLICY = """\
+def task_policy(task):
+    if task.dag_id == "reattach_policy":
+        task.on_success_callback = [_nothing]
+
+
+def _nothing(context):
+    pass
+"""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "nightly: needless before every change lands")
@@ -69,6 +79,8 @@ def airflow(
     connections["AIRFLOW_CONN_CREW_REFUSED"] = connection(crews["default"], password=REFUSED_TOKEN)
     connections["AIRFLOW_CONN_CREW_AWAY"] = connection(crews["default"], port=9)
     home = tmp_path_factory.mktemp("airflow")
+    (home / "config").mkdir()
+    (home / "config/airflow_local_settings.py").write_text(_POLICY, encoding="utf-8")
     lineage = {"type": "file", "log_file_path": str(home / "lineage.json"), "append": True}
     settings = {
         "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),

@@ -123,6 +123,51 @@ def test_after_a_clear_a_completed_execution_is_kicked_off_anew(begin):
     assert len(started.all()) == 2
 
 
+@pytest.mark.parametrize("dag_id", ["reattach_policy", "reattach_assigned"])
+def test_delivery_is_noted_when_the_callback_is_replaced(begin, dag_id):
+    run, started, crew = begin(dag_id)
+    first = started.wait_for(1)
+    crew.finish(first)
+    assert run.wait() == "success"
+    run.clear("report", keep_task_state=True)
+    second = started.wait_for(2)
+    crew.finish(second)
+
+    eventually(lambda: run.task("report")["state"] == "success" and run.task("report")["try_number"] == 2, 90)
+    assert run.xcom("report")["kickoff_id"] == second
+
+
+@remembers
+def test_reordered_rows_keep_their_results_after_a_clear(begin):
+    run, started, crew = begin("reattach_mapped")
+    started.wait_for(3)
+    eventually(lambda: {ti["state"] for ti in run.tasks("report")} == {"deferred"}, 90)
+    before = {kickoff.kickoff_id: kickoff.inputs["topic"] for kickoff in started.all()}
+    run.clear("rows", keep_task_state=True)
+    run.clear("report", keep_task_state=True)
+
+    def ended() -> bool:
+        ends = {ti["map_index"]: (ti["state"], ti["try_number"]) for ti in run.tasks("report")}
+        if ends.get(1) == ("deferred", 2):  # the row in the middle stays where it is
+            crew.finish(next(kickoff_id for kickoff_id, topic in before.items() if topic == "harbours"))
+        return ends == {0: ("failed", 2), 1: ("success", 2), 2: ("failed", 2)}
+
+    eventually(ended, 150)
+    assert len(started.all()) == 3
+    assert run.xcom("report", map_index=1)["output"] == "Briefing: harbours"
+
+    for kickoff_id in before:
+        crew.finish(kickoff_id)
+    run.wait()
+    run.clear("report", keep_task_state=True)
+    started.wait_for(6)
+    for kickoff in started.all():
+        crew.finish(kickoff.kickoff_id)
+    eventually(lambda: {ti["state"] for ti in run.tasks("report")} == {"success"}, 150)
+    outputs = [run.xcom("report", map_index=index)["output"] for index in range(3)]
+    assert outputs == ["Briefing: trams", "Briefing: harbours", "Briefing: ferries"]
+
+
 @nightly
 def test_after_a_clear_a_failed_execution_is_kicked_off_anew(begin):
     run, started, crew = begin("reattach_cleared")

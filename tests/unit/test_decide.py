@@ -12,33 +12,41 @@ from airflow_provider_crew.tasks.decide import Decision, End, KickoffRecord, Sta
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 # A dot: whichever. "old": kicked off longer ago than forget_after. "delivered": Airflow has what the task returned
-# to it. "twice": on_uncertain_kickoff="retry", to run the crew twice rather than fail.
+# to it. "twice": on_uncertain_kickoff="retry", to run the crew twice rather than fail. "row": "other" if a mapped
+# task has other inputs now than the kickoff had, so that the record may be that of another row.
 TABLE = """
-    remembered         | the service says  | the try is   | old | delivered | twice | decision
-    -------------------|-------------------|--------------|-----|-----------|-------|------------------------
-    nothing            | .                 | .            | .   | .         | .     | KICK_OFF
+    remembered         | service says | the try is    | old | delivered | twice | row   | decision
+    -------------------|--------------|---------------|-----|-----------|-------|-------|------------------------
+    nothing            | .            | .             | .   | .         | .     | .     | KICK_OFF
 
-    sent               | .                 | .            | .   | .         | no    | FAIL_UNCERTAIN
-    sent               | .                 | .            | .   | .         | yes   | KICK_OFF_BY_CHOICE
-    sent, and reported | .                 | a retry      | .   | .         | no    | FAIL_UNCERTAIN
-    sent, and reported | .                 | after a Clear| .   | .         | no    | KICK_OFF_BY_CHOICE
-    sent, and reported | .                 | .            | .   | .         | yes   | KICK_OFF_BY_CHOICE
+    sent               | .            | .             | .   | .         | no    | .     | FAIL_UNCERTAIN
+    sent               | .            | .             | .   | .         | yes   | .     | KICK_OFF_BY_CHOICE
+    sent, and reported | .            | a retry       | .   | .         | no    | .     | FAIL_UNCERTAIN
+    sent, and reported | .            | after a Clear | .   | .         | no    | .     | KICK_OFF_BY_CHOICE
+    sent, and reported | .            | .             | .   | .         | yes   | .     | KICK_OFF_BY_CHOICE
 
-    failed             | .                 | .            | .   | .         | .     | KICK_OFF_AFTER_END
-    completed          | .                 | a retry      | .   | .         | .     | REATTACH
-    completed          | .                 | after a Clear| .   | no        | .     | REATTACH
-    completed          | .                 | after a Clear| .   | yes       | .     | KICK_OFF_AFTER_END
+    failed             | .            | .             | .   | .         | .     | .     | KICK_OFF_AFTER_END
+    completed          | .            | a retry       | .   | .         | .     | .     | REATTACH
+    completed          | .            | after a Clear | .   | no        | .     | same  | REATTACH
+    completed          | .            | after a Clear | .   | no        | .     | other | KICK_OFF_AFTER_END
+    completed          | .            | after a Clear | .   | yes       | .     | .     | KICK_OFF_AFTER_END
 
-    an execution       | nothing yet       | .            | .   | .         | .     | ASK
-    an execution       | going on          | .            | .   | .         | .     | REATTACH
-    an execution       | not told          | .            | .   | .         | .     | REATTACH
-    an execution       | failed            | .            | .   | .         | .     | KICK_OFF_AFTER_END
-    an execution       | completed         | a retry      | .   | .         | .     | REATTACH
-    an execution       | completed         | after a Clear| .   | no        | .     | REATTACH
-    an execution       | completed         | after a Clear| .   | yes       | .     | KICK_OFF_AFTER_END
-    an execution       | unknown           | a retry      | .   | .         | .     | REATTACH
-    an execution       | unknown           | after a Clear| no  | .         | .     | REATTACH
-    an execution       | unknown           | after a Clear| yes | .         | .     | KICK_OFF_AFTER_OBLIVION
+    an execution       | nothing yet  | .             | .   | .         | .     | .     | ASK
+    an execution       | going on     | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | going on     | after a Clear | .   | .         | .     | same  | REATTACH
+    an execution       | going on     | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
+    an execution       | not told     | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | not told     | after a Clear | .   | .         | .     | same  | REATTACH
+    an execution       | not told     | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
+    an execution       | failed       | .             | .   | .         | .     | .     | KICK_OFF_AFTER_END
+    an execution       | completed    | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | completed    | after a Clear | .   | no        | .     | same  | REATTACH
+    an execution       | completed    | after a Clear | .   | no        | .     | other | KICK_OFF_AFTER_END
+    an execution       | completed    | after a Clear | .   | yes       | .     | .     | KICK_OFF_AFTER_END
+    an execution       | unknown      | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | unknown      | after a Clear | no  | .         | .     | same  | REATTACH
+    an execution       | unknown      | after a Clear | no  | .         | .     | other | FAIL_OTHER_INPUTS
+    an execution       | unknown      | after a Clear | yes | .         | .     | .     | KICK_OFF_AFTER_OBLIVION
 """
 SENT = KickoffRecord(max_tries=3, kicked_off_at=NOW)
 ANSWERED = KickoffRecord(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID)
@@ -63,6 +71,7 @@ class Case(NamedTuple):
     old: str
     delivered: str
     twice: str
+    row: str
 
     def decision(self) -> Decision:
         standing: Any = None if self.says == NOTHING_YET else self.says
@@ -73,6 +82,8 @@ class Case(NamedTuple):
             cleared=self.cleared == "after a Clear",
             is_old=self.old == "yes",
             chooses_twice=self.twice == "yes",
+            is_mapped=self.row == "other",
+            other_inputs=self.row == "other",
         )
 
 
@@ -86,6 +97,7 @@ CASES = [
         ["no", "yes"],
         ["no", "yes"],
         ["no", "yes"],
+        ["same", "other"],
     )
 ]
 
@@ -129,12 +141,15 @@ class Circumstances(NamedTuple):
     cleared: bool
     chooses_twice: bool
     is_old: bool
+    is_mapped: bool
+    other_inputs: bool
+
+    @property
+    def is_another_row(self) -> bool:
+        return self.cleared and self.is_mapped and self.other_inputs
 
 
-CIRCUMSTANCES = [
-    Circumstances(cleared=cleared, chooses_twice=chooses_twice, is_old=is_old)
-    for cleared, chooses_twice, is_old in product([False, True], repeat=3)
-]
+CIRCUMSTANCES = [Circumstances(*each) for each in product([False, True], repeat=5)]
 ALL = list(product(KICKOFFS, CIRCUMSTANCES, [None, *get_args(Standing)]))
 
 
@@ -168,7 +183,21 @@ def test_retry_pays_again_only_after_a_failure_or_by_choice() -> None:
 def test_running_execution_is_never_paid_for_again() -> None:
     for remembered, given, standing in ALL:
         if how_it_stands(remembered, standing) in ("going on", "not told"):
-            assert decided(remembered, given, standing) is Decision.REATTACH
+            expected = Decision.FAIL_OTHER_INPUTS if given.is_another_row else Decision.REATTACH
+            assert decided(remembered, given, standing) is expected
+
+
+def test_another_row_is_never_handed_an_execution() -> None:
+    for remembered, given, standing in ALL:
+        if given.is_another_row:
+            assert decided(remembered, given, standing) is not Decision.REATTACH
+
+
+def test_other_inputs_change_nothing_but_for_another_row() -> None:
+    for remembered, given, standing in ALL:
+        if not given.is_another_row:
+            same = given._replace(is_mapped=False, other_inputs=False)
+            assert decided(remembered, given, standing) is decided(remembered, same, standing)
 
 
 def test_unknown_is_replaced_only_if_old_and_cleared() -> None:
@@ -188,7 +217,8 @@ def test_uncertain_kickoff_is_repeated_only_by_choice() -> None:
 def test_undelivered_result_is_not_paid_for_twice() -> None:
     for remembered, given, standing in ALL:
         stands = how_it_stands(remembered, standing)
-        if remembered and stands == "completed" and not remembered.delivered:
+        is_wanted = remembered and not remembered.delivered and not given.is_another_row
+        if is_wanted and stands == "completed":
             assert decided(remembered, given, standing) is Decision.REATTACH
 
 

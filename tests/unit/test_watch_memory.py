@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -23,12 +24,14 @@ from airflow_provider_crew.service.errors import (
     Refused,
     ServiceError,
     Unreachable,
+    UnreadableAnswer,
 )
 from airflow_provider_crew.service.models import Completed, Failed, Paused, Progress, Running, TaskResult
+from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
 from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import RESEARCH, Story, logged
+from tests.unit.watch_stories import RESEARCH, SKIPS_POLLS, Story, logged
 
 
 def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:
@@ -96,12 +99,15 @@ class Life:
 
     def __init__(self, *, carried: bool, **rules: Any) -> None:
         self._carried = carried
-        self._rules = WatchRules(deadline=NOW + 3600, **{"kicked_off_at": NOW} | rules)
+        self._request_timeout = rules.pop("request_timeout", SKIPS_POLLS)
+        self._rules = WatchRules(**{"kicked_off_at": NOW, "deadline": NOW + 3600} | rules)
         self.now = NOW
         self.watch = self._new(None)
 
     def _new(self, memory: WatchMemory | None) -> Watch:
-        return Watch(KICKOFF_ID, self._rules, clock=lambda: self.now, random=lambda: 0.3, memory=memory)
+        watch = Watch(KICKOFF_ID, self._rules, clock=lambda: self.now, random=lambda: 0.3, memory=memory)
+        watch.request_timeout = self._request_timeout
+        return watch
 
     def see(self, outcome: Any, after: float) -> Step:
         self.now += after
@@ -400,3 +406,93 @@ def test_unusable_times_are_rejected(rule: str, value: Any) -> None:
 
     with pytest.raises(ValidationError, match=rule):
         WatchRules(**rules)
+
+
+# What a watch keeps of the crew's tasks, in memory as well as on its way to another process.
+
+
+def memory_of(memory: WatchMemory) -> int:
+    return sum(sys.getsizeof(task.output) + sys.getsizeof(task.task_id) for task in memory.tasks)
+
+
+@pytest.mark.parametrize("character", ["x", "é", "\u4e16", "\U0001f980"])
+@pytest.mark.parametrize("size", [100, 20_000, 1_000_000])
+def test_watch_many_task_outputs_keeps_at_most_64_kb(size: int, character: str) -> None:
+    life = Life(carried=False)
+    for number in range(300):
+        life.see(running("running", None, 0, done(f"{number} {character * size}")), 10)
+
+    assert memory_of(life.watch.memory) <= 64 * 1024
+
+
+def test_watch_many_task_outputs_keeps_the_newest() -> None:
+    life = Life(carried=False)
+    for number in range(10):
+        life.see(running("running", None, 0, done(f"{number}{'x' * 20_000}")), 10)
+
+    assert [task.output[0] for task in life.watch.memory.tasks] == ["7", "8", "9"]
+
+
+def test_watch_one_huge_task_output_keeps_the_others() -> None:
+    life = Life(carried=False)
+    for output in ("first", "x" * 65_536, "x" * 65_536, "last"):
+        life.see(running("running", None, 0, done(output)), 10)
+
+    assert [task.output for task in life.watch.memory.tasks] == ["first", "last"]
+
+
+# The clock of a machine may jump: it is set, or the machine was suspended.
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["one process", "a process for each poll"])
+@pytest.mark.parametrize("jump", [-30 * 24 * 3600.0, -3600.0, 3600.0, 30 * 24 * 3600.0])
+@pytest.mark.parametrize("error", [ServiceError("502"), ExecutionNotFound("404")], ids=["silent", "unknown"])
+def test_clock_jump_neither_ends_nor_stretches_an_outage(error: CallError, jump: float, carried: Any) -> None:
+    life = Life(carried=carried, request_timeout=60.0, exists=True, poll_interval=10.0, deadline=NOW + 10**8)
+    step = life.see(error, 0)
+    outage, poll = 0.0, 0
+    while not step.error:
+        poll += 1
+        pause = step.poll_again_in
+        outage += pause
+        step = life.see(error, pause + (jump if poll == 5 else 0))
+
+    assert isinstance(step.error, LostContact | ExecutionUnknown)
+    # The jump counts as one pause and one timeout at the most, and as nothing at least.
+    assert 600 - 62 - 60 <= outage <= 600 + 62
+
+
+def test_outage_without_a_poll_counts_one_pause_and_one_timeout() -> None:
+    life = Life(carried=True, request_timeout=60.0, poll_interval=10.0)
+    life.see(ServiceError("502"), 0)
+
+    assert life.see(ServiceError("502"), 3000).error is None
+
+
+# Services put the ID of the request into what they answer.
+
+
+@pytest.mark.parametrize("kind", [ServiceError, RateLimited, UnreadableAnswer, NotAuthenticated])
+def test_trouble_with_another_request_id_is_logged_once(kind: type[CallError]) -> None:
+    life = Life(carried=False)
+    steps = [life.see(kind(f"The crew answers. Request {n:x}.", http_status=503), 10) for n in range(1000, 1010)]
+
+    assert [bool(step.lines) for step in steps] == [True] + 9 * [False]
+
+
+def test_trouble_with_another_http_status_is_logged_again() -> None:
+    life = Life(carried=False)
+    steps = [life.see(ServiceError(f"{status}", http_status=status), 10) for status in (502, 503, 503)]
+
+    assert [bool(step.lines) for step in steps] == [True, True, False]
+
+
+def test_trouble_with_another_request_id_is_no_news() -> None:
+    life = Life(carried=False)
+    report = ProgressReport(life.watch)
+    news = []
+    for number in range(5):
+        life.see(ServiceError(f"503. Request {number}.", http_status=503), 10)
+        news.append(report.saw(None))
+
+    assert news == [True, False, False, False, False]

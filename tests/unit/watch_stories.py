@@ -34,6 +34,9 @@ def running(
     )
 
 
+# A story leaves out most polls, so hours may lie between two of them.
+SKIPS_POLLS = 7 * 24 * 3600.0
+
 RESEARCH, WRITING = running("research_task", 0), running("writing_task", 1)
 
 
@@ -57,6 +60,7 @@ class Story:
             random=lambda: dice,
             memory=memory,
         )
+        self.watch.request_timeout = SKIPS_POLLS
 
     def see(self, outcome: Any, *, at: float | None = None) -> Step:
         self.time = self.time if at is None else at

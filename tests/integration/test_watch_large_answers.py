@@ -1,0 +1,67 @@
+"""A large answer to one poll holds up no other watch on its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.service.models import read_execution
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
+from tests.integration.tasks import QUICK, fired
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+
+def many(item: str) -> str:
+    return f"[{','.join([item] * ((LARGEST_ANSWER - 200) // (len(item) + 1)))}]"
+
+
+BODIES = {
+    "empty tasks": f'{{"state": "SUCCESS", "result": {{"output": "x", "tasks": {many("{}")}}}}}',
+    "empty objects": f'{{"state": "SUCCESS", "result": "x", "result_json": {many("{}")}}}',
+    "JSON in a text": json.dumps({"state": "SUCCESS", "result": many("[7]")}),
+}
+
+
+async def longest_block(work: asyncio.Task[Any]) -> float:
+    """Return for how long the event loop did nothing else, at most."""
+    longest = 0.0
+    while not work.done():
+        before = time.monotonic()
+        await asyncio.sleep(0.005)
+        longest = max(longest, time.monotonic() - before)
+    return longest
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_large_answer_does_not_block_the_event_loop(live_crew, body):
+    live_crew.scenario = QUICK
+    kickoff_id = live_crew.take({}, None, {})
+    rules = {"poll_interval": 0.05, "deadline": time.time() + 60}
+    await fired(CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules))  # imports take their time
+
+    live_crew.faults.answer(200, body=body, on="status")
+    running = asyncio.create_task(fired(CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules)))
+    began = time.monotonic()
+    longest = await longest_block(running)
+    whole = time.monotonic() - began
+
+    end = read_event(await running)
+    assert (end.completed, end.result) == (True, None)
+    # Read on the event loop, the tasks took 2.4 seconds, and another to encode: nearly all of the wait.
+    assert longest < max(0.5, whole / 2)
+
+
+def test_list_of_too_many_tasks_is_cut_and_says_so() -> None:
+    tasks = [{"output": str(number)} for number in range(20_000)]
+
+    completed: Any = read_execution({"state": "SUCCESS", "result": {"output": "x", "tasks": tasks}}, "4711")
+
+    assert len(completed.tasks) == 10_000
+    assert completed.tasks[-1].output == "19999"
+    assert not completed.tasks_complete
