@@ -1,4 +1,4 @@
-"""The runner, with the interpreter of real crews: what it says, how it ends, and what it keeps to itself."""
+"""The crew runner with real crews: its messages, its end, and the secrets it masks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECRET = "a-key-that-nobody-may-see"
 INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
 
 
-def test_a_project_as_crewai_makes_it_runs_as_it_does_by_hand(tmp_path):
+def test_project_runs_as_it_does_by_hand(tmp_path):
     returned = by_hand(tmp_path, **INPUTS)
     with hosting(str(EXAMPLE), tmp_path) as run:
         assert run.hear() == {
@@ -48,7 +48,7 @@ def test_a_project_as_crewai_makes_it_runs_as_it_does_by_hand(tmp_path):
 
 
 @pytest.mark.core
-def test_a_person_rejects_drafts_and_approves_the_third(tmp_path):
+def test_person_rejects_drafts_and_approves_the_third(tmp_path):
     with hosting("scripted_crews:reviewed", tmp_path) as run:
         run.until("ready")
         run.do(kickoff(topic="ferries"), answer(approved=True))
@@ -68,7 +68,7 @@ def test_a_person_rejects_drafts_and_approves_the_third(tmp_path):
 
 
 @pytest.mark.core
-def test_a_flow_asks_a_person_and_a_later_run_starts_from_its_state(tmp_path):
+def test_flow_asks_a_person_and_its_state_is_restored(tmp_path):
     with hosting("scripted_crews:Reviewing", tmp_path) as run:
         (ready,) = run.until("ready")
         run.kickoff("first", topic="ferries")
@@ -84,7 +84,7 @@ def test_a_flow_asks_a_person_and_a_later_run_starts_from_its_state(tmp_path):
         run.until("ready")
         run.kickoff("second", restore_from="first")
         if crewai_version() < (1, 14, 5):
-            assert run.until("failed")[-1]["error"].endswith("Use 1.14.5 or newer.")
+            assert run.until("failed")[-1]["error"].count("1.14.5")
             return
         *_, waits = run.until("waits")
         run.do(answer("much shorter", approved=False))
@@ -93,7 +93,7 @@ def test_a_flow_asks_a_person_and_a_later_run_starts_from_its_state(tmp_path):
     assert (completed["output"], completed["state_id"]) == ("given up: much shorter", "second")
 
 
-def test_a_failure_says_why_and_where_but_no_secret(tmp_path):
+def test_failure_names_reason_and_task_but_no_secret(tmp_path):
     (tmp_path / ".env").write_text(f"SECRET_OF_THE_PROJECT={SECRET}\n", encoding="utf-8")
     with hosting("scripted_crews:failing", tmp_path) as run:
         said = run.until("ready")
@@ -107,7 +107,7 @@ def test_a_failure_says_why_and_where_but_no_secret(tmp_path):
     assert SECRET not in str(said)
 
 
-def test_what_a_crew_prints_is_no_message_and_there_is_nothing_to_read(tmp_path):
+def test_prints_of_a_crew_are_logged_and_stdin_is_empty(tmp_path):
     with hosting("scripted_crews:asking", tmp_path) as run:
         run.until("ready")
         run.kickoff(topic="ferries")
@@ -117,7 +117,7 @@ def test_what_a_crew_prints_is_no_message_and_there_is_nothing_to_read(tmp_path)
     assert '"no message, but a print"' in run.log()
 
 
-def test_an_output_with_fields_is_told_with_its_fields(tmp_path):
+def test_structured_output_keeps_its_fields(tmp_path):
     with hosting("scripted_crews:structured", tmp_path) as run:
         run.until("ready")
         run.kickoff(topic="ferries")
@@ -126,7 +126,7 @@ def test_an_output_with_fields_is_told_with_its_fields(tmp_path):
     assert completed["json"] == completed["tasks"][0]["pydantic"] == {"title": "Ferries", "pages": 3}
 
 
-def test_without_a_service_all_that_the_crew_has_started_ends(tmp_path):
+def test_children_of_the_crew_end_with_the_service(tmp_path):
     with hosting("scripted_crews:sleeping", tmp_path) as run:
         run.until("ready")
         run.kickoff(topic="ferries")
@@ -161,33 +161,35 @@ def ends(pid: int) -> bool:
     return False
 
 
-def test_a_warm_runner_ends_with_its_service(tmp_path):
+def test_warm_runner_ends_with_its_service(tmp_path):
     with hosting("scripted_crews:reviewed", tmp_path) as run:
         run.until("ready")
         run.leave()
         assert run.process.wait(10) == -signal.SIGKILL
 
 
-def test_without_crewai_it_says_which_interpreter_to_name(tmp_path):
+def test_interpreter_without_crewai_is_named(tmp_path):
     with hosting(str(EXAMPLE), tmp_path, python=sys.executable) as run:
         (told,) = run.until("not_loaded")
         assert run.process.wait(60) == 1
 
-    assert told["error"] == f"{sys.executable} has no crewai. Name the project's interpreter by --python."
+    assert sys.executable in told["error"]
+    assert "--python" in told["error"]
     assert told["traceback"] == "", "nobody needs to see our own code"
 
 
-def test_an_old_crewai_is_refused_before_any_kickoff(tmp_path):
+def test_old_crewai_is_rejected_before_any_kickoff(tmp_path):
     metadata = tmp_path / "crewai-1.9.3.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: crewai\nVersion: 1.9.3\n", encoding="utf-8")
     with hosting(str(EXAMPLE), tmp_path, python=sys.executable, PYTHONPATH=str(tmp_path)) as run:
         (told,) = run.until("not_loaded")
 
-    assert told["error"] == "crewai 1.9.3 is too old. Use 1.10.1 or newer."
+    assert "1.9.3" in told["error"]
+    assert "1.10.1" in told["error"]
 
 
-def test_a_project_that_does_not_load_shows_its_own_traceback_but_no_secret(tmp_path):
+def test_broken_project_shows_its_traceback_but_no_secret(tmp_path):
     (tmp_path / "broken.py").write_text(
         "import os\ndef crew():\n    raise LookupError('no database at ' + os.environ['DATABASE'])\n",
         encoding="utf-8",
@@ -203,17 +205,17 @@ def test_a_project_that_does_not_load_shows_its_own_traceback_but_no_secret(tmp_
 
 
 @pytest.mark.parametrize(
-    ("files", "error"),
+    ("files", "names"),
     [
-        ({}, "is no project of CrewAI: it has no pyproject.toml with [tool.crewai]."),
-        ({"src/two/crew.py": ""}, "has to have one crew, or you name one by its import path. Found: none."),
+        ({}, ["pyproject.toml", "[tool.crewai]"]),
+        ({"src/two/crew.py": ""}, []),
         (
             {"src/two/crew.py": "class A:\n    is_crew_class = True\nclass B(A): pass\n"},
-            "has to have one crew, or you name one by its import path. Found: two.crew:A, two.crew:B.",
+            ["two.crew:A", "two.crew:B"],
         ),
     ],
 )
-def test_a_folder_has_to_hold_one_crew(tmp_path, files, error):
+def test_folder_must_have_one_crew(tmp_path, files, names):
     project = tmp_path / "project"
     project.mkdir()
     for name, content in files.items():
@@ -223,10 +225,10 @@ def test_a_folder_has_to_hold_one_crew(tmp_path, files, error):
     with hosting(str(project), tmp_path) as run:
         (told,) = run.until("not_loaded", "ready")
 
-    assert told["error"] == f"{project} {error}"
+    assert [name for name in (str(project), *names) if name not in told["error"]] == []
 
 
-def test_a_flow_without_code_runs(tmp_path):
+def test_flow_without_code_runs(tmp_path):
     if crewai_version() < (1, 15):
         pytest.skip("older versions have none")
     project = tmp_path / "project"
@@ -248,7 +250,7 @@ def test_a_flow_without_code_runs(tmp_path):
     assert completed["output"] == "ferries"
 
 
-def test_a_crew_without_code_names_defaults_for_its_inputs(tmp_path):
+def test_crew_without_code_has_input_defaults(tmp_path):
     if crewai_version() < (1, 15):
         pytest.skip("older versions have none")
     project = tmp_path / "project"

@@ -120,7 +120,7 @@ class TestMain:
         assert __main__.main(["--port", "0", *given]) == 0
         assert met == [{"documented": 404, "deployed": 200}[spoken]]
 
-    def test_a_dialect_that_is_asked_for_comes_before_that_of_the_scenario(self, capsys, monkeypatch, tmp_path):
+    def test_dialect_option_comes_before_the_scenario(self, capsys, monkeypatch, tmp_path):
         file = tmp_path / "scenario.toml"
         file.write_text('dialect = "deployed"\ntoken = "local-organization-token"')
         met: list[int] = []

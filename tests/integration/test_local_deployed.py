@@ -298,7 +298,7 @@ class TestStatusOfACrew:
             ('{"about": "{topic}"}', {"score": [1, None]}, {"score": [1, None]}),
         ],
     )
-    def test_has_json_when_the_output_is_an_object_or_the_scenario_says_so(self, connect, output, told, expected):
+    def test_has_json_for_an_object_or_by_the_scenario(self, connect, output, told, expected):
         client = connect(output=output, result_json=told)
         kickoff_id = client.kickoff()
         client.service.finish(kickoff_id)

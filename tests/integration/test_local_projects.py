@@ -110,7 +110,7 @@ def crew(tmp_path, monkeypatch):
 
 
 class TestTold:
-    def test_what_the_runner_says_comes_out_as_the_deployed_dialect_has_it(self, crew):
+    def test_runner_messages_become_deployed_answers(self, crew):
         crew = crew(*STEPS, GO, DONE)
         with crew.serve():
             kickoff_id = crew.kickoff(meta={"a": 1})
@@ -186,7 +186,7 @@ class TestTold:
             assert (answer.status_code, answer.json()) == (422, {"detail": "Missing inputs: topic"})
             assert crew.kickoffs == []
 
-    def test_a_flow_drops_what_it_does_not_know_and_starts_from_an_earlier_state(self, crew):
+    def test_flow_drops_unknown_inputs_and_restores_a_state(self, crew):
         crew = crew(DONE, ready={"kind": "flow", "inputs": ["topic", "tone"], "required": [], "of": None})
         with crew.serve():
             listed = requests.get(f"{crew.service.url}/inputs", headers=crew.headers, timeout=60).json()
@@ -265,7 +265,7 @@ class TestProcesses:
 
         assert str(crew.kickoffs[0]["pid"]) != crew.written("started")[0]
 
-    def test_one_that_can_no_longer_be_loaded_fails_the_kickoffs_and_serves_again_when_it_is_mended(self, crew):
+    def test_broken_project_fails_kickoffs_until_it_is_fixed(self, crew):
         crew = crew(DONE)
         with crew.serve():
             crew.tell(not_loaded={"error": "ImportError: no tools", "traceback": "in crew.py\n"})

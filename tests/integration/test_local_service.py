@@ -87,7 +87,7 @@ class TestInputs:
             ),
         ],
     )
-    def test_are_told_in_each_shape_and_optional_ones_only_where_that_can_be_said(self, serve, shape, expected):
+    def test_are_listed_in_each_shape(self, serve, shape, expected):
         client = Client(serve(Scenario(inputs=WITH_OPTIONAL, inputs_shape=shape)))
 
         assert client.get("/inputs").json() == {"inputs": expected}
@@ -258,7 +258,7 @@ class TestStatus:
 
 class TestUnknownPaths:
     @pytest.mark.parametrize("path", ["/status/some-id", "/elsewhere", "/inputs/"])
-    def test_have_no_error_body_so_that_they_differ_from_an_unknown_execution(self, serve, path):
+    def test_have_no_error_body(self, serve, path):
         answer = Client(serve(Scenario(status_paths="id_first"))).get(path)
 
         assert answer.status_code == 404
@@ -611,7 +611,7 @@ class TestServing:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", service.port), timeout=60)
 
-    def test_stopping_does_not_wait_for_a_client_in_the_middle_of_a_request(self):
+    def test_stopping_does_not_wait_for_a_half_sent_request(self):
         service = LocalCrewService().start()
         with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
             known = f"Authorization: Bearer {service.token}\r\nContent-Length: 10"

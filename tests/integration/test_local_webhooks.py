@@ -118,7 +118,7 @@ def test_a_failure_is_told_with_its_reason(serve, receiver):
     assert heard(receiver, "/crew")[0][2]["error"] == "out of credit"
 
 
-def test_a_call_that_fails_is_told_without_the_secrets_of_the_address_and_changes_nothing(serve, receiver, said):
+def test_failed_call_is_logged_without_secrets(serve, receiver, said):
     receiver.status = 302
     service = serve(tasks=TASKS[1:])
     dead = "http://127.0.0.1:1/secret"

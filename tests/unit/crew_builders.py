@@ -1,4 +1,4 @@
-"""What the tests of the crew service share: settings, answers, and a transport that follows a script."""
+"""Settings, answers and a scripted transport for the unit tests of the client."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from airflow_provider_crew.service.api import Request
 from airflow_provider_crew.service.settings import ServiceSettings
 
 TOKEN = "org/Token-0123+45=6789"
+PART_OF_TOKEN = r"\borg\b|Token-"
 KICKOFF_ID = "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"
 NOW = 1_750_000_000.0
 

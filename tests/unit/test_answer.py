@@ -1,4 +1,4 @@
-"""Any answer to a request is read, or told as what it is, and never with the token."""
+"""Reading any answer to a request, without repeating a secret from it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DATE_IN_A_MINUTE = formatdate(time.time() + 60, usegmt=True)
 @pytest.mark.parametrize(
     "body", [pytest.param(DEEP, id="deep"), pytest.param(DEEP + b"\xff", id="deep, wrong byte")]
 )
-def test_json_that_is_nested_too_deeply_is_told_and_not_parsed(body: bytes) -> None:
+def test_json_nested_too_deeply_is_not_parsed(body: bytes) -> None:
     received = answer(500, body)
 
-    assert "It begins: '[[[" in received.reason()
+    assert "[[[" in received.reason()
     with pytest.raises(RecursionError):
         received.json_object()
 
@@ -38,13 +38,13 @@ def test_json_that_is_nested_too_deeply_is_told_and_not_parsed(body: bytes) -> N
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_no_error_repeats_the_token_from_the_body(repeated: str, encoding: str) -> None:
+def test_token_in_the_body_is_masked(repeated: str, encoding: str) -> None:
     body = f'{{"error": "Unauthorized", "message": "No access with {repeated}, sorry."}}'
     received = answer(401, body.encode(encoding))
 
     for text in (received.reason(), received.excerpt()):
         assert TOKEN not in text.replace("\\", "")
-        assert "No access with ***, sorry." in text
+        assert "No access with ***, sorry" in text
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def test_no_error_repeats_the_token_from_the_body(repeated: str, encoding: str) 
         pytest.param("//other.example/x", "//other.example/x", id="without scheme"),
     ],
 )
-def test_tells_where_a_redirect_leads_without_the_token(location: str, target: str) -> None:
+def test_redirect_target_has_no_token(location: str, target: str) -> None:
     assert answer(302, headers={"Location": location}).redirect_target == target
 
 
-def test_an_error_body_that_says_nothing_is_shown_as_it_is() -> None:
+def test_error_body_without_words_is_quoted() -> None:
     received = answer(500, {"error": "", "message": ""}, {"Content-Type": "application/json"})
 
-    assert received.reason() == """ It begins: '{"error": "", "message": ""}' (application/json)."""
+    assert '{"error": "", "message": ""}' in received.reason()
 
 
-def test_names_of_missing_inputs_can_be_stored() -> None:
+def test_missing_inputs_can_be_stored() -> None:
     body = {"error": "Missing", "message": "inputs", "details": {"missing_inputs": ["a\x00", "\ud800", 7, "ü"]}}
 
     assert answer(422, json.dumps(body).encode()).missing_inputs == ("a\ufffd", "\ufffd", "ü")
@@ -93,7 +93,7 @@ def test_names_of_missing_inputs_can_be_stored() -> None:
         pytest.param("Tue, 01 Jan 2019 00:00:00 +99999999999", None, id="no zone"),
     ],
 )
-def test_reads_for_how_long_to_wait(header: str, seconds: float | None) -> None:
+def test_retry_after_is_read(header: str, seconds: float | None) -> None:
     told = answer(503, headers={"Retry-After": header}).retry_after
 
     # A date is told in whole seconds, and read a while later.
@@ -111,7 +111,7 @@ def test_any_retry_after_is_a_time_or_none(header: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "success"), [(199, False), (200, True), (299, True), (300, False)])
-def test_tells_success(status: int, success: Any) -> None:
+def test_success_by_status(status: int, success: Any) -> None:
     assert answer(status).is_success is success
 
 
@@ -130,63 +130,63 @@ def test_tells_success(status: int, success: Any) -> None:
         pytest.param(DEEP, False, id="deep"),
     ],
 )
-def test_tells_the_service_from_what_stands_before_it(body: Any, is_the_service: Any) -> None:
+def test_error_body_of_the_service_is_recognized(body: Any, is_the_service: Any) -> None:
     assert answer(404, body).has_error_body is is_the_service
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    ("body", "words"),
     [
         pytest.param(
             {"error": "Unauthorized", "message": "The token is invalid."},
-            " The service says: Unauthorized: The token is invalid.",
+            "Unauthorized: The token is invalid",
             id="documented",
         ),
         pytest.param(
             {"type": "about:blank", "title": "Bad gateway", "detail": "No upstream", "status": 502},
-            " The service says: Bad gateway: No upstream.",
+            "Bad gateway: No upstream",
             id="problem+json",
         ),
-        pytest.param({"detail": "Not Found"}, " The service says: Not Found.", id="a framework's"),
+        pytest.param({"detail": "Not Found"}, "Not Found", id="a framework's"),
         pytest.param(
             {"error": "No", "message": "Not with this token."},
-            " The service says: No: Not with this token.",
+            "No: Not with this token",
             id="not the same word",
         ),
         pytest.param(
             {"state": "NOT FOUND", "status": "Task not found"},
-            " The service says: Task not found.",
+            "Task not found",
             id="a deployed crew's sentence",
         ),
-        pytest.param({"status": "error", "error": "boom"}, " The service says: boom.", id="beside a status"),
-        pytest.param({"detail": []}, " It begins: '{\"detail\": []}' (text/html).", id="an empty list"),
-        pytest.param({"error": "a\x00\ud800"}, " The service says: a\ufffd\ufffd.", id="storable"),
-        pytest.param({"error": "x" * 2000}, f" The service says: {'x' * 500}….", id="long"),
-        pytest.param(
-            {"error": {"code": 7}}, """ It begins: '{"error": {"code": 7}}' (text/html).""", id="an object"
-        ),
-        pytest.param([1], " It begins: '[1]' (text/html).", id="a list"),
+        pytest.param({"status": "error", "error": "boom"}, "boom", id="beside a status"),
+        pytest.param({"detail": []}, '{"detail": []}', id="an empty list"),
+        pytest.param({"error": "a\x00\ud800"}, "a\ufffd\ufffd", id="storable"),
+        pytest.param({"error": "x" * 2000}, f"{'x' * 500}…", id="long"),
+        pytest.param({"error": {"code": 7}}, '{"error": {"code": 7}}', id="an object"),
+        pytest.param([1], "[1]", id="a list"),
         pytest.param(
             b"<html>\r\n  <h1>502</h1>\n</html>",
-            " It begins: '<html> <h1>502</h1> </html>' (text/html).",
+            "<html> <h1>502</h1> </html>",
             id="HTML",
         ),
-        pytest.param(b"abc\x00\xff", " It begins: 'abc\ufffd\ufffd' (text/html).", id="bytes"),
-        pytest.param(b"x" * 2000, f" It begins: '{'x' * 200}…' (text/html).", id="long text"),
-        pytest.param(b"", "", id="empty"),
+        pytest.param(b"abc\x00\xff", "abc\ufffd\ufffd", id="bytes"),
+        pytest.param(b"x" * 2000, f"{'x' * 200}…", id="long text"),
     ],
 )
-def test_tells_the_reason_in_whatever_form_it_comes(body: Any, reason: str) -> None:
-    assert answer(502, body, {"Content-Type": "text/html"}).reason() == reason
+def test_reason_has_the_services_own_words(body: Any, words: str) -> None:
+    reason = answer(502, body, {"Content-Type": "text/html"}).reason()
+
+    assert words in reason
+    assert len(reason) < 700
 
 
-def test_tells_that_there_is_no_content_type() -> None:
-    assert answer(502, b"oops").reason() == " It begins: 'oops' (no content type)."
+def test_empty_body_has_no_reason() -> None:
+    assert answer(502, b"").reason() == ""
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b'"text"', b"[]", b"7", b"<html>"])
-def test_what_is_no_object_is_no_answer(body: bytes) -> None:
-    with pytest.raises(ValueError, match="it is (not JSON|no JSON object)"):
+def test_body_that_is_no_object_is_rejected(body: bytes) -> None:
+    with pytest.raises(ValueError, match="JSON"):
         answer(200, body).json_object()
 
 
@@ -199,7 +199,7 @@ def test_what_is_no_object_is_no_answer(body: bytes) -> None:
         pytest.param(b'{"a": "\xed\xa0\x80"}', "\ufffd\ufffd\ufffd", id="half a character"),
     ],
 )
-def test_reads_json_however_it_is_encoded(content: bytes, text: str) -> None:
+def test_json_is_read_in_any_encoding(content: bytes, text: str) -> None:
     assert answer(200, content).json_object() == {"a": text}
 
 
@@ -218,7 +218,7 @@ def test_reads_json_however_it_is_encoded(content: bytes, text: str) -> None:
         pytest.param([], (), id="no object"),
     ],
 )
-def test_reads_which_inputs_are_missing(body: Any, names: tuple[str, ...]) -> None:
+def test_missing_inputs_are_read(body: Any, names: tuple[str, ...]) -> None:
     assert answer(422, body).missing_inputs == names
 
 
@@ -234,18 +234,18 @@ def test_reads_which_inputs_are_missing(body: Any, names: tuple[str, ...]) -> No
         pytest.param("", "", id="none"),
     ],
 )
-def test_tells_where_a_redirect_leads(location: str, target: str) -> None:
+def test_redirect_target_has_no_query(location: str, target: str) -> None:
     assert answer(302, headers={"Location": location}).redirect_target == target
 
 
-def test_no_error_repeats_the_token_from_a_header() -> None:
+def test_token_in_a_header_is_masked() -> None:
     received = answer(200, headers={"Content-Type": f"text/html; x={TOKEN}", "Location": f"/{TOKEN}"})
 
     assert TOKEN not in repr(received)
     assert received.content_type == "text/html; x=***"
 
 
-def test_a_short_token_does_not_turn_words_into_stars() -> None:
+def test_short_token_is_not_masked() -> None:
     received = Answer(500, {}, b"no such element", forms_of(*("e", "")))
 
     assert received.excerpt() == "no such element"
@@ -253,21 +253,21 @@ def test_a_short_token_does_not_turn_words_into_stars() -> None:
 
 @hypothesis.settings(deadline=None)
 @hypothesis.given(token=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
-def test_no_token_is_repeated(token: str) -> None:
+def test_any_token_is_masked(token: str) -> None:
     body = json.dumps({"error": "x", "message": f"({token})"}).encode()
     received = Answer(401, {"Location": f"/{token}/"}, body, forms_of(*(token,)))
 
     assert token not in received.reason() + received.redirect_target
 
 
-def test_every_secret_is_left_out_although_one_holds_another() -> None:
+def test_secrets_inside_each_other_are_masked() -> None:
     secrets = (TOKEN, "webhook-secret", f"webhook-secret-of-{TOKEN}", "")
     body = {"error": "not with webhook-secret", "message": f"nor {TOKEN}, nor webhook-secret-of-{TOKEN}"}
     content = json.dumps(body).encode()
 
     received = Answer(401, {"Location": "/webhook-secret/x"}, content, forms_of(*secrets))
 
-    assert received.reason() == " The service says: not with ***: nor ***, nor ***."
+    assert "not with ***: nor ***, nor ***" in received.reason()
     assert received.redirect_target == "/***/x"
 
 
@@ -284,7 +284,7 @@ SECRETS = (TOKEN, "webhook-secret/0123", 'quo"ted\\secret')
     ids=["as it is", "escaped slash", "escaped"],
 )
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
-def test_every_secret_is_left_out_in_every_form_and_order(repeat: Any, order: tuple[int, ...]) -> None:
+def test_every_secret_is_masked_in_any_order(repeat: Any, order: tuple[int, ...]) -> None:
     told = ", ".join(f"({repeat(secret)})" for secret in SECRETS)
     body = f'{{"error": "x", "message": "{told}"}}'.encode()
 
@@ -295,7 +295,7 @@ def test_every_secret_is_left_out_in_every_form_and_order(repeat: Any, order: tu
     assert "(***), (***), (***)" in received.reason()
 
 
-def test_every_secret_is_left_out_of_the_headers() -> None:
+def test_every_secret_in_a_header_is_masked() -> None:
     location = "/" + "/".join(secret for secret in SECRETS)
     content_type = f"text/html; x={SECRETS[1]}; y={TOKEN}"
 
@@ -314,7 +314,7 @@ def test_every_secret_is_left_out_of_the_headers() -> None:
         max_size=4,
     )
 )
-def test_no_secret_of_several_is_repeated(secrets: list[str]) -> None:
+def test_several_secrets_are_masked(secrets: list[str]) -> None:
     body = json.dumps({"message": " | ".join(secrets)}, ensure_ascii=False).encode()
 
     received = Answer(401, {}, body, forms_of(*tuple(secrets)))

@@ -1,10 +1,11 @@
-"""What each conversation asks of the service, and what it makes of the answers."""
+"""Requests that each call sends to the service, and what it makes of the answers."""
 
 from __future__ import annotations
 
 import base64
 import errno
 import json
+import re
 import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -84,14 +85,14 @@ def failure_of(conversation: Any, *outcomes: Any) -> Any:
     return caught.value
 
 
-def test_asks_for_the_inputs(api: CrewApi) -> None:
+def test_inputs_are_requested(api: CrewApi) -> None:
     script = Script(answer(200, {"inputs": ["budget", "age"]}))
 
     assert script.play(api.inputs()).names == ("budget", "age")
     assert [str(request) for request in script.requests] == ["GET https://crew.example/inputs"]
 
 
-def test_a_kickoff_sends_its_payload_once_and_returns_the_id(api: CrewApi) -> None:
+def test_kickoff_is_sent_once_and_returns_the_id(api: CrewApi) -> None:
     script = Script(answer(200, {"kickoff_id": KICKOFF_ID}))
 
     assert script.play(api.kickoff(REQUEST)) == KICKOFF_ID
@@ -101,7 +102,7 @@ def test_a_kickoff_sends_its_payload_once_and_returns_the_id(api: CrewApi) -> No
     assert json.loads(request.body or b"") == {"inputs": {"topic": "AI"}}
 
 
-def test_a_kickoff_tells_which_secrets_it_sends(api: CrewApi) -> None:
+def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:
     told = KickoffRequest.of({}, webhooks={"url": "x", "events": []}, webhook_secret="webhook-secret")
 
     request = first_request(api.kickoff(told))
@@ -128,14 +129,14 @@ def test_only_a_kickoff_starts_work(api: CrewApi) -> None:
         pytest.param("a b", "a b", id="white space"),
     ],
 )
-def test_an_odd_id_is_a_success(api: CrewApi, status: int, sent: Any, kickoff_id: str) -> None:
+def test_odd_kickoff_id_is_accepted(api: CrewApi, status: int, sent: Any, kickoff_id: str) -> None:
     assert Script(answer(status, {"kickoff_id": sent})).play(api.kickoff(REQUEST)) == kickoff_id
 
 
 @pytest.mark.parametrize(
     "outcome", [NEVER_SENT, answer(429, headers={"Retry-After": "7"})], ids=["never sent", "429"]
 )
-def test_a_kickoff_that_was_not_taken_may_be_sent_again(api: CrewApi, outcome: Any) -> None:
+def test_kickoff_that_was_not_accepted_is_transient(api: CrewApi, outcome: Any) -> None:
     failure = failure_of(api.kickoff(REQUEST), outcome)
 
     assert isinstance(failure, RateLimited if outcome is not NEVER_SENT else Unreachable)
@@ -143,7 +144,7 @@ def test_a_kickoff_that_was_not_taken_may_be_sent_again(api: CrewApi, outcome: A
 
 
 @pytest.mark.parametrize("status", sorted({*range(300, 500)} - {401, 403, 429} - UNCERTAIN))
-def test_every_other_3xx_and_4xx_refuses_a_kickoff(api: CrewApi, status: int) -> None:
+def test_other_3xx_and_4xx_reject_a_kickoff(api: CrewApi, status: int) -> None:
     failure = failure_of(api.kickoff(REQUEST), answer(status))
 
     assert type(failure) is Refused
@@ -152,48 +153,46 @@ def test_every_other_3xx_and_4xx_refuses_a_kickoff(api: CrewApi, status: int) ->
 
 @each_conversation
 @pytest.mark.parametrize(("status", "kind"), [(401, NotAuthenticated), (403, NotAllowed)])
-def test_a_token_that_is_not_accepted(
+def test_rejected_token(
     api: CrewApi, conversation: Callable[[CrewApi], Any], status: int, kind: type[CallError]
 ) -> None:
     failure = failure_of(conversation(api), answer(status, {"error": "No", "message": "Not with this token."}))
 
     assert type(failure) is kind
     assert failure.http_status == status
-    assert "No: Not with this token." in str(failure)
+    assert "Not with this token" in str(failure)
 
 
 @pytest.mark.parametrize(
     ("outcome", "told"),
     [
         *(
-            pytest.param(answer(status), f"answers {status}.", id=str(status))
-            for status in (500, 502, 503, 504, 520, 599, 999, *UNCERTAIN)
+            pytest.param(answer(status), str(status), id=str(status))
+            for status in (100, 102, 103, 500, 502, 503, 504, 520, 599, 999, *UNCERTAIN)
         ),
-        *(pytest.param(answer(status), "it is not a final answer", id=str(status)) for status in (100, 102, 103)),
         pytest.param(LOST, str(LOST), id="lost answer"),
         pytest.param(TOO_LARGE, str(TOO_LARGE), id="too large"),
-        pytest.param(answer(200, b""), "cannot be read", id="empty"),
-        pytest.param(answer(204), "cannot be read", id="204"),
-        pytest.param(answer(200, b"<html>"), "cannot be read", id="HTML"),
-        pytest.param(answer(200, {}), "cannot be read", id="no id"),
-        pytest.param(answer(200, {"kickoff_id": ""}), "cannot be read", id="empty id"),
-        pytest.param(answer(200, {"kickoff_id": None}), "cannot be read", id="null"),
-        pytest.param(answer(200, {"kickoff_id": {}}), "cannot be read", id="an object as id"),
-        pytest.param(answer(200, [KICKOFF_ID]), "cannot be read", id="a list"),
-        pytest.param(answer(200, b"[" * 100_000), "cannot be read", id="deep"),
+        pytest.param(answer(200, b""), "200", id="empty"),
+        pytest.param(answer(204), "204", id="204"),
+        pytest.param(answer(200, b"<html>"), "200", id="HTML"),
+        pytest.param(answer(200, {}), "200", id="no id"),
+        pytest.param(answer(200, {"kickoff_id": ""}), "200", id="empty id"),
+        pytest.param(answer(200, {"kickoff_id": None}), "200", id="null"),
+        pytest.param(answer(200, {"kickoff_id": {}}), "200", id="an object as id"),
+        pytest.param(answer(200, [KICKOFF_ID]), "200", id="a list"),
+        pytest.param(answer(200, b"[" * 100_000), "200", id="deep"),
     ],
 )
-def test_everything_else_leaves_a_kickoff_uncertain(api: CrewApi, outcome: Any, told: str) -> None:
+def test_any_other_answer_leaves_a_kickoff_uncertain(api: CrewApi, outcome: Any, told: str) -> None:
     failure = failure_of(api.kickoff(REQUEST), outcome)
 
     assert type(failure) is UncertainKickoff
-    assert "not known whether" in str(failure)
     assert told in str(failure)
-    assert failure.kickoff_id == ""
+    assert (failure.kickoff_id, failure.cost) == ("", Cost.UNKNOWN)
 
 
 @pytest.mark.parametrize("status", [302, 303, 400, 401, 403, 404, 409, 422, 429, 500, 503])
-def test_an_answer_that_names_an_id_is_uncertain(api: CrewApi, status: int) -> None:
+def test_error_answer_with_an_id_is_uncertain(api: CrewApi, status: int) -> None:
     failure = failure_of(api.kickoff(REQUEST), answer(status, {"kickoff_id": KICKOFF_ID}))
 
     assert type(failure) is UncertainKickoff
@@ -201,53 +200,33 @@ def test_an_answer_that_names_an_id_is_uncertain(api: CrewApi, status: int) -> N
     assert failure.cost is Cost.UNKNOWN
 
 
-def test_a_refused_kickoff_says_which_inputs_are_missing(api: CrewApi) -> None:
-    body = {"error": "Missing", "message": "inputs", "details": {"missing_inputs": ["topic", "tone"]}}
-
-    failure = failure_of(api.kickoff(REQUEST), answer(422, body))
-
-    assert failure.missing_inputs == ("topic", "tone")
-    assert "topic, tone" in str(failure)
-
-
 @pytest.mark.parametrize(
-    ("body", "said"),
+    "body",
     [
-        pytest.param(
-            {"detail": "Missing inputs: audience, topic"},
-            "The service says: Missing inputs: audience, topic.",
-            id="a deployed crew",
-        ),
+        pytest.param({"detail": "Missing inputs: audience, topic"}, id="a deployed crew"),
         pytest.param(
             {
                 "error": "Invalid inputs",
                 "message": "These inputs are required: topic, audience.",
-                "details": {"missing_inputs": ["topic", "audience"]},
+                "details": {"missing_inputs": ["audience", "topic"]},
             },
-            "The service says: Invalid inputs: These inputs are required: topic, audience.",
-            id="the documented one, which names them",
+            id="the documented one",
         ),
         pytest.param(
-            {
-                "error": "Invalid inputs",
-                "message": "No.",
-                "details": {"missing_inputs": ["topic"]},
-            },
-            "The service says: Invalid inputs: No.",
-            id="the documented one, which does not",
+            {"error": "Invalid inputs", "message": "No.", "details": {"missing_inputs": ["audience", "topic"]}},
+            id="the documented one, in details only",
         ),
     ],
 )
-def test_missing_inputs_are_said_once(api: CrewApi, body: dict[str, Any], said: str) -> None:
+def test_missing_inputs_are_named_in_each_dialect(api: CrewApi, body: dict[str, Any]) -> None:
     failure = failure_of(api.kickoff(REQUEST), answer(422, body))
 
-    assert failure.details == f"POST https://crew.example/kickoff answers 422. {said}"
-    assert failure.what == f"The crew needs inputs that are not given: {', '.join(failure.missing_inputs)}."
-    assert set(failure.missing_inputs) <= {"topic", "audience"}
-    assert failure.missing_inputs
+    assert (failure.http_status, failure.missing_inputs) == (422, ("audience", "topic"))
+    assert {"topic", "audience"} <= {*re.findall(r"\w+", str(failure))}
+    assert str(body.get("message", "")) in str(failure)
 
 
-def test_an_id_that_cannot_be_one_is_not_asked_for(api: CrewApi) -> None:
+def test_impossible_id_is_not_requested(api: CrewApi) -> None:
     with pytest.raises(InvalidKickoffId):
         first_request(api.status("inputs\n"))
 
@@ -262,7 +241,7 @@ def test_an_id_that_cannot_be_one_is_not_asked_for(api: CrewApi) -> None:
         ({"status": "error", "error": "boom", "execution_time": 1}, Failed),
     ],
 )
-def test_reads_how_an_execution_is_doing(api: CrewApi, body: dict[str, Any], shape: Any) -> None:
+def test_status_answer_is_read(api: CrewApi, body: dict[str, Any], shape: Any) -> None:
     execution: Any = Script(answer(200, body)).play(api.status(KICKOFF_ID))
 
     assert type(execution) is shape
@@ -279,7 +258,7 @@ def test_reads_how_an_execution_is_doing(api: CrewApi, body: dict[str, Any], sha
         ("..", "/status/%2E%2E"),
     ],
 )
-def test_an_id_stays_one_segment_of_the_path(api: CrewApi, kickoff_id: str, path: str) -> None:
+def test_id_stays_one_path_segment(api: CrewApi, kickoff_id: str, path: str) -> None:
     script = Script(answer(200, RUNNING))
     script.play(api.status(kickoff_id))
 
@@ -298,16 +277,14 @@ def test_an_id_stays_one_segment_of_the_path(api: CrewApi, kickoff_id: str, path
         ),
     ],
 )
-def test_finds_the_path_that_the_crew_has_and_remembers_it(
-    api: CrewApi, first: Any, second: Any, remembered: str
-) -> None:
+def test_status_path_is_found_and_remembered(api: CrewApi, first: Any, second: Any, remembered: str) -> None:
     looking = Script(*filter(None, (first, second)))
     looking.play(api.status(KICKOFF_ID))
     later = Script(answer(404))
 
     assert looking.paths == [STATUS_FIRST, ID_FIRST][: len(looking.paths)]
     assert looking.paths[-1] == remembered
-    with pytest.raises(UnreadableAnswer, match="it is not the crew's own"):
+    with pytest.raises(UnreadableAnswer, match="404"):
         later.play(api.status(KICKOFF_ID))
     assert later.paths == [remembered]
 
@@ -338,7 +315,7 @@ def test_finds_the_path_that_the_crew_has_and_remembers_it(
         pytest.param([answer(200, {})], UnreadableAnswer, id="no status"),
     ],
 )
-def test_tries_the_variant_only_where_the_documented_path_does_not_exist(
+def test_status_variant_is_tried_only_after_a_404(
     api: CrewApi, outcomes: list[Any], kind: type[CallError]
 ) -> None:
     script = Script(*outcomes)
@@ -352,7 +329,7 @@ def test_tries_the_variant_only_where_the_documented_path_does_not_exist(
 
 
 @pytest.mark.parametrize(("choice", "path"), [("status_first", STATUS_FIRST), ("id_first", ID_FIRST)])
-def test_asks_only_on_the_path_that_was_chosen(choice: str, path: str) -> None:
+def test_chosen_status_path_is_the_only_one_tried(choice: str, path: str) -> None:
     script = Script(answer(404))
 
     with pytest.raises(UnreadableAnswer):
@@ -361,26 +338,23 @@ def test_asks_only_on_the_path_that_was_chosen(choice: str, path: str) -> None:
     assert script.paths == [path]
 
 
-def test_an_execution_that_is_not_known_is_named(api: CrewApi) -> None:
+def test_unknown_execution_is_named(api: CrewApi) -> None:
     failure = failure_of(api.status(KICKOFF_ID), answer(404, UNKNOWN_EXECUTION), answer(404))
 
     assert failure.kickoff_id == KICKOFF_ID
     assert failure.http_status == 404
-    assert f"No execution {KICKOFF_ID}." in str(failure)
+    assert f"No execution {KICKOFF_ID}" in str(failure)
 
 
-def test_an_execution_that_is_not_known_may_be_alive(api: CrewApi) -> None:
+def test_not_found_state_is_an_unknown_execution(api: CrewApi) -> None:
     body = live_answer("NOT FOUND", "Task not found or Invalid kickoff id")
 
     failure = failure_of(api.status(KICKOFF_ID), answer(200, body))
 
     assert type(failure) is ExecutionNotFound
     assert (failure.kickoff_id, failure.http_status) == (KICKOFF_ID, 200)
-    assert failure.reason == (
-        f"Execution {KICKOFF_ID}: the crew does not know it. GET https://crew.example{STATUS_FIRST} answers 200. "
-        "The service says: Task not found or Invalid kickoff id. It may be waiting for a person's answer, or it "
-        "was started by another crew or long ago, or the id is not one."
-    )
+    for words in (KICKOFF_ID, STATUS_FIRST, "Task not found or Invalid kickoff id"):
+        assert words in str(failure)
 
 
 @pytest.mark.parametrize("name", ["inputs", "status"])
@@ -397,7 +371,7 @@ def test_an_execution_that_is_not_known_may_be_alive(api: CrewApi) -> None:
         pytest.param(NEVER_SENT, Unreachable, None, id="never sent"),
     ],
 )
-def test_what_a_read_may_be_repeated_after(
+def test_transient_errors_of_a_read(
     api: CrewApi, name: str, outcome: Any, kind: type[TransientError], retry_after: float | None
 ) -> None:
     failure = failure_of(CONVERSATIONS[name](api), outcome)
@@ -408,12 +382,8 @@ def test_what_a_read_may_be_repeated_after(
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 410, 422])
-def test_a_crew_without_inputs_refuses_to_list_them(api: CrewApi, status: int) -> None:
+def test_inputs_endpoint_missing_is_a_rejection(api: CrewApi, status: int) -> None:
     assert type(failure_of(api.inputs(), answer(status))) is Refused
-
-
-def test_a_404_where_no_execution_is_asked_for_points_at_the_host(api: CrewApi) -> None:
-    assert "Check the host in the connection." in str(failure_of(api.inputs(), answer(404, b"<html>")))
 
 
 @each_conversation
@@ -422,12 +392,12 @@ def test_a_404_where_no_execution_is_asked_for_points_at_the_host(api: CrewApi) 
     [
         (
             "https://new.example/crew?session=secret",
-            "It redirects to https://new.example/crew, which is not followed",
+            "https://new.example/crew",
         ),
-        ("", "It redirects to no place that it names"),
+        ("", "302"),
     ],
 )
-def test_a_redirect_is_told_and_not_followed(
+def test_redirect_is_named_and_not_followed(
     api: CrewApi, conversation: Callable[[CrewApi], Any], location: str, told: str
 ) -> None:
     failure = failure_of(conversation(api), answer(302, headers={"Location": location}))
@@ -437,17 +407,17 @@ def test_a_redirect_is_told_and_not_followed(
     assert "secret" not in str(failure)
 
 
-def test_an_answer_that_cannot_be_read_is_described(api: CrewApi) -> None:
+def test_unreadable_answer_is_described(api: CrewApi) -> None:
     failure = failure_of(api.inputs(), answer(200, b"<html>\n<h1>Hello", {"Content-Type": "text/html"}))
 
     assert failure.http_status == 200
-    assert "GET https://crew.example/inputs answers 200 with text/html" in failure.reason
-    assert "'<html> <h1>Hello'" in failure.reason
+    for words in ("GET https://crew.example/inputs", "200", "text/html", "<html> <h1>Hello"):
+        assert words in str(failure)
 
 
 @pytest.mark.parametrize("key", ["message", "detail", "title"])
 @pytest.mark.parametrize("status", [{}, {"status": "error"}, {"status": "error", "error": None}], ids=str)
-def test_unreadable_answer_is_told_in_the_words_of_the_service(api: CrewApi, key: str, status: Any) -> None:
+def test_unreadable_answer_has_the_services_own_words(api: CrewApi, key: str, status: Any) -> None:
     # Behind more than an excerpt shows.
     body = {"trace": "x" * 2_000, **status, key: f"No database for {TOKEN}"}
 
@@ -461,7 +431,7 @@ def test_unreadable_answer_is_told_in_the_words_of_the_service(api: CrewApi, key
 
 @pytest.mark.parametrize("credentials", ["me:hunter2-0123", "m:x", "me:p%2fword-0123", "only-a-user-token"])
 @pytest.mark.parametrize("by_environment", [False, True])
-def test_request_tells_which_proxy_credentials_it_sends(
+def test_request_knows_its_proxy_credentials(
     monkeypatch: pytest.MonkeyPatch, credentials: str, by_environment: Any
 ) -> None:
     proxy = f"http://{credentials}@proxy.example:3128"
@@ -478,31 +448,29 @@ def test_request_tells_which_proxy_credentials_it_sends(
     assert credentials not in repr(request)
 
 
-def test_a_field_of_the_wrong_type_is_told_without_a_trace_of_the_library(api: CrewApi) -> None:
+def test_field_of_a_wrong_type_does_not_name_pydantic(api: CrewApi) -> None:
     failure = failure_of(api.inputs(), answer(200, {"inputs": [{"name": 7}]}))
 
-    assert "a field has a type it should not have" in str(failure)
+    assert type(failure) is UnreadableAnswer
     assert "pydantic" not in str(failure)
 
 
 @pytest.mark.parametrize("sent", [True, False])
-def test_an_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> None:
+def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> None:
     refused = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 
     error = api.unreachable(first_request(api.inputs()), refused, sent=sent)
 
     assert error.sent is sent
     assert "GET https://crew.example/inputs" in str(error)
-    assert "connection refused" in str(error)
-    assert ("cannot be reached at crew.example:443" in error.what) is not sent
     assert error.cost is Cost.NONE
 
 
-def test_an_answer_that_is_too_large_is_described(api: CrewApi) -> None:
+def test_too_large_answer_is_described(api: CrewApi) -> None:
     error = received(first_request(api.inputs()), 200, {}, bytes(MAX_ANSWER_BYTES + 1), MAX_ANSWER_BYTES)
 
     assert error.http_status == 200
-    assert "more than 64 MiB" in str(error)
+    assert "64 MiB" in str(error)
 
 
 @each_conversation
@@ -529,7 +497,7 @@ def test_no_error_repeats_the_token(
     assert TOKEN not in told
 
 
-def test_the_error_of_a_crew_does_not_repeat_the_token(api: CrewApi) -> None:
+def test_crew_error_does_not_repeat_the_token(api: CrewApi) -> None:
     body = {"status": "error", "error": f"401 for Bearer {TOKEN}"}
 
     assert Script(answer(200, body)).play(api.status(KICKOFF_ID)).error == "401 for Bearer ***"
@@ -567,7 +535,7 @@ any_headers = st.fixed_dictionaries(
     body=likely_bodies | json_bodies | st.binary(max_size=64),
     headers=any_headers,
 )
-def test_any_answer_is_read_or_ends_in_an_error_of_this_package(
+def test_any_answer_is_read_or_raises_a_crew_error(
     name: str, status: int, body: bytes, headers: dict[str, str]
 ) -> None:
     outcome = answer(status, body, headers)

@@ -1,9 +1,10 @@
-"""An Airflow connection becomes the client's settings, or is refused in words that help."""
+"""Reading the settings of the client from an Airflow connection."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any
 from unittest.mock import patch
 
@@ -13,9 +14,9 @@ from airflow.providers.common.compat.sdk import Connection
 
 from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.service.errors import InvalidSettings
+from airflow_provider_crew.service.errors import Cost, InvalidSettings
 from tests.supported import AIRFLOW
-from tests.unit.crew_builders import TOKEN
+from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN
 
 USER_TOKEN = "user-token-9876543210"
 REFUSED_BY_AIRFLOW_2 = pytest.mark.skipif(AIRFLOW < (3, 0), reason="Airflow 2 makes no such connection")
@@ -46,7 +47,8 @@ def address_of(connection: Connection) -> str:
 def fault_of(connection: Connection, **options: Any) -> InvalidSettings:
     with pytest.raises(InvalidSettings) as caught:
         read_connection(connection, **options)
-    assert str(caught.value).startswith("The connection 'my_crew' cannot be used. ")
+    assert caught.value.conn_id == "my_crew"
+    assert "my_crew" in str(caught.value)
     return caught.value
 
 
@@ -124,14 +126,14 @@ def fault_of(connection: Connection, **options: Any) -> InvalidSettings:
         ),
     ],
 )
-def test_form_and_uri_and_json_say_the_same(alike: list[Connection]) -> None:
+def test_form_uri_and_json_are_equivalent(alike: list[Connection]) -> None:
     first, *others = [read_connection(each) for each in alike]
 
     for other in others:
         assert (other.settings, other.dashboard_url) == (first.settings, first.dashboard_url)
 
 
-def test_every_field_arrives() -> None:
+def test_every_field_is_read() -> None:
     read = read_connection(
         connection(
             host="http://crew.example",
@@ -164,29 +166,27 @@ def test_every_field_arrives() -> None:
         ("https://app.example/crews/7", "https://app.example/crews/7"),
     ],
 )
-def test_a_page_may_be_that_of_an_execution(address: str, page: str) -> None:
+def test_dashboard_url_may_have_the_kickoff_id(address: str, page: str) -> None:
     read = read_connection(connection(extra={"dashboard_url": address}))
 
     assert read.page_of("a/b é.") == page.replace("ID", "a%2Fb%20%C3%A9%2E")
 
 
-def test_the_page_of_an_execution_is_not_known_before_its_id_is() -> None:
+def test_dashboard_url_without_an_id_is_unknown() -> None:
     pages = {"https://app.example/{kickoff_id}": None, "https://app.example/7": "https://app.example/7"}
 
     for address, page in pages.items():
         assert read_connection(connection(extra={"dashboard_url": address})).page_of(None) == page
 
 
-def test_a_wrong_placeholder_is_told_with_the_one_there_is() -> None:
-    told = fault_of(connection(extra={"dashboard_url": "https://app.example/{id}"})).but(conn_id="").reason
+def test_wrong_placeholder_in_dashboard_url_is_rejected() -> None:
+    told = str(fault_of(connection(extra={"dashboard_url": "https://app.example/{id}"})))
 
-    assert told == (
-        "dashboard_url must be the full address of a page (https://app.example/7), with no placeholder but "
-        "{kickoff_id}."
-    )
+    assert "dashboard_url" in told
+    assert "{kickoff_id}" in told
 
 
-def test_empty_fields_of_a_form_are_not_set() -> None:
+def test_empty_form_fields_are_not_set() -> None:
     names = "user_bearer_token token_type request_timeout verify proxy status_path dashboard_url allow_http"
     names += " max_kickoffs_per_day"
     plain = read_connection(connection())
@@ -212,31 +212,28 @@ def test_empty_fields_of_a_form_are_not_set() -> None:
         pytest.param({"host": "crew.example/a", "schema": "b"}, "https://crew.example/a/b", id="two prefixes"),
     ],
 )
-def test_puts_the_address_together(fields: dict[str, Any], address: str) -> None:
+def test_address_is_built_from_the_fields(fields: dict[str, Any], address: str) -> None:
     assert address_of(connection(**fields)) == address
 
 
 @pytest.mark.parametrize(
-    ("fields", "fault"),
+    "fields",
     [
-        pytest.param({"host": None}, "address must be", id="no host"),
-        pytest.param({"host": " ", "port": 443, "schema": "https"}, "address must be", id="blank host"),
-        pytest.param({"host": 7}, "host must be a text", id="a number as host"),
-        pytest.param({"host": "crew.example:1", "port": 2}, "address must be", id="ports"),
-        pytest.param({"host": "crew.example", "schema": "http"}, "unencrypted", id="http"),
-        pytest.param({"schema": "kickoff"}, "without a path of its API", id="endpoint as prefix"),
-        pytest.param({"port": 70_000}, "address must be", id="port too high"),
-        pytest.param({"host": "https:/crew.example"}, "address must be", id="one slash"),
-        pytest.param({"host": f"crew.example:{TOKEN}"}, "address must be", id="token as port"),
-        pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, "address must be", id="and a port"),
-        pytest.param({"host": f"https://{TOKEN}@crew.example"}, "without the token", id="token as user"),
+        pytest.param({"host": None}, id="no host"),
+        pytest.param({"host": " ", "port": 443, "schema": "https"}, id="blank host"),
+        pytest.param({"host": 7}, id="a number as host"),
+        pytest.param({"host": "crew.example:1", "port": 2}, id="ports"),
+        pytest.param({"host": "crew.example", "schema": "http"}, id="http"),
+        pytest.param({"schema": "kickoff"}, id="endpoint as prefix"),
+        pytest.param({"port": 70_000}, id="port too high"),
+        pytest.param({"host": "https:/crew.example"}, id="one slash"),
+        pytest.param({"host": f"crew.example:{TOKEN}"}, id="token as port"),
+        pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, id="and a port"),
+        pytest.param({"host": f"https://{TOKEN}@crew.example"}, id="token as user"),
     ],
 )
-def test_an_address_that_cannot_be_put_together_is_refused(fields: dict[str, Any], fault: str) -> None:
-    told = fault_of(connection(**fields)).reason
-
-    assert fault in told
-    assert TOKEN[:3] not in told
+def test_unusable_address_fields_are_rejected(fields: dict[str, Any]) -> None:
+    assert not re.search(PART_OF_TOKEN, str(fault_of(connection(**fields))))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +250,7 @@ def test_an_address_that_cannot_be_put_together_is_refused(fields: dict[str, Any
         pytest.param(TOKEN, USER_TOKEN, "organization", "user", "user", id="asking counts more, user"),
     ],
 )
-def test_chooses_the_token(
+def test_token_type_selects_the_token(
     organization: str | None, user: str | None, in_extra: str | None, asked_for: str | None, chosen: str
 ) -> None:
     extra = {"user_bearer_token": user, "token_type": in_extra}
@@ -263,44 +260,37 @@ def test_chooses_the_token(
 
 
 @pytest.mark.parametrize(
-    ("fields", "asked_for", "fault"),
+    ("fields", "asked_for"),
     [
-        pytest.param({"password": None}, None, "There is no organization token. Put", id="none"),
-        pytest.param({"password": ""}, "organization", "no organization token", id="empty"),
-        pytest.param({}, "user", "(token_type user), and there is none", id="no user's"),
-        pytest.param({"extra": {"token_type": "user"}}, None, "there is none", id="by the extra"),
+        pytest.param({"password": None}, None, id="none"),
+        pytest.param({"password": ""}, "organization", id="empty"),
+        pytest.param({}, "user", id="no user's"),
+        pytest.param({"extra": {"token_type": "user"}}, None, id="by the extra"),
         pytest.param(
             {"password": None, "extra": {"user_bearer_token": USER_TOKEN}},
             "organization",
-            "no organization token",
             id="no organization's",
         ),
-        pytest.param({}, "admin", "token_type must be organization or user", id="another type"),
-        pytest.param({"password": None, "login": TOKEN}, None, "no organization token", id="in the login"),
-        pytest.param(
-            {"password": 4711}, None, "password must be a text", id="a number", marks=REFUSED_BY_AIRFLOW_2
-        ),
-        pytest.param({"password": f"Bearer {TOKEN}"}, None, "without the word Bearer", id="with the word"),
+        pytest.param({}, "admin", id="another type"),
+        pytest.param({"password": None, "login": TOKEN}, None, id="in the login"),
+        pytest.param({"password": 4711}, None, id="a number", marks=REFUSED_BY_AIRFLOW_2),
+        pytest.param({"password": f"Bearer {TOKEN}"}, None, id="with the word"),
         pytest.param(
             {"password": None, "extra": {"user_bearer_token": f"Bearer {TOKEN}"}},
             None,
-            "user_bearer_token",
             id="user's with the word",
         ),
     ],
 )
-def test_a_token_that_is_not_there_is_told(fields: dict[str, Any], asked_for: str | None, fault: str) -> None:
-    told = fault_of(connection(**fields), token_type=asked_for).reason
+def test_missing_or_invalid_token_is_rejected(fields: dict[str, Any], asked_for: str | None) -> None:
+    error = fault_of(connection(**fields), token_type=asked_for)
 
-    assert fault in told
-    assert TOKEN not in told
+    assert error.cost is Cost.NONE
+    assert TOKEN not in str(error)
 
 
-def test_a_token_in_the_login_of_a_uri_is_told() -> None:
-    told = fault_of(from_environment(f"crew://{QUOTED_TOKEN}@crew.example")).reason
-
-    assert "crew://:TOKEN@host; what stands before the colon is the login" in told
-    assert TOKEN not in told
+def test_token_in_the_login_of_a_uri_is_rejected() -> None:
+    assert TOKEN not in str(fault_of(from_environment(f"crew://{QUOTED_TOKEN}@crew.example")))
 
 
 @pytest.mark.parametrize(
@@ -308,8 +298,8 @@ def test_a_token_in_the_login_of_a_uri_is_told() -> None:
     ["[1]", '"text"', "null", "{", "not JSON", pytest.param("[" * 100_000, marks=REFUSED_BY_AIRFLOW_2)],
     ids=lambda text: text[:9],
 )
-def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
-    assert "The extra is not a JSON object." in fault_of(connection(extra=extra)).reason
+def test_extra_that_is_no_object_is_rejected(extra: str) -> None:
+    assert "extra" in str(fault_of(connection(extra=extra)))
 
 
 @pytest.mark.parametrize(
@@ -333,11 +323,11 @@ def test_an_extra_that_is_no_object_is_refused(extra: str) -> None:
         ("max_kickoffs_per_day", ["secret", -1, 1.5, "many", [5], 1_000_001]),
     ],
 )
-def test_a_wrong_field_of_the_extra_is_named(field: str, values: list[Any]) -> None:
+def test_invalid_extra_field_is_named(field: str, values: list[Any]) -> None:
     for value in values:
         error = fault_of(connection(extra={field: value}))
 
-        assert field in error.but(conn_id="").reason
+        assert field in str(error)
         assert "secret" not in str(error)
 
 
@@ -345,7 +335,7 @@ def test_a_wrong_field_of_the_extra_is_named(field: str, values: list[Any]) -> N
     ("text", "verify"),
     [("true", True), ("True", True), ("1", True), ("yes", True), ("false", False), ("0", False), ("No", False)],
 )
-def test_a_switch_may_come_as_text(text: str, verify: Any) -> None:
+def test_switch_may_be_text(text: str, verify: Any) -> None:
     assert read_connection(connection(extra={"verify": text})).settings.verify is verify
 
 
@@ -359,7 +349,7 @@ def test_all_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert masked >= {TOKEN, USER_TOKEN, "hunter2", "bWU6aHVudGVyMg=="}
 
 
-def test_a_connection_that_was_read_shows_no_secret() -> None:
+def test_connection_repr_has_no_secret() -> None:
     fields = {"user_bearer_token": USER_TOKEN, "proxy": "http://me:hunter2@proxy.example:3128"}
     read = read_connection(connection(extra=fields))
 
@@ -397,7 +387,7 @@ def test_line_break_inside_a_place_is_refused(name: str, inside: str) -> None:
     assert places[name] not in told
 
 
-def test_address_with_white_space_around_it_is_taken() -> None:
+def test_address_is_stripped() -> None:
     read = read_connection(connection(host=" crew.example\n", extra={"dashboard_url": " https://app.example/7\n"}))
 
     assert (read.settings.address, read.dashboard_url) == ("https://crew.example", "https://app.example/7")

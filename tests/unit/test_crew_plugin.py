@@ -16,13 +16,13 @@ SCRIPTS = sorted(FILES.glob("*.js"))
 where_it_is_shown = pytest.mark.skipif(AIRFLOW < (3, 1), reason="no tabs there")
 
 
-def test_airflow_finds_it_as_a_plugin():
+def test_plugin_is_an_entry_point():
     (found,) = entry_points(group="airflow.plugins", name="crew")
 
     assert found.load() is CrewPlugin
 
 
-def test_it_does_nothing_where_airflow_has_no_place_for_tabs():
+def test_plugin_is_empty_before_airflow_3_1():
     plugin = CrewPlugin()
 
     assert bool(plugin.react_apps) == bool(plugin.fastapi_apps) == has("The tab Crew") == (AIRFLOW >= (3, 1))
@@ -37,7 +37,7 @@ def test_it_does_nothing_where_airflow_has_no_place_for_tabs():
         ("https://x.example/air/", "/air"),
     ],
 )
-def test_the_tab_is_found_behind_any_address(monkeypatch, base_url, root):
+def test_tab_address_follows_the_base_url(monkeypatch, base_url, root):
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", base_url)
     (tab,) = CrewPlugin().react_apps
 
@@ -46,7 +46,7 @@ def test_the_tab_is_found_behind_any_address(monkeypatch, base_url, root):
 
 
 @where_it_is_shown
-def test_from_3_4_on_it_is_for_tasks_with_a_crews_connection():
+def test_tab_applies_to_tasks_with_a_crew_connection():
     from airflow_provider_crew.operators.crew import CrewRunOperator
     from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
@@ -57,7 +57,7 @@ def test_from_3_4_on_it_is_for_tasks_with_a_crews_connection():
 
 
 @where_it_is_shown
-def test_it_serves_its_files_and_nothing_else():
+def test_plugin_serves_only_its_files():
     from fastapi.testclient import TestClient
 
     (served,) = CrewPlugin().fastapi_apps
@@ -74,7 +74,7 @@ def test_it_serves_its_files_and_nothing_else():
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_no_script_makes_a_page_or_a_program_of_a_text(script):
+def test_scripts_never_turn_text_into_markup_or_code(script):
     source = script.read_text(encoding="utf-8")
     ways = r"(inner|outer)HTML|insertAdjacent|dangerously|document\.write|\beval\b|Function\(|DOMParser|Fragment\("
 

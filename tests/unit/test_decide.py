@@ -1,4 +1,4 @@
-"""What a try does about an earlier kickoff: the whole table, and what may never happen."""
+"""Decision of an attempt about an earlier kickoff: the whole table, and its invariants."""
 
 from __future__ import annotations
 
@@ -106,20 +106,20 @@ def rows_for(case: Case) -> list[list[str]]:
     return [row for row in ROWS if all(cell in (".", value) for cell, value in zip(row, case, strict=False))]
 
 
-def test_the_table_has_one_row_for_every_case() -> None:
+def test_table_has_one_row_for_every_case() -> None:
     assert {len(row) for row in ROWS} == {len(Case._fields) + 1}
     assert {case: rows_for(case) for case in CASES if len(rows_for(case)) != 1} == {}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: ", ".join(cell for cell in row if cell != "."))
-def test_a_try_decides_as_the_table_says(row: list[str]) -> None:
+def test_attempt_decides_as_in_the_table(row: list[str]) -> None:
     cases = [case for case in CASES if rows_for(case) == [row]]
 
     assert cases
     assert {case.decision() for case in cases} == {Decision[row[-1]]}
 
 
-def test_the_table_leads_to_every_decision() -> None:
+def test_table_has_every_decision() -> None:
     assert {row[-1] for row in ROWS} == {decision.name for decision in Decision}
 
 
@@ -172,7 +172,7 @@ def how_it_stands(remembered: KickoffRecord | None, standing: Any) -> Any:
     return remembered.end or standing
 
 
-def test_a_retry_pays_again_only_for_what_has_failed_or_where_that_was_chosen() -> None:
+def test_retry_pays_again_only_after_a_failure_or_by_choice() -> None:
     for remembered, given, standing in ALL:
         if not given.cleared and paid_for(remembered, given, standing):
             has_failed = how_it_stands(remembered, standing) == "failed"
@@ -180,7 +180,7 @@ def test_a_retry_pays_again_only_for_what_has_failed_or_where_that_was_chosen() 
             assert remembered is None or has_failed or was_chosen
 
 
-def test_what_goes_on_or_may_go_on_is_never_paid_for_again() -> None:
+def test_running_execution_is_never_paid_for_again() -> None:
     for remembered, given, standing in ALL:
         if how_it_stands(remembered, standing) in ("going on", "not told"):
             expected = Decision.FAIL_OTHER_INPUTS if given.is_another_row else Decision.REATTACH
@@ -200,13 +200,13 @@ def test_other_inputs_change_nothing_but_for_another_row() -> None:
             assert decided(remembered, given, standing) is decided(remembered, same, standing)
 
 
-def test_unknown_is_given_up_only_when_it_is_old_and_the_task_was_cleared() -> None:
+def test_unknown_is_replaced_only_if_old_and_cleared() -> None:
     for remembered, given, standing in ALL:
         if how_it_stands(remembered, standing) == "unknown":
             assert paid_for(remembered, given, standing) is (given.cleared and given.is_old)
 
 
-def test_a_kickoff_without_an_answer_is_repeated_only_by_choice() -> None:
+def test_uncertain_kickoff_is_repeated_only_by_choice() -> None:
     for remembered, given, standing in ALL:
         if remembered and is_unanswered(remembered):
             chosen = given.chooses_twice or (remembered.reported and given.cleared)
@@ -214,7 +214,7 @@ def test_a_kickoff_without_an_answer_is_repeated_only_by_choice() -> None:
             assert decided(remembered, given, standing) is decision
 
 
-def test_a_result_that_nobody_was_given_is_not_paid_for_twice() -> None:
+def test_undelivered_result_is_not_paid_for_twice() -> None:
     for remembered, given, standing in ALL:
         stands = how_it_stands(remembered, standing)
         is_wanted = remembered and not remembered.delivered and not given.is_another_row
@@ -222,7 +222,7 @@ def test_a_result_that_nobody_was_given_is_not_paid_for_twice() -> None:
             assert decided(remembered, given, standing) is Decision.REATTACH
 
 
-def test_a_clear_after_the_end_always_kicks_off() -> None:
+def test_clearing_after_the_end_kicks_off() -> None:
     for remembered, given, standing in ALL:
         stands = how_it_stands(remembered, standing)
         is_done = stands == "failed" or (stands == "completed" and remembered and remembered.delivered)
@@ -230,17 +230,17 @@ def test_a_clear_after_the_end_always_kicks_off() -> None:
             assert decided(remembered, given, standing) is Decision.KICK_OFF_AFTER_END
 
 
-def test_the_service_is_asked_once_and_only_about_what_has_no_end_yet() -> None:
+def test_service_is_polled_only_for_an_unended_execution() -> None:
     for remembered, given, standing in ALL:
         asks = decided(remembered, given, standing) is Decision.ASK
         assert asks is bool(remembered and remembered.kickoff_id and not remembered.end and standing is None)
 
 
-def test_without_a_memory_a_try_kicks_off_whatever_else_there_is() -> None:
+def test_attempt_without_a_record_kicks_off() -> None:
     assert {decided(*each) for each in ALL if each[0] is None} == {Decision.KICK_OFF}
 
 
-def test_when_where_and_on_which_try_it_was_kicked_off_changes_nothing() -> None:
+def test_time_address_and_attempt_do_not_matter() -> None:
     for remembered, given, standing in ALL:
         if remembered:
             other = replace(remembered, max_tries=7, kicked_off_at=0.0, address="https://crew.example")

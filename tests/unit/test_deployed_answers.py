@@ -1,4 +1,4 @@
-"""What a deployed crew says, which has a ``state``, beside the same story as the documentation tells it."""
+"""Answers of a deployed crew, which have a ``state``, compared with the documented ones."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def failed(**fields: Any) -> Failed:
         ),
     ],
 )
-def test_both_dialects_tell_the_same_story(documented: dict[str, Any], live: dict[str, Any]) -> None:
+def test_both_dialects_are_equivalent(documented: dict[str, Any], live: dict[str, Any]) -> None:
     told = [read(documented), read(live)]
 
     assert type(told[0]) is type(told[1])
@@ -99,7 +99,7 @@ def test_both_dialects_tell_the_same_story(documented: dict[str, Any], live: dic
     assert progress[0] == progress[1]
 
 
-def test_a_running_crew() -> None:
+def test_running_crew() -> None:
     execution = read(live_answer("RUNNING", "Task is Running", progress=PROGRESS, last_executed_task=LAST))
 
     assert execution == Running(
@@ -114,7 +114,7 @@ def test_a_running_crew() -> None:
     assert execution.is_known
 
 
-def test_a_running_flow_does_not_tell_of_how_many_steps() -> None:
+def test_running_flow_has_no_total() -> None:
     progress = {"unit": "step", "completed": 3, "total": None, "remaining": None, "current": "write"}
 
     execution = read(live_answer("RUNNING", progress=progress, source="flow"))
@@ -123,7 +123,7 @@ def test_a_running_flow_does_not_tell_of_how_many_steps() -> None:
     assert (execution.current_task, execution.last_task) == ("write", None)
 
 
-def test_a_paused_execution_tells_what_a_running_one_does() -> None:
+def test_paused_execution_has_its_progress() -> None:
     execution = read(live_answer("paused", progress=PROGRESS, last_executed_task=LAST))
 
     assert isinstance(execution, Paused)
@@ -131,7 +131,7 @@ def test_a_paused_execution_tells_what_a_running_one_does() -> None:
     assert execution.progress == Progress(completed=1, total=2)
 
 
-def test_a_completed_crew() -> None:
+def test_completed_crew() -> None:
     progress = PROGRESS | {"completed": 2, "remaining": 0, "current": None}
     last = {"name": "summary_task", "agent": "Editor", "output": "In short.", "execution_time": 3}
 
@@ -150,12 +150,12 @@ def test_a_completed_crew() -> None:
 
 
 @pytest.mark.parametrize("result", [None, "", {"output": None}], ids=str)
-def test_a_deployed_execution_that_puts_out_nothing_has_an_empty_output(result: Any) -> None:
+def test_deployed_execution_without_output_has_an_empty_one(result: Any) -> None:
     assert (completed(result=result).output, completed(result=result).output_json) == ("", None)
     assert completed(result=result, result_json={"a": 1}).output_json == {"a": 1}
 
 
-def test_a_failed_crew_tells_what_it_used() -> None:
+def test_failed_crew_has_its_usage() -> None:
     execution = failed(status="ValueError: boom", last_executed_task=LAST, usage_metrics=USAGE)
 
     assert (execution.error, execution.usage) == ("ValueError: boom", USAGE)
@@ -172,7 +172,7 @@ def test_a_failed_crew_tells_what_it_used() -> None:
         "not found: no such tool",
     ],
 )
-def test_whatever_the_reason_holds_the_execution_has_failed(reason: str) -> None:
+def test_failed_state_counts_whatever_the_reason(reason: str) -> None:
     assert failed(status=reason).error == reason
 
 
@@ -191,7 +191,7 @@ def test_whatever_the_reason_holds_the_execution_has_failed(reason: str) -> None
         pytest.param({"state": "REVOKED", "status": None}, "revoked", id="revoked"),
     ],
 )
-def test_reads_the_reason_of_a_deployed_crew_wherever_it_is(fields: dict[str, Any], error: str) -> None:
+def test_reason_is_found_in_any_field(fields: dict[str, Any], error: str) -> None:
     assert failed(**fields).error == error
 
 
@@ -209,14 +209,14 @@ def test_reads_the_reason_of_a_deployed_crew_wherever_it_is(fields: dict[str, An
 @pytest.mark.parametrize(
     ("state", "shape"), [("RUNNING", Running), ("PAUSED", Paused), ("SUCCESS", Completed), ("FAILED", Failed)]
 )
-def test_no_field_but_the_state_can_make_an_answer_unreadable(state: str, shape: type, name: str) -> None:
+def test_invalid_field_never_makes_an_answer_unreadable(state: str, shape: type, name: str) -> None:
     for wrong in WRONG:
         assert type(read(live_answer(state) | {name: wrong})) is shape
         assert type(read({"state": state, name: wrong})) is shape
 
 
 @pytest.mark.parametrize("name", [*PROGRESS, *LAST, "agent", "execution_time", "task_id"])
-def test_no_field_inside_another_can_make_an_answer_unreadable(name: str) -> None:
+def test_invalid_nested_field_is_harmless(name: str) -> None:
     for wrong in WRONG:
         inside = {"progress": PROGRESS | {name: wrong}, "last_executed_task": LAST | {name: wrong}}
 
@@ -233,7 +233,7 @@ def test_no_field_inside_another_can_make_an_answer_unreadable(name: str) -> Non
         pytest.param({"completed": None, "total": 2}, None, id="null"),
     ],
 )
-def test_progress_that_makes_no_sense_is_left_out(progress: dict[str, Any], read_to: Progress | None) -> None:
+def test_invalid_progress_is_dropped(progress: dict[str, Any], read_to: Progress | None) -> None:
     assert read(live_answer("RUNNING", progress=progress)).progress == read_to
     assert completed(progress=progress).progress == read_to
 
@@ -249,7 +249,7 @@ def test_progress_that_makes_no_sense_is_left_out(progress: dict[str, Any], read
         pytest.param("facts_task", None, id="a text"),
     ],
 )
-def test_reads_the_last_task(last: Any, read_to: Any) -> None:
+def test_last_task_is_read(last: Any, read_to: Any) -> None:
     if isinstance(read_to, tuple):
         read_to = TaskResult(task_id=read_to[0], output=read_to[1], execution_time=None)
 
@@ -271,7 +271,7 @@ def test_reads_the_last_task(last: Any, read_to: Any) -> None:
         pytest.param({"usage_metrics": {"cost\x00": 0.25, "n": 2}}, {"cost\ufffd": 0.25, "n": 2}, id="names"),
     ],
 )
-def test_reads_what_was_used(fields: dict[str, Any], usage: dict[str, float] | None) -> None:
+def test_usage_is_read(fields: dict[str, Any], usage: dict[str, float] | None) -> None:
     assert completed(**fields).usage == failed(**fields).usage == usage
     told = completed(**fields).usage or {}
     assert {name: type(count) for name, count in told.items()} == {n: type(c) for n, c in (usage or {}).items()}
@@ -297,12 +297,12 @@ def completed_of(total: int | None, *tasks: TaskResult, unit: str = "task") -> C
         pytest.param(completed(result={"output": "x", "tasks": []}), False, id="an empty list"),
     ],
 )
-def test_tells_whether_all_tasks_are_known(execution: Completed, complete: Any) -> None:
+def test_tasks_complete_flag(execution: Completed, complete: Any) -> None:
     assert execution.tasks_complete is complete
     assert execution.result()["tasks_complete"] is complete
 
 
-def test_tasks_seen_before_complete_those_of_the_last_answer() -> None:
+def test_tasks_seen_before_are_added() -> None:
     execution = completed_of(2, SUMMARY)
 
     whole = execution.including([FACTS, SUMMARY])
@@ -313,7 +313,7 @@ def test_tasks_seen_before_complete_those_of_the_last_answer() -> None:
     assert execution.including([]) is execution
 
 
-def test_a_task_that_was_done_twice_does_not_stand_for_another() -> None:
+def test_task_done_twice_counts_once() -> None:
     again = FACTS.model_copy(update={"output": "Better facts."})
 
     whole = completed_of(3, SUMMARY).including([FACTS, again])
@@ -322,7 +322,7 @@ def test_a_task_that_was_done_twice_does_not_stand_for_another() -> None:
     assert completed_of(2, SUMMARY).including([FACTS, again]).tasks_complete
 
 
-def test_what_the_answer_lists_itself_is_not_added_to() -> None:
+def test_listed_tasks_are_not_added_to() -> None:
     listed = completed(result={"output": "x", "tasks": [LAST]})
 
     assert listed.including([SUMMARY]) is listed

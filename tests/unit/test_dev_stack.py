@@ -58,7 +58,7 @@ def stack(home, **commands: list[str]) -> AirflowStack:
     return airflow
 
 
-def test_a_process_that_dies_at_once_is_named_with_its_last_words(tmp_path):
+def test_process_that_dies_is_named_with_its_last_lines(tmp_path):
     airflow = stack(tmp_path, api_server=["http.server", "nonsense"])
 
     with pytest.raises(StackError) as caught:
@@ -69,7 +69,7 @@ def test_a_process_that_dies_at_once_is_named_with_its_last_words(tmp_path):
     assert "invalid int value: 'nonsense'" in str(caught.value)
 
 
-def test_what_does_not_come_up_is_named_and_stopped(tmp_path):
+def test_unhealthy_process_is_named_and_stopped(tmp_path):
     airflow = stack(tmp_path, api_server=["http.server", "--bind", "127.0.0.1", "0"])
 
     with pytest.raises(StackError, match=r"not healthy after 1 s\. Missing: api-server\n"):
@@ -78,7 +78,7 @@ def test_what_does_not_come_up_is_named_and_stopped(tmp_path):
     assert not airflow.processes["api-server"].running
 
 
-def test_of_some_processes_there_are_several(tmp_path, monkeypatch):
+def test_some_processes_run_several_times(tmp_path, monkeypatch):
     monkeypatch.setattr(AirflowStack, "_numbers", {"api-server": 2})
     monkeypatch.setattr(AirflowStack, "wait_until_healthy", lambda *_: None)
 
@@ -93,7 +93,7 @@ def test_of_some_processes_there_are_several(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 0), reason="runs from Airflow 3 on")
-def test_machines_share_nothing_but_what_they_have_to(tmp_path):
+def test_machines_have_their_own_home_and_address(tmp_path):
     airflow = CeleryStack(tmp_path, tmp_path, {})
     machines = [airflow._machine(f"{name}{number}") for name in ("scheduler", "worker") for number in ("", "-2")]
 
@@ -105,7 +105,7 @@ def test_machines_share_nothing_but_what_they_have_to(tmp_path):
     airflow.stop()
 
 
-def test_a_home_is_used_once_at_a_time(tmp_path):
+def test_home_is_used_once_at_a_time(tmp_path):
     guardian = stack(tmp_path)._new_guardian()
 
     with pytest.raises(StackError, match="Another Airflow runs in"):
@@ -114,7 +114,7 @@ def test_a_home_is_used_once_at_a_time(tmp_path):
     stack(tmp_path)._new_guardian().dismiss()
 
 
-def test_nothing_set_for_airflow_here_gets_there_but_what_is_given(tmp_path, monkeypatch):
+def test_environment_has_only_the_given_airflow_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", "http://other")
     given = {"AIRFLOW_CONN_CREW_DEFAULT": "crew://", "AIRFLOW__CORE__PARALLELISM": "2"}
@@ -127,7 +127,7 @@ def test_nothing_set_for_airflow_here_gets_there_but_what_is_given(tmp_path, mon
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_children_in_groups_of_their_own_end_too(family, how):
+def test_children_in_their_own_groups_end_too(family, how):
     session = family.pid
     assert len(sessions._members([session])) == 2
 
@@ -137,7 +137,7 @@ def test_children_in_groups_of_their_own_end_too(family, how):
     assert family.exit_code < 0
 
 
-def test_a_process_can_be_started_again(family):
+def test_process_can_be_restarted(family):
     first = family.pid
     family.kill()
 

@@ -108,7 +108,7 @@ def make(folder: Path, *recipe: str) -> Terminal:
 
 
 @pytest.mark.parametrize(("until_ctrl_c", "code"), [(1, "0"), (0, f"{-signal.SIGINT}")])
-def test_ctrl_c_ends_make_without_a_complaint(tmp_path, until_ctrl_c, code):
+def test_ctrl_c_ends_make_without_an_error(tmp_path, until_ctrl_c, code):
     """What is to end that way has succeeded; what is not leaves it to make to end as interrupted."""
     terminal = make(tmp_path, f"{sys.executable} body.py {until_ctrl_c}")
     terminal.wait_for("ready")
@@ -121,7 +121,7 @@ def test_ctrl_c_ends_make_without_a_complaint(tmp_path, until_ctrl_c, code):
 
 
 @pytest.mark.parametrize("until_ctrl_c", [1, 0])
-def test_a_second_ctrl_c_leaves_nothing_half_stopped(tmp_path, until_ctrl_c):
+def test_second_ctrl_c_leaves_nothing_half_stopped(tmp_path, until_ctrl_c):
     terminal = make(tmp_path, f"{sys.executable} body.py {until_ctrl_c}")
     terminal.wait_for("ready")
     terminal.press_ctrl_c()
@@ -133,7 +133,7 @@ def test_a_second_ctrl_c_leaves_nothing_half_stopped(tmp_path, until_ctrl_c):
     assert "Traceback" not in terminal.shown
 
 
-def test_the_terminal_is_given_back(tmp_path):
+def test_terminal_is_given_back(tmp_path):
     """Make, and whoever called it, read from it again."""
     terminal = make(tmp_path, f"{sys.executable} body.py 1", "read answer < /dev/tty && echo got $$answer")
     terminal.wait_for("ready")
@@ -145,7 +145,7 @@ def test_the_terminal_is_given_back(tmp_path):
     assert "got it" in terminal.shown
 
 
-def test_ctrl_c_while_something_is_installed_ends_make(tmp_path):
+def test_ctrl_c_during_an_installation_ends_make(tmp_path):
     terminal = make(
         tmp_path,
         f"{sys.executable} -m dev.progress Installing sh -c 'echo $$$$ > pid; exec sleep 60'",
@@ -162,7 +162,7 @@ def test_ctrl_c_while_something_is_installed_ends_make(tmp_path):
     wait_until(lambda: not Path("/proc", (tmp_path / "pid").read_text().strip()).exists())
 
 
-def test_a_terminal_shows_one_line_that_fits(tmp_path):
+def test_terminal_shows_one_line_that_fits(tmp_path):
     terminal = make(tmp_path, f"{sys.executable} body.py 1")
     # Whole, and rewritten: a terminal shows a Ctrl-C in the middle of what is just being written.
     terminal.wait_for("At work: waiting for the end of\r")
@@ -176,7 +176,7 @@ def test_a_terminal_shows_one_line_that_fits(tmp_path):
     assert shown[-1].endswith(" s  At work: stopped")
 
 
-def test_without_a_terminal_each_change_is_a_line(capsys):
+def test_changes_are_lines_without_a_terminal(capsys):
     waits_for = ["scheduler, triggerer"]
     asked = threading.Event()
 
@@ -201,7 +201,7 @@ def test_without_a_terminal_each_change_is_a_line(capsys):
 
 
 @pytest.mark.parametrize(("code", "shown"), [(0, ""), (3, "no such package\n\n")])
-def test_what_a_command_says_is_shown_only_when_it_fails(code, shown):
+def test_command_output_is_shown_only_after_a_failure(code, shown):
     command = ["sh", "-c", f"echo no such package; exit {code}"]
     done = subprocess.run(
         [sys.executable, "-m", "dev.progress", "Installing", *command],
@@ -216,7 +216,7 @@ def test_what_a_command_says_is_shown_only_when_it_fails(code, shown):
     assert done.stdout.endswith(f" s  Installing: {'failed' if code else 'done'}\n")
 
 
-def test_a_process_is_known_before_ctrl_c_comes_through(tmp_path, monkeypatch):
+def test_process_is_known_before_ctrl_c_is_handled(tmp_path, monkeypatch):
     """The guardian ends what it knows."""
     told = []
 
@@ -239,7 +239,7 @@ def test_a_process_is_known_before_ctrl_c_comes_through(tmp_path, monkeypatch):
     guardian.dismiss()
 
 
-def test_the_port_is_the_same_unless_it_is_taken(monkeypatch):
+def test_port_is_the_same_unless_it_is_in_use(monkeypatch):
     monkeypatch.setattr(target, "_PORT", free_port())
     assert target.usual_port() == target._PORT
 
@@ -248,7 +248,7 @@ def test_the_port_is_the_same_unless_it_is_taken(monkeypatch):
         assert target.usual_port() != target._PORT
 
 
-def test_a_port_that_was_just_left_is_free():
+def test_port_just_left_is_free():
     """A connection that the server has closed keeps the port for a minute."""
     with socket.create_server((HOST, 0)) as server:
         port = server.getsockname()[1]

@@ -47,13 +47,13 @@ def form(monkeypatch) -> dict[str, Any]:
     return CrewHook.get_connection_form_widgets()
 
 
-def test_it_has_every_field_under_its_label_with_its_description(form):
+def test_form_has_every_field_with_its_label(form):
     shown = {name: (field.options["label"], field.options["description"]) for name, field in form.items()}
 
     assert shown == {name: (field["label"], field["description"]) for name, field in CONNECTION_FIELDS.items()}
 
 
-def test_each_field_is_of_its_kind(form):
+def test_form_fields_have_their_type(form):
     kinds = {name: type(field).__name__ for name, field in form.items()}
 
     assert kinds == {

@@ -10,7 +10,7 @@ from airflow_provider_crew import local
 from airflow_provider_crew.local import pytest_plugin
 
 
-def test_the_pytest_plugin_loads_nothing_heavy():
+def test_pytest_plugin_loads_nothing_heavy():
     heavy = {"aiohttp", "pydantic", "airflow", "asyncio", "ssl"}
     script = (
         "import pytest, sys; before = set(sys.modules); import airflow_provider_crew.local.pytest_plugin; "
@@ -24,7 +24,7 @@ def test_the_pytest_plugin_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize("module", [local, pytest_plugin])
-def test_loading_what_every_session_loads_needs_nothing_but_pytest(module, monkeypatch):
+def test_pytest_plugin_needs_only_pytest(module, monkeypatch):
     for name in ("aiohttp", "pydantic", "airflow"):
         monkeypatch.setitem(sys.modules, name, None)
 
@@ -32,10 +32,10 @@ def test_loading_what_every_session_loads_needs_nothing_but_pytest(module, monke
 
 
 @pytest.mark.parametrize("name", local.__all__)
-def test_every_public_name_is_there(name):
+def test_public_names_exist(name):
     assert getattr(local, name).__name__ == name
 
 
-def test_another_name_is_not():
+def test_other_name_does_not_exist():
     with pytest.raises(AttributeError, match="no attribute 'Remote'"):
         _ = local.Remote

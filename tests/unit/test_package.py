@@ -41,7 +41,7 @@ def named_paths(info: Any) -> Iterator[str]:
         yield info
 
 
-def test_everything_named_in_the_metadata_can_be_imported():
+def test_names_in_the_metadata_can_be_imported():
     paths = list(named_paths(get_provider_info()))
 
     assert paths
@@ -55,7 +55,7 @@ def test_airflow_accepts_the_metadata():
     jsonschema.validate(get_provider_info(), schema)
 
 
-def test_the_metadata_carries_the_name_of_the_distribution():
+def test_metadata_has_the_distribution_name():
     (entry_point,) = (
         found
         for found in entry_points(group="apache_airflow_provider")
@@ -68,7 +68,7 @@ def test_the_metadata_carries_the_name_of_the_distribution():
     assert info["versions"] == [version("airflow-provider-crew")]
 
 
-def test_the_form_of_old_and_new_airflow_is_the_same():
+def test_forms_of_old_and_new_airflow_are_equal():
     (connection_type,) = get_provider_info()["connection-types"]
     behaviour = CrewHook.get_ui_field_behaviour()
 
@@ -104,7 +104,7 @@ print("", json.dumps({name: conf.getboolean("crew", name) for name in options}),
 """
 
 
-def test_airflow_knows_every_option_and_its_default():
+def test_airflow_knows_every_option_and_default():
     read = json.loads(python(OPTIONS_AS_AIRFLOW_READS_THEM).splitlines()[-1])
 
     assert read == {"log_output": True, "progress_xcom": True, "remember_in_variables": False}
@@ -121,7 +121,7 @@ LOADED_BY_AIRFLOW = [
 ]
 
 
-def test_what_the_metadata_name_is_among_what_airflow_loads():
+def test_modules_in_the_metadata_are_loaded_by_airflow():
     modules = {
         path if path.endswith(("crew", "info")) else path.rpartition(".")[0]
         for path in named_paths(get_provider_info())
@@ -154,7 +154,7 @@ def newly_loaded() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("module", LOADED_BY_AIRFLOW)
-def test_what_airflow_imports_loads_no_client_and_no_models(newly_loaded, module):
+def test_modules_loaded_by_airflow_load_no_client(newly_loaded, module):
     heavy = {"requests", "aiohttp", "pydantic", "tenacity", "certifi", "urllib3", "fastapi", "uvicorn"}
     service = {f"airflow_provider_crew.service{part}" for part in ("", ".errors", ".limits", ".options", ".text")}
     loaded = set(newly_loaded[module])
@@ -167,7 +167,7 @@ RUN_BY_TASKS = ["airflow_provider_crew.tasks.run", "airflow_provider_crew.tasks.
 
 
 @pytest.mark.parametrize("module", RUN_BY_TASKS)
-def test_a_task_that_asks_the_crew_nothing_loads_no_client(module):
+def test_task_without_a_call_loads_no_client(module):
     told = python(IMPORTS_IN_CHILDREN, module)
     loaded = {name.partition(".")[0] for name in json.loads(told.splitlines()[-1])[1]}
 
@@ -185,7 +185,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 """
 
 
-def test_who_asks_without_an_event_loop_loads_nothing_for_one():
+def test_sync_client_loads_no_event_loop():
     loaded = set(python(SENDS_WITHOUT_EVENT_LOOP).split())
 
     assert "urllib3" in loaded
@@ -209,7 +209,7 @@ BROUGHT = {"fastapi"}
 PROVIDERS = ("airflow.providers.common.compat.", "airflow.providers.openlineage.")
 
 
-def test_every_distribution_that_is_imported_is_declared():
+def test_imported_distributions_are_declared():
     known = packages_distributions()
     imports = {name.partition(".")[0] for path in PACKAGE.rglob("*.py") for name in imported_by(path)}
     declared = {
@@ -223,7 +223,7 @@ def test_every_distribution_that_is_imported_is_declared():
     assert {name for name in others if not declared & set(map(canonicalize_name, known.get(name, ())))} == set()
 
 
-def test_every_provider_that_is_imported_is_declared():
+def test_imported_providers_are_declared():
     imports = {name for path in PACKAGE.rglob("*.py") for name in imported_by(path)}
     providers = {name for name in imports if name.startswith("airflow.providers.")}
 
@@ -232,7 +232,7 @@ def test_every_provider_that_is_imported_is_declared():
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page speaks of the newest")
-def test_a_page_lists_what_this_adds_to_a_bare_airflow():
+def test_page_lists_the_added_dependencies():
     page = (ROOT / "docs/versions.md").read_text()
     told = re.search(r"this package adds (\w+) and what it needs \(([^)]*)\)", page)
 

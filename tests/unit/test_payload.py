@@ -1,8 +1,9 @@
-"""What a kickoff sends is the JSON that was given, and what cannot be sent is named."""
+"""A kickoff sends the given JSON, and an error names anything that cannot be sent."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -36,8 +37,8 @@ def sent(inputs: Any, **options: Any) -> Any:
     return json.loads(KickoffRequest.of(inputs, **options).body)
 
 
-def test_a_misspelt_option_is_never_sent() -> None:
-    with pytest.raises(TypeError, match="takes no mata"):
+def test_misspelled_option_is_never_sent() -> None:
+    with pytest.raises(TypeError, match="mata"):
         sent({"topic": "ferries"}, mata={"team": "news"})
 
 
@@ -48,7 +49,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-def test_sends_what_was_given_under_the_names_of_the_service() -> None:
+def test_options_are_sent_in_camel_case() -> None:
     payload = sent(
         {"topic": "AI"},
         meta={"run": "r1"},
@@ -73,14 +74,14 @@ def test_sends_what_was_given_under_the_names_of_the_service() -> None:
 
 
 @pytest.mark.parametrize("nothing", [{}, None])
-def test_sends_nothing_for_what_was_not_given(nothing: Any) -> None:
+def test_empty_options_are_not_sent(nothing: Any) -> None:
     assert sent({}, meta=nothing, crew_webhook_url=None, step_webhook_url="") == {"inputs": {}}
     assert sent({}, webhooks=None, human_input_webhook_url=None, restore_from_state_id="") == {"inputs": {}}
 
 
 @pytest.mark.parametrize("inputs", [None, "topic=AI", ["topic"], 7])
-def test_inputs_are_names_and_values(inputs: Any) -> None:
-    with pytest.raises(InvalidInputs, match=r"^inputs is of type \w+, and must be an object"):
+def test_inputs_that_are_no_object_are_rejected(inputs: Any) -> None:
+    with pytest.raises(InvalidInputs, match="inputs"):
         KickoffRequest.of(inputs)
 
 
@@ -90,7 +91,7 @@ def test_json_arrives_as_it_was_given(inputs: dict[str, Any]) -> None:
     assert sent(inputs) == {"inputs": inputs}
 
 
-def test_what_is_like_json_is_sent_as_json() -> None:
+def test_json_like_values_are_sent_as_json() -> None:
     inputs = {"pair": (1, "ü"), "object": MappingProxyType({"half": "\ud800"}), "deep": nested(63)}
 
     assert sent(inputs) == {"inputs": {"pair": [1, "ü"], "object": {"half": "\ud800"}, "deep": nested(63)}}
@@ -109,29 +110,28 @@ def test_what_is_like_json_is_sent_as_json() -> None:
         pytest.param({7: "seven"}, "inputs", id="name that is no text"),
     ],
 )
-def test_names_what_is_no_json(inputs: dict[Any, Any], path: str) -> None:
+def test_value_that_is_not_json_is_named_by_its_path(inputs: dict[Any, Any], path: str) -> None:
     with pytest.raises(InvalidInputs) as caught:
         KickoffRequest.of(inputs)
 
-    assert str(caught.value).startswith(f"{path}, of type ")
-    assert "is no JSON." in caught.value.what
+    assert re.search(rf"{re.escape(path)}(?![\w\[]|\.\w)", str(caught.value))
     assert caught.value.cost is Cost.NONE
 
 
 def test_meta_is_checked_like_the_inputs() -> None:
-    with pytest.raises(InvalidInputs, match=r"^meta\.when, of type datetime, is no JSON"):
+    with pytest.raises(InvalidInputs, match=r"meta\.when"):
         KickoffRequest.of({}, meta={"when": datetime.now(UTC)})
 
 
 @pytest.mark.parametrize(
     "changes", [{"url": None}, {"url": ""}, {"events": None}, {"events": "task_completed"}], ids=repr
 )
-def test_webhooks_say_which_events_go_where(changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputs, match=r"^webhooks must have a url, and a list of events\."):
+def test_webhooks_need_a_url_and_events(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputs, match="webhooks"):
         KickoffRequest.of({}, webhooks=WEBHOOKS | changes)
 
 
-def test_a_secret_is_sent_with_the_webhooks_and_known_to_be_one() -> None:
+def test_webhook_secret_is_sent_and_masked() -> None:
     request = KickoffRequest.of({"topic": "AI"}, webhooks=WEBHOOKS, webhook_secret="webhook-secret")
 
     assert json.loads(request.body)["webhooks"] == {
@@ -144,25 +144,23 @@ def test_a_secret_is_sent_with_the_webhooks_and_known_to_be_one() -> None:
     assert KickoffRequest.of({}).secrets == ()
 
 
-def test_a_secret_among_the_webhooks_is_refused() -> None:
+def test_secret_inside_webhooks_is_rejected() -> None:
     webhooks = {**WEBHOOKS, "authentication": {"strategy": "bearer", "token": "webhook-secret"}}
 
-    with pytest.raises(InvalidInputs, match="(?s)password of a connection.*webhook_conn_id") as caught:
+    with pytest.raises(InvalidInputs, match="webhook_conn_id") as caught:
         KickoffRequest.of({}, webhooks=webhooks)
 
     assert "webhook-secret" not in str(caught.value)
 
 
-def test_a_secret_without_webhooks_is_refused() -> None:
-    with pytest.raises(
-        InvalidInputs, match=r"(?s)^webhook_conn_id holds the secret .* there are none\."
-    ) as caught:
+def test_webhook_secret_without_webhooks_is_rejected() -> None:
+    with pytest.raises(InvalidInputs, match="webhook_conn_id") as caught:
         KickoffRequest.of({}, webhook_secret="webhook-secret")
 
     assert "webhook-secret" not in str(caught.value)
 
 
-def test_the_inputs_are_fetched_once_and_are_plain() -> None:
+def test_lazy_inputs_are_fetched_once() -> None:
     class Once(Sequence[Any]):
         fetched = 0
 
@@ -181,7 +179,7 @@ def test_the_inputs_are_fetched_once_and_are_plain() -> None:
     assert lazy.fetched == 1
 
 
-def test_an_id_that_rendering_has_made_a_number_is_a_text_again() -> None:
+def test_state_id_rendered_as_a_number_is_sent_as_text() -> None:
     assert sent({}, restore_from_state_id=4711)["restoreFromStateId"] == "4711"
 
 
@@ -198,14 +196,17 @@ BARE = read_inputs({"inputs": ["topic", "audience", "id"]})
 DESCRIBED = read_inputs({"inputs": {"topic": "What about", "audience": {"description": "For whom"}, "id": None}})
 each_form = pytest.mark.parametrize("known", [BARE, DESCRIBED], ids=["bare names", "descriptions"])
 
-NOT_GIVEN = (
-    "The crew lists inputs that are not given: {}. A crew refuses the kickoff then, and nothing starts; a flow "
-    "runs on its defaults."
-)
-DEPRECATED = (
-    "The input 'id' is the deprecated way to restore a flow's state, and mixes up two runs: use "
-    "restore_from_state_id."
-)
+NAMES = {"topic", "topics", "audience", "tone", "tonne", "zebra", "id", "ids", "restore_from_state_id"}
+STATE_ID = {"id", "restore_from_state_id"}
+
+
+def named(text: object) -> set[str]:
+    """Return the inputs and options that a message names."""
+    return NAMES & {*re.findall(r"\w+", str(text))}
+
+
+def doubts(given: dict[str, Any], known: CrewInputs) -> list[set[str]]:
+    return [named(doubt) for doubt in compare_inputs(given, known)]
 
 
 def refusal(given: dict[str, Any], known: CrewInputs, *, strict: bool = False) -> InvalidInputs:
@@ -215,7 +216,7 @@ def refusal(given: dict[str, Any], known: CrewInputs, *, strict: bool = False) -
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_inputs_that_the_crew_lists_raise_no_doubt(strict: Any) -> None:
+def test_listed_inputs_raise_no_doubt(strict: Any) -> None:
     whole = {"audience": "sailors", "topic": None}
 
     assert compare_inputs(whole, KNOWN, strict=strict) == []
@@ -224,91 +225,67 @@ def test_inputs_that_the_crew_lists_raise_no_doubt(strict: Any) -> None:
     assert compare_inputs({}, read_inputs({"inputs": []}), strict=strict) == []
 
 
-def test_an_input_that_the_crew_does_not_list_is_a_doubt_with_the_nearest_name() -> None:
+def test_unlisted_input_is_a_doubt_with_the_nearest_name() -> None:
     given = {"topic": 1, "audience": 2, "tonne": 3, "zebra": 4}
 
-    assert compare_inputs(given, KNOWN) == [
-        "The crew does not list the input 'tonne'. Is 'tonne' meant to be 'tone'? It is sent all the same.",
-        "The crew does not list the input 'zebra'. It is sent all the same.",
-    ]
+    assert doubts(given, KNOWN) == [{"tonne", "tone"}, {"zebra"}]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "names"),
     [
-        ({}, "topic, audience. Given: none."),
-        ({"topic": 1}, "audience. Given: topic."),
-        (
-            {"topics": 1, "audience": 2},
-            (
-                "topic. Given: topics, audience. The crew does not list the input 'topics'. Is 'topics' meant to "
-                "be 'topic'?"
-            ),
-        ),
-        ({"tone": 1, "topic": 2}, "audience. Given: tone, topic."),
+        ({}, {"topic", "audience"}),
+        ({"topic": 1}, {"audience"}),
+        ({"topics": 1, "audience": 2}, {"topic", "topics"}),
+        ({"tone": 1, "topic": 2}, {"audience"}),
     ],
     ids=str,
 )
-def test_missing_inputs_are_named_with_what_may_have_been_meant(given: dict[str, int], said: str) -> None:
+def test_missing_required_inputs_are_named(given: dict[str, int], names: set[str]) -> None:
     failure = refusal(given, KNOWN)
 
-    assert failure.reason == f"The crew needs inputs that are not given: {said}"
+    assert named(failure) >= names
+    assert failure.cost is Cost.NONE
 
 
 @each_form
 @pytest.mark.parametrize(
     ("given", "names"),
-    [({}, "topic, audience"), ({"topic": 1}, "audience"), ({"zebra": 1, "audience": 2}, "topic")],
+    [
+        ({}, {"topic", "audience"}),
+        ({"topic": 1}, {"audience"}),
+        ({"zebra": 1, "audience": 2}, {"topic"}),
+    ],
     ids=str,
 )
-def test_what_may_be_optional_is_one_doubt(known: CrewInputs, given: dict[str, int], names: str) -> None:
-    assert compare_inputs(given, known)[-1] == NOT_GIVEN.format(names)
-    assert len(compare_inputs(given, known)) == 1 + ("zebra" in given)
+def test_missing_inputs_that_may_be_optional_are_one_doubt(
+    known: CrewInputs, given: dict[str, int], names: set[str]
+) -> None:
+    assert doubts(given, known)[-1] == names
+    assert len(doubts(given, known)) == 1 + ("zebra" in given)
 
 
 @each_form
-def test_what_may_be_optional_and_looks_mistyped_is_refused(known: CrewInputs) -> None:
-    failure = refusal({"topics": 1, "zebra": 2}, known)
-
-    assert failure.reason == (
-        "The crew lists inputs that are not given: topic, audience. Given: topics, zebra. The crew does not list "
-        "the input 'topics'. Is 'topics' meant to be 'topic'? The crew does not list the input 'zebra'."
-    )
+def test_missing_input_that_looks_mistyped_is_rejected(known: CrewInputs) -> None:
+    assert named(refusal({"topics": 1, "zebra": 2}, known)) >= {"topic", "topics", "audience"}
 
 
-def test_a_name_that_resembles_one_that_is_given_is_not_mistyped() -> None:
-    assert compare_inputs({"topic": 1, "topics": 2, "audience": 3}, BARE) == [
-        "The crew does not list the input 'topics'. Is 'topics' meant to be 'topic'? It is sent all the same."
-    ]
+def test_name_that_resembles_a_given_one_is_not_mistyped() -> None:
+    assert doubts({"topic": 1, "topics": 2, "audience": 3}, BARE) == [{"topics", "topic"}]
 
 
 @pytest.mark.parametrize(
-    ("given", "known", "said"),
+    ("given", "known", "names"),
     [
+        pytest.param({"topic": 1}, BARE, {"audience"}, id="missing"),
         pytest.param(
-            {"topic": 1},
-            BARE,
-            "The crew lists inputs that are not given: audience. Given: topic.",
-            id="missing",
+            {"topic": 1, "audience": 2, "tonne": 3, "zebra": 4}, KNOWN, {"tonne", "zebra"}, id="not listed"
         ),
-        pytest.param(
-            {"topic": 1, "audience": 2, "tonne": 3, "zebra": 4},
-            KNOWN,
-            "The crew does not list the input 'tonne'. Is 'tonne' meant to be 'tone'? The crew does not list the "
-            "input 'zebra'.",
-            id="not listed",
-        ),
-        pytest.param(
-            {"topics": 1, "zebra": 2},
-            KNOWN,
-            "The crew needs inputs that are not given: topic, audience. Given: topics, zebra. The crew does not "
-            "list the input 'topics'. Is 'topics' meant to be 'topic'? The crew does not list the input 'zebra'.",
-            id="both",
-        ),
+        pytest.param({"topics": 1, "zebra": 2}, KNOWN, {"topic", "audience", "topics", "zebra"}, id="both"),
     ],
 )
-def test_to_be_strict_is_to_refuse_every_doubt(given: dict[str, int], known: CrewInputs, said: str) -> None:
-    assert refusal(given, known, strict=True).reason == said
+def test_strict_rejects_every_doubt(given: dict[str, int], known: CrewInputs, names: set[str]) -> None:
+    assert named(refusal(given, known, strict=True)) >= names
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -321,42 +298,39 @@ def test_to_be_strict_is_to_refuse_every_doubt(given: dict[str, int], known: Cre
     ],
     ids=["listed", "not listed", "required"],
 )
-def test_the_id_of_a_state_is_never_asked_for(known: CrewInputs, strict: Any) -> None:
+def test_state_id_is_never_missing(known: CrewInputs, strict: Any) -> None:
     whole = {name: 1 for name in known.names if name != "id"}
 
     assert compare_inputs(whole, known, strict=strict) == []
-    assert compare_inputs({**whole, "id": "6f1d9c1e"}, known, strict=strict) == [DEPRECATED]
+    (deprecated,) = compare_inputs({**whole, "id": "6f1d9c1e"}, known, strict=strict)
+    assert named(deprecated) == STATE_ID
 
 
-def test_the_id_of_a_state_is_not_what_a_name_is_meant_to_be() -> None:
+def test_state_id_is_never_the_nearest_name() -> None:
     known = read_inputs({"inputs": ["id"]})
 
-    assert compare_inputs({"ids": 1}, known) == [
-        "The crew does not list the input 'ids'. It is sent all the same."
-    ]
-    assert "meant" not in str(refusal({"ids": 1}, known, strict=True))
-    assert compare_inputs({"id": 1}, read_inputs({"inputs": ["ids"]})) == [NOT_GIVEN.format("ids"), DEPRECATED]
+    assert doubts({"ids": 1}, known) == [{"ids"}]
+    assert named(refusal({"ids": 1}, known, strict=True)) == {"ids"}
+    assert doubts({"id": 1}, read_inputs({"inputs": ["ids"]})) == [{"ids"}, STATE_ID]
 
 
-def test_a_path_can_be_shown_whatever_is_in_it() -> None:
+def test_path_of_any_characters_is_printable() -> None:
     with pytest.raises(InvalidInputs) as caught:
         KickoffRequest.of({"a\x00\ud800\n": {"x" * 5000: object()}})
 
-    assert str(caught.value).startswith("inputs.a\ufffd\ufffd .xxx")
-    assert len(caught.value.reason) < 500
+    assert "inputs.a\ufffd\ufffd .xxx" in str(caught.value)
+    assert len(str(caught.value)) < 800
 
 
 @pytest.mark.parametrize("option", ["meta", "webhooks"])
-def test_options_of_another_type_are_refused(option: str) -> None:
+def test_options_of_another_type_are_rejected(option: str) -> None:
     options: dict[str, Any] = {option: ["https://hooks.example"]}
 
-    with pytest.raises(
-        InvalidInputs, match=f"{option} is of type list, and must be an object of names and values"
-    ):
+    with pytest.raises(InvalidInputs, match=option):
         KickoffRequest.of({}, **options)
 
 
-def test_many_names_fit_into_a_message() -> None:
+def test_many_missing_names_are_cut() -> None:
     needed = read_inputs({"inputs": [{"name": f"{number}-input", "required": True} for number in range(500)]})
 
-    assert len(refusal({}, needed).reason) < 500
+    assert len(str(refusal({}, needed))) < 800

@@ -1,4 +1,4 @@
-"""What people are told of an execution while somebody watches it, and when that is news."""
+"""Progress of a watched execution, as it is pushed to XCom, and when it is news."""
 
 from __future__ import annotations
 
@@ -59,17 +59,20 @@ def task(name: str, output: str = "Notes") -> TaskResult:
     return TaskResult(task_id=name, agent="Writer", output=output, execution_time=None)
 
 
-def test_a_crew_that_gets_on_is_told_when_it_does():
+def test_progress_is_reported_when_it_changes():
     told = Told(kicked_off_at=NOW - 5)
     seen = running("writing_task", 1, current_agent="Writer", last_task=task("research_task"))
 
-    assert told.see(RESEARCH, at=10)["doing"] == "task 1 of 3, research_task"
+    assert "research_task" in told.see(RESEARCH, at=10)["doing"]
     assert told.see(RESEARCH, at=20) is None
-    assert told.see(seen, at=30) == {
+    told_of_it = told.see(seen, at=30)
+    doing = told_of_it.pop("doing")
+    assert "writing_task" in doing
+    assert "Writer" in doing
+    assert told_of_it == {
         "version": 1,
         "kickoff_id": KICKOFF_ID,
         "state": "running",
-        "doing": "task 2 of 3, writing_task (Writer)",
         "unit": "task",
         "completed": 1,
         "total": 3,
@@ -86,57 +89,49 @@ def test_a_crew_that_gets_on_is_told_when_it_does():
     assert told.report.told()["polled_at"] == NOW + 40
 
 
-def test_a_flow_counts_steps():
+def test_flow_counts_steps():
     told = Told().see(running("write_summary", 3, total=None, unit="step"), at=10)
 
     assert (told["unit"], told["completed"], told["total"]) == ("step", 3, None)
 
 
-def test_a_task_that_was_done_between_two_polls_is_news():
+def test_task_done_between_two_polls_is_news():
     told = Told()
     told.see(RESEARCH, at=10)
 
     assert told.see(RESEARCH.model_copy(update={"last_task": task("a")}), at=20)["tasks"]
 
 
-def test_an_outage_is_told_and_that_it_is_over():
+def test_outage_and_its_end_are_reported():
     told = Told()
     told.see(RESEARCH, at=10)
 
     trouble = told.see(DOWN, at=20)
-    assert (trouble["state"], trouble["doing"], trouble["completed"]) == (
-        "running",
-        "task 1 of 3, research_task",
-        0,
-    )
+    assert (trouble["state"], trouble["current_task"], trouble["completed"]) == ("running", "research_task", 0)
     assert str(DOWN) in trouble["trouble"]
     assert (trouble["since"], trouble["polled_at"]) == (NOW + 10, NOW + 20)
     assert told.see(DOWN, at=30) is None
     assert told.see(RESEARCH, at=40)["trouble"] == ""
 
 
-def test_a_crew_that_waits_for_a_person_is_told_with_since_when():
+def test_pause_is_reported_with_its_start():
     told = Told()
     told.see(RESEARCH, at=10)
 
     paused = told.see(PAUSED, at=20)
-    assert (paused["state"], paused["doing"], paused["since"]) == ("paused", "task 2 of 3, ask", NOW + 20)
-    assert "waits for a person" in paused["trouble"]
+    assert (paused["state"], paused["current_task"], paused["since"]) == ("paused", "ask", NOW + 20)
+    assert paused["trouble"]
     assert told.see(PAUSED, at=80) is None
     assert told.report.told()["since"] == NOW + 20
     assert told.see(WRITING, at=140)["state"] == "running"
 
 
-def test_an_execution_that_is_unknown_now_is_told_as_that():
+def test_unknown_execution_is_reported_as_unknown():
     told = Told(exists=True)
     told.see(RESEARCH, at=10)
 
     unknown = told.see(UNKNOWN, at=100)
-    assert (unknown["state"], unknown["doing"], unknown["since"]) == (
-        "unknown",
-        "task 1 of 3, research_task",
-        NOW + 100,
-    )
+    assert (unknown["state"], unknown["current_task"], unknown["since"]) == ("unknown", "research_task", NOW + 100)
     assert unknown["trouble"]
     # The service is away as well, and may know as little as before when it is back.
     assert told.see(DOWN, at=110)["state"] == "unknown"
@@ -144,7 +139,7 @@ def test_an_execution_that_is_unknown_now_is_told_as_that():
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_nothing_is_told_of_what_the_service_does_not_know_yet(exists):
+def test_execution_not_known_yet_is_not_reported(exists):
     told = Told(exists=exists, kicked_off_at=NOW)
 
     assert told.see(UNKNOWN, at=5) is None
@@ -152,7 +147,7 @@ def test_nothing_is_told_of_what_the_service_does_not_know_yet(exists):
 
 
 @pytest.mark.parametrize("end", [SUCCESS, Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")])
-def test_an_end_is_not_told_by_who_polls(end):
+def test_end_is_not_reported_by_the_watch(end):
     told = Told()
     told.see(RESEARCH, at=10)
     told.see(DOWN, at=20)
@@ -161,7 +156,7 @@ def test_an_end_is_not_told_by_who_polls(end):
 
 
 @pytest.mark.parametrize("before", [[RESEARCH], [RESEARCH, DOWN], [UNKNOWN], [DOWN]])
-def test_what_the_process_before_has_told_is_no_news(before):
+def test_progress_reported_by_another_process_is_no_news(before):
     first = Told(exists=True)
     for number, outcome in enumerate(before):
         first.see(outcome, at=60 + number)
@@ -173,7 +168,7 @@ def test_what_the_process_before_has_told_is_no_news(before):
     assert then.see(WRITING, at=110)
 
 
-def test_what_the_watch_remembers_does_not_grow_by_it():
+def test_report_leaves_the_memory_of_the_watch_alone():
     alone, told = Story(exists=True), Told(exists=True)
     for number, outcome in enumerate((RESEARCH, DOWN, UNKNOWN, WRITING)):
         alone.see(outcome, at=number)
@@ -182,7 +177,7 @@ def test_what_the_watch_remembers_does_not_grow_by_it():
     assert told.story.watch.memory.handed_over() == alone.watch.memory.handed_over()
 
 
-def test_outputs_share_a_bounded_room():
+def test_task_outputs_share_a_size_limit():
     for count, longest in ((1, 2_000), (8, 2_000), (16, 1_000), (500, 160)):
         told = Told()
         told.story.watch.memory.tasks.extend(task(f"task_{number}", "x" * 9_000) for number in range(count))
@@ -194,7 +189,7 @@ def test_outputs_share_a_bounded_room():
         assert len(json.dumps(tasks)) < 32_000
 
 
-def test_names_are_cut_and_do_what_no_terminal_obeys():
+def test_names_are_cut_and_free_of_control_characters():
     told = Told().see(running("a\x1b[31m" + "b" * 900, 1, current_agent="c\nd" * 900), at=10)
 
     assert len(told["current_task"]) <= 201
@@ -203,7 +198,7 @@ def test_names_are_cut_and_do_what_no_terminal_obeys():
 
 
 class TestAtTheEnd:
-    def test_a_result_is_complete(self):
+    def test_completed_report_has_every_key(self):
         told = Told()
         told.see(WRITING, at=10)
         told.see(DOWN, at=20)
@@ -211,17 +206,17 @@ class TestAtTheEnd:
         end = progress.completed(told.report.told(), RESULT, NOW + 30)
 
         assert end.keys() == KEYS
-        assert (end["state"], end["doing"], end["trouble"]) == ("completed", "completed after 4m 10s", "")
+        assert (end["state"], end["trouble"]) == ("completed", "")
         assert (end["completed"], end["total"], end["current_task"]) == (3, 3, None)
         assert (end["since"], end["polled_at"], len(end["tasks"])) == (NOW + 30, NOW + 30, 3)
 
-    def test_a_result_that_says_nothing_of_its_tasks_keeps_those_that_were_seen(self):
+    def test_result_without_tasks_keeps_the_tasks_seen(self):
         told = Told()
         told.see(running("b", 1, total=None, unit="step", last_task=task("a")), at=10)
 
         end = progress.completed(told.report.told(), {"tasks": []}, NOW + 30)
 
-        assert (end["doing"], end["completed"], end["total"]) == ("completed", 1, None)
+        assert (end["state"], end["completed"], end["total"]) == ("completed", 1, None)
         assert [each["task_id"] for each in end["tasks"]] == ["a"]
 
     @pytest.mark.parametrize(
@@ -233,7 +228,7 @@ class TestAtTheEnd:
             (LostContact("away", kickoff_id=KICKOFF_ID), "running"),
         ],
     )
-    def test_only_a_crew_that_has_failed_is_said_to_have_failed(self, error, state):
+    def test_only_a_failed_execution_has_the_state_failed(self, error, state):
         told = Told()
         told.see(WRITING, at=10)
 
@@ -242,7 +237,7 @@ class TestAtTheEnd:
         assert end.keys() == KEYS
         assert (end["state"], end["end"], end["current_task"]) == (state, END, "writing_task")
 
-    def test_nothing_that_cannot_be_stored_is_left(self):
+    def test_report_of_any_text_can_be_stored(self):
         end = progress.ended(progress.begun("a\x00\ud800", NOW), DOWN, {"what": "b\x00\ud800" * 2_000}, NOW)
 
         assert "\x00" not in repr(end)

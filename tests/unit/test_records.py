@@ -1,4 +1,4 @@
-"""An error is recorded for another process, and is the same error there."""
+"""Errors recorded for another process keep their class, message and facts."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def carried(error: errors.CrewError) -> Any:
     [error for error in ONE_OF_EACH if not vars(error).keys() & {"cause", "misfits", "missing_inputs"}],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_arrives_with_its_class_its_message_and_its_facts(error: errors.CrewError) -> None:
+def test_recorded_error_keeps_class_message_and_facts(error: errors.CrewError) -> None:
     arrived = carried(error)
 
     assert facts(arrived) == facts(error)
     assert arrived.args == error.args
 
 
-def test_the_cause_stays_where_it_was_met() -> None:
+def test_recorded_error_has_no_cause() -> None:
     broken = carried(errors.WatchBroken("broken: 429", kickoff_id="7", cause=RATE_LIMITED))
 
     assert isinstance(broken, errors.WatchBroken)
-    assert (str(broken), broken.kickoff_id, broken.cause) == ("broken: 429", "7", None)
+    assert (broken.args, broken.kickoff_id, broken.cause) == (("broken: 429",), "7", None)
 
 
-def test_what_a_failed_execution_has_used_arrives() -> None:
+def test_recorded_failure_keeps_its_usage() -> None:
     usage = {"total_tokens": 312, "prompt_tokens": 200, "cost": 0.5}
 
     assert carried(errors.ExecutionFailed("failed", usage=usage)).usage == usage
@@ -49,44 +49,44 @@ def test_what_a_failed_execution_has_used_arrives() -> None:
     assert carried(errors.ExecutionFailed("failed")).usage is None
 
 
-def test_an_unknown_execution_arrives_with_where_it_was_kicked_off() -> None:
+def test_recorded_unknown_execution_keeps_its_address() -> None:
     arrived = carried(errors.ExecutionUnknown("?", kickoff_id="7", lasted=3.0, elsewhere="https://crew.example"))
 
     assert isinstance(arrived, errors.ExecutionUnknown)
     assert (arrived.kickoff_id, arrived.lasted, arrived.elsewhere) == ("7", 3.0, "https://crew.example")
 
 
-def test_the_connection_is_named_once() -> None:
+def test_recorded_settings_error_names_the_connection_once() -> None:
     settings = errors.InvalidSettings("There is no token.", conn_id="my_crew")
 
     assert str(carried(carried(settings))) == str(settings)
 
 
-def test_an_error_of_a_newer_version_is_a_plain_one() -> None:
+def test_error_class_of_a_newer_version_is_generic() -> None:
     record = {"kind": "SolarStorm", "message": "It storms.", "facts": {"kickoff_id": "7"}}
 
     assert type(recorded_error(record)) is errors.CrewError
-    assert str(recorded_error(record)) == "It storms."
+    assert "It storms." in str(recorded_error(record))
 
 
 @pytest.mark.parametrize("weather", ["bad", {"wind": 7}])
-def test_a_fact_of_a_newer_version_is_left_out(weather: object) -> None:
+def test_fact_of_a_newer_version_is_dropped(weather: object) -> None:
     record = {"kind": "LostContact", "message": "Lost.", "facts": {"kickoff_id": "7", "weather": weather}}
 
     arrived: Any = recorded_error(record)
 
-    assert (type(arrived), str(arrived)) == (errors.LostContact, "Lost.")
+    assert (type(arrived), arrived.args) == (errors.LostContact, ("Lost.",))
     assert arrived.kickoff_id == "7"
 
 
 @pytest.mark.parametrize("kind", ["annotations", "TYPE_CHECKING", "__name__", "Exception", "eval"])
-def test_what_is_no_error_of_ours_is_not_built(kind: str) -> None:
+def test_foreign_class_is_not_built(kind: str) -> None:
     assert type(recorded_error({"kind": kind, "message": "x", "facts": {}})) is errors.CrewError
 
 
 @example(message="\x00\ud800", told="\udfff\x00", names=["\ud800", "\x00"])
 @given(message=any_text, told=any_text, names=st.lists(any_text, max_size=2))
-def test_no_text_keeps_a_record_from_being_stored(message: str, told: str, names: list[str]) -> None:
+def test_record_of_any_text_can_be_stored(message: str, told: str, names: list[str]) -> None:
     usage = dict.fromkeys(names, 7)
     failed = errors.ExecutionFailed(message, kickoff_id=told, error=told, usage=usage)
     text = json.dumps(error_record(failed), ensure_ascii=False)
@@ -109,6 +109,6 @@ def test_no_text_keeps_a_record_from_being_stored(message: str, told: str, names
     ],
     ids=str,
 )
-def test_a_record_that_makes_no_sense_is_refused(record: object) -> None:
-    with pytest.raises(ValueError, match="no record of an error"):
+def test_invalid_record_is_rejected(record: object) -> None:
+    with pytest.raises(ValueError, match="error"):
         recorded_error(record)

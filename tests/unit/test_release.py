@@ -10,7 +10,7 @@ from hatch_build import ReadmeHook
 TOP = "# Changelog\n\nAll notable changes.\n\n"
 
 
-def test_the_entry_of_the_version_is_what_is_told():
+def test_changelog_entry_of_the_version():
     changelog = f"{TOP}## 1.1.0 (2026-03-01)\n\n- New.\n- Newer.\n\n## 1.0.0 (2026-02-01)\n\n- Old.\n"
 
     assert changelog_entry(changelog, "1.1.0") == "- New.\n- Newer."
@@ -39,7 +39,7 @@ def test_the_entry_of_the_version_is_what_is_told():
         "a newer one",
     ],
 )
-def test_a_version_without_a_dated_entry_at_the_top_is_no_release(entries):
+def test_release_needs_a_dated_entry_at_the_top(entries):
     with pytest.raises(NotReady, match=r"## 1\.1\.0 \(YYYY-MM-DD\)"):
         changelog_entry(TOP + entries, "1.1.0")
 
@@ -56,13 +56,23 @@ ADDRESSES = dict.fromkeys(("Homepage", "Documentation", "Source", "Issues"), "ht
     ],
     ids=["no table", "an empty table", "one"],
 )
-def test_a_release_says_where_the_project_is(project, missing):
+def test_release_needs_its_addresses(project, missing):
     with pytest.raises(NotReady, match=rf"\[project\.urls\].* for {missing}\.$"):
         require_addresses(project)
 
 
-def test_a_release_with_all_its_addresses_is_none_to_refuse():
+def test_release_with_all_addresses_is_accepted():
     require_addresses({"urls": ADDRESSES})
+
+
+def test_release_needs_its_stored_rows(tmp_path):
+    (tmp_path / "1.1.0").mkdir()
+    (tmp_path / "1.1.0" / "airflow-2.11.json").touch()
+
+    with pytest.raises(NotReady, match=r"tests/stored/1\.1\.0 lacks airflow-3\.3\.json: make stored-rows"):
+        require_rows(tmp_path, "1.1.0")
+    (tmp_path / "1.1.0" / "airflow-3.3.json").touch()
+    require_rows(tmp_path, "1.1.0")
 
 
 README = (
@@ -77,7 +87,7 @@ LINKED = (
 @pytest.mark.parametrize(
     ("urls", "shown"), [({"urls": ADDRESSES}, LINKED), ({}, README)], ids=["known", "not known yet"]
 )
-def test_an_index_shows_a_readme_whose_links_lead_to_the_address(tmp_path, urls, shown):
+def test_readme_of_the_package_index_has_absolute_links(tmp_path, urls, shown):
     (tmp_path / "README.md").write_text(README)
     metadata = {"version": "1.1.0", **urls}
 

@@ -46,7 +46,7 @@ def work() -> None:
 
 
 @pytest.mark.parametrize("number", HELD_OFF)
-def test_a_signal_is_heard_after_the_block_and_not_in_it(heard: list[int], number: int) -> None:
+def test_signal_is_handled_after_the_block(heard: list[int], number: int) -> None:
     with InterruptionsHeldOff():
         os.kill(os.getpid(), number)
         work()
@@ -55,7 +55,7 @@ def test_a_signal_is_heard_after_the_block_and_not_in_it(heard: list[int], numbe
     assert heard == [number]
 
 
-def test_each_arrival_is_told_at_once(heard: list[int]) -> None:
+def test_callback_is_called_at_each_arrival(heard: list[int]) -> None:
     told: list[str] = []
     with InterruptionsHeldOff(lambda: told.append("arrived")):
         assert told == []
@@ -71,7 +71,7 @@ def test_each_arrival_is_told_at_once(heard: list[int]) -> None:
     assert heard == [signal.SIGTERM, signal.SIGALRM]
 
 
-def test_signals_that_are_let_through_interrupt(heard: list[int]) -> None:
+def test_signals_let_through_interrupt(heard: list[int]) -> None:
     told: list[str] = []
     with InterruptionsHeldOff(lambda: told.append("arrived")) as held:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -89,7 +89,7 @@ def test_signals_that_are_let_through_interrupt(heard: list[int]) -> None:
     assert told == ["arrived", "arrived"]
 
 
-def test_an_alarm_that_is_set_before_the_block_is_heard_after_it(heard: list[int]) -> None:
+def test_alarm_set_before_the_block_is_handled_after_it(heard: list[int]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     with InterruptionsHeldOff():
         while signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
@@ -99,7 +99,7 @@ def test_an_alarm_that_is_set_before_the_block_is_heard_after_it(heard: list[int
     assert heard == [signal.SIGALRM]
 
 
-def test_signals_are_heard_in_the_order_in_which_they_came_and_once(heard: list[int]) -> None:
+def test_signals_are_handled_once_in_their_order(heard: list[int]) -> None:
     with InterruptionsHeldOff():
         for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGALRM):
             os.kill(os.getpid(), number)
@@ -108,7 +108,7 @@ def test_signals_are_heard_in_the_order_in_which_they_came_and_once(heard: list[
     assert heard == [signal.SIGALRM, signal.SIGTERM]
 
 
-def test_without_a_signal_nothing_is_heard_and_the_handlers_are_as_before(heard: list[int]) -> None:
+def test_handlers_are_restored_without_a_signal(heard: list[int]) -> None:
     before = handlers()
     with InterruptionsHeldOff():
         assert handlers() != before
@@ -117,7 +117,7 @@ def test_without_a_signal_nothing_is_heard_and_the_handlers_are_as_before(heard:
     assert heard == []
 
 
-def test_the_handlers_are_as_before_when_the_block_raises(heard: list[int]) -> None:
+def test_handlers_are_restored_after_an_exception(heard: list[int]) -> None:
     before = handlers()
     with pytest.raises(KeyError), InterruptionsHeldOff():  # noqa: PT012
         os.kill(os.getpid(), signal.SIGTERM)
@@ -128,7 +128,7 @@ def test_the_handlers_are_as_before_when_the_block_raises(heard: list[int]) -> N
     assert heard == [signal.SIGTERM]
 
 
-def test_what_a_handler_raises_comes_out_after_the_block(heard: list[int]) -> None:
+def test_exception_of_a_handler_is_raised_after_the_block(heard: list[int]) -> None:
     def raising(*_: object) -> None:
         raise Interrupted
 
@@ -144,7 +144,7 @@ def test_what_a_handler_raises_comes_out_after_the_block(heard: list[int]) -> No
     assert heard == []
 
 
-def test_what_the_block_raises_is_kept_beside_what_a_handler_raises(heard: list[int]) -> None:
+def test_exception_of_the_block_is_the_context(heard: list[int]) -> None:
     def raising(*_: object) -> None:
         raise Interrupted
 
@@ -158,7 +158,7 @@ def test_what_the_block_raises_is_kept_beside_what_a_handler_raises(heard: list[
     assert heard == []
 
 
-def test_a_signal_that_is_ignored_stays_ignored(heard: list[int]) -> None:
+def test_ignored_signal_stays_ignored(heard: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with InterruptionsHeldOff():
         os.kill(os.getpid(), signal.SIGINT)
@@ -168,7 +168,7 @@ def test_a_signal_that_is_ignored_stays_ignored(heard: list[int]) -> None:
     assert heard == []
 
 
-def test_blocks_may_be_nested(heard: list[int]) -> None:
+def test_blocks_can_be_nested(heard: list[int]) -> None:
     with InterruptionsHeldOff():
         with InterruptionsHeldOff():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -178,7 +178,7 @@ def test_blocks_may_be_nested(heard: list[int]) -> None:
     assert heard == [signal.SIGTERM]
 
 
-def test_other_signals_are_not_held_off(heard: list[int]) -> None:
+def test_other_signals_are_not_deferred(heard: list[int]) -> None:
     before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     try:
         with InterruptionsHeldOff():
@@ -189,7 +189,7 @@ def test_other_signals_are_not_held_off(heard: list[int]) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_in_another_thread_the_handlers_are_left_alone(heard: list[int]) -> None:
+def test_other_thread_leaves_the_handlers_alone(heard: list[int]) -> None:
     before, seen = handlers(), []
 
     def in_thread() -> None:
@@ -206,7 +206,7 @@ def test_in_another_thread_the_handlers_are_left_alone(heard: list[int]) -> None
     assert heard == [signal.SIGTERM]
 
 
-def test_a_signal_without_a_handler_ends_the_process_after_the_block() -> None:
+def test_default_handler_ends_the_process_after_the_block() -> None:
     program = """if True:
         import os, signal
         from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
@@ -272,7 +272,7 @@ def hold_with_a_pause(in_block: list[int]) -> None:
 
 @pytest.mark.parametrize("in_block", [[], [signal.SIGTERM], [signal.SIGALRM, signal.SIGTERM]], ids=repr)
 @pytest.mark.parametrize("number", HELD_OFF)
-def test_a_signal_at_any_seam_leaves_no_handler_behind(heard: list[int], number: int, in_block: list[int]) -> None:
+def test_signal_at_any_line_leaves_no_handler_behind(heard: list[int], number: int, in_block: list[int]) -> None:
     raising_handlers(heard)
     before = handlers()
     for at in range(SEAMS):
@@ -288,7 +288,7 @@ def test_a_signal_at_any_seam_leaves_no_handler_behind(heard: list[int], number:
 
 
 @pytest.mark.parametrize("number", HELD_OFF)
-def test_a_signal_at_the_end_loses_no_other(heard: list[int], number: int) -> None:
+def test_signal_at_the_end_loses_no_other(heard: list[int], number: int) -> None:
     raising_handlers(heard)
     other = signal.SIGALRM if number == signal.SIGTERM else signal.SIGTERM
     for at in range(SEAMS):
@@ -304,7 +304,7 @@ def test_a_signal_at_the_end_loses_no_other(heard: list[int], number: int) -> No
     assert 5 < at < SEAMS - 1
 
 
-def test_many_signals_from_outside_leave_nothing_held(heard: list[int]) -> None:
+def test_many_signals_leave_none_pending(heard: list[int]) -> None:
     program = f"import os\nfor _ in range(3000):\n  os.kill({os.getpid()}, {int(signal.SIGALRM)})\n"
     armed: list[bool] = []
 

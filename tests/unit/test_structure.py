@@ -16,7 +16,6 @@ import airflow_provider_crew
 NAME = "airflow_provider_crew"
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 TESTS = Path(__file__).parents[1]
-LONGEST = 400
 
 
 def dotted(path: Path) -> str:
@@ -74,52 +73,46 @@ def found_in(part: str) -> list[str]:
     return [module for module in MODULES if is_in(f"{NAME}.{part}", module)]
 
 
-def test_every_module_is_looked_at():
+def test_every_module_is_checked():
     assert len(MODULES) == len(list(PACKAGE.rglob("*.py"))) > 50
     assert {NAME, f"{NAME}.operators.crew", f"{NAME}.sensors.crew", f"{NAME}.service"} <= MODULES.keys()
 
 
-def test_no_module_grows_too_long():
-    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
-
-    assert {module: length for module, length in lengths.items() if length > LONGEST} == {}
-
-
-def test_one_name_of_a_file_is_one_module_of_the_tests():
+def test_names_of_test_modules_are_unique():
     files = Counter(path.name for path in TESTS.rglob("*.py"))
 
     assert files["test_structure.py"] == 1
     assert {name for name, times in files.items() if times > 1} == {"conftest.py", "__init__.py"}
 
 
-def test_every_module_of_the_tests_says_what_it_is_for():
+def test_every_test_module_has_a_docstring():
     modules = {str(path): ast.parse(path.read_text(encoding="utf-8")) for path in TESTS.rglob("*.py")}
 
     assert [path for path, module in modules.items() if not ast.get_docstring(module)] == []
 
 
 @pytest.mark.parametrize("part", ["service", "local"])
-def test_nothing_in_there_imports_airflow(part):
+def test_client_and_local_server_do_not_import_airflow(part):
     assert found_in(part)
     assert [
         (module, name) for module in found_in(part) for name in anywhere(module) if is_in("airflow", name)
     ] == []
 
 
-def test_the_local_service_uses_nothing_of_the_client_it_proves():
+def test_local_server_does_not_import_the_client():
     used = {(module, other) for module in found_in("local") for other in anywhere(module) if is_in(NAME, other)}
 
     assert {(module, other) for module, other in used if not is_in(f"{NAME}.local", other)} == set()
 
 
-def test_the_client_knows_nothing_of_those_who_use_it():
+def test_client_imports_only_itself():
     known = {(module, other) for module in found_in("service") for other in anywhere(module) if is_in(NAME, other)}
 
     upward = {(module, other) for module, other in known if not is_in(f"{NAME}.service", other)}
     assert {(module, other) for module, other in upward if other != f"{NAME}.__version__"} == set()
 
 
-def test_no_modules_import_each_other():
+def test_imports_have_no_circles():
     # The package itself only opens its rooms, and every room may ask it for the version.
     uses = {module: ours(anywhere(module)) - {NAME} for module in MODULES}
 
@@ -141,7 +134,7 @@ PARSED = {f"{NAME}.{part}.crew" for part in ("decorators", "links", "operators",
 HEAVY = {"aiohttp", "certifi", "fastapi", "pydantic", "requests", "tenacity", "urllib3", "uvicorn", "yarl"}
 
 
-def test_what_airflow_parses_imports_nothing_heavy_also_where_airflow_has_it_already():
+def test_modules_parsed_by_airflow_import_nothing_heavy():
     # With a module, the package that it is in.
     at_once = {module: ours(when_loaded(module)) | ours({module.rpartition(".")[0]}) for module in MODULES}
     loaded = reached_from({*PARSED, f"{NAME}.get_provider_info"}, at_once)
@@ -183,21 +176,21 @@ def is_of_the_service(text: str) -> bool:
     )
 
 
-def test_these_are_words_of_the_client():
+def test_client_has_the_words_of_the_service():
     said = {text for module in found_in("service") for text in texts(module)}
 
     assert {*KEYS, *STATUS_WORDS, *PATHS} <= said
     assert all(any(header in text for text in said) for header in HEADERS)
 
 
-def test_nobody_but_the_client_knows_the_words_of_the_service():
+def test_only_the_client_has_the_words_of_the_service():
     others = MODULES.keys() - {*found_in("service"), *found_in("local")}
 
     assert others
     assert {(module, text) for module in others for text in texts(module) if is_of_the_service(text)} == set()
 
 
-def test_nobody_but_the_client_asks_for_the_services_own_word():
+def test_only_the_client_reads_the_state_word():
     others = MODULES.keys() - {*found_in("service"), *found_in("local")}
     nodes = {
         module: [node for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)] for module in others

@@ -31,13 +31,13 @@ FOLDING = st.text(st.sampled_from(":#[]\n endgroup\x00\u200d")) | st.lists(
         ("std::group", "std::group"),
     ],
 )
-def test_a_line_ends_nothing_that_the_log_page_folds(text: str, shown: str) -> None:
+def test_line_folds_nothing_in_the_log_page(text: str, shown: str) -> None:
     assert one_line(text, 100) == shown
     assert quoted(text, 100) == (f"| {shown}", False)
 
 
 @given(FOLDING | st.text(), st.integers(1, 60))
-def test_nothing_folds_and_nothing_commands(text: str, most: int) -> None:
+def test_any_text_folds_nothing_and_has_no_control_codes(text: str, most: int) -> None:
     shown, is_cut = quoted(text, most)
 
     for line in shown.split("\n") if shown else []:
@@ -62,7 +62,7 @@ def test_nothing_folds_and_nothing_commands(text: str, most: int) -> None:
         ("", 10, ""),
     ],
 )
-def test_a_text_keeps_its_lines_and_none_is_forged(text: str, most: int, shown: str) -> None:
+def test_quoted_text_keeps_its_lines(text: str, most: int, shown: str) -> None:
     assert quoted(text, most)[0] == shown
 
 
@@ -77,5 +77,5 @@ def test_a_text_keeps_its_lines_and_none_is_forged(text: str, most: int, shown: 
         ("\ud800", "1 B"),
     ],
 )
-def test_a_size_is_said_as_people_do(text: str, said: str) -> None:
+def test_size_is_readable(text: str, said: str) -> None:
     assert size(text) == said

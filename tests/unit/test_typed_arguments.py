@@ -1,4 +1,4 @@
-"""What an output_type is when a DAG is parsed: it costs nothing, is stored as text, or is refused."""
+"""output_type when a DAG is parsed: it is not imported, is stored as text, or is rejected."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def dag_with(output_type: object) -> Any:
 
 
 @pytest.mark.parametrize("output_type", TYPES, ids=str)
-def test_a_dag_with_it_is_stored_and_read_back(output_type):
+def test_dag_with_an_output_type_is_serialized(output_type):
     stored = json.dumps(STORED.to_dict(dag_with(output_type)))
 
     read = STORED.from_dict(json.loads(stored))
@@ -61,14 +61,14 @@ def test_a_dag_with_it_is_stored_and_read_back(output_type):
 
 
 @pytest.mark.parametrize("output_type", TYPES, ids=str)
-def test_a_copied_task_has_it(output_type):
+def test_copied_task_keeps_its_output_type(output_type):
     run = dag_with(output_type).get_task("run")
 
     assert str(copy.deepcopy(run).output_type) == str(output_type)
 
 
 @pytest.mark.parametrize("output_type", TYPES, ids=str)
-def test_a_mapped_task_is_given_it(output_type):
+def test_mapped_task_keeps_its_output_type(output_type):
     mapped = dag_with(output_type).get_task("mapped")
 
     assert mapped.partial_kwargs["output_type"] == output_type
@@ -96,41 +96,32 @@ every_author = pytest.mark.parametrize(
 
 @every_author
 @pytest.mark.parametrize(
-    ("output_type", "why"),
+    ("argument", "value"),
     [
-        ("Report", "output_type as text must be an import path"),
-        ("", "output_type as text must be an import path"),
-        ("{{ params.type }}.Report", "output_type as text must be an import path"),
-        ({"title": str}, "output_type must be a type, or the import path of one, and is of type dict."),
-        (["title"], "output_type must be a type, or the import path of one, and is of type list."),
-        (7, "output_type must be a type, or the import path of one, and is of type int."),
+        ("output_type", "Report"),
+        ("output_type", ""),
+        ("output_type", "{{ params.type }}.Report"),
+        ("output_type", {"title": str}),
+        ("output_type", ["title"]),
+        ("output_type", 7),
+        ("timeout", "soon"),
     ],
     ids=repr,
 )
-def test_what_can_be_no_type_is_refused_by_the_names_that_its_author_knows(author, name, output_type, why):
+def test_invalid_argument_names_the_class_and_the_argument(author, name, argument, value):
     arguments: Any = {"inputs": {}} if author is OurReport else {}
 
-    with pytest.raises(ValueError, match=f"^{name}: ") as caught:
-        author(task_id="crew", output_type=output_type, **arguments)
-
-    assert str(caught.value).startswith(f"{name}: {why}")
+    with pytest.raises(ValueError, match=rf"{name}\b.*\b{argument}\b"):
+        author(task_id="crew", **{argument: value}, **arguments)
 
 
-def test_a_type_is_not_taken_from_another_task():
+def test_output_type_from_another_task_is_rejected():
     with DAG("typed", schedule=None):
         before = CrewRunOperator(task_id="before", inputs={})
-        with pytest.raises(ValueError, match="^CrewRunOperator: output_type takes nothing from another task."):
+        with pytest.raises(ValueError, match=r"CrewRunOperator.*output_type"):
             CrewRunOperator(task_id="run", inputs={}, output_type=before.output)
 
 
-@every_author
-def test_a_time_that_is_none_is_refused_by_the_names_that_its_author_knows(author, name):
-    arguments: Any = {"inputs": {}} if author is OurReport else {}
-
-    with pytest.raises(ValueError, match=f"^{name}: timeout must be a number of seconds"):
-        author(task_id="crew", timeout="soon", **arguments)
-
-
-def test_what_is_to_be_done_about_a_misfit_is_one_of_two():
-    with pytest.raises(ValueError, match="^CrewRunOperator: on_invalid_output must be 'fail' or 'retry'."):
+def test_unknown_on_invalid_output_is_rejected():
+    with pytest.raises(ValueError, match=r"CrewRunOperator.*on_invalid_output"):
         CrewRunOperator(task_id="run", inputs={}, on_invalid_output="skip")  # type: ignore[arg-type]

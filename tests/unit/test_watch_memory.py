@@ -1,4 +1,4 @@
-"""A watch that is carried from process to process goes on as if it had stayed in one."""
+"""A watch carried from process to process decides as if it had stayed in one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from airflow_provider_crew.service.progress import ProgressReport
 from airflow_provider_crew.service.watch import Watch
 from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
 from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import RESEARCH, SKIPS_POLLS, Story, said
+from tests.unit.watch_stories import RESEARCH, SKIPS_POLLS, Story, logged
 
 
 def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:
@@ -129,7 +129,7 @@ def comparable(step: Step) -> Any:
         [{}, {"exists": True}, {"exists": True, "address": "https://crew.example"}, {"human_input": True}]
     ),
 )
-def test_a_watch_carried_on_after_every_look_takes_the_same_steps(
+def test_watch_carried_after_every_poll_takes_the_same_steps(
     story: list[Any], renewed: int, rules: dict[str, Any]
 ) -> None:
     staying, carried = Life(carried=False, **rules), Life(carried=True, **rules)
@@ -145,15 +145,15 @@ def test_a_watch_carried_on_after_every_look_takes_the_same_steps(
     assert staying.watch.memory.carried() == carried.watch.memory.carried()
 
 
-def test_an_outage_and_a_progress_go_on_in_the_next_process() -> None:
+def test_outage_and_progress_reach_the_next_process() -> None:
     life = Life(carried=True)
     life.see(running("running", "writing_task", 1), 0)
     assert life.see(running("running", "writing_task", 1), 10).lines == ()
     life.see(ServiceError("502"), 10)
     lost = life.see(ServiceError("502"), 600).error
 
-    assert "for 10m 0s" in str(lost)
-    assert "Last seen before: task 2 of 3, writing_task" in str(lost)
+    assert isinstance(lost, LostContact)
+    assert "writing_task" in str(lost)
 
 
 def test_memories_are_not_shared() -> None:
@@ -169,7 +169,7 @@ def test_memories_are_not_shared() -> None:
 
 
 @pytest.mark.parametrize("carried", [False, True])
-def test_what_was_seen_once_exists_in_the_next_process_too(carried: Any) -> None:
+def test_execution_seen_once_exists_in_the_next_process(carried: Any) -> None:
     life = Life(carried=carried, kicked_off_at=None)
     assert not life.watch.memory.seen
     life.see(running("running", None, 0), 0)
@@ -180,7 +180,7 @@ def test_what_was_seen_once_exists_in_the_next_process_too(carried: Any) -> None
 
 
 @pytest.mark.parametrize("carried", [False, True])
-def test_what_was_never_seen_does_not_exist_in_the_next_process_either(carried: Any) -> None:
+def test_execution_never_seen_is_not_known_to_exist(carried: Any) -> None:
     life = Life(carried=carried)
     unknown = ExecutionNotFound("404")
     life.see(unknown, 0)
@@ -190,7 +190,7 @@ def test_what_was_never_seen_does_not_exist_in_the_next_process_either(carried: 
     assert not life.watch.memory.seen
 
 
-def test_whoever_takes_over_counts_anew_how_long_a_trouble_has_lasted() -> None:
+def test_hand_over_restarts_the_clock_of_a_trouble() -> None:
     life = Life(carried=False, exists=True)
     life.see(running("running", "writing_task", 1, done("Facts.")), 0)
     for outcome in (ExecutionNotFound("404"), NotAuthenticated("401"), ServiceError("502")):
@@ -201,7 +201,8 @@ def test_whoever_takes_over_counts_anew_how_long_a_trouble_has_lasted() -> None:
     handed_over = life.watch.memory.handed_over()
 
     assert handed_over == {**kept, "troubles": {"unknown": None, "silent": None}}
-    assert (handed_over["seen"], handed_over["progress"]) == (True, "task 2 of 3, writing_task")
+    assert handed_over["seen"] is True
+    assert "writing_task" in handed_over["progress"]
 
 
 def ended(*looks: Running | Paused, end: Completed, carried: bool = False) -> Completed:
@@ -238,7 +239,7 @@ FACTS, BETTER, SUMMARY = done("Facts."), done("Better facts."), done("In short."
         ),
     ],
 )
-def test_what_tasks_put_out_is_kept_until_the_end(
+def test_task_outputs_are_kept_until_the_end(
     last_tasks: list[Any], end: Completed, tasks: tuple[TaskResult, ...], complete: Any, carried: Any
 ) -> None:
     looks = [running("running", "writing_task", 1, last) for last in last_tasks]
@@ -249,7 +250,7 @@ def test_what_tasks_put_out_is_kept_until_the_end(
     assert (came.output, came.kickoff_id) == (end.output, KICKOFF_ID)
 
 
-def test_what_a_task_has_put_out_before_a_pause_is_kept() -> None:
+def test_task_output_before_a_pause_is_kept() -> None:
     pause = Paused(status="paused", **told("PAUSED", "ask", 1), last_task=FACTS)
 
     assert ended(pause, pause, end=completed(SUMMARY)).tasks == (FACTS, SUMMARY)
@@ -269,7 +270,7 @@ def outputs(memory: dict[str, Any]) -> list[str]:
         pytest.param([200] * 200, [200] * 58, id="many"),
     ],
 )
-def test_as_many_of_the_newest_tasks_are_carried_as_fit_into_16_kb(sizes: list[int], carried: list[int]) -> None:
+def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[int]) -> None:
     memory = WatchMemory(started_at=NOW, tasks=[done("x" * size) for size in sizes])
 
     assert [len(output) for output in outputs(memory.carried())] == carried
@@ -294,11 +295,11 @@ def test_as_many_of_the_newest_tasks_are_carried_as_fit_into_16_kb(sizes: list[i
     ],
     ids=str,
 )
-def test_a_memory_with_odd_tasks_or_an_odd_seen_is_none(odd: dict[str, Any]) -> None:
+def test_memory_with_invalid_tasks_or_seen_is_dropped(odd: dict[str, Any]) -> None:
     assert WatchMemory.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd}) is None
 
 
-def test_a_memory_of_another_version_without_tasks_and_seen_is_gone_on_with() -> None:
+def test_memory_of_another_version_is_used() -> None:
     kept = {"started_at": NOW, "progress": "task 1 of 3", "task_count": 3, "tasks": [{"task_id": "a", "new": 1}]}
 
     recalled = WatchMemory.recalled(kept)
@@ -309,7 +310,7 @@ def test_a_memory_of_another_version_without_tasks_and_seen_is_gone_on_with() ->
 
 
 @pytest.mark.parametrize(("dice", "seconds"), [(0.0, 0.0), (0.5, 5.0), (0.99, 9.9)])
-def test_the_first_look_is_put_off_by_up_to_one_interval(dice: float, seconds: float) -> None:
+def test_first_poll_is_spread_over_one_interval(dice: float, seconds: float) -> None:
     rules = WatchRules(deadline=NOW + 3600, poll_interval=10.0)
     watch = Watch(KICKOFF_ID, rules, clock=lambda: NOW, random=lambda: dice)
 
@@ -320,7 +321,7 @@ def test_the_first_look_is_put_off_by_up_to_one_interval(dice: float, seconds: f
 
 
 @pytest.mark.parametrize(("left", "seconds"), [(3.0, 3.0), (0.0, 0.0), (-60.0, 0.0)])
-def test_the_first_look_is_not_put_off_beyond_the_deadline(left: float, seconds: float) -> None:
+def test_first_poll_is_not_after_the_deadline(left: float, seconds: float) -> None:
     rules = WatchRules(deadline=NOW + left, poll_interval=10.0)
 
     assert Watch(KICKOFF_ID, rules, clock=lambda: NOW, random=lambda: 0.9).spread().poll_again_in == seconds
@@ -329,7 +330,7 @@ def test_the_first_look_is_not_put_off_beyond_the_deadline(left: float, seconds:
 @pytest.mark.parametrize(
     "kept", [None, "text", [], {}, {"started_at": "now"}, {"started_at": float("nan")}, {"started_at": 10**400}]
 )
-def test_a_memory_without_a_beginning_is_none(kept: Any) -> None:
+def test_memory_without_a_start_is_dropped(kept: Any) -> None:
     assert WatchMemory.recalled(kept) is None
 
 
@@ -344,17 +345,17 @@ def test_a_memory_without_a_beginning_is_none(kept: Any) -> None:
     ],
     ids=str,
 )
-def test_a_memory_that_makes_no_sense_is_none(odd: dict[str, Any]) -> None:
+def test_memory_with_invalid_fields_is_dropped(odd: dict[str, Any]) -> None:
     assert WatchMemory.recalled({"started_at": NOW, **odd}) is None
 
 
-def test_a_memory_is_plain_data() -> None:
+def test_memory_is_plain_data() -> None:
     memory = WatchMemory(started_at=NOW, seen=True, troubles={"silent": NOW}, tasks=[done("Facts.")])
 
     assert WatchMemory.recalled(json.loads(json.dumps(memory.carried()))) == memory
 
 
-def test_rules_are_plain_data_on_their_way_to_another_process() -> None:
+def test_rules_are_plain_data() -> None:
     rules = WatchRules(deadline=NOW, poll_interval=2, max_outage=None, exists=True, address="https://x.example")
 
     record = json.loads(json.dumps(asdict(rules)))
@@ -368,26 +369,24 @@ def test_rules_are_plain_data_on_their_way_to_another_process() -> None:
     [{}, {"deadline": NOW, "poll_interval": 0}, {"deadline": NOW, "exists": "yes"}],
     ids=str,
 )
-def test_rules_that_make_no_sense_are_refused(record: Any) -> None:
+def test_invalid_rules_are_rejected(record: Any) -> None:
     with pytest.raises(ValidationError):
         WatchRules(**record)
 
 
-def test_an_execution_that_was_unknown_before_a_hand_over_is_known_again() -> None:
+def test_execution_unknown_before_a_hand_over_recovers() -> None:
     story = Story(exists=True)
     story.see(ExecutionNotFound("404"))
     after = Story(exists=True, memory=WatchMemory.recalled(story.watch.memory.handed_over()))
 
-    assert said(after.see(RESEARCH))[0] == "the service knows it again"
+    assert logged(after.see(RESEARCH)) == ["info", "research_task"]
 
 
-@pytest.mark.parametrize("patience", [None, math.inf])
-def test_an_outage_may_last_for_ever(patience: float | None) -> None:
-    life = Life(carried=False, max_outage=patience)
+@pytest.mark.parametrize("max_outage", [None, math.inf])
+def test_outage_without_a_limit_never_ends_the_watch(max_outage: float | None) -> None:
+    life = Life(carried=False, max_outage=max_outage)
 
-    first, *_ = life.see(ServiceError("502"), 0).lines
-
-    assert first.text.endswith("no usable answer. The wait goes on until it answers again.")
+    assert [life.see(ServiceError("502"), after).error for after in (0, 3000)] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -402,7 +401,7 @@ def test_an_outage_may_last_for_ever(patience: float | None) -> None:
         ("kicked_off_at", "now"),
     ],
 )
-def test_times_that_cannot_be_reckoned_with_are_refused(rule: str, value: Any) -> None:
+def test_unusable_times_are_rejected(rule: str, value: Any) -> None:
     rules: dict[str, Any] = {"deadline": NOW, rule: value}
 
     with pytest.raises(ValidationError, match=rule):

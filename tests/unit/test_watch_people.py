@@ -1,4 +1,4 @@
-"""A crew that waits for a person: it reads paused or unknown, is alive and paid for, and takes its time."""
+"""Watching a crew that waits for human input, which reads as paused or as unknown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider_crew.service.errors import (
 )
 from airflow_provider_crew.service.models import Failed, Paused, Progress
 from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running, said, trouble
+from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 
 ADDRESS, ELSEWHERE = "https://crew.example", "https://other.example"
 UNKNOWN = ExecutionNotFound("The crew does not know it.", address=ADDRESS)
@@ -34,15 +34,9 @@ PAUSED = Paused(
 FAILED = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
 REJECTED = NotAuthenticated("The token is not accepted.")
 
-MAY_WAIT = "A crew that waits for a person's answer reads like this: it may be alive, and it is paid for."
-FOR_TEN_MINUTES = f"! the service does not know it. {MAY_WAIT} The wait goes on for up to 10m 0s."
-FOR_TEN_SECONDS = FOR_TEN_MINUTES.replace("10m 0s", "10s")
-TO_THE_END = f"! the service does not know it. {MAY_WAIT} The wait goes on until the time to wait is over."
-KNOWN_AGAIN = "the service knows it again"
-ON_HOLD = "! the crew is paused: it waits for a person's answer. It is paid for. The wait goes on."
-GOES_ON = "the crew goes on"
+WARNING = ["warning"]
 
-# With dice of 0.5: what the poll interval says, within 5 s, and at least a minute and a little more.
+# With dice of 0.5: the poll interval, 5 s, and a minute with its jitter.
 USUAL, SOON, A_MINUTE = 10.0, 5.0, 63.0
 EXISTS: dict[str, Any] = {"exists": True, "kicked_off_at": NOW - 3600}
 JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
@@ -57,7 +51,7 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
                 (0, UNKNOWN, [], SOON),
                 (5, UNKNOWN, [], SOON),
                 (29, UNKNOWN, [], SOON),
-                (30, RESEARCH, ["task 1 of 3, research_task"], USUAL),
+                (30, RESEARCH, ["research_task"], USUAL),
             ],
             id="a service that needs a moment to know it is no trouble",
         ),
@@ -66,10 +60,10 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             [
                 (0, UNKNOWN, [], SOON),
                 (29.9, UNKNOWN, [], SOON),
-                (30, UNKNOWN, [FOR_TEN_MINUTES], A_MINUTE),
+                (30, UNKNOWN, WARNING, A_MINUTE),
                 (93, UNKNOWN, [], A_MINUTE),
                 (329, UNKNOWN, [], A_MINUTE),
-                (330, UNKNOWN, [FOR_TEN_MINUTES], A_MINUTE),
+                (330, UNKNOWN, WARNING, A_MINUTE),
                 (599, UNKNOWN, [], 1.0),
                 (600, UNKNOWN, [], ExecutionUnknown),
             ],
@@ -85,15 +79,15 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             [
                 (0, UNKNOWN, [], SOON),
                 (15, UNKNOWN, [], SOON),
-                (29, RESEARCH, ["task 1 of 3, research_task"], USUAL),
+                (29, RESEARCH, ["research_task"], USUAL),
             ],
             id="to need a moment is no outage: where few seconds may",
         ),
         pytest.param(
             {**JUST_KICKED_OFF, "max_outage": 10.0},
             [
-                (0, RESEARCH, ["task 1 of 3, research_task"], USUAL),
-                (10, UNKNOWN, [FOR_TEN_SECONDS], SOON),
+                (0, RESEARCH, ["research_task"], USUAL),
+                (10, UNKNOWN, WARNING, SOON),
                 (19, UNKNOWN, [], 1.0),
                 (20, UNKNOWN, [], ExecutionUnknown),
             ],
@@ -102,12 +96,12 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             EXISTS,
             [
-                (0, RESEARCH, ["task 1 of 3, research_task"], USUAL),
-                (10, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (0, RESEARCH, ["research_task"], USUAL),
+                (10, UNKNOWN, WARNING, SOON),
                 (39, UNKNOWN, [], SOON),
                 (40, UNKNOWN, [], A_MINUTE),
                 (309, UNKNOWN, [], A_MINUTE),
-                (310, UNKNOWN, [FOR_TEN_MINUTES], A_MINUTE),
+                (310, UNKNOWN, WARNING, A_MINUTE),
                 (609, UNKNOWN, [], 1.0),
                 (610, UNKNOWN, [], ExecutionUnknown),
             ],
@@ -116,11 +110,11 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             EXISTS,
             [
-                (0, UNKNOWN, [FOR_TEN_MINUTES], SOON),
-                (599, RESEARCH, [KNOWN_AGAIN, "task 1 of 3, research_task"], USUAL),
+                (0, UNKNOWN, WARNING, SOON),
+                (599, RESEARCH, ["info", "research_task"], USUAL),
                 (600, RESEARCH, [], USUAL),
-                (610, UNKNOWN, [FOR_TEN_MINUTES], SOON),
-                (1209, UNKNOWN, [FOR_TEN_MINUTES], 1.0),
+                (610, UNKNOWN, WARNING, SOON),
+                (1209, UNKNOWN, WARNING, 1.0),
                 (1210, UNKNOWN, [], ExecutionUnknown),
             ],
             id="known again, which is said once, and the patience begins anew",
@@ -128,10 +122,10 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             EXISTS,
             [
-                (0, UNKNOWN, [FOR_TEN_MINUTES], SOON),
-                (300, DOWN, [trouble(DOWN)], USUAL),
+                (0, UNKNOWN, WARNING, SOON),
+                (300, DOWN, WARNING, USUAL),
                 (580, DOWN, [], USUAL),
-                (590, UNKNOWN, [FOR_TEN_MINUTES], 10.0),
+                (590, UNKNOWN, WARNING, 10.0),
                 (600, UNKNOWN, [], ExecutionUnknown),
             ],
             id="an outage in between does not begin the patience anew",
@@ -139,12 +133,12 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             EXISTS,
             [
-                (0, DOWN, [trouble(DOWN)], USUAL),
-                (500, UNKNOWN, [FOR_TEN_MINUTES], SOON),
-                (510, DOWN, [trouble(DOWN)], USUAL),
+                (0, DOWN, WARNING, USUAL),
+                (500, UNKNOWN, WARNING, SOON),
+                (510, DOWN, WARNING, USUAL),
                 (700, DOWN, [], USUAL),
-                (1099, UNKNOWN, [FOR_TEN_MINUTES], 1.0),
-                (1100, DOWN, [trouble(DOWN)], USUAL),
+                (1099, UNKNOWN, WARNING, 1.0),
+                (1100, DOWN, WARNING, USUAL),
                 (1700, DOWN, [], LostContact),
             ],
             id="that it is unknown is an answer, which ends an outage",
@@ -152,23 +146,23 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             EXISTS,
             [
-                (0, UNKNOWN, [FOR_TEN_MINUTES], SOON),
-                (300, SUCCESS, [KNOWN_AGAIN, "completed after 1h 10m"], SUCCESS),
+                (0, UNKNOWN, WARNING, SOON),
+                (300, SUCCESS, ["info", "info"], SUCCESS),
             ],
             id="completed after all",
         ),
         pytest.param(
             EXISTS,
-            [(0, UNKNOWN, [FOR_TEN_MINUTES], SOON), (300, FAILED, [KNOWN_AGAIN], ExecutionFailed)],
+            [(0, UNKNOWN, WARNING, SOON), (300, FAILED, ["info"], ExecutionFailed)],
             id="failed after all",
         ),
         pytest.param(
             EXISTS,
             [
-                (0, UNKNOWN, [FOR_TEN_MINUTES], SOON),
-                (300, PAUSED, [ON_HOLD], A_MINUTE),
-                (590, UNKNOWN, [FOR_TEN_MINUTES], SOON),
-                (1189, UNKNOWN, [FOR_TEN_MINUTES], 1.0),
+                (0, UNKNOWN, WARNING, SOON),
+                (300, PAUSED, WARNING, A_MINUTE),
+                (590, UNKNOWN, WARNING, SOON),
+                (1189, UNKNOWN, WARNING, 1.0),
                 (1190, UNKNOWN, [], ExecutionUnknown),
             ],
             id="that it is paused means that it is known",
@@ -176,10 +170,10 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             {**EXISTS, "human_input": True, "timeout": 1000.0},
             [
-                (0, UNKNOWN, [TO_THE_END], SOON),
+                (0, UNKNOWN, WARNING, SOON),
                 (299, UNKNOWN, [], A_MINUTE),
-                (300, UNKNOWN, [TO_THE_END], A_MINUTE),
-                (990, UNKNOWN, [TO_THE_END], 10.0),
+                (300, UNKNOWN, WARNING, A_MINUTE),
+                (990, UNKNOWN, WARNING, 10.0),
                 (1000, UNKNOWN, [], ExecutionUnknown),
             ],
             id="people may be asked: waited for to the deadline",
@@ -187,8 +181,8 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             {**EXISTS, "max_outage": None, "timeout": 1000.0},
             [
-                (0, UNKNOWN, [TO_THE_END], SOON),
-                (999, UNKNOWN, [TO_THE_END], 1.0),
+                (0, UNKNOWN, WARNING, SOON),
+                (999, UNKNOWN, WARNING, 1.0),
                 (1000, UNKNOWN, [], ExecutionUnknown),
             ],
             id="any outage is waited out: waited for to the deadline",
@@ -196,8 +190,8 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             {"exists": False, "human_input": True, "timeout": 1000.0},
             [
-                (0, UNKNOWN, [TO_THE_END], SOON),
-                (999, UNKNOWN, [TO_THE_END], 1.0),
+                (0, UNKNOWN, WARNING, SOON),
+                (999, UNKNOWN, WARNING, 1.0),
                 (1000, UNKNOWN, [], ExecutionUnknown),
             ],
             id="people may be asked: waited for although it was never seen",
@@ -210,8 +204,8 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         pytest.param(
             {"exists": False, "kicked_off_at": NOW},
             [
-                (0, RESEARCH, ["task 1 of 3, research_task"], USUAL),
-                (20, UNKNOWN, [FOR_TEN_MINUTES], SOON),
+                (0, RESEARCH, ["research_task"], USUAL),
+                (20, UNKNOWN, WARNING, SOON),
                 (100, UNKNOWN, [], A_MINUTE),
                 (620, UNKNOWN, [], ExecutionUnknown),
             ],
@@ -219,17 +213,17 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         ),
         pytest.param(
             {"exists": False, "kicked_off_at": NOW},
-            [(0, PAUSED, [ON_HOLD], A_MINUTE), (63, UNKNOWN, [FOR_TEN_MINUTES], SOON)],
+            [(0, PAUSED, WARNING, A_MINUTE), (63, UNKNOWN, WARNING, SOON)],
             id="seen once as paused, and unknown later: it exists",
         ),
         pytest.param(
             {"exists": False},
-            [(0, DOWN, [trouble(DOWN)], USUAL), (10, UNKNOWN, [], ExecutionNotFound)],
+            [(0, DOWN, WARNING, USUAL), (10, UNKNOWN, [], ExecutionNotFound)],
             id="an outage does not show that it exists",
         ),
         pytest.param(
             {**EXISTS, "address": ADDRESS},
-            [(0, UNKNOWN, [FOR_TEN_MINUTES], SOON), (5, UNKNOWN_ELSEWHERE, [], ExecutionUnknown)],
+            [(0, UNKNOWN, WARNING, SOON), (5, UNKNOWN_ELSEWHERE, [], ExecutionUnknown)],
             id="at another address it is not waited for",
         ),
         pytest.param(
@@ -239,65 +233,65 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
         ),
         pytest.param(
             {**EXISTS, "address": ""},
-            [(0, UNKNOWN_ELSEWHERE, [FOR_TEN_MINUTES], SOON)],
+            [(0, UNKNOWN_ELSEWHERE, WARNING, SOON)],
             id="where it was kicked off is not known",
         ),
         pytest.param(
             EXISTS,
             [
-                (0, RESEARCH, ["task 1 of 3, research_task"], USUAL),
-                (10, PAUSED, [ON_HOLD], A_MINUTE),
+                (0, RESEARCH, ["research_task"], USUAL),
+                (10, PAUSED, WARNING, A_MINUTE),
                 (73, PAUSED, [], A_MINUTE),
                 (309, PAUSED, [], A_MINUTE),
-                (310, PAUSED, [ON_HOLD], A_MINUTE),
-                (320, WRITING, [GOES_ON, "task 2 of 3, writing_task"], USUAL),
+                (310, PAUSED, WARNING, A_MINUTE),
+                (320, WRITING, ["info", "writing_task"], USUAL),
                 (330, WRITING, [], USUAL),
-                (340, PAUSED, [ON_HOLD], A_MINUTE),
-                (403, WRITING, [GOES_ON], USUAL),
+                (340, PAUSED, WARNING, A_MINUTE),
+                (403, WRITING, ["info"], USUAL),
             ],
             id="paused, which is warned of every five minutes, until the crew goes on",
         ),
         pytest.param(
             {**EXISTS, "max_outage": 0.0, "timeout": 90_000.0},
             [
-                (0, PAUSED, [ON_HOLD], A_MINUTE),
-                (89_999, PAUSED, [ON_HOLD], 1.0),
+                (0, PAUSED, WARNING, A_MINUTE),
+                (89_999, PAUSED, WARNING, 1.0),
                 (90_000, PAUSED, [], WaitedTooLong),
             ],
             id="paused is no outage, and ends at the deadline",
         ),
         pytest.param(
             EXISTS,
-            [(0, PAUSED, [ON_HOLD], A_MINUTE), (63, SUCCESS, [GOES_ON, "completed after 1h 10m"], SUCCESS)],
+            [(0, PAUSED, WARNING, A_MINUTE), (63, SUCCESS, ["info", "info"], SUCCESS)],
             id="paused, and completed",
         ),
         pytest.param(
             EXISTS,
-            [(0, PAUSED, [ON_HOLD], A_MINUTE), (63, FAILED, [GOES_ON], ExecutionFailed)],
+            [(0, PAUSED, WARNING, A_MINUTE), (63, FAILED, ["info"], ExecutionFailed)],
             id="paused, and failed",
         ),
         pytest.param(
             EXISTS,
             [
-                (0, PAUSED, [ON_HOLD], A_MINUTE),
-                (63, DOWN, [trouble(DOWN)], USUAL),
-                (600, DOWN, [trouble(DOWN)], USUAL),
-                (660, PAUSED, [ON_HOLD], A_MINUTE),
-                (723, DOWN, [trouble(DOWN)], USUAL),
-                (1322, DOWN, [trouble(DOWN)], 1.0),
+                (0, PAUSED, WARNING, A_MINUTE),
+                (63, DOWN, WARNING, USUAL),
+                (600, DOWN, WARNING, USUAL),
+                (660, PAUSED, WARNING, A_MINUTE),
+                (723, DOWN, WARNING, USUAL),
+                (1322, DOWN, WARNING, 1.0),
             ],
             id="that it is paused is an answer, which ends an outage",
         ),
     ],
 )
-def test_what_comes_of_an_execution_that_may_wait_for_a_person(
+def test_watch_of_an_execution_that_may_wait_for_human_input(
     rules: dict[str, Any], story: list[tuple[float, Any, list[str], Any]]
 ) -> None:
-    told = Story(**rules)
+    watch = Story(**rules)
 
     for at, outcome, lines, then in story:
-        step = told.see(outcome, at=at)
-        assert said(step) == lines, f"after {at} s"
+        step = watch.see(outcome, at=at)
+        assert logged(step) == lines, f"after {at} s"
         if isinstance(then, float):
             assert not step.error, f"after {at} s"
             assert step.poll_again_in == pytest.approx(then), f"after {at} s"
@@ -309,9 +303,7 @@ def test_what_comes_of_an_execution_that_may_wait_for_a_person(
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("poll_interval", [None, 0.5, 10.0, 59.0, 60.0, 600.0])
-def test_whatever_the_interval_an_unknown_one_is_soon_looked_at_again_and_then_once_a_minute(
-    poll_interval: float | None, dice: float
-) -> None:
+def test_unknown_execution_is_polled_soon_then_every_minute(poll_interval: float | None, dice: float) -> None:
     story = Story(dice=dice, poll_interval=poll_interval, **EXISTS)
 
     assert [story.see(UNKNOWN, at=at).poll_again_in <= 5 for at in (0, 15, 29)] == [True, True, True]
@@ -323,7 +315,7 @@ def test_whatever_the_interval_an_unknown_one_is_soon_looked_at_again_and_then_o
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("max_outage", [600.0, 3600.0, 20.0])
-def test_an_unknown_one_is_given_up_after_the_longest_outage_and_few_looks(max_outage: float, dice: float) -> None:
+def test_unknown_execution_ends_the_watch_after_max_outage(max_outage: float, dice: float) -> None:
     story = Story(dice=dice, max_outage=max_outage, exists=True)
     story.see(WRITING, at=0)
     story.time = 60.0
@@ -336,53 +328,41 @@ def test_an_unknown_one_is_given_up_after_the_longest_outage_and_few_looks(max_o
     assert story.looks <= 30 / 4.5 + max_outage / 60 + 4
 
 
-def test_to_give_an_unknown_one_up_is_to_say_that_it_may_be_alive() -> None:
+def test_unknown_execution_given_up_may_still_be_running() -> None:
     story = Story(**EXISTS)
     story.see(WRITING, at=0)
     story.see(UNKNOWN, at=10)
 
     error = story.see(UNKNOWN, at=610).error
-    assert error
-    assert error.reason == (
-        f"Execution {KICKOFF_ID}: the service has not known it for 10m 0s. The service says that it does not know "
-        f"it. Last seen before: task 2 of 3, writing_task. {MAY_WAIT}"
-    )
-    assert error.cost is Cost.RUNNING
-    assert error.next == (
-        "Look into the crew's dashboard, and answer what it asks. Do not kick off again before that."
-    )
-    assert "Last seen before: nothing." in str(Story(max_outage=0, **EXISTS).see(UNKNOWN).error)
+    assert (error.kickoff_id, error.lasted, error.cost) == (KICKOFF_ID, 600.0, Cost.RUNNING)
+    for words in (KICKOFF_ID, "10m 0s", "writing_task"):
+        assert words in str(error)
 
 
-def test_an_execution_that_is_asked_for_elsewhere_is_told_with_both_addresses() -> None:
+def test_unknown_at_another_address_names_both_addresses() -> None:
     error = Story(address=ADDRESS, **JUST_KICKED_OFF).see(UNKNOWN_ELSEWHERE).error
 
     assert isinstance(error, ExecutionUnknown)
     assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, ADDRESS)
-    assert f"was kicked off at {ADDRESS}, and is not known at {ELSEWHERE}" in str(error)
-    assert "Do not kick off again" in error.next
+    assert ADDRESS in str(error)
+    assert ELSEWHERE in str(error)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "kind", "words"),
-    [
-        (UNKNOWN, ExecutionUnknown, "Last seen before: task 2"),
-        (PAUSED, WaitedTooLong, "Last seen: task 2 of 3, writing_task. At the last poll: the crew is paused"),
-    ],
-    ids=["unknown", "paused"],
+    ("outcome", "kind"), [(UNKNOWN, ExecutionUnknown), (PAUSED, WaitedTooLong)], ids=["unknown", "paused"]
 )
-def test_the_deadline_tells_how_it_read_at_the_end(outcome: Any, kind: type[Exception], words: str) -> None:
+def test_deadline_error_depends_on_the_last_poll(outcome: Any, kind: type[Exception]) -> None:
     story = Story(timeout=100.0, human_input=True, **EXISTS)
     story.see(WRITING, at=0)
     story.see(outcome, at=40)
 
     error = story.see(outcome, at=100).error
 
-    assert isinstance(error, kind)
-    assert words in str(error)
+    assert type(error) is kind
+    assert "writing_task" in str(error)
 
 
-def test_a_pause_is_counted_when_it_begins() -> None:
+def test_pause_is_counted_once() -> None:
     story = Story(**EXISTS)
     for at, outcome in enumerate([RESEARCH, PAUSED, PAUSED, WRITING, PAUSED, DOWN, UNKNOWN, PAUSED]):
         story.see(outcome, at=10 * at)
@@ -390,7 +370,7 @@ def test_a_pause_is_counted_when_it_begins() -> None:
     assert (story.watch.polls.all, story.watch.polls.failed, story.watch.polls.paused) == (8, 2, 2)
 
 
-def test_a_look_at_an_unknown_one_is_a_failed_one_and_no_pause() -> None:
+def test_poll_of_an_unknown_execution_counts_as_failed() -> None:
     story = Story(**EXISTS)
     for at in (0, 5):
         story.see(UNKNOWN, at=at)
@@ -398,7 +378,7 @@ def test_a_look_at_an_unknown_one_is_a_failed_one_and_no_pause() -> None:
     assert (story.watch.polls.all, story.watch.polls.failed, story.watch.polls.paused) == (2, 2, 0)
 
 
-def test_in_doubt_is_only_an_execution_that_may_not_exist() -> None:
+def test_only_an_execution_that_may_not_exist_is_in_doubt() -> None:
     cases: list[tuple[dict[str, Any], Any, bool]] = [
         ({"kicked_off_at": NOW}, UNKNOWN, True),
         ({"kicked_off_at": NOW}, RESEARCH, False),
@@ -418,7 +398,7 @@ def test_in_doubt_is_only_an_execution_that_may_not_exist() -> None:
 
 
 @pytest.mark.parametrize("max_outage", [math.inf, None])
-def test_a_token_that_is_rejected_in_between_does_not_end_the_wait(max_outage: float | None) -> None:
+def test_token_rejected_in_between_does_not_end_the_wait(max_outage: float | None) -> None:
     story = Story(max_outage=max_outage, **EXISTS)
     story.see(UNKNOWN, at=0)
     story.see(REJECTED, at=100)
@@ -428,35 +408,26 @@ def test_a_token_that_is_rejected_in_between_does_not_end_the_wait(max_outage: f
 
 
 @pytest.mark.parametrize(
-    ("error", "may_have_failed"),
+    "error",
     [
-        (ServiceError("500", http_status=500), True),
-        (ServiceError("503", http_status=503), False),
-        (ServiceError("502", http_status=502), False),
-        (DOWN, False),
+        ServiceError("500", http_status=500),
+        ServiceError("503", http_status=503),
+        ServiceError("502", http_status=502),
+        DOWN,
     ],
     ids=["500", "503", "502", "down"],
 )
-def test_a_service_that_answers_500_for_ever_may_mean_that_the_run_has_failed(
-    error: ServiceError, may_have_failed: Any
-) -> None:
+def test_any_service_error_may_lose_contact(error: ServiceError) -> None:
     lost = Story(max_outage=0).see(error).error
 
-    told = "A run that has failed may answer like that for ever: look into the crew's dashboard."
-    assert (told in str(lost)) is may_have_failed
     assert isinstance(lost, LostContact)
+    assert (lost.kickoff_id, lost.cost) == (KICKOFF_ID, Cost.RUNNING)
+    assert str(error) in str(lost)
 
 
-def test_it_is_the_last_error_that_counts() -> None:
-    story = Story()
-    story.see(ServiceError("500", http_status=500), at=0)
-
-    assert "A run that has failed" not in str(story.see(ServiceError("503", http_status=503), at=600).error)
-
-
-def test_the_progress_of_a_paused_crew_is_not_told_over_and_over() -> None:
+def test_progress_of_a_paused_crew_is_logged_once() -> None:
     story = Story(**EXISTS)
     story.see(running("ask", 1), at=0)
     story.see(PAUSED, at=10)
 
-    assert said(story.see(running("ask", 1), at=20)) == [GOES_ON]
+    assert logged(story.see(running("ask", 1), at=20)) == ["info"]

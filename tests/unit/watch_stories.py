@@ -1,8 +1,9 @@
-"""What the tests of the watch share: a watch of one execution, told by what was seen and when."""
+"""A watch of one execution for the unit tests, fed with outcomes at given times."""
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.service.errors import CallError, Unreachable
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 DOWN = Unreachable("The crew did not answer.")
 SUCCESS = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", execution_time=4210.0)
-PREFIX = f"Execution {KICKOFF_ID}: "
 
 
 def running(
@@ -41,7 +41,7 @@ RESEARCH, WRITING = running("research_task", 0), running("writing_task", 1)
 
 
 class Story:
-    """A watch of one execution, told by what was seen and when."""
+    """Watch of one execution, fed with outcomes at given times."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Story:
         return self.watch.failed(outcome) if isinstance(outcome, CallError) else self.watch.saw(outcome)
 
     def see_until_the_end(self, look: Callable[[], Any]) -> Step:
-        """Look as often as the steps say, until one of them ends it."""
+        """Poll as often as the steps ask for, until one of them ends the watch."""
         while True:
             step = self.see(look())
             if step.error or step.completed:
@@ -77,18 +77,19 @@ class Story:
             self.time += step.poll_again_in
 
 
-def said(step: Step) -> list[str]:
-    """Return the lines of a step: ``!`` marks a warning, and each is about the execution."""
-    marks = {logging.INFO: "", logging.WARNING: "! "}
-    told: list[str] = []
+def logged(step: Step) -> list[str]:
+    """
+    Return what each log line of a step carries: the task of the crew that it names, or else its level.
+
+    The lines of one warning count once, because their number depends on the wording.
+    """
+    assert not step.lines or KICKOFF_ID in step.lines[0].text
+    carried: list[str] = []
     for line in step.lines:
-        if line.text.startswith(PREFIX):
-            told.append(marks[line.level] + line.text.removeprefix(PREFIX))
-        else:  # what did not fit into the line before
-            told[-1] = f"{told[-1]} {line.text}"
-    return told
-
-
-def trouble(error: CallError) -> str:
-    going_on = "The execution goes on, as far as is known."
-    return f"! no usable answer. The wait goes on for up to 10m 0s. {error} {going_on}"
+        task = re.search(r"\w+_task\b", line.text)
+        if line.level == logging.WARNING:
+            carried += [] if carried[-1:] == ["warning"] else ["warning"]
+        else:
+            assert line.level == logging.INFO
+            carried.append(task.group() if task else "info")
+    return carried
