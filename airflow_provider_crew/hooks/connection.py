@@ -163,7 +163,7 @@ def _extra_of(connection: Connection) -> dict[str, Any]:
         return _EXTRA.validate_python(connection.extra or "{}")
     except ValidationError:
         raise InvalidSettings(
-            "Extra is not a JSON object.",
+            "extra is not a JSON object.",
             next_step='Write it like {"token_type": "user", "user_bearer_token": "..."}.',
         ) from None
 

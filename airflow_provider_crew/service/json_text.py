@@ -22,8 +22,7 @@ _BEGIN = re.compile(
 
 def json_of(text: str) -> Any:
     """Return the JSON value that a text is, or its only fenced block. ValueError says why there is none."""
-    blocks = _FENCED.findall(text)
-    return _read(blocks[0] if len(blocks) == 1 else text)
+    return _read(_only_block(text) or text)
 
 
 def json_within(text: str) -> Any:
@@ -40,12 +39,17 @@ def json_within(text: str) -> Any:
 
 def doubt_about(text: str) -> str:
     """Return what is wrong with a text that looks like a JSON object or array, and is neither."""
-    if _BEGIN.match(text.lstrip()):
+    if _BEGIN.match((_only_block(text) or text).lstrip()):
         try:
             json_of(text)
         except ValueError as error:
             return str(error)
     return ""
+
+
+def _only_block(text: str) -> str:
+    blocks = _FENCED.findall(text)
+    return str(blocks[0]) if len(blocks) == 1 else ""
 
 
 def _read(text: str, begin: int = 0, *, only: bool = True) -> Any:

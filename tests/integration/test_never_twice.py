@@ -314,7 +314,7 @@ def test_sensor_without_connection_names_execution(monkeypatch):
     ],
     ids=str,
 )
-def test_unreadable_record_counts_as_uncertain_kickoff(live_crew, store, operator, kept):
+def test_unreadable_record_counts_as_uncertain_kickoff(live_crew, store, operator, kept, task_log):
     store.set("crew_kickoff", kept)
     task = Task(operator, store=store, retries=2)
 

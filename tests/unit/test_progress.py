@@ -14,6 +14,7 @@ from airflow_provider_crew.service.errors import (
     ExecutionNotFound,
     ExecutionUnknown,
     LostContact,
+    Unreachable,
 )
 from airflow_provider_crew.service.models import Failed, Paused, Progress, TaskResult
 from airflow_provider_crew.service.progress import ProgressReport
@@ -38,7 +39,6 @@ RESULT: dict[str, Any] = {
     "tasks_complete": True,
     "execution_time": 250.0,
 }
-END = {"what": "It has ended.", "cost": "", "next": ""}
 
 
 class Told:
@@ -108,7 +108,7 @@ def test_outage_and_its_end_are_reported():
 
     trouble = told.see(DOWN, at=20)
     assert (trouble["state"], trouble["current_task"], trouble["completed"]) == ("running", "research_task", 0)
-    assert str(DOWN) in trouble["trouble"]
+    assert DOWN.event in trouble["trouble"]
     assert (trouble["since"], trouble["polled_at"]) == (NOW + 10, NOW + 20)
     assert told.see(DOWN, at=30) is None
     assert told.see(RESEARCH, at=40)["trouble"] == ""
@@ -232,15 +232,15 @@ class TestAtTheEnd:
         told = Told()
         told.see(WRITING, at=10)
 
-        end = progress.ended(told.report.told(), error, END, NOW + 30)
+        end = progress.ended(told.report.told(), error, NOW + 30)
 
         assert end.keys() == KEYS
-        assert (end["state"], end["end"], end["current_task"]) == (state, END, "writing_task")
+        assert (end["state"], end["end"], end["current_task"]) == (state, error.as_dict(), "writing_task")
 
     def test_report_of_any_text_can_be_stored(self):
-        end = progress.ended(progress.begun("a\x00\ud800", NOW), DOWN, {"what": "b\x00\ud800" * 2_000}, NOW)
+        end = progress.ended(progress.begun("a\x00\ud800", NOW), Unreachable("b\x00\ud800" * 2_000), NOW)
 
         assert "\x00" not in repr(end)
         assert json.dumps(end).encode()
-        assert not any(0xD800 <= ord(character) <= 0xDFFF for character in end["kickoff_id"] + end["end"]["what"])
-        assert len(end["end"]["what"]) < 1_100
+        assert not any(0xD800 <= ord(character) <= 0xDFFF for character in end["kickoff_id"] + end["end"]["event"])
+        assert len(end["end"]["event"]) < 1_100

@@ -65,16 +65,6 @@ def test_release_with_all_addresses_is_accepted():
     require_addresses({"urls": ADDRESSES})
 
 
-def test_release_needs_its_stored_rows(tmp_path):
-    (tmp_path / "1.1.0").mkdir()
-    (tmp_path / "1.1.0" / "airflow-2.11.json").touch()
-
-    with pytest.raises(NotReady, match=r"tests/stored/1\.1\.0 lacks airflow-3\.3\.json: make stored-rows"):
-        require_rows(tmp_path, "1.1.0")
-    (tmp_path / "1.1.0" / "airflow-3.3.json").touch()
-    require_rows(tmp_path, "1.1.0")
-
-
 README = (
     "[Scale](docs/scale.md#a), ![a\npicture](docs/demo.svg), [below](#below), [far](https://far.example/x.md)\n"
 )

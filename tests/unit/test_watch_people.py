@@ -422,7 +422,7 @@ def test_any_service_error_may_lose_contact(error: ServiceError) -> None:
 
     assert isinstance(lost, LostContact)
     assert (lost.kickoff_id, lost.cost) == (KICKOFF_ID, Cost.RUNNING)
-    assert str(error) in str(lost)
+    assert error.event in str(lost)
 
 
 def test_progress_of_a_paused_crew_is_logged_once() -> None:
