@@ -239,7 +239,7 @@ def test_unlisted_input_is_a_doubt_with_the_nearest_name() -> None:
         ({"topics": 1, "audience": 2}, {"topic", "topics"}),
         ({"tone": 1, "topic": 2}, {"audience"}),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_missing_required_inputs_are_named(given: dict[str, int], names: set[str]) -> None:
     failure = refusal(given, KNOWN)
@@ -256,7 +256,7 @@ def test_missing_required_inputs_are_named(given: dict[str, int], names: set[str
         ({"topic": 1}, {"audience"}),
         ({"zebra": 1, "audience": 2}, {"topic"}),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_missing_inputs_that_may_be_optional_are_one_doubt(
     known: CrewInputs, given: dict[str, int], names: set[str]
