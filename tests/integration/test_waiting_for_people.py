@@ -364,7 +364,7 @@ class TestAnotherAddress:
 
     @pytest.mark.parametrize("human_input", [False, True])
     @pytest.mark.parametrize("with_store", [False, True])
-    def test_fails_a_task_whose_trigger_starts_elsewhere(self, live_crew, store, monkeypatch, human_input, with_store):
+    def test_fails_a_task_whose_trigger_is_elsewhere(self, live_crew, store, monkeypatch, human_input, with_store):
         live_crew.scenario = SLOW
         task = Task(
             lambda: run(deferrable=True, human_input=human_input), store=store if with_store else None, retries=1
