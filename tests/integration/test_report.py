@@ -99,15 +99,6 @@ def test_log_output_false_keeps_the_output_out_of_the_event(live_crew, end):
     assert "writing_task" in event["progress"]
 
 
-def test_configuration_overrides_the_argument(live_crew, task_log, monkeypatch):
-    live_crew.scenario = STORY
-    monkeypatch.setenv("AIRFLOW__CREW__LOG_OUTPUT", "False")
-
-    run(live_crew, log_output=True).run()
-
-    assert SECRET not in task_log.text
-
-
 def test_decorator_passes_log_output():
     @dag(schedule=None)
     def reports():

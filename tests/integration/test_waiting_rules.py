@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, BaseOperatorLink
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
 
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.local import Scenario, ScenarioTask
@@ -39,18 +39,6 @@ RUNNING = {
     "current_task": "writing_task",
     "progress": {"completed_tasks": 1, "total_tasks": 3},
 }
-
-
-class OtherLink(BaseOperatorLink):
-    """A link of an operator derived from ours."""
-
-    name = "Other"
-
-    def get_link(self, *_: Any, **__: Any) -> str:
-        return "https://app.example/other"
-
-
-OTHER = OtherLink()
 
 
 def run(**options: Any) -> CrewRunOperator:
@@ -364,14 +352,3 @@ def test_resumed_task_keeps_the_link(live_crew, monkeypatch):
     assert task.ti.xcoms[DASHBOARD_KEY] == "https://app.example/7"
     links = [CrewDashboardLink().get_link(operator, ti_key=NO_KEY) for operator in made]
     assert links == ["https://app.example/7", "https://app.example/7"]
-
-
-@pytest.mark.usefixtures("live_crew")
-def test_without_dashboard_url_there_is_no_link():
-    operator = run()
-    task = Task(lambda: operator)
-    task.run()
-
-    assert DASHBOARD_KEY not in task.ti.xcoms
-    assert CrewDashboardLink().get_link(operator, ti_key=NO_KEY) == ""
-    assert CrewDashboardLink().name == "Crew dashboard"
