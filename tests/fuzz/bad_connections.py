@@ -106,7 +106,7 @@ def _is_read(connection: Any, *told: Any) -> None:
         read = read_connection(connection)
     except InvalidSettings as error:
         presentable(error, *_secrets_in(*told))
-        assert str(error).startswith("The connection 'crew' cannot be used. ")  # noqa: PT017 - or it is read
+        assert error.conn_id == "crew"  # noqa: PT017 - or it is read
         return
     assert isinstance(read, CrewConnection)
     assert TELLING not in repr(read)

@@ -141,7 +141,7 @@ def broken(service: Any, how: str) -> str:
     return kickoff_id
 
 
-ENDS = {
+ENDS: dict[str, tuple[Any, Any, Any]] = {
     # event: (the exception, with soft_fail, the error inside)
     "failed": (AirflowFailException, AirflowSkipException, ExecutionFailed),
     "unknown": (AirflowFailException, AirflowSkipException, ExecutionNotFound),
@@ -169,7 +169,7 @@ def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how
     with pytest.raises(expected) as caught:
         poked(waiting(kickoff_id, **mode, **wish, timeout=timeout, max_outage=0.15, store=store))
 
-    failure = getattr(caught.value, "failure", caught.value)
+    failure: Any = getattr(caught.value, "failure", caught.value)
     assert isinstance(failure, error)
     assert failure.kickoff_id == kickoff_id
     assert how != "failed" or (failure.error, failure.money) == ("out of credit", Money.ENDED)

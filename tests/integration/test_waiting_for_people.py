@@ -16,7 +16,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOpe
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.errors import ExecutionNotFound, ExecutionUnknown
 from airflow_provider_crew.service.messages import Money
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, CrewTaskSkipped
+from airflow_provider_crew.tasks.ends import CrewTaskFailed, CrewTaskSkipped, EndedTask
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.tasks import (
     ASKING,
@@ -218,9 +218,10 @@ class TestSensor:
     def test_fails_for_an_execution_that_was_never_seen(self, asking, store, mode, soft_fail):
         kickoff_id = asking.take(INPUTS, None, {})
 
-        with pytest.raises(CrewTaskSkipped if soft_fail else CrewTaskFailed, match=kickoff_id) as caught:
+        with pytest.raises(EndedTask, match=kickoff_id) as caught:
             poked(Task(lambda: sensor(kickoff_id, soft_fail=soft_fail, **mode), store=store))
 
+        assert caught.type is (CrewTaskSkipped if soft_fail else CrewTaskFailed)
         assert isinstance(caught.value.failure, ExecutionNotFound)
         assert soft_fail or "human_input=True" in str(caught.value)
 
@@ -263,9 +264,10 @@ class TestSensor:
         asking.at_look(1, lambda: asking.set_status(kickoff_id))
         task = Task(lambda: sensor(kickoff_id, max_outage=0.1, soft_fail=soft_fail, **mode), store=store)
 
-        with pytest.raises(CrewTaskSkipped if soft_fail else CrewTaskFailed) as caught:
+        with pytest.raises(EndedTask) as caught:
             poked(task)
 
+        assert caught.type is (CrewTaskSkipped if soft_fail else CrewTaskFailed)
         assert isinstance(caught.value.failure, ExecutionUnknown)
         assert caught.value.money is Money.GOES_ON
 

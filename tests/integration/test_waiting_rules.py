@@ -152,8 +152,9 @@ def test_timeout_is_retried_only_where_a_retry_reattaches(
         task.run()
 
     (taken,) = live_crew.kickoffs
-    assert isinstance(getattr(caught.value, "failure", caught.value), WaitedTooLong)
-    assert (caught.value.kickoff_id, caught.value.money) == (taken.kickoff_id, Money.GOES_ON)
+    failure = getattr(caught.value, "failure", caught.value)
+    assert isinstance(failure, WaitedTooLong)
+    assert (failure.kickoff_id, failure.money) == (taken.kickoff_id, Money.GOES_ON)
     assert with_store or "CrewExecutionSensor" in str(caught.value)
 
 
