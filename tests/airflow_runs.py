@@ -1,4 +1,4 @@
-"""Local crews for a real Airflow, and its runs as tests look at them."""
+"""Local crews for a real Airflow, and access to its runs."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ def connection(crew: LocalCrewService, **fields: Any) -> str:
 
 
 def kick_off(crew: LocalCrewService) -> str:
-    """Start an execution as somebody outside Airflow would."""
+    """Start an execution without Airflow."""
     with CrewClient(ServiceSettings(address=crew.url, token=TOKEN)) as client:
         return client.kickoff(KickoffRequest.of(INPUTS))
 
 
 def eventually(look: Callable[[], Any], seconds: float = 60, pause: float = 0.3) -> Any:
-    """Look until there is something to be seen."""
+    """Call ``look`` until it returns something true."""
     until = time.monotonic() + seconds
     while not (found := look()):
-        assert time.monotonic() < until, "it did not come about in time"
+        assert time.monotonic() < until, "not in time"
         time.sleep(pause)
     return found
 
@@ -108,7 +108,7 @@ class Run:
     dag_id: str
     run_id: str
     keeps_task_state: bool = False
-    """Whether who clears a task ticks the box that Airflow has for that from 3.4 on."""
+    """Whether clearing a task keeps its task state; an option of Airflow from 3.4 on."""
 
     def task(self, task_id: str, map_index: int = -1) -> dict[str, Any]:
         found = self.airflow.api.task_instances(self.dag_id, self.run_id)
@@ -165,12 +165,12 @@ class Run:
                 return
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
-        """Delete what a task remembers of its kickoff, as somebody does whom its message tells where that is."""
+        """Delete the kickoff record of a task: its variable, or from Airflow 3.3 on its task state."""
         api = self.airflow.api
         if AIRFLOW < (3, 3):
-            number = f" {map_index}" if map_index >= 0 else ""
-            about = f"Task {task_id}{number} of {self.dag_id}, run {self.run_id}:"
-            (key,) = (it["key"] for it in api.get("variables")["variables"] if it["description"].startswith(about))
+            names = {task_id, self.dag_id, self.run_id} | ({str(map_index)} if map_index >= 0 else set())
+            kept = api.get("variables")["variables"]
+            (key,) = (it["key"] for it in kept if names <= {*re.split(r"[\s,]+|:\s|:$", it["description"] or "")})
             api.delete(f"variables/{key}")
             return
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
@@ -184,14 +184,14 @@ class Run:
                 return []
             raise
 
-    def told(self, task_id: str, tries: int = 1, map_index: int = -1) -> list[str]:
-        """Return what this package wrote into the task's log."""
-        events = self.events(task_id, tries, map_index)
-        return [event["event"] for event in events if re.match(r"Execution [0-9a-f-]{36}", event["event"])]
+    def lines_about(self, kickoff_id: str, task_id: str) -> list[str]:
+        """Return the lines in the log of a first attempt that name an execution."""
+        return [event["event"] for event in self.events(task_id) if kickoff_id in event["event"]]
 
-    def error(self, task_id: str, tries: int = 1) -> tuple[str, str]:
-        """Return the kind and the message of what failed the task."""
-        details = [event["error_detail"] for event in self.events(task_id, tries) if event.get("error_detail")]
+    def error(self, task_id: str, tries: int = 1, map_index: int = -1) -> tuple[str, str]:
+        """Return the class and the message of the exception that failed an attempt."""
+        events = self.events(task_id, tries, map_index)
+        details = [event["error_detail"] for event in events if event.get("error_detail")]
         assert len(details) == 1, details
         last = details[0][-1]
         return last["exc_type"], last["exc_value"]

@@ -1,4 +1,4 @@
-"""What an execution keeps that waits in a triggerer: Python's garbage collector walks through that."""
+"""Objects that a deferred task keeps in the triggerer, all of which the garbage collector visits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def objects() -> Counter[str]:
     return Counter(name for module, name in kinds if module.startswith(ours) and ".local" not in module)
 
 
-async def test_who_waits_keeps_nothing_of_the_poll_before_and_nothing_that_all_can_share(live_crew, monkeypatch):
+async def test_trigger_keeps_only_the_objects_of_its_own_state(live_crew, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.service.watch._LONGEST_SPREAD", 0.0)
     live_crew.scenario = SLOW
     rules = {"poll_interval": 600.0, "deadline": time.time() + 6000}

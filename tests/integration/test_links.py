@@ -1,4 +1,4 @@
-"""The link from a task to the page of its crew, or of its very execution."""
+"""The link from a task to the page of its crew or of its execution."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.service.errors import InvalidKickoffId, InvalidSettings
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from dev.target import connection_to
 from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task
@@ -20,7 +21,7 @@ from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 PAGES = "https://app.example/runs/"
-# No link asks for it.
+# CrewDashboardLink does not use its ti_key.
 NO_KEY: Any = None
 
 
@@ -42,7 +43,7 @@ def page_of(task: Task, operator: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", [CrewKickoffOperator, CrewRunOperator])
-def test_a_task_leads_to_its_execution(crew, kind):
+def test_link_points_to_the_execution(crew, kind):
     operator = kind(task_id="crew", inputs=INPUTS)
     crew.next_kickoff_id("run 7/b")
     task = Task(lambda: operator)
@@ -52,7 +53,7 @@ def test_a_task_leads_to_its_execution(crew, kind):
     assert page_of(task, operator) == f"{PAGES}run%207%2Fb"
 
 
-def test_a_deferred_task_leads_to_its_execution(crew):
+def test_link_of_a_deferred_task_points_to_its_execution(crew):
     crew.scenario = SLOW
     operator = run(deferrable=True)
     task = Task(lambda: operator)
@@ -62,7 +63,7 @@ def test_a_deferred_task_leads_to_its_execution(crew):
     assert page_of(task, operator) == PAGES + crew.kickoffs[0].kickoff_id
 
 
-def test_a_try_that_goes_on_with_an_execution_leads_to_it(crew, store):
+def test_link_of_a_reattached_attempt_points_to_its_execution(crew, store):
     crew.scenario = SLOW
     operator = run(deferrable=True)
     task = Task(lambda: operator, store=store, retries=1)
@@ -75,7 +76,7 @@ def test_a_try_that_goes_on_with_an_execution_leads_to_it(crew, store):
 
 
 @pytest.mark.parametrize("options", [{"mode": "poke"}, {"mode": "reschedule"}, {"deferrable": True}])
-def test_a_sensor_leads_to_the_execution_that_it_waits_for(crew, options):
+def test_link_of_a_sensor_points_to_its_execution(crew, options):
     crew.scenario = SLOW if "reschedule" in options.values() else QUICK
     kickoff_id = Task(lambda: CrewKickoffOperator(task_id="kickoff", inputs=INPUTS)).run()
     operator = CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, poke_interval=0.02, **options)
@@ -89,7 +90,7 @@ def test_a_sensor_leads_to_the_execution_that_it_waits_for(crew, options):
     assert page_of(task, operator) == PAGES + kickoff_id
 
 
-def test_a_task_that_knows_of_no_link_does_not_look_for_one(live_crew, monkeypatch):
+def test_operator_without_link_pulls_no_xcom(live_crew, monkeypatch):
     operator = run()
     task = Task(lambda: operator)
     task.run()
@@ -100,7 +101,7 @@ def test_a_task_that_knows_of_no_link_does_not_look_for_one(live_crew, monkeypat
     assert live_crew.kickoffs
 
 
-def test_a_kickoff_that_nobody_knows_of_leads_nowhere(crew):
+def test_uncertain_kickoff_has_no_link(crew):
     operator = run()
     task = Task(lambda: operator)
     crew.faults.answer(504, on="kickoff")
@@ -112,27 +113,29 @@ def test_a_kickoff_that_nobody_knows_of_leads_nowhere(crew):
 
 
 @pytest.mark.usefixtures("crew")
-def test_an_id_that_no_address_can_hold_is_refused_before_there_is_a_link():
+def test_unprintable_kickoff_id_has_no_link():
     operator = CrewExecutionSensor(task_id="crew", kickoff_id="\ud800", poke_interval=0.02)
     task = Task(lambda: operator)
 
-    with pytest.raises(CrewTaskFailed, match="has characters that cannot be printed"):
+    with pytest.raises(CrewTaskFailed) as caught:
         task.run()
 
+    assert isinstance(caught.value.failure, InvalidKickoffId)
     assert page_of(task, operator) == ""
 
 
-def test_a_connection_that_cannot_be_used_is_told_of_once(crew, task_log):
+def test_unusable_connection_is_no_warning_of_the_link(crew, task_log):
     task = Task(lambda: run(crew_conn_id="nowhere"))
 
-    with pytest.raises(CrewTaskFailed, match="The connection 'nowhere' cannot be used"):
+    with pytest.raises(CrewTaskFailed, match="nowhere") as caught:
         task.run()
 
-    assert task_log.text.count("The connection 'nowhere' cannot be used") == 1
+    assert isinstance(caught.value.failure, InvalidSettings)
+    assert "nowhere" not in task_log.warnings
     assert not crew.kickoffs
 
 
-def test_the_page_of_a_crew_is_left_before_the_kickoff_and_once(live_crew, monkeypatch):
+def test_page_of_a_crew_is_pushed_once_before_the_kickoff(live_crew, monkeypatch):
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': PAGES})}")
     left: list[tuple[str, int]] = []
     task = Task(run)
@@ -148,7 +151,7 @@ def test_the_page_of_a_crew_is_left_before_the_kickoff_and_once(live_crew, monke
     assert [when for key, when in left if key == DASHBOARD_KEY] == [0]
 
 
-def test_the_connection_of_the_demo_leads_to_a_page_that_opens(live_crew, monkeypatch):
+def test_link_of_the_demo_connection_opens(live_crew, monkeypatch):
     monkeypatch.setenv(CONNECTION, json.dumps(connection_to(live_crew)))
     operator = run()
     task = Task(lambda: operator)

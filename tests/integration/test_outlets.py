@@ -1,4 +1,4 @@
-"""What the events of a task's assets tell of its execution."""
+"""Asset event extras of a task's outlets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def told(result: dict[str, Any]) -> dict[str, Any]:
 
 @both_ways
 @pytest.mark.parametrize("dialect", ["documented", "deployed"])
-def test_the_event_tells_which_execution_it_was_and_what_it_spent(live_crew, dialect, deferrable):
+def test_event_extra_has_execution_and_usage(live_crew, dialect, deferrable):
     live_crew.scenario = DEPLOYED.model_copy(update={"dialect": dialect})
     task = ShownTask(lambda: run(deferrable=deferrable), outlets=(REPORT, "no asset", OTHER))
 
@@ -53,7 +53,7 @@ def test_event_holds_no_reserved_key_of_usage(live_crew, deferrable):
     assert task.told(REPORT)["usage"] == {"__classname___": 1, "total_tokens": 7}
 
 
-def test_a_kickoff_tells_its_execution_and_a_sensor_what_came_of_it(live_crew):
+def test_event_extras_of_kickoff_operator_and_sensor(live_crew):
     kickoff = ShownTask(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), outlets=(REPORT,))
     kickoff_id = kickoff.run()
     sensor = ShownTask(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id), outlets=(REPORT,))
@@ -65,7 +65,7 @@ def test_a_kickoff_tells_its_execution_and_a_sensor_what_came_of_it(live_crew):
 
 
 @both_ways
-def test_what_post_execute_puts_there_stands(deferrable, live_crew):
+def test_event_extra_from_post_execute_takes_precedence(deferrable, live_crew):
     def note(context: Any, result: Any = None) -> None:
         context["outlet_events"][REPORT].extra = {"words": len(result["output"].split()), "usage": "mine"}
 
@@ -79,7 +79,7 @@ def test_what_post_execute_puts_there_stands(deferrable, live_crew):
 
 
 @both_ways
-def test_what_the_function_puts_there_is_not_lost_by_a_deferral(live_crew, deferrable):
+def test_event_extra_from_the_function_survives_the_deferral(live_crew, deferrable):
     def brief(outlet_events: Any = None) -> dict[str, Any]:
         outlet_events[OTHER].extra = {"day": "monday"}
         return INPUTS
@@ -90,7 +90,7 @@ def test_what_the_function_puts_there_is_not_lost_by_a_deferral(live_crew, defer
 
     if deferrable:
         waiting = task.deferred()
-        assert task.told(OTHER) == {"day": "monday"}, "nothing is told before the end"
+        assert task.told(OTHER) == {"day": "monday"}, "the result is added at the end"
         live_crew.finish(live_crew.kickoffs[0].kickoff_id)
         result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
     else:
@@ -101,7 +101,7 @@ def test_what_the_function_puts_there_is_not_lost_by_a_deferral(live_crew, defer
 
 
 @pytest.mark.parametrize("put", [{"day": {1, 2}}, "no mapping", 7])
-def test_what_airflow_cannot_take_is_left_to_airflow_and_fails_nothing_here(live_crew, task_log, put):
+def test_unusable_event_extra_is_a_warning(live_crew, task_log, put):
     def brief(outlet_events: Any = None) -> dict[str, Any]:
         outlet_events[REPORT].extra = put
         return INPUTS
@@ -118,7 +118,7 @@ def test_what_airflow_cannot_take_is_left_to_airflow_and_fails_nothing_here(live
     assert "outlets" in task_log.warnings
 
 
-def test_events_that_break_fail_nothing(live_crew, task_log):
+def test_missing_outlet_events_are_a_warning(live_crew, task_log):
     task = ShownTask(run, outlets=(REPORT,))
     begin = task._new_process
 
@@ -129,4 +129,4 @@ def test_events_that_break_fail_nothing(live_crew, task_log):
     task._new_process = without_events  # type: ignore[method-assign]
 
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "The events of the outlets do not tell of the execution" in task_log.warnings
+    assert "outlet" in task_log.warnings

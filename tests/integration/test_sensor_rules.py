@@ -1,8 +1,7 @@
-"""How the sensor waits and ends: alike in the worker, in the triggerer and from poke to poke."""
+"""The sensor waits and ends alike in poke mode, in reschedule mode and deferred."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +16,16 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import ExecutionFailed, LostContact
+from airflow_provider_crew.service.errors import (
+    Cost,
+    ExecutionFailed,
+    ExecutionNotFound,
+    InvalidKickoffId,
+    LostContact,
+    NotAuthenticated,
+    WaitedTooLong,
+    WatchBroken,
+)
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import (
     CONNECTION,
@@ -67,7 +75,7 @@ where_pokes_remember = pytest.mark.parametrize("remembering", [pytest.param(True
 
 @in_every_mode
 @pytest.mark.parametrize("remembering", [True, False])
-def test_returns_the_result_when_there_is_one(live_crew, store, mode, remembering):
+def test_returns_the_result_of_the_execution(live_crew, store, mode, remembering):
     kickoff_id = kicked_off(
         live_crew, QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=0.1, output="Done."),)})
     )
@@ -98,7 +106,7 @@ def test_a_poke_returns_the_result_when_there_is_one(live_crew):
     assert late.xcom_value["kickoff_id"] == kickoff_id
 
 
-def test_a_kickoff_id_that_was_rendered_to_a_number_is_understood(live_crew):
+def test_kickoff_id_rendered_to_a_number_is_accepted(live_crew):
     live_crew.next_kickoff_id(4711)
     kicked_off(live_crew)
 
@@ -108,22 +116,15 @@ def test_a_kickoff_id_that_was_rendered_to_a_number_is_understood(live_crew):
 @in_every_mode
 @pytest.mark.parametrize(
     "given",
-    [None, "None", ["a", "b"], {"kickoff_id": "a"}, float("nan"), float("inf"), 1.5, True, False],
-    ids=repr,
+    [None, "None", ["a"], {"kickoff_id": "a"}, float("nan"), 1.5, True, False, "", "a\nb", "7" * 1001],
+    ids=lambda given: repr(given)[:20],
 )
-def test_what_is_no_kickoff_id_is_not_asked_for(live_crew, mode, given):
-    with pytest.raises(AirflowFailException, match="Did the task that kicks off return one") as caught:
+def test_invalid_kickoff_id_is_not_polled(live_crew, mode, given):
+    with pytest.raises(CrewTaskFailed) as caught:
         poked(waiting(given, **mode))
 
-    assert repr(given) in str(caught.value)
-    assert live_crew.calls == []
-
-
-@in_every_mode
-@pytest.mark.parametrize("given", ["", "a\nb", "7" * 1001])
-def test_a_text_that_is_no_kickoff_id_is_not_asked_for(live_crew, mode, given):
-    with pytest.raises(AirflowFailException, match="kickoff id"):
-        poked(waiting(given, **mode))
+    assert isinstance(caught.value.failure, InvalidKickoffId)
+    assert isinstance(given, str) or repr(given) in str(caught.value)
 
     assert live_crew.calls == []
 
@@ -140,14 +141,14 @@ def broken(service: Any, how: str) -> str:
     return kickoff_id
 
 
-ENDS = {
-    # what happened: (without a wish, with soft_fail, said)
-    "failed": (AirflowFailException, AirflowSkipException, "out of credit"),
-    "unknown": (AirflowFailException, AirflowSkipException, "the crew does not know it"),
-    "refused": (AirflowFailException, AirflowSkipException, "can no longer be watched"),
-    "token": (AirflowFailException, AirflowSkipException, "[Cc]lear.* waits? again"),
-    "time": (AirflowSensorTimeout, AirflowSkipException, "still going"),
-    "outage": (LostContact, LostContact, "no usable answer"),
+ENDS: dict[str, tuple[Any, Any, Any]] = {
+    # event: (the exception, with soft_fail, the error inside)
+    "failed": (AirflowFailException, AirflowSkipException, ExecutionFailed),
+    "unknown": (AirflowFailException, AirflowSkipException, ExecutionNotFound),
+    "refused": (AirflowFailException, AirflowSkipException, WatchBroken),
+    "token": (AirflowFailException, AirflowSkipException, WatchBroken),
+    "time": (AirflowSensorTimeout, AirflowSkipException, WaitedTooLong),
+    "outage": (LostContact, LostContact, LostContact),
 }
 
 
@@ -162,28 +163,32 @@ def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how
     monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.1 / 6)
     kickoff_id = broken(live_crew, how)
     timeout = 0.2 if how == "time" else 3600
-    plain, soft, said = ENDS[how]
+    plain, soft, error = ENDS[how]
     expected = AirflowSkipException if "never_fail" in wish else soft if wish else plain
 
     with pytest.raises(expected) as caught:
         poked(waiting(kickoff_id, **mode, **wish, timeout=timeout, max_outage=0.15, store=store))
 
-    assert kickoff_id in str(caught.value) or caught.value.__cause__ is not None
+    failure: Any = getattr(caught.value, "failure", caught.value)
+    assert isinstance(failure, error)
+    assert failure.kickoff_id == kickoff_id
+    assert how != "failed" or (failure.error, failure.cost) == ("out of credit", Cost.ENDED)
     assert TOKEN not in str(caught.value)
-    if expected is not AirflowSkipException:
-        assert re.search(f"(?s){said}", str(caught.value))
 
 
-def test_a_token_that_stays_refused_ends_a_rescheduled_sensor_also_without_a_memory(live_crew, monkeypatch):
+def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.15)
     kickoff_id = broken(live_crew, "token")
 
-    with pytest.raises(AirflowFailException, match="the crew does not accept the token"):
+    with pytest.raises(CrewTaskFailed) as caught:
         waiting(kickoff_id, **RESCHEDULE).run()
+
+    assert isinstance(caught.value.failure, WatchBroken)
+    assert isinstance(caught.value.failure.cause, NotAuthenticated)
 
 
 @pytest.mark.parametrize("wish", ["soft_fail", "never_fail"])
-def test_a_deferred_sensor_that_is_skipped_says_why(live_crew, wish):
+def test_skipped_deferred_sensor_keeps_the_reason_of_the_crew(live_crew, wish):
     kickoff_id = kicked_off(
         live_crew,
         QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=0.1, error="out of credit"),)}),
@@ -194,14 +199,14 @@ def test_a_deferred_sensor_that_is_skipped_says_why(live_crew, wish):
 
 
 @in_every_mode
-def test_a_silent_sensor_waits_for_an_outage_to_end_whatever_its_length(live_crew, store, mode):
+def test_silent_sensor_waits_longer_than_max_outage(live_crew, store, mode):
     kickoff_id = kicked_off(live_crew)
     live_crew.faults.answer(503, on="status", for_seconds=0.3)
 
     assert poked(waiting(kickoff_id, **mode, silent_fail=True, max_outage=0.1, store=store))["output"]
 
 
-def test_a_silent_sensor_sets_no_end_to_an_outage():
+def test_silent_sensor_has_no_max_outage():
     assert sensor("x", silent_fail=True, max_outage=60).max_outage is None
     assert sensor("x", max_outage=None).max_outage is None
     assert sensor("x", max_outage=timedelta(minutes=1)).max_outage == 60.0
@@ -209,24 +214,24 @@ def test_a_silent_sensor_sets_no_end_to_an_outage():
 
 
 @pytest.mark.parametrize("mode", [POKE, DEFERRED], ids=["poke", "deferred"])
-def test_a_sensor_that_its_execution_timeout_cuts_short_may_be_retried(live_crew, mode):
+def test_execution_timeout_leaves_the_sensor_to_its_retries(live_crew, mode):
     kickoff_id = kicked_off(live_crew, SLOW)
 
-    with pytest.raises(AirflowTaskTimeout, match="(?s)still going.*[Cc]lear.* waits? again"):
+    with pytest.raises(AirflowTaskTimeout, match=kickoff_id):
         waiting(kickoff_id, **mode, execution_timeout=timedelta(seconds=0.3), timeout=3600).run()
 
 
 @in_every_mode
-def test_a_sensor_whose_own_time_is_over_is_not_retried(live_crew, mode):
+def test_timeout_of_the_sensor_is_not_retried(live_crew, mode):
     kickoff_id = kicked_off(live_crew, SLOW)
     limits = {"execution_timeout": timedelta(hours=1), "timeout": 0.2}
 
-    with pytest.raises(AirflowSensorTimeout, match="(?s)still going.*[Cc]lear.* waits? again"):
+    with pytest.raises(AirflowSensorTimeout, match=kickoff_id):
         poked(waiting(kickoff_id, **mode, **limits))
 
 
 @pytest.mark.parametrize("remembering", [True, False])
-def test_a_rescheduled_sensor_counts_its_time_from_the_first_poke(live_crew, store, remembering):
+def test_rescheduled_sensor_times_out_after_its_first_poke(live_crew, store, remembering):
     kickoff_id = kicked_off(live_crew, SLOW)
     task = waiting(kickoff_id, **RESCHEDULE, timeout=3600, store=store if remembering else None)
     with pytest.raises(AirflowRescheduleException):
@@ -238,7 +243,7 @@ def test_a_rescheduled_sensor_counts_its_time_from_the_first_poke(live_crew, sto
 
 
 @where_pokes_remember
-def test_a_rescheduled_sensor_does_not_believe_at_once_that_the_crew_has_forgotten(live_crew, store, remembering):
+def test_rescheduled_sensor_waits_out_a_short_not_found(live_crew, store, remembering):
     kickoff_id = kicked_off(live_crew, SLOW)
     live_crew.set_status(kickoff_id, RUNNING)
     task = waiting(kickoff_id, **RESCHEDULE, store=store if remembering else None)
@@ -254,7 +259,7 @@ def test_a_rescheduled_sensor_does_not_believe_at_once_that_the_crew_has_forgott
     assert live_crew.calls.count("status") == (3 if remembering else 4)
 
 
-def test_an_execution_timeout_is_given_anew_to_every_poke(live_crew):
+def test_execution_timeout_applies_to_each_poke(live_crew):
     kickoff_id = kicked_off(live_crew, SLOW)
     limits = {"execution_timeout": timedelta(seconds=60), "timeout": 3600}
     task = waiting(kickoff_id, **RESCHEDULE, **limits)
@@ -265,9 +270,7 @@ def test_an_execution_timeout_is_given_anew_to_every_poke(live_crew):
 
 
 @pytest.mark.parametrize("remembering", [True, False])
-def test_a_rescheduled_sensor_comes_back_after_its_interval_and_not_after_its_deadline(
-    live_crew, store, remembering
-):
+def test_next_poke_is_after_the_interval_or_at_the_deadline(live_crew, store, remembering):
     kickoff_id = kicked_off(live_crew, SLOW)
     for timeout, seconds in [(3600, (54.0, 66.0)), (30, (0.0, 30.0))]:
         task = waiting(
@@ -284,7 +287,7 @@ def test_a_rescheduled_sensor_comes_back_after_its_interval_and_not_after_its_de
 
 
 @where_pokes_remember
-def test_progress_is_said_on_change_where_pokes_remember(live_crew, store, remembering, task_log):
+def test_progress_is_logged_on_change_where_pokes_remember(live_crew, store, remembering, task_log):
     kickoff_id = kicked_off(live_crew, SLOW)
     later = RUNNING | {"current_task": "review_task"}
     live_crew.set_status(
@@ -293,13 +296,12 @@ def test_progress_is_said_on_change_where_pokes_remember(live_crew, store, remem
 
     poked(waiting(kickoff_id, **RESCHEDULE, store=store if remembering else None))
 
-    said = task_log.text
-    assert (said.count("writing_task"), said.count("review_task")) == ((1, 1) if remembering else (3, 2))
-    assert said.count("completed") == 1
+    log = task_log.text
+    assert (log.count("writing_task"), log.count("review_task")) == ((1, 1) if remembering else (3, 2))
 
 
 @sensors_remember
-def test_a_poke_that_sees_nothing_new_keeps_nothing(live_crew, store):
+def test_poke_without_news_stores_nothing(live_crew, store):
     kickoff_id = kicked_off(live_crew, SLOW)
     later = RUNNING | {"current_task": "review_task"}
     live_crew.set_status(kickoff_id, *[RUNNING] * 3, *[later] * 3, {"status": "completed", "result": "x"})
@@ -312,7 +314,7 @@ def test_a_poke_that_sees_nothing_new_keeps_nothing(live_crew, store):
 
 
 @sensors_remember
-def test_an_outage_that_is_over_is_forgotten_between_pokes(live_crew, store):
+def test_ended_outage_does_not_count_for_later_pokes(live_crew, store):
     kickoff_id = kicked_off(live_crew)
     for _ in range(3):
         live_crew.faults.answer(503, on="status", times=1)
@@ -322,7 +324,7 @@ def test_an_outage_that_is_over_is_forgotten_between_pokes(live_crew, store):
 
 
 @sensors_remember
-def test_what_the_pokes_of_an_earlier_try_have_seen_is_not_held_against_this_one(live_crew, store):
+def test_outage_of_an_earlier_attempt_does_not_count(live_crew, store):
     kickoff_id = kicked_off(live_crew, SLOW)
     live_crew.faults.answer(503, on="status", for_seconds=60)
     task = waiting(kickoff_id, **RESCHEDULE, store=store, max_outage=0.15)
@@ -333,28 +335,28 @@ def test_what_the_pokes_of_an_earlier_try_have_seen_is_not_held_against_this_one
         task.run()
 
 
-def test_without_a_memory_an_outage_lasts_until_the_deadline(live_crew):
+def test_without_a_store_an_outage_lasts_until_the_deadline(live_crew):
     kickoff_id = kicked_off(live_crew, SLOW)
     live_crew.faults.answer(503, on="status", for_seconds=60)
 
-    with pytest.raises(AirflowSensorTimeout, match="answers 503"):
+    with pytest.raises(AirflowSensorTimeout, match="503"):
         poked(waiting(kickoff_id, **RESCHEDULE, timeout=0.3, max_outage=0.1))
 
 
 @sensors_remember
 @pytest.mark.parametrize("call", ["get", "set"])
-def test_a_store_that_breaks_fails_no_poke(live_crew, store, call, task_log):
+def test_broken_store_fails_no_poke(live_crew, store, call, task_log):
     kickoff_id = kicked_off(
         live_crew, QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=0.1, output="Done."),)})
     )
     store.breaks_at = lambda name: name == call
 
     assert poked(waiting(kickoff_id, **RESCHEDULE, store=store))["output"] == "Done."
-    assert "cannot be" in task_log.text
+    assert "the API does not answer" in task_log.text
 
 
 @sensors_remember
-def test_a_memory_of_another_version_fails_no_poke(live_crew, store):
+def test_record_of_another_version_fails_no_poke(live_crew, store):
     kickoff_id = kicked_off(live_crew)
     told = {"kickoff_id": kickoff_id, "try_number": 1}
     store.set("crew_watch", {"try": told, "seen": {"started_at": 0.0, "mood": "bright"}})
@@ -364,7 +366,7 @@ def test_a_memory_of_another_version_fails_no_poke(live_crew, store):
 
 @in_every_mode
 @pytest.mark.parametrize("remembering", [True, False])
-def test_a_token_that_is_rotated_is_picked_up(live_crew, store, monkeypatch, mode, remembering):
+def test_rotated_token_is_used(live_crew, store, monkeypatch, mode, remembering):
     kickoff_id = kicked_off(live_crew, SLOW)
 
     def rotate(request: Any) -> None:
@@ -380,7 +382,7 @@ def test_a_token_that_is_rotated_is_picked_up(live_crew, store, monkeypatch, mod
 
 
 @pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
-def test_a_sensor_resumed_without_an_event_returns_the_result_if_there_is_one(live_crew, why):
+def test_sensor_resumed_without_event_returns_the_result(live_crew, why):
     assert waiting(kicked_off(live_crew), **DEFERRED).resume_without_event(why)["output"]
 
 
@@ -395,7 +397,7 @@ def test_a_sensor_resumed_without_an_event_returns_the_result_if_there_is_one(li
     ids=lambda value: value if isinstance(value, str) else "",
 )
 @pytest.mark.parametrize("wish", [{}, {"soft_fail": True}, {"never_fail": True}], ids=["plain", "soft", "never"])
-def test_a_sensor_resumed_without_an_event_ends_like_any_other(live_crew, why, scenario, error, wish):
+def test_sensor_resumed_without_event_ends_like_any_other(live_crew, why, scenario, error, wish):
     kickoff_id = kicked_off(live_crew, scenario)
     skipped = "never_fail" in wish or ("soft_fail" in wish and error is not LostContact)
 
@@ -403,28 +405,14 @@ def test_a_sensor_resumed_without_an_event_ends_like_any_other(live_crew, why, s
         waiting(kickoff_id, **DEFERRED, **wish).resume_without_event(why)
 
 
-def test_a_failed_execution_is_the_error_of_the_failed_task(live_crew):
-    kickoff_id = kicked_off(live_crew, FAILING)
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        waiting(kickoff_id).run()
-
-    assert isinstance(caught.value, AirflowFailException)
-    assert isinstance(caught.value.failure, ExecutionFailed)
-    assert caught.value.failure.kickoff_id == kickoff_id
-
-
-def test_a_sensor_that_is_killed_says_what_goes_on(live_crew, task_log):
+def test_killed_sensor_logs_its_execution(live_crew, task_log):
     kickoff_id = kicked_off(live_crew, SLOW)
     operator = sensor(kickoff_id)
     task = Task(lambda: operator)
     task.begin()
     operator.poke(task.context)
+    before = task_log.text.count(kickoff_id)
 
     operator.on_kill()
 
-    assert re.search(
-        f"(?s)Execution {kickoff_id}: the task is to end.*It is running, or waits, .* and is paid for",
-        task_log.text,
-    )
-    assert f'CrewExecutionSensor(kickoff_id="{kickoff_id}")' in task_log.text
+    assert task_log.text.count(kickoff_id) > before

@@ -1,4 +1,4 @@
-"""What an execution has spent, where it can be queried: an XCom, and Airflow's statistics."""
+"""Token usage of an execution: the usage XCom and Airflow's metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.local import ScenarioTask
-from airflow_provider_crew.service.errors import ExecutionFailed
+from airflow_provider_crew.service.errors import ExecutionFailed, ExecutionUnknown
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked, skip_where_pokes_forget
 from tests.integration.waits import in_every_way, run, sensor
@@ -40,7 +40,7 @@ def tokens(counts: Counter[str]) -> dict[str, int]:
 
 @in_every_way
 @pytest.mark.parametrize("scenario", [QUICK, SLOW.model_copy(update=TAKING_TIME)], ids=["at once", "later"])
-def test_is_told_of_an_execution_that_has_completed(live_crew, counted, kind, options, scenario):
+def test_usage_of_a_completed_execution_is_pushed_and_counted(live_crew, counted, kind, options, scenario):
     live_crew.scenario = scenario.model_copy(update=DEPLOYED)
     task = kind(live_crew, **options)
 
@@ -54,9 +54,8 @@ def test_is_told_of_an_execution_that_has_completed(live_crew, counted, kind, op
 
 
 @in_every_way
-@pytest.mark.parametrize("scenario", [FAILING], ids=["failed"])
-def test_is_told_of_one_that_has_failed(live_crew, counted, kind, options, scenario):
-    live_crew.scenario = scenario.model_copy(update=DEPLOYED)
+def test_usage_of_a_failed_execution_is_pushed_and_counted(live_crew, counted, kind, options):
+    live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
     task = kind(live_crew, **options)
 
     with pytest.raises((ExecutionFailed, CrewTaskFailed), match="out of credit"):
@@ -72,7 +71,7 @@ def test_is_told_of_one_that_has_failed(live_crew, counted, kind, options, scena
 
 
 @in_every_way
-def test_is_told_by_the_trigger_of_one_that_fails_later(live_crew, counted, kind, options):
+def test_usage_of_a_failure_after_the_first_poll_is_pushed(live_crew, counted, kind, options):
     failing = (ScenarioTask(name="writing_task", seconds=0.2, error="out of credit"),)
     live_crew.scenario = FAILING.model_copy(update=DEPLOYED | {"tasks": failing})
     task = kind(live_crew, **options)
@@ -84,7 +83,7 @@ def test_is_told_by_the_trigger_of_one_that_fails_later(live_crew, counted, kind
     assert tokens(counted) == TOKENS
 
 
-def test_has_the_number_of_its_try(live_crew, store):
+def test_usage_has_the_number_of_its_attempt(live_crew, store):
     live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
     task = run(live_crew, store=store)
     for try_number in (1, 2):
@@ -96,7 +95,7 @@ def test_has_the_number_of_its_try(live_crew, store):
 
 @in_every_way
 @pytest.mark.parametrize("dialect", ["documented", "deployed"])
-def test_is_nothing_where_the_service_tells_nothing(live_crew, counted, kind, options, dialect):
+def test_usage_is_none_if_the_service_reports_none(live_crew, counted, kind, options, dialect):
     live_crew.scenario = QUICK.model_copy(update={"dialect": dialect, "usage": {}})
     task = kind(live_crew, **options)
 
@@ -105,17 +104,16 @@ def test_is_nothing_where_the_service_tells_nothing(live_crew, counted, kind, op
     assert tokens(counted) == {}
 
 
-def test_that_cannot_be_left_costs_nothing_but_a_warning(live_crew, task_log):
+def test_usage_that_xcom_rejects_is_a_warning(live_crew, task_log):
     live_crew.scenario = QUICK.model_copy(update=DEPLOYED)
     task = run(live_crew)
     task.ti.refused_xcoms = frozenset({"usage"})
 
     assert task.run()["usage"] == USAGE
-    assert "its usage could not be pushed to XCom." in task_log.warnings
     assert "the XCom backend is full" in task_log.warnings
 
 
-def test_of_odd_kinds_is_left_out(live_crew, counted):
+def test_usage_that_is_no_number_is_left_out(live_crew, counted):
     live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
     task = sensor(live_crew)
     usage = {"total_tokens": 7, "prompt_tokens": True, "completion_tokens": "many", "cost": 0.25, "by": {"a": 1}}
@@ -129,7 +127,7 @@ def test_of_odd_kinds_is_left_out(live_crew, counted):
 
 @in_every_way
 @pytest.mark.parametrize("at_once", [True, False], ids=["at once", "later"])
-def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options, at_once, task_log):
+def test_paused_flow_is_counted_once(live_crew, store, counted, kind, options, at_once, task_log):
     skip_where_pokes_forget(options)
 
     def pause() -> None:
@@ -143,24 +141,25 @@ def test_a_paused_flow_is_counted_once(live_crew, store, counted, kind, options,
 
     assert poked(task)["output"] == "Approved."
     assert counted["crew.execution.paused"] == 1
-    assert task_log.warnings.count("the crew is paused: it waits for a person's answer.") == 1
+    assert task_log.warnings.count(live_crew.kickoffs[0].kickoff_id) == 1
 
 
 @in_every_way
-def test_an_execution_that_stays_unknown_is_counted(live_crew, store, counted, kind, options):
+def test_execution_that_stays_unknown_is_counted(live_crew, store, counted, kind, options):
     skip_where_pokes_forget(options)
     live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
     task = kind(live_crew, store=store, max_outage=0.05, **options)
     live_crew.at_look(1, lambda: live_crew.forget(live_crew.kickoffs[0].kickoff_id))
 
-    with pytest.raises(CrewTaskFailed, match="does not know it"):
+    with pytest.raises(CrewTaskFailed) as caught:
         poked(task)
 
+    assert isinstance(caught.value.failure, ExecutionUnknown)
     assert counted["crew.execution.unknown"] == 1
 
 
 def stored(value: Any) -> Any:
-    """Return what Airflow itself makes of an XCom."""
+    """Return an XCom as Airflow serializes it."""
     return XCom.serialize_value(value)
 
 

@@ -1,4 +1,4 @@
-"""Airflow's statistics that fail; what they are told is tested where an Airflow tells it to a server."""
+"""Metrics that fail; tests/system/test_metrics.py covers the metrics that a StatsD server receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 @pytest.mark.parametrize("inputs", [{"topic": "ferries"}, "nothing of the kind"], ids=["missing", "unusable"])
-def test_a_try_that_is_refused_before_it_kicks_off_is_counted(live_crew, mocker, inputs):
+def test_kickoff_rejected_before_sending_is_counted(live_crew, mocker, inputs):
     counted = mocker.patch.object(Stats, "incr")
 
     with pytest.raises(CrewTaskFailed):
@@ -23,7 +23,7 @@ def test_a_try_that_is_refused_before_it_kicks_off_is_counted(live_crew, mocker,
     assert not live_crew.kickoffs
 
 
-def test_statistics_that_fail_cost_nothing_but_a_warning(live_crew, store, task_log, mocker):
+def test_failing_metrics_are_a_warning(live_crew, store, task_log, mocker):
     live_crew.scenario = QUICK
     for name in ("incr", "timing"):
         mocker.patch.object(Stats, name, side_effect=OSError("no buffer space available"))
@@ -33,4 +33,4 @@ def test_statistics_that_fail_cost_nothing_but_a_warning(live_crew, store, task_
 
     assert result["kickoff_id"] == store.kickoff["kickoff_id"]
     assert len(live_crew.kickoffs) == 1
-    assert "Airflow's statistics do not take" in task_log.text
+    assert "no buffer space available" in task_log.warnings

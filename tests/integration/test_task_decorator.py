@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.service.errors import InvalidInputs, WaitedTooLong
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import SLOW, Task
 
@@ -31,7 +32,7 @@ def decorated(calls) -> Any:
     return make
 
 
-def test_a_decorated_function_is_called_once_and_gives_the_inputs(live_crew, decorated, calls, store):
+def test_decorated_function_is_called_once_for_the_inputs(live_crew, decorated, calls, store):
     result = Task(decorated, store=store).run()
 
     assert calls == ["monday"]
@@ -40,12 +41,10 @@ def test_a_decorated_function_is_called_once_and_gives_the_inputs(live_crew, dec
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_decorated_function_is_not_called_by_a_try_that_goes_on_with_an_execution(
-    live_crew, decorated, calls, store, deferrable
-):
+def test_decorated_function_is_not_called_to_reattach(live_crew, decorated, calls, store, deferrable):
     live_crew.scenario = SLOW
     started = Task(lambda: decorated(timeout=0.2, deferrable=deferrable), store=store, retries=1)
-    with pytest.raises(Exception, match="still going"):
+    with pytest.raises(WaitedTooLong):
         started.run()
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
 
@@ -53,17 +52,18 @@ def test_a_decorated_function_is_not_called_by_a_try_that_goes_on_with_an_execut
     assert calls == ["monday"]
 
 
-def test_a_decorated_function_that_returns_no_inputs_starts_nothing(live_crew):
+def test_decorated_function_without_inputs_sends_no_request(live_crew):
     crew: Any = crew_task(task_id="crew")
     started = Task(lambda: crew(lambda: "harbours")().operator)
 
-    with pytest.raises(CrewTaskFailed, match="inputs is of type str, and must be an object"):
+    with pytest.raises(CrewTaskFailed, match="inputs") as caught:
         started.run()
 
+    assert isinstance(caught.value.failure, InvalidInputs)
     assert live_crew.calls == []
 
 
-def test_the_result_of_a_decorated_task_is_one_value_whatever_its_annotation_says():
+def test_decorated_task_has_no_multiple_outputs():
     def brief() -> dict[str, str]:
         return {}
 
@@ -71,7 +71,7 @@ def test_the_result_of_a_decorated_task_is_one_value_whatever_its_annotation_say
     assert crew().operator.multiple_outputs is False
 
 
-def test_the_rendered_inputs_are_what_the_function_has_returned(live_crew, decorated):
+def test_rendered_inputs_are_those_of_the_function(live_crew, decorated):
     operator = decorated()
     Task(lambda: operator).run()
 

@@ -1,4 +1,4 @@
-"""What the page about versions says of the Airflow that is here; the other rows are compared where they show."""
+"""The versions page against the installed Airflow; other tests compare the remaining rows."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def there(module: str, name: str) -> bool:
 
 
 @pytest.mark.parametrize("feature", ["A retry goes on with the execution", "A rescheduled sensor knows"])
-def test_tries_and_pokes_remember_where_there_is_a_store(feature):
+def test_attempts_and_pokes_reattach_with_a_task_state_store(feature):
     assert has(feature) == there("airflow.sdk.execution_time.context", "NEVER_EXPIRE")
 
 
-def test_inputs_are_shown_where_rendered_fields_are_written_again():
+def test_inputs_are_shown_with_rewritten_rendered_fields():
     assert has("The inputs that a `@task.crew`") == hasattr(BaseOperator, "overwrite_rtif_after_execution")
 
 
-def test_deferred_tasks_are_counted_where_there_is_a_name_for_all_that_are_under_way():
+def test_deferred_tasks_are_counted_with_active_states():
     assert has("`max_active_tis_per_dag` counts") == there("airflow.ti_deps.dependencies_states", "ACTIVE_STATES")
 
 
-def test_functions_may_be_asynchronous_where_operators_may():
+def test_async_functions_need_async_operators():
     assert has("`async def` tasks") == there("airflow.sdk", "BaseAsyncOperator")
 
 
@@ -43,11 +43,11 @@ def test_functions_may_be_asynchronous_where_operators_may():
         ("A backfill", "airflow.models.backfill", "Backfill"),
     ],
 )
-def test_recipes_are_for_an_airflow_that_has_what_they_need(recipe, module, name):
+def test_recipes_need_an_airflow_with_their_module(recipe, module, name):
     assert has(f"The recipe [{recipe}]") == there(module, name)
 
 
-def test_progress_is_left_where_pages_may_have_a_part_of_ours_that_shows_it():
+def test_progress_is_pushed_where_plugins_may_show_it():
     from airflow import plugins_manager
 
     assert has("Progress in XCom") == SHOWS_PROGRESS == ("react_apps" in plugins_manager.AirflowPlugin.__dict__)

@@ -38,7 +38,7 @@ def kickoffs(run, crews):
     return of
 
 
-def test_the_connection_form_shows_the_fields_of_a_crew(airflow):
+def test_connection_form_shows_the_fields_of_a_crew(airflow):
     shown = airflow.api.form_fields("crew")
 
     assert shown == (set(CONNECTION_FIELDS) if has("The crew's fields in the connection form") else set())
@@ -53,7 +53,7 @@ def test_all_but_the_failing_crew_succeed(run):
     assert {task for task, state in states.items() if state != "success"} == {("called_back", -1)}
 
 
-def test_xcomargs_inside_the_inputs_and_native_templates(kickoffs):
+def test_inputs_may_hold_xcomargs_and_native_templates(kickoffs):
     (kickoff,) = kickoffs("arguments")
 
     assert kickoff.inputs == {"topic": ["ONE", "TWO", "THREE"], "audience": "sailors", "number": 7}
@@ -67,7 +67,7 @@ def test_mapped_kickoffs_and_sensors(run, kickoffs):
         assert run.xcom("sensors", map_index=index)["kickoff_id"] == kickoff.kickoff_id
 
 
-def test_where_a_kickoff_comes_from_is_in_its_meta(run, kickoffs):
+def test_meta_of_a_kickoff_names_its_task(run, kickoffs):
     (kickoff,) = kickoffs("group.in_group")
 
     assert kickoff.meta == {
@@ -110,7 +110,7 @@ def test_options_go_over_the_wire(crews):
     }
 
 
-def test_the_decorated_function_returns_the_inputs_and_the_task_the_result(run, kickoffs):
+def test_mapped_decorated_tasks_return_their_results(run, kickoffs):
     assert [kickoff.inputs for kickoff in kickoffs("decorated")] == [
         {"topic": topic, "audience": "{{ not rendered }}", "number": 7} for topic in ("one", "two", "three")
     ]
@@ -118,7 +118,7 @@ def test_the_decorated_function_returns_the_inputs_and_the_task_the_result(run, 
     assert len(run.xcom("after")) == 2
 
 
-def test_the_inputs_that_the_function_returned_are_shown_as_rendered(run):
+def test_inputs_from_a_function_are_shown_as_rendered(run):
     path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/decorated/0"
 
     rendered = run.airflow.api.get(path)["rendered_fields"]

@@ -24,7 +24,7 @@ def completed(home: Path) -> dict[str, dict[str, Any]]:
     return {event["job"]["name"]: event["run"]["facets"] for event in events if event["job"]["name"] in TASKS}
 
 
-def test_the_execution_and_its_crew_are_reported(start, crews, airflow):
+def test_openlineage_gets_the_execution_and_its_crew(start, crews, airflow):
     run = start("lineage")
     assert run.wait() == "success"
 
@@ -39,7 +39,7 @@ def test_the_execution_and_its_crew_are_reported(start, crews, airflow):
     }
 
 
-def test_nothing_of_openlineage_is_imported_with_the_operators():
+def test_operators_import_nothing_of_openlineage():
     code = """
 import sys
 import airflow_provider_crew.decorators.crew

@@ -1,4 +1,4 @@
-"""A scheduler dies with its workers, and the next one begins a task once more that has no retries."""
+"""A scheduler dies with its workers, and the next one runs a task without retries once more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 UNTIL_IT_COUNTS_AS_DEAD = 35
 
 
-def test_a_try_that_nobody_asked_for_kicks_nothing_off(start, crews, airflow):
+def test_attempt_beyond_the_retries_starts_no_execution(start, crews, airflow):
     crew = crews["slow"]
     run = start("lost_scheduler")
 
@@ -29,7 +29,7 @@ def test_a_try_that_nobody_asked_for_kicks_nothing_off(start, crews, airflow):
         return [each for each in crew.kickoffs if each.meta["airflow"]["run_id"] == run.run_id]
 
     eventually(started, 120)
-    eventually(lambda: any("task 1 of 2" in line for line in run.told("report")), 120)
+    eventually(lambda: any(started()[0].kickoff_id in each.path for each in crew.requests.on("status")), 120)
     scheduler = airflow.processes["scheduler"]
     scheduler.kill()
     time.sleep(UNTIL_IT_COUNTS_AS_DEAD)
@@ -39,6 +39,5 @@ def test_a_try_that_nobody_asked_for_kicks_nothing_off(start, crews, airflow):
     assert run.task("report")["try_number"] == 2
     kind, message = run.error("report", 2)
     assert kind == "CrewTaskFailed"
-    assert "Airflow runs this task once more than its retries allow" in message
-    assert f'"run_id": "{run.run_id}", "task_id": "report"' in message, "by which the first can be found"
+    assert run.run_id in message, "by which the first execution can be found"
     assert len(started()) == 1

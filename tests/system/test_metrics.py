@@ -1,4 +1,4 @@
-"""What the tasks tell Airflow's statistics, as a StatsD server receives it."""
+"""Metrics of tasks as a StatsD server receives them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def told(start, crews, statsd):
     ("task", "end"),
     [("kickoff", "started"), ("failed", "started"), ("not_taken", "not_taken"), ("uncertain", "uncertain")],
 )
-def test_what_came_of_a_kickoff_is_counted(told, task, end):
+def test_kickoff_is_counted_by_its_outcome(told, task, end):
     counted = {name: count for name, count in told[task].counted.items() if name.startswith("kickoff.")}
 
     assert counted == {f"kickoff.{end}": 1}
 
 
 @pytest.mark.parametrize("mode", ["deferred", "poke", "reschedule"])
-def test_a_result_is_counted_with_the_time_that_the_crew_took(told, mode):
+def test_result_is_counted_with_its_execution_time(told, mode):
     task = told[f"sensor_{mode}"]
 
     assert task.counted["execution.completed"] == 1
@@ -57,13 +57,13 @@ def test_a_result_is_counted_with_the_time_that_the_crew_took(told, mode):
 
 
 @pytest.mark.parametrize("end", ["failed", "timeout", "broken", "lost", "unknown"])
-def test_every_other_end_is_counted_by_its_kind(told, end):
+def test_other_ends_are_counted_by_their_kind(told, end):
     counted = {name: count for name, count in told[end].counted.items() if name.startswith("execution.")}
 
     assert counted == {f"execution.{end}": 1}
 
 
-def test_a_pause_is_counted_once_and_the_tokens_as_the_service_tells_them(told, crews):
+def test_pause_is_counted_once_with_the_token_usage(told, crews):
     counted = told["paused"].counted
 
     assert (counted["execution.paused"], counted["execution.completed"]) == (1, 1)
@@ -72,31 +72,31 @@ def test_a_pause_is_counted_once_and_the_tokens_as_the_service_tells_them(told, 
     assert tokens == {f"tokens.{name}": usage[f"{name}_tokens"] for name in ("prompt", "completion", "total")}
 
 
-def test_a_failed_execution_has_a_duration_as_well(told):
+def test_failed_execution_has_a_duration(told):
     assert len(told["failed"].took["execution.duration"]) == 1
     assert not told["timeout"].took
 
 
 @pytest.mark.parametrize(("mode", "at_least"), [("deferred", 3), ("poke", 3), ("reschedule", 2)])
-def test_looks_are_counted_wherever_they_were_taken(told, mode, at_least):
+def test_polls_are_counted_in_every_mode(told, mode, at_least):
     counted = told[f"sensor_{mode}"].counted
 
     assert at_least <= counted["polls"] <= 15
     assert "failed_polls" not in counted
 
 
-def test_looks_that_brought_no_answer_are_counted_as_well(told):
+def test_failed_polls_are_counted(told):
     counted = told["lost"].counted
 
     assert counted["polls"] == counted["failed_polls"] >= 2
 
 
 @pytest.mark.usefixtures("told")
-def test_what_is_told_names_the_connection(statsd):
+def test_metrics_name_the_connection(statsd):
     assert any("crew_conn_id=crew_failing" in line for line in statsd.lines)
 
 
-def test_the_documentation_lists_what_is_told(told):
+def test_every_metric_is_documented(told):
     listed = re.findall(r"^\| `crew\.([a-z_.]+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
 
     assert set(listed) == {name for task in told.values() for name in (*task.counted, *task.took)}

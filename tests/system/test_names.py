@@ -1,4 +1,4 @@
-"""A mapped task is called what its map_index_template says, also while it is deferred, and fails for no name."""
+"""A mapped task is named by its map_index_template, also while it is deferred."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names(run, task_id):
     return [ti["rendered_map_index"] for ti in sorted(run.tasks(task_id), key=lambda ti: ti["map_index"])]
 
 
-def test_a_name_that_a_function_has_set_is_there_while_deferred_and_at_the_end(run, crews):
+def test_name_from_a_function_survives_the_deferral(run, crews):
     eventually(lambda: [ti["state"] for ti in run.tasks("report")] == ["deferred", "deferred"], 120)
     shown = names(run, "report")
     for index in range(2):
@@ -34,11 +34,11 @@ def test_a_name_that_a_function_has_set_is_there_while_deferred_and_at_the_end(r
 
 
 @pytest.mark.parametrize("task_id", ["unnamed_deferred", "unnamed_sync"])
-def test_a_template_that_cannot_be_rendered_fails_nothing(run, task_id):
+def test_unrenderable_template_fails_nothing(run, task_id):
     run.wait()
 
     (task,) = run.tasks(task_id)
     assert (task["state"], task["try_number"]) == ("success", 1)
     assert task["rendered_map_index"] in {None, "0"}
-    said = [event["event"] for event in run.events(task_id, map_index=0)]
-    assert any("map_index_template cannot be rendered: 'no_such_name' is undefined" in line for line in said)
+    lines = [event["event"] for event in run.events(task_id, map_index=0)]
+    assert any("map_index_template" in line and "no_such_name" in line for line in lines)

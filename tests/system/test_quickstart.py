@@ -80,7 +80,7 @@ def follow(folder: Path, install: str) -> str:
     port = str(free_port())
     with terminal(folder) as first, terminal(folder) as second:
         first.type(install)
-        second.type(f"{CREW.rstrip()} --port {port}", until="A crew is listening")
+        second.type(f"{CREW.rstrip()} --port {port}", until=f":{port}")
         first.type(HOME.replace(PORT, port))
         (path,) = re.findall(r"Save this as `(.*)`:", PAGES[PAGE])
         (folder / path).write_text(DAG)

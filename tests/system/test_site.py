@@ -68,28 +68,28 @@ def show(page: Page, name: str, query: str = "") -> None:
     page.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
 
-def test_the_folder_leads_to_the_first_page(page):
+def test_index_redirects_to_the_first_page(page):
     page.open((SITE / "index.html").as_uri())
 
     page.wait_for("document.querySelector('h1')?.innerText.startsWith('airflow-provider-crew')")
 
 
 @pytest.mark.parametrize("word", ["max_outage", "UncertainKickoff", "scheduler is killed"])
-def test_the_search_works_without_a_server(page, word):
+def test_search_works_without_a_server(page, word):
     show(page, "search.html", f"?q={word.replace(' ', '+')}")
 
     page.wait_for("document.querySelectorAll('#search-results li a').length > 0")
     assert page.errors == []
 
 
-def test_a_line_of_a_log_finds_its_message(page):
+def test_log_line_finds_its_message(page):
     show(page, "docs/messages.html")
 
     assert page.evaluate(NOT_FOUND) == []
     assert page.evaluate("document.querySelectorAll('#found-messages tr').length") > 0
 
 
-def test_a_line_that_no_message_has_finds_nothing(page):
+def test_unknown_line_finds_no_message(page):
     show(page, "docs/messages.html")
 
     page.evaluate("globalThis.find = document.querySelector('#find-message'), null")
@@ -116,7 +116,7 @@ def test_every_page_fits_its_screen_and_loads_nothing_from_elsewhere(page):
     assert page.errors == []
 
 
-def test_what_people_copy_has_plain_quotation_marks(page):
+def test_code_has_plain_quotation_marks(page):
     show(page, "docs/messages.html")
 
-    assert 'CrewExecutionSensor(kickoff_id="57a13a6e-…")' in page.evaluate("document.body.innerText")
+    assert not {"\u201c", "\u201d"} & {*page.evaluate("document.body.innerText")}

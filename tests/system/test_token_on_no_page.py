@@ -1,8 +1,7 @@
 """
-The token is on no page of a task, and whoever looks for it looks where a task leaves something.
+The token is in no log, table or page of a task.
 
-It is looked for once more when all tests are over and there is most to be looked through: see ``airflow`` in
-conftest.py.
+The ``airflow`` fixture in conftest.py searches once more after all tests.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ def left(airflow, deferred):
 
 
 @pytest.mark.parametrize("place", [TRIGGERS, XCOMS])
-def test_what_a_task_leaves_is_looked_through(left, deferred, place):
+def test_search_covers_triggers_and_xcoms(left, deferred, place):
     assert deferred.xcom("report", "kickoff_id").encode() in left[place]
 
 
-def test_its_log_is_looked_through(left, deferred):
-    execution = f"Execution {deferred.xcom('report', 'kickoff_id')}".encode()
+def test_search_covers_the_task_log(left, deferred):
+    execution = deferred.xcom("report", "kickoff_id").encode()
 
     assert any(execution in told for place, told in left.items() if place.endswith(".log"))
 
 
-def test_all_that_airflow_keeps_of_a_task_is_looked_through(left):
+def test_search_covers_every_table_about_a_task(left):
     kept = {"trigger", "log", "connection", "task_instance", XCOMS, FIELDS}
 
     assert kept | ({"task_state_store"} if AIRFLOW >= (3, 3) else set()) <= left.keys()
 
 
-def test_it_is_nowhere(left):
+def test_token_is_in_no_log_and_no_table(left):
     """XComs, rendered templates, task states and all else that Airflow keeps."""
     assert [place for place, told in left.items() if has_secret(told)] == []
 
 
-def test_it_is_on_no_page(airflow, deferred):
+def test_token_is_on_no_page(airflow, deferred):
     task = f"dags/{deferred.dag_id}/dagRuns/{deferred.run_id}/taskInstances/report"
     shown = [f"{task}/xcomEntries/crew_progress"] * has("Progress in XCom")
     pages = [task, f"{task}/xcomEntries", *shown, f"{task}/links", "connections", "dags/features_sync/details"]

@@ -32,7 +32,7 @@ def environment(folder: Path, *requirements: str | Path) -> Path:
     return folder / "bin"
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+def test_wheel_holds_the_package_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
 
     kinds = {".py", ".typed", ".js", ".css", ".svg"}
@@ -48,7 +48,7 @@ def test_the_same_files_make_the_same_wheel(wheel, tmp_path):
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def test_the_metadata_say_what_an_index_shows(wheel):
+def test_metadata_has_name_version_license_and_readme(wheel):
     archive = zipfile.ZipFile(wheel)
     (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
     metadata = Parser().parsestr(archive.read(name).decode())
@@ -62,7 +62,7 @@ def test_the_metadata_say_what_an_index_shows(wheel):
     assert metadata.get_payload().startswith("# airflow-provider-crew")
 
 
-def test_the_sdist_holds_what_is_needed_to_build_and_test(built):
+def test_sdist_holds_everything_to_build_and_test(built):
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         top = {name.split("/")[1] for name in archive.getnames() if "/" in name}
