@@ -111,4 +111,3 @@ def test_task_with_an_empty_option_sends_nothing(service, home, native):
         "sensor -1",
         "sensors 0",
     }
-    assert len(re.findall(r"InvalidInputs|CrewTaskFailed", said)) >= len(failed) - 2

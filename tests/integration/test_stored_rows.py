@@ -199,7 +199,7 @@ def watched(stored: Stored, name: str, **more: Any) -> tuple[ShownTask, dict[str
 
 @each_row
 @pytest.mark.parametrize("name", DEFERRED)
-def test_a_stored_trigger_watches_to_the_end_and_its_task_resumes(stored, name):
+def test_stored_trigger_polls_to_the_end(stored, name):
     task, event = watched(stored, name)
 
     if name == "failing":
@@ -215,7 +215,7 @@ def test_a_stored_trigger_watches_to_the_end_and_its_task_resumes(stored, name):
 
 @each_row
 @pytest.mark.parametrize("name", DEFERRED)
-def test_a_task_resumes_with_what_an_earlier_trigger_has_told(stored, name):
+def test_task_resumes_with_an_event_of_an_earlier_version(stored, name):
     """The triggerer was the earlier version's, and the worker is this one's."""
     task, waiting = stored.task(name), stored.row(name, "told").waiting()
     event = waiting.kwargs.pop("event")
@@ -230,7 +230,7 @@ def test_a_task_resumes_with_what_an_earlier_trigger_has_told(stored, name):
 
 
 @each_row
-def test_a_task_whose_trigger_has_broken_finds_its_execution(stored):
+def test_task_with_a_broken_trigger_finds_its_execution(stored):
     kickoff_id = stored.begin("report")
     stored.crew.finish(kickoff_id)
 
@@ -241,7 +241,7 @@ def test_a_task_whose_trigger_has_broken_finds_its_execution(stored):
 
 @remembered
 @pytest.mark.parametrize("name", ["report", "brief"])
-def test_a_retry_goes_on_with_the_execution_that_the_task_remembers(stored, name):
+def test_retry_reattaches_to_the_stored_execution(stored, name):
     kickoff_id = stored.begin(name)
     stored.crew.finish(kickoff_id)
 
@@ -250,7 +250,7 @@ def test_a_retry_goes_on_with_the_execution_that_the_task_remembers(stored, name
 
 
 @in_the_store
-def test_a_retry_of_a_kickoff_returns_the_id_that_the_task_remembers(stored):
+def test_retry_of_a_kickoff_returns_the_stored_id(stored):
     kickoff_id = stored.begin("kickoff")
 
     assert stored.task("kickoff").run() == kickoff_id
@@ -258,7 +258,7 @@ def test_a_retry_of_a_kickoff_returns_the_id_that_the_task_remembers(stored):
 
 
 @in_the_store
-def test_a_clear_of_a_task_that_has_returned_kicks_off_anew(stored):
+def test_clear_after_the_return_kicks_off(stored):
     kickoff_id = stored.begin("report")
     stored.crew.finish(kickoff_id)
     task = stored.task("report", "ended")
@@ -269,7 +269,7 @@ def test_a_clear_of_a_task_that_has_returned_kicks_off_anew(stored):
 
 
 @in_the_store
-def test_a_rescheduled_sensor_remembers_that_its_execution_exists(stored):
+def test_rescheduled_sensor_knows_its_execution_exists(stored):
     stored.crew.forget(stored.begin("result"))
     task = stored.task("rescheduled")
     task.ti.try_number = 0
@@ -282,7 +282,7 @@ def test_a_rescheduled_sensor_remembers_that_its_execution_exists(stored):
 
 @each_row
 @pytest.mark.parametrize("name", ["report", "result", "kickoff"])
-def test_the_link_is_drawn(stored, name, monkeypatch):
+def test_link_leads_to_the_execution(stored, name, monkeypatch):
     xcoms = stored.row(name, "ended").xcoms
     link: Any = CrewDashboardLink()
     monkeypatch.setattr("airflow_provider_crew.links.crew.XCom.get_value", lambda *, key, **_: xcoms[key])
@@ -295,8 +295,8 @@ def test_the_link_is_drawn(stored, name, monkeypatch):
 
 
 @each_row
-def test_a_result_has_all_that_it_had(stored):
-    """Whoever reads it in a DAG counts on that."""
+def test_result_keeps_all_its_keys(stored):
+    """Your DAG may read any of them."""
     task, event = watched(stored, "report")
     had = stored.row("report", "ended").xcoms["return_value"]
 
@@ -307,7 +307,7 @@ def test_a_result_has_all_that_it_had(stored):
 
 
 @each_row
-def test_a_connection_says_the_same(stored):
+def test_connection_has_the_same_settings(stored):
     read = read_connection(stored.connection("crew_full"))
     settings = read.settings
 
@@ -327,7 +327,7 @@ def shape(data: Any) -> Any:
 
 
 @each_row
-def test_the_rows_of_this_version_are_those_that_it_leaves(stored):
+def test_rows_of_this_version_are_current(stored):
     """Else somebody has changed what is stored: ``make stored-rows``."""
     if not stored.is_of_this_version:
         pytest.skip("they are those of a release")
@@ -347,7 +347,7 @@ class TestARowOfANewerVersion:
     """What this version does with it when somebody goes back to it. The rows are this one's, with more in them."""
 
     @each_row
-    def test_may_have_more_in_its_rules_and_its_memory(self, stored):
+    def test_may_have_more_rules_and_memory(self, stored):
         trigger = stored.row("report").stored_trigger()
 
         more = {name: trigger[name] | MORE for name in ("rules", "memory")}
@@ -356,7 +356,7 @@ class TestARowOfANewerVersion:
         assert task.resume(stored.row("report").waiting(), event)["kickoff_id"] == event["kickoff_id"]
 
     @each_row
-    def test_may_have_told_more(self, stored):
+    def test_may_have_more_in_its_event(self, stored):
         task, waiting = stored.task("report"), stored.row("report", "told").waiting()
         event = waiting.kwargs.pop("event") | MORE
         waiting.kwargs |= MORE
@@ -364,7 +364,7 @@ class TestARowOfANewerVersion:
         assert task.resume(waiting, event)["output"] == "Done"
 
     @in_the_store
-    def test_may_remember_more(self, stored):
+    def test_may_have_more_in_its_record(self, stored):
         kickoff_id = stored.begin("report")
         stored.crew.finish(kickoff_id)
         task = stored.task("report")
@@ -374,7 +374,7 @@ class TestARowOfANewerVersion:
         assert len(stored.crew.kickoffs) == 1
 
     @each_row
-    def test_has_a_trigger_that_this_version_cannot_build(self, stored):
+    def test_with_an_unknown_trigger_polls_once(self, stored):
         """Airflow resumes the task without an event then: it polls once, and neither waits nor kicks off."""
         kickoff_id = stored.begin("report")
         task = stored.task("report")
