@@ -108,7 +108,8 @@ def test_option_rendered_to_nothing_is_rejected(live_crew, name, native, upstrea
 @pytest.mark.parametrize("name", ["restore_from_state_id", "crew_conn_id"])
 def test_every_operator_rejects_an_empty_option(live_crew, operator, name):
     called.clear()
-    task = Rendered(operator, **{name: "{{ upstream }}"})
+    options: dict[str, Any] = {name: "{{ upstream }}"}
+    task = Rendered(operator, **options)
 
     assert_rejected(task, InvalidSettings if name in SETTINGS else InvalidInputs, name, "{{ upstream }}")
 

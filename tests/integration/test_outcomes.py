@@ -277,7 +277,7 @@ class Stage:
         failure = getattr(error, "failure", error)
         kind = next((name for name, each in EXCEPTIONS.items() if isinstance(error, each)), "-")
         retried = not isinstance(error, NOT_RETRIED)
-        cost = COST.get(getattr(error, "money", None), "-")
+        cost = COST[error.money] if hasattr(error, "money") else "-"
         known = name_of(failure), kind, cost, "yes" if retried else "no", str(taken)
         return Outcome(*known, self._next(retried=retried and self.retries > 0))
 
