@@ -100,7 +100,7 @@ def test_kickoff_over_the_limit_is_not_sent_or_retried(live_crew, ledger, allow,
         kickoff().run()
     before = len(ledger.runs)
 
-    with pytest.raises(CrewTaskFailed, match=rf"(?s)\b{limit}\b.*max_kickoffs_per_day") as caught:
+    with pytest.raises(CrewTaskFailed, match=rf"(?s)^(?=.*\b{limit}\b)(?=.*max_kickoffs_per_day)") as caught:
         kickoff().run()
 
     assert isinstance(caught.value.failure, BudgetSpent)
