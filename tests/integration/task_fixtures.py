@@ -37,7 +37,6 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr("airflow_provider_crew.service.repeating._WAKING_PAUSE", 0.05)
     monkeypatch.setattr("airflow_provider_crew.tasks.check.WAKING_UP", 0.3)
     monkeypatch.setattr("airflow_provider_crew.service.watch._WHILE_PEOPLE_DECIDE", 0.05)
-    monkeypatch.setattr("airflow_provider_crew.tasks.earlier._LATE_ANSWER", 0.0)
     for module in ("triggers.crew", "tasks.sense"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.SETTLING_TIME", 0.0)
     monkeypatch.setattr("airflow_provider_crew.tasks.sense.LONGEST_INTERVAL", 0.01)

@@ -1,4 +1,4 @@
-"""Options that the author of a task has set and that render to nothing start, and ask for, nothing."""
+"""Options that are set and render to nothing are rejected before any request."""
 
 from __future__ import annotations
 
@@ -93,13 +93,23 @@ def assert_rejected(task: Task, kind: type[Exception], name: str, template: str)
     assert template in str(caught.value)
 
 
-@every_operator
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
 @pytest.mark.parametrize("upstream", [None, "None", "", " \n"], ids=repr)
-def test_option_rendered_to_nothing_is_rejected(live_crew, operator, name, native, upstream):
+def test_option_rendered_to_nothing_is_rejected(live_crew, name, native, upstream):
+    task = Rendered(run, upstream=upstream, native=native, **{name: "{{ upstream }}"})
+
+    assert_rejected(task, InvalidSettings if name in SETTINGS else InvalidInputs, name, "{{ upstream }}")
+
+    assert live_crew.calls == []
+
+
+@every_operator
+@pytest.mark.parametrize("name", ["restore_from_state_id", "crew_conn_id"])
+def test_every_operator_rejects_an_empty_option(live_crew, operator, name):
     called.clear()
-    task = Rendered(operator, upstream=upstream, native=native, **{name: "{{ upstream }}"})
+    options: dict[str, Any] = {name: "{{ upstream }}"}
+    task = Rendered(operator, **options)
 
     assert_rejected(task, InvalidSettings if name in SETTINGS else InvalidInputs, name, "{{ upstream }}")
 

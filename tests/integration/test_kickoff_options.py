@@ -1,10 +1,11 @@
-"""What a kickoff carries besides its inputs, how it keeps the secret of webhooks, and which inputs are refused."""
+"""Kickoff options: the request body, the webhook secret, and inputs that are rejected."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.service.errors import (
+    Cost,
     InvalidInputs,
     InvalidSettings,
     Refused,
@@ -194,7 +196,7 @@ class TestTheSecret:
     def test_is_not_taken_from_a_dag(self, live_crew, operator):
         webhooks = RENDERED | {"authentication": {"strategy": "bearer", "token": SECRET}}
 
-        with pytest.raises(CrewTaskFailed, match="(?s)password of a connection.*webhook_conn_id") as caught:
+        with pytest.raises(CrewTaskFailed, match="webhook_conn_id") as caught:
             Task(lambda: operator(webhooks=webhooks)).run()
 
         assert isinstance(caught.value.failure, InvalidInputs)
@@ -203,32 +205,29 @@ class TestTheSecret:
 
     @every_operator
     @pytest.mark.parametrize(
-        ("connection", "said"),
-        [
-            (None, "'nowhere' cannot be used. There is none of that name"),
-            ({}, "'nowhere' cannot be used. password must be the secret of webhooks"),
-            ({"password": ""}, "'nowhere' cannot be used. password must be the secret of webhooks"),
-            ({"password": "two words"}, "'nowhere' cannot be used. password must be the secret of webhooks"),
-        ],
+        "connection",
+        [None, {}, {"password": ""}, {"password": "two words"}],
         ids=["none", "no password", "an empty password", "no token"],
     )
-    def test_that_is_not_there_is_missed_before_anything_is_sent(
-        self, live_crew, store, monkeypatch, operator, connection, said
+    def test_that_is_missing_is_rejected_before_the_kickoff(
+        self, live_crew, store, monkeypatch, operator, connection
     ):
         if connection is not None:
             monkeypatch.setenv("AIRFLOW_CONN_NOWHERE", json.dumps({"conn_type": "http", **connection}))
 
-        with pytest.raises(CrewTaskFailed, match=said) as caught:
+        with pytest.raises(CrewTaskFailed, match="nowhere" if connection is None else "password") as caught:
             Task(lambda: operator(webhooks=RENDERED, webhook_conn_id="nowhere"), store=store).run()
 
         assert isinstance(caught.value.failure, InvalidSettings)
+        assert caught.value.failure.conn_id == "nowhere"
         assert live_crew.calls == []
         assert store.kickoff is None
 
-    def test_of_no_webhooks_is_refused(self, live_crew):
-        with pytest.raises(CrewTaskFailed, match="holds the secret of webhooks, and there are none"):
+    def test_without_webhooks_is_rejected(self, live_crew):
+        with pytest.raises(CrewTaskFailed, match="webhook_conn_id") as caught:
             Task(lambda: kickoff(webhook_conn_id="hooks")).run()
 
+        assert isinstance(caught.value.failure, InvalidInputs)
         assert live_crew.calls == []
 
 
@@ -242,23 +241,24 @@ class TestTheSecret:
     ],
     ids=str,
 )
-def test_an_option_that_makes_no_sense_is_named_and_nothing_is_sent(live_crew, options, path):
-    with pytest.raises(CrewTaskFailed, match=f"(?s)^{path} .*Nothing was started") as caught:
+def test_invalid_option_is_named_and_not_sent(live_crew, options, path):
+    with pytest.raises(CrewTaskFailed, match=path) as caught:
         Task(lambda: kickoff(**options)).run()
 
     assert isinstance(caught.value.failure, InvalidInputs)
+    assert caught.value.cost is Cost.NONE
     assert live_crew.calls == []
 
 
 class TestInputs:
-    """A deployed crew lists bare names, and refuses a kickoff without one of them; a flow takes any."""
+    """A deployed crew lists bare names and rejects a kickoff without one of them. A flow accepts any."""
 
     @every_operator
     @pytest.mark.parametrize("validate_inputs", [True, False])
-    def test_that_a_crew_misses_are_named_by_its_refusal(self, live_crew, store, operator, validate_inputs):
+    def test_that_the_crew_misses_are_named(self, live_crew, store, operator, validate_inputs):
         live_crew.scenario = CREW.model_copy(update={"inputs": (*CREW.inputs, CrewInput(name="voice"))})
 
-        with pytest.raises(CrewTaskFailed, match="(?s)a retry would not help.*Missing inputs: voice") as caught:
+        with pytest.raises(CrewTaskFailed, match="voice") as caught:
             Task(lambda: operator(validate_inputs=validate_inputs), store=store, retries=1).run()
 
         assert isinstance(caught.value, AirflowFailException)
@@ -267,28 +267,28 @@ class TestInputs:
         assert live_crew.calls == ["inputs", "kickoff"]
         assert (live_crew.kickoffs, store.kickoff) == ((), None)
 
-    def test_that_a_flow_does_not_get_are_a_warning(self, live_crew, task_log):
+    def test_missing_for_a_flow_are_a_warning(self, live_crew, task_log):
         live_crew.scenario = FLOW
 
         assert Task(lambda: kickoff(inputs={"topic": "harbours"})).run()
-        assert "lists inputs that are not given: audience" in task_log.warnings
-        assert "id" not in task_log.warnings.split("not given: ")[1].split(".")[0].split(", ")
+        lines = [line for line in task_log.warnings.splitlines() if "audience" in line]
+        assert lines
+        assert not [line for line in lines if re.search(r"\bid\b", line)]
 
     @pytest.mark.parametrize("scenario", [CREW, FLOW])
-    def test_that_look_mistyped_are_refused(self, live_crew, scenario):
+    def test_that_look_misspelled_are_rejected(self, live_crew, scenario):
         live_crew.scenario = scenario
 
-        with pytest.raises(
-            CrewTaskFailed, match="(?s)Nothing was started.*Is 'audiense' meant to be 'audience'"
-        ) as caught:
+        with pytest.raises(CrewTaskFailed, match=r"(?s)^(?=.*audiense)(?=.*audience)") as caught:
             Task(lambda: kickoff(inputs={"topic": "harbours", "audiense": "sailors"})).run()
 
         assert isinstance(caught.value.failure, InvalidInputs)
+        assert caught.value.cost is Cost.NONE
         assert live_crew.calls == ["inputs"]
 
     @pytest.mark.parametrize("scenario", [CREW, FLOW])
     @pytest.mark.parametrize("inputs", [{"topic": "harbours"}, INPUTS | {"zebra": 1}], ids=["missing", "unlisted"])
-    def test_that_are_not_those_listed_are_refused_if_that_is_wanted(self, live_crew, scenario, inputs):
+    def test_that_are_not_listed_are_rejected_if_strict(self, live_crew, scenario, inputs):
         live_crew.scenario = scenario
 
         with pytest.raises(CrewTaskFailed, match="audience|zebra") as caught:
@@ -298,27 +298,25 @@ class TestInputs:
         assert live_crew.calls == ["inputs"]
         assert Task(lambda: kickoff(inputs=INPUTS, validate_inputs="strict")).run()
 
-    def test_said_to_be_needed_are_refused_before_the_kickoff_and_optional_ones_not_missed(
-        self, live_crew, task_log
-    ):
+    def test_that_are_required_are_checked_and_optional_ones_not(self, live_crew, task_log):
         inputs = (CrewInput(name="topic"), CrewInput(name="tone", required=False))
         live_crew.scenario = QUICK.model_copy(update={"inputs": inputs, "inputs_shape": "objects"})
 
-        with pytest.raises(CrewTaskFailed, match="needs inputs that are not given: topic"):
+        with pytest.raises(CrewTaskFailed, match="topic"):
             Task(lambda: kickoff(inputs={})).run()
 
         assert live_crew.calls == ["inputs"]
         assert Task(lambda: kickoff(inputs={"topic": "harbours"}, validate_inputs="strict")).run()
         assert "tone" not in task_log.text
 
-    def test_with_the_id_of_a_state_are_warned_about(self, live_crew, task_log):
+    def test_with_an_id_are_warned_about(self, live_crew, task_log):
         live_crew.scenario = FLOW
 
         assert Task(lambda: kickoff(inputs=INPUTS | {"id": "4711"})).run()
-        assert "restore_from_state_id." in task_log.warnings
+        assert "restore_from_state_id" in task_log.warnings
 
 
-def test_a_webhook_for_people_is_why_a_crew_is_waited_for(live_crew, monkeypatch):
+def test_human_input_webhook_extends_the_wait(live_crew, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.0)
     monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.0)
     live_crew.scenario = ASKING

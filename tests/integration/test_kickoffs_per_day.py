@@ -1,7 +1,8 @@
-"""A connection may allow so many kickoffs in a day: what is counted, what is refused, and what is said of it."""
+"""Daily limit of kickoffs: what is counted, and what is rejected."""
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -74,14 +75,14 @@ def kickoff(**options: Any) -> Task:
     )
 
 
-def test_without_a_limit_nothing_is_counted(live_crew, ledger):
+def test_kickoffs_without_a_limit_are_not_counted(live_crew, ledger):
     kickoff().run()
 
     assert len(live_crew.kickoffs) == 1
     assert (ledger.runs, ledger.questions) == ({}, 0)
 
 
-def test_kickoffs_are_counted_in_order_with_where_they_come_from(ledger, allow, task_log):
+def test_kickoffs_are_counted_in_order_with_their_origin(ledger, allow):
     allow(3)
     kickoff().run()
     kickoff().run()
@@ -89,35 +90,26 @@ def test_kickoffs_are_counted_in_order_with_where_they_come_from(ledger, allow, 
     assert [*ledger.runs] == [f"crew_default.{TODAY}.1", f"crew_default.{TODAY}.2"]
     origin = {"dag_id": "research", "run_id": "morning", "task_id": "crew", "map_index": -1, "try_number": 1}
     assert [*ledger.runs.values()] == [origin, origin]
-    assert "This is kickoff 2 of at most 3 today." in task_log.text
 
 
 @pytest.mark.parametrize("limit", [0, 2])
-def test_one_more_is_refused_before_it_is_sent_and_not_retried(live_crew, ledger, allow, limit, task_log):
+def test_kickoff_over_the_limit_is_not_sent_or_retried(live_crew, ledger, allow, limit):
     allow(limit)
     for _ in range(limit):
         kickoff().run()
     before = len(ledger.runs)
 
-    with pytest.raises(CrewTaskFailed) as caught:
+    with pytest.raises(CrewTaskFailed, match=rf"(?s)^(?=.*\b{limit}\b)(?=.*max_kickoffs_per_day)") as caught:
         kickoff().run()
 
-    failure = caught.value.failure
-    assert isinstance(failure, BudgetSpent)
-    assert failure.cost is Cost.NONE
-    assert caught.value.told() == {
-        "what": f"There were {limit} kickoffs today, and max_kickoffs_per_day allows no more.",
-        "cost": "Nothing was started, and there is nothing to pay for.",
-        "next": "Wait for midnight (UTC), or raise max_kickoffs_per_day. "
-        "Then clear the task: a retry would not help.",
-    }
-    assert "The connection 'crew_default' sets that limit." in failure.details
+    assert isinstance(caught.value.failure, BudgetSpent)
+    assert caught.value.cost is Cost.NONE
+    assert "crew_default" in str(caught.value)
     assert len(live_crew.kickoffs) == limit
     assert len(ledger.runs) == before
-    assert "What: There were" in task_log.text
 
 
-def test_a_raised_limit_lets_more_through(live_crew, allow):
+def test_raised_limit_allows_more_kickoffs(live_crew, allow):
     allow(1)
     kickoff().run()
     allow(2)
@@ -126,7 +118,7 @@ def test_a_raised_limit_lets_more_through(live_crew, allow):
     assert len(live_crew.kickoffs) == 2
 
 
-def test_each_connection_and_each_day_has_a_budget_of_its_own(ledger, allow, monkeypatch):
+def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
     allow(1)
     allow(1, "AIRFLOW_CONN_TEAM/A%1")
     kickoff().run()
@@ -141,20 +133,21 @@ def test_each_connection_and_each_day_has_a_budget_of_its_own(ledger, allow, mon
     ]
 
 
-def test_a_number_that_another_was_faster_to_have_is_passed_over(live_crew, ledger, allow):
+def test_number_taken_by_another_task_is_skipped(live_crew, ledger, allow):
     allow(3)
     ledger.runs = {f"crew_default.{TODAY}.{number}": {} for number in (1, 2)}
     ledger.unseen = {f"crew_default.{TODAY}.2"}
 
     kickoff().run()
-    with pytest.raises(CrewTaskFailed, match="There were 3 kickoffs today"):
+    with pytest.raises(CrewTaskFailed) as caught:
         kickoff().run()
 
+    assert isinstance(caught.value.failure, BudgetSpent)
     assert len(ledger.runs) == 3
     assert len(live_crew.kickoffs) == 1
 
 
-def test_the_number_of_a_late_kickoff_is_found_by_few_questions(ledger, allow):
+def test_free_number_is_found_with_few_requests(ledger, allow):
     allow(1000)
     ledger.runs = {f"crew_default.{TODAY}.{number}": {} for number in range(1, 701)}
 
@@ -164,7 +157,7 @@ def test_the_number_of_a_late_kickoff_is_found_by_few_questions(ledger, allow):
     assert ledger.questions <= 12
 
 
-def test_of_twenty_at_once_as_many_as_are_allowed_kick_off(live_crew, ledger, allow):
+def test_limit_holds_for_simultaneous_kickoffs(live_crew, ledger, allow):
     allow(5)
     # All of them have looked before the first one is counted.
     ledger.unseen = {f"crew_default.{TODAY}.{number}" for number in range(1, 6)}
@@ -186,7 +179,7 @@ def test_of_twenty_at_once_as_many_as_are_allowed_kick_off(live_crew, ledger, al
     assert len(live_crew.kickoffs) == 5
 
 
-def test_a_kickoff_that_is_sent_again_by_itself_is_counted_once(live_crew, ledger, allow):
+def test_resent_kickoff_is_counted_once(live_crew, ledger, allow):
     allow(5)
     live_crew.faults.answer(429, on="kickoff", times=2)
 
@@ -195,7 +188,7 @@ def test_a_kickoff_that_is_sent_again_by_itself_is_counted_once(live_crew, ledge
     assert len(ledger.runs) == 1
 
 
-def test_a_kickoff_that_the_crew_declines_stays_counted(live_crew, ledger, allow):
+def test_rejected_kickoff_stays_counted(live_crew, ledger, allow):
     allow(5)
     live_crew.faults.answer(400, on="kickoff")
     with pytest.raises(CrewTaskFailed):
@@ -204,7 +197,7 @@ def test_a_kickoff_that_the_crew_declines_stays_counted(live_crew, ledger, allow
     assert len(ledger.runs) == 1
 
 
-def test_inputs_that_are_wrong_and_a_crew_that_is_away_are_not_counted(live_crew, ledger, allow):
+def test_outage_before_the_kickoff_is_not_counted(live_crew, ledger, allow):
     allow(5)
     live_crew.faults.answer(503, on="inputs", times=100)
 
@@ -214,7 +207,7 @@ def test_inputs_that_are_wrong_and_a_crew_that_is_away_are_not_counted(live_crew
     assert ledger.runs == {}
 
 
-def test_a_retry_that_goes_on_with_an_execution_is_not_counted(ledger, allow, store):
+def test_reattaching_is_not_counted(ledger, allow, store):
     allow(1)
     task = kickoff(store=store)
     first = task.begin().execute(task.context)  # and its process is killed before Airflow has the id
@@ -223,7 +216,7 @@ def test_a_retry_that_goes_on_with_an_execution_is_not_counted(ledger, allow, st
     assert len(ledger.runs) == 1
 
 
-def test_without_the_dag_nothing_is_sent_and_the_task_is_not_retried(live_crew, ledger, allow):
+def test_missing_budget_dag_fails_without_a_retry(live_crew, ledger, allow):
     allow(5)
     ledger.breaks_with = no_such_dag()
 
@@ -231,19 +224,16 @@ def test_without_the_dag_nothing_is_sent_and_the_task_is_not_retried(live_crew, 
         kickoff().run()
 
     assert isinstance(caught.value.failure, InvalidSettings)
-    assert caught.value.told()["what"] == (
-        "The connection 'crew_default' cannot be used. There is no DAG crew_budget to count its kickoffs."
-    )
-    assert "Add the DAG crew_budget, or empty max_kickoffs_per_day." in str(caught.value)
+    assert {"crew_default", "crew_budget", "max_kickoffs_per_day"} <= {*re.findall(r"\w+", str(caught.value))}
     assert not live_crew.kickoffs
 
 
-def test_an_airflow_that_cannot_count_just_now_leaves_the_task_to_its_retries(live_crew, ledger, allow):
+def test_kickoff_that_cannot_be_counted_is_retried(live_crew, ledger, allow):
     allow(5)
     ledger.breaks_with = OSError("no route to the database")
     task = kickoff()
 
-    with pytest.raises(TransientError, match="Airflow did not count the kickoff to come") as caught:
+    with pytest.raises(TransientError, match="no route to the database") as caught:
         task.run()
 
     assert caught.value.cost is Cost.NONE
@@ -265,7 +255,7 @@ def no_such_dag() -> Exception:
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404}))
 
 
-def test_what_airflow_answers_tells_who_was_first(monkeypatch):
+def test_start_run_reports_a_duplicate(monkeypatch):
     comms = pytest.importorskip("airflow.sdk.execution_time.comms")
     exceptions = pytest.importorskip("airflow.sdk.exceptions")
     taken = comms.ErrorResponse(error=exceptions.ErrorType.DAGRUN_ALREADY_EXISTS)

@@ -1,13 +1,14 @@
-"""A kickoff that is remembered in one of Airflow's variables, since its Airflow has no store of task states."""
+"""Kickoff records in Airflow variables, for an Airflow without a task state store."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import ExecutionFailed
+from airflow_provider_crew.service.errors import ExecutionFailed, UncertainKickoff
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.tasks.store import Superseded, VariableStore
 from tests.integration.tasks import (
@@ -41,11 +42,11 @@ def of_try(number: int, map_index: int = -1) -> VariableStore:
 @pytest.mark.skipif(AIRFLOW >= (3, 3), reason="what tasks remember has its own place in this Airflow")
 class TestATask:
     @pytest.mark.usefixtures("live_crew")
-    def test_leaves_nothing_without_being_told_to(self, variables):
+    def test_leaves_nothing_by_default(self, variables):
         Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS)).run()
         assert variables.written == []
 
-    def test_names_itself_and_nothing_of_the_connection(self, live_crew, variables):
+    def test_leaves_its_name_and_not_the_token(self, live_crew, variables):
         live_crew.scenario = SLOW
         seen: list[str] = []
         live_crew.at_kickoff = lambda: seen.extend(variables.texts)
@@ -54,8 +55,8 @@ class TestATask:
         (text,) = seen
         assert TOKEN not in text
         assert json.loads(text)["crew_kickoff"]["address"] == live_crew.url
-        about = "Task crew of research, run manual__2026-01-01: its kickoff. Deleted when the task has returned."
-        assert set(variables.written) == {about}
+        (about,) = {*variables.written}
+        assert {"crew", "research", "manual__2026"} <= {*re.findall(r"\w+", about)}
 
     @pytest.mark.usefixtures("live_crew")
     def test_leaves_nothing_when_it_has_returned(self, variables):
@@ -63,7 +64,7 @@ class TestATask:
         assert variables.written
         assert variables.texts == []
 
-    def test_kicks_off_anew_when_it_is_cleared_after_that(self, live_crew, variables):
+    def test_kicks_off_if_cleared_after_that(self, live_crew, variables):
         live_crew.scenario = SLOW
         task = Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=variables)
         first = task.run()
@@ -73,7 +74,7 @@ class TestATask:
         assert len(live_crew.kickoffs) == 2
 
 
-def test_an_older_execution_is_not_taken_for_a_late_answer(live_crew, variables, monkeypatch):
+def test_older_execution_is_not_a_late_answer(live_crew, variables, monkeypatch):
     """Airflow 3.0 keeps the XComs of a mapped task from one try to the next."""
     monkeypatch.setattr("airflow_provider_crew.tasks.earlier._LATE_ANSWER", 0.1)
     live_crew.scenario = FAILING
@@ -87,15 +88,16 @@ def test_an_older_execution_is_not_taken_for_a_late_answer(live_crew, variables,
     operator = task.begin()
     task.ti.xcoms.update(left)
 
-    with pytest.raises(CrewTaskFailed, match="ended before it knew the answer"):
+    with pytest.raises(CrewTaskFailed) as caught:
         operator.execute(task.context)
 
+    assert isinstance(caught.value.failure, UncertainKickoff)
     assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no other place")
 @pytest.mark.usefixtures("live_crew")
-def test_an_airflow_that_has_a_store_is_left_no_variable(variables):
+def test_airflow_with_a_store_gets_no_variable(variables):
     variables.switch_on()
     store = TaskStateStore()
     Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=store).run()
@@ -103,19 +105,19 @@ def test_an_airflow_that_has_a_store_is_left_no_variable(variables):
     assert store.kickoff
 
 
-class TestAProcessThatAirflowNoLongerCountsWith:
-    def test_writes_over_nothing_that_a_later_try_remembers(self):
+class TestASupersededProcess:
+    def test_does_not_overwrite_a_later_record(self):
         of_try(2).set("crew_kickoff", SENT)
-        with pytest.raises(Superseded, match="try 2 of the task has taken over"):
+        with pytest.raises(Superseded, match="2"):
             of_try(1).set("crew_kickoff", {"kickoff_id": "of the first", "kicked_off_at": 1.0})
         assert of_try(2).get("crew_kickoff") == SENT
 
-    def test_deletes_nothing_that_a_later_try_remembers(self):
+    def test_does_not_delete_a_later_record(self):
         of_try(2).set("crew_kickoff", SENT)
         of_try(1).delete("crew_kickoff")
         assert of_try(2).get("crew_kickoff") == SENT
 
-    def test_may_tell_the_answer_to_its_own_kickoff(self):
+    def test_may_store_the_answer_to_its_own_kickoff(self):
         of_try(1).set("crew_kickoff", SENT)
         of_try(2).set("crew_kickoff", SENT)
         of_try(1).set("crew_kickoff", ANSWERED)
@@ -124,7 +126,7 @@ class TestAProcessThatAirflowNoLongerCountsWith:
             of_try(1).set("crew_kickoff", ANSWERED | {"end": "completed"})
 
 
-def test_mapped_tasks_remember_each_for_itself():
+def test_mapped_tasks_have_records_of_their_own():
     of_try(1, map_index=0).set("crew_kickoff", SENT)
     assert of_try(1, map_index=1).get("crew_kickoff") is None
     assert of_try(1, map_index=0).get("crew_kickoff") == SENT

@@ -1,4 +1,4 @@
-"""The same story told in both dialects: the same result, the same error, and the same decision of the next try."""
+"""Both dialects give the same result, the same error, and the same decision of the next attempt."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def told(request, live_crew, monkeypatch) -> Callable[[Scenario], WatchedService
 
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-def test_of_a_task_that_waits(told, store, story, deferrable):
+def test_run_ends_alike_in_both_dialects(told, store, story, deferrable):
     tale = STORIES[story]
     service = told(tale.scenario)
     options = {"deferrable": deferrable, "poll_interval": 0.02, **tale.limits}
@@ -182,7 +182,7 @@ def test_of_a_task_that_waits(told, store, story, deferrable):
         ("forgotten", [False, False]),
     ],
 )
-def test_of_a_task_that_only_kicks_off(told, store: TaskStateStore, story, anew):
+def test_kickoff_reattaches_alike_in_both_dialects(told, store: TaskStateStore, story, anew):
     service = told(STORIES[story].scenario)
     STORIES[story].befalls(service)
     task = Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=store, retries=1)
@@ -206,7 +206,7 @@ def test_of_a_task_that_only_kicks_off(told, store: TaskStateStore, story, anew)
         ("down", "LostContact"),
     ],
 )
-def test_of_a_sensor(told, store, story, end, mode):
+def test_sensor_ends_alike_in_both_dialects(told, store, story, end, mode):
     if story in {"forgotten", "down"}:
         skip_where_pokes_forget(mode)
     service = told(STORIES[story].scenario)
@@ -218,8 +218,8 @@ def test_of_a_sensor(told, store, story, end, mode):
     assert end_of(task, service) == end
 
 
-def test_of_what_the_tasks_put_out(told, store):
-    """Live deployments tell the last task alone; what was seen of the others before is kept."""
+def test_task_outputs_are_complete_if_all_were_seen(told, store):
+    """A deployed crew returns the last task alone, so outputs seen before are kept."""
     tasks = tuple(task.model_copy(update={"seconds": 0.0}) for task in QUICK.tasks)
     service = told(QUICK.model_copy(update={"tasks": tasks}))
 

@@ -1,24 +1,27 @@
-"""What is said of the money, and shown of an execution, holds where a task ends in an unusual way."""
+"""What an error knows of the execution, and of its cost, when a task ends in an unusual way."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import Any
 
+import jinja2
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from pydantic import BaseModel
 
 from airflow_provider_crew.compat import SHOWS_PROGRESS
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost, ExecutionFailed
-from airflow_provider_crew.tasks.ends import CrewTaskError, CrewTaskFailed
-from tests.integration.tasks import INPUTS, SLOW, Task
+from airflow_provider_crew.service.errors import Cost, ExecutionFailed, LostContact
+from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-UNCERTAIN = {"max_tries": 0, "kicked_off_at": 1.0, "reported": True}
+UNDEFINED = "{{ no_such_name.topic }}"
 WRITTEN = Scenario(tasks=(ScenarioTask(name="writing_task", output="Prose."),), inputs=())
 
 
@@ -30,16 +33,14 @@ def run(**options: Any) -> CrewRunOperator:
     return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
 
 
-def cleared_after_an_uncertain_kickoff(store: Any, make: Any = run) -> Task:
-    store.set("crew_kickoff", UNCERTAIN)
-    task = Task(make, store=store)
-    task.ti.try_number = 1
-    task.clear()
-    return task
+def ended(task: Task) -> Any:
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - an AirflowTaskTimeout is none of Exception
+        poked(task)
+    return caught.value
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-def test_a_time_that_is_too_long_for_statistics_costs_no_result(live_crew, deferrable):
+def test_odd_execution_time_does_not_lose_the_result(live_crew, deferrable):
     live_crew.scenario = SLOW
     over = {"status": "completed", "execution_time": 1e15, "result": {"output": "It is paid for."}}
     live_crew.at_look(1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, over))
@@ -47,10 +48,38 @@ def test_a_time_that_is_too_long_for_statistics_costs_no_result(live_crew, defer
     assert Task(lambda: run(deferrable=deferrable)).run()["output"] == "It is paid for."
 
 
-def test_a_failed_crew_whose_task_is_told_to_end_before_airflow_notes_that_goes_on_no_more(
-    live_crew, store, task_log
-):
-    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="writing_task", error="out of credit"),), inputs=())
+@pytest.mark.parametrize(
+    "options",
+    [{"deferrable": True}, {"mode": "poke"}, {"mode": "reschedule"}, {"mode": "poke", "soft_fail": True}],
+    ids=["deferred", "poke", "reschedule", "skipped"],
+)
+def test_sensor_error_has_the_crews_words(live_crew, store, options):
+    live_crew.scenario = FAILING
+    kickoff_id = live_crew.take(INPUTS, None, {})
+    make: Any = {"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02} | options
+
+    end = ended(Task(lambda: CrewExecutionSensor(**make), store=store))
+
+    assert (end.kickoff_id, end.error, end.cost) == (kickoff_id, "out of credit", Cost.ENDED)
+
+
+@pytest.mark.parametrize("deferrable", [True, False], ids=["deferred", "worker"])
+def test_failed_execution_names_its_task(live_crew, store, deferrable):
+    tasks = (
+        ScenarioTask(name="research_task", seconds=0.2),
+        ScenarioTask(name="writing_task", seconds=0.4, error="out of credit"),
+    )
+    live_crew.scenario = Scenario(tasks=tasks, inputs=())
+
+    end = ended(Task(lambda: run(deferrable=deferrable, inputs={}), store=store))
+
+    assert isinstance(end, ExecutionFailed)
+    assert (end.error, end.cost) == ("out of credit", Cost.ENDED)
+    assert "writing_task" in str(end)
+
+
+def test_failed_task_that_airflow_ends_is_kicked_off_by_a_retry(live_crew, store):
+    live_crew.scenario = FAILING
     operator = run(deferrable=False)
 
     def is_told_to_end(call: str) -> bool:
@@ -60,49 +89,74 @@ def test_a_failed_crew_whose_task_is_told_to_end_before_airflow_notes_that_goes_
         return False
 
     store.breaks_at = is_told_to_end
-    with pytest.raises(ExecutionFailed):
-        Task(lambda: operator, store=store, retries=1).run()
+    task = Task(lambda: operator, store=store, retries=1)
+    assert ended(task).cost is Cost.ENDED
+    live_crew.scenario = QUICK
+    operator = run(deferrable=False)
 
-    said = task_log.text.partition("the task is to end")[2]
-    assert "It was paid for, and has ended." in said
-    assert "the crew is kicked off again, and paid for again" in said
+    assert task.run()["kickoff_id"] == live_crew.kickoffs[1].kickoff_id
 
 
-def test_a_kickoff_that_airflow_does_not_note_leaves_an_earlier_one_uncertain(live_crew, store):
-    task = cleared_after_an_uncertain_kickoff(store)
-    store.breaks_at = lambda call: call == "set"
+def test_error_of_the_inputs_is_raised_unchanged(live_crew, store):
+    class Broken(CrewRunOperator):
+        def kickoff_inputs(self, _: Any) -> Any:
+            raise LookupError("no such table")
 
-    with pytest.raises(CrewTaskError) as caught:
-        task.run()
+    with pytest.raises(LookupError, match="no such table"):
+        Task(lambda: Broken(task_id="crew", inputs=INPUTS), store=store).run()
 
-    assert caught.value.cost is Cost.UNKNOWN
     assert not live_crew.kickoffs
 
 
-def test_a_task_that_is_told_to_end_leaves_an_earlier_kickoff_uncertain(live_crew, store):
-    def told_to_end() -> CrewRunOperator:
-        operator = run()
-        operator.on_kill()
-        return operator
+@pytest.mark.parametrize("kind", [CrewKickoffOperator, CrewRunOperator])
+def test_undefined_template_fails_without_a_retry(live_crew, kind):
+    operator = kind(task_id="crew", inputs={"topic": UNDEFINED})
 
-    with pytest.raises(CrewTaskError) as caught:
-        cleared_after_an_uncertain_kickoff(store, told_to_end).run()
+    with pytest.raises(CrewTaskFailed, match="no_such_name") as caught:
+        operator.render_template_fields(Task(lambda: operator).context)
 
-    assert caught.value.cost is Cost.UNKNOWN
+    assert caught.value.cost is Cost.NONE
     assert not live_crew.kickoffs
 
 
-def test_a_sensor_whose_type_cannot_be_used_does_not_say_that_nothing_was_started(live_crew):
+@pytest.mark.parametrize("left", ["a result", "an execution", "an uncertain kickoff"])
+def test_undefined_template_is_retried_after_a_kickoff(live_crew, store, task_log, left):
+    live_crew.scenario = SLOW if left == "an execution" else QUICK
+    if left == "an uncertain kickoff":
+        live_crew.faults.answer(504, on="kickoff", after_taken=True)
+    deferrable = left == "an execution"
+    task = Task(lambda: run(deferrable=deferrable), store=store, retries=1)
+    if left == "a result":  # whose process is killed before Airflow has it
+        task.begin().execute(task.context)
+    elif left == "an execution":
+        task.deferred()
+    else:
+        ended(task)
+    task.begin()
+
+    with pytest.raises(jinja2.UndefinedError):  # one of the retries may be able to render
+        run(inputs={"topic": UNDEFINED}).render_template_fields(task.context)
+
+    (kickoff,) = live_crew.kickoffs
+    assert (kickoff.kickoff_id in task_log.text) is (left != "an uncertain kickoff")
+
+
+def test_triggerer_without_the_connection_is_reported(live_crew, store, monkeypatch):
     live_crew.scenario = SLOW
-    kickoff_id = live_crew.take(INPUTS, None, {})
+    task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
+    waiting = task.deferred()
+    connection = os.environ[CONNECTION]
+    monkeypatch.delenv(CONNECTION)
+    event = asyncio.run(fired(revived(waiting.trigger)))
+    monkeypatch.setenv(CONNECTION, connection)
 
-    with pytest.raises(CrewTaskFailed) as caught:
-        Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, output_type="no.such.Type")).run()
+    with pytest.raises(LostContact) as caught:
+        task.resume(waiting, event)
 
-    assert caught.value.cost is not Cost.NONE
+    assert caught.value.lacks_connection
 
 
-def test_a_result_that_xcom_does_not_take_is_one_of_a_crew_that_has_ended(live_crew):
+def test_result_that_xcom_rejects_is_of_an_ended_execution(live_crew):
     live_crew.scenario = WRITTEN
     task = Task(run, retries=1, refused_xcoms=frozenset({"return_value"}))
 
@@ -113,7 +167,7 @@ def test_a_result_that_xcom_does_not_take_is_one_of_a_crew_that_has_ended(live_c
 
 
 @pytest.mark.skipif(not SHOWS_PROGRESS, reason="there is no progress in XCom")
-def test_the_progress_of_a_crew_whose_output_does_not_fit_says_that_it_has_completed(live_crew):
+def test_progress_of_a_misfit_is_completed(live_crew):
     live_crew.scenario = WRITTEN
 
     with pytest.raises(CrewTaskFailed):
@@ -122,7 +176,7 @@ def test_the_progress_of_a_crew_whose_output_does_not_fit_says_that_it_has_compl
     assert live_crew.xcoms.progress[-1]["state"] == "completed"
 
 
-def test_after_a_clear_a_task_that_remembers_nothing_does_not_know_of_the_try_before(live_crew):
+def test_cleared_task_without_a_store_knows_no_earlier_attempt(live_crew):
     live_crew.scenario = SLOW
     task = Task(lambda: run(timeout=0.3, reattach=False))
     with pytest.raises(CrewTaskFailed):
