@@ -21,24 +21,6 @@ pytestmark = [
 SITE = ROOT / "docs/_build/html"
 DESKTOP, PHONE = (1400, 1000), (390, 844)
 
-# Pastes the first line of each message, with other words in the place of the examples, and returns those that are
-# neither found first nor second.
-NOT_FOUND = """
-(() => {
-  const field = document.querySelector("#find-message");
-  const first = (row) => row.cells[0].querySelector("strong").textContent;
-  const rows = [...document.querySelectorAll("section#messages section tbody tr")];
-  return rows.filter((row) => row.cells[0].querySelector("strong")).filter((row) => {
-    const line = row.cells[0].querySelector("strong").cloneNode(true);
-    for (const example of line.querySelectorAll("em")) example.textContent = "4711 zzz";
-    field.value = `[2026-11-23, 04:12:07 UTC] {crew.py:212} ERROR - ${line.textContent}`;
-    field.dispatchEvent(new Event("input"));
-    const found = [...document.querySelectorAll("#found-messages tr")].slice(0, 2);
-    return !found.some((each) => first(each) === first(row));
-  }).map(first);
-})()
-"""
-
 
 def is_current() -> bool:
     built = SITE / "index.html"
@@ -68,35 +50,18 @@ def show(page: Page, name: str, query: str = "") -> None:
     page.wait_for(f"location.href === {json.dumps(url)} && document.readyState === 'complete'")
 
 
-def test_the_folder_leads_to_the_first_page(page):
+def test_index_redirects_to_the_first_page(page):
     page.open((SITE / "index.html").as_uri())
 
     page.wait_for("document.querySelector('h1')?.innerText.startsWith('airflow-provider-crew')")
 
 
 @pytest.mark.parametrize("word", ["max_outage", "UncertainKickoff", "scheduler is killed"])
-def test_the_search_works_without_a_server(page, word):
+def test_search_works_without_a_server(page, word):
     show(page, "search.html", f"?q={word.replace(' ', '+')}")
 
     page.wait_for("document.querySelectorAll('#search-results li a').length > 0")
     assert page.errors == []
-
-
-def test_a_line_of_a_log_finds_its_message(page):
-    show(page, "docs/messages.html")
-
-    assert page.evaluate(NOT_FOUND) == []
-    assert page.evaluate("document.querySelectorAll('#found-messages tr').length") > 0
-
-
-def test_a_line_that_no_message_has_finds_nothing(page):
-    show(page, "docs/messages.html")
-
-    page.evaluate("globalThis.find = document.querySelector('#find-message'), null")
-    page.evaluate("find.value = 'zzz 4711'; find.dispatchEvent(new Event('input'))")
-
-    assert page.evaluate("document.querySelectorAll('#found-messages tr').length") == 0
-    assert page.evaluate("find.nextElementSibling.hidden") is False
 
 
 @pytest.mark.nightly
@@ -116,7 +81,7 @@ def test_every_page_fits_its_screen_and_loads_nothing_from_elsewhere(page):
     assert page.errors == []
 
 
-def test_what_people_copy_has_plain_quotation_marks(page):
-    show(page, "docs/messages.html")
+def test_code_has_plain_quotation_marks(page):
+    show(page, "docs/waiting.html")
 
-    assert 'CrewExecutionSensor(kickoff_id="57a13a6e-…")' in page.evaluate("document.body.innerText")
+    assert not {"\u201c", "\u201d"} & {*page.evaluate("document.body.innerText")}
