@@ -33,6 +33,7 @@ _CONF = {"topic": "electric ferries", "audience": "harbour masters"}
 _PAUSE = 0.5
 _PATIENCE = 180
 _MARGIN = "    "
+_OF_THE_CREW = ("Execution ", "Started execution ", "Reattached to execution ")
 
 _OVER = {"success", "failed", "up_for_retry", "upstream_failed", "skipped"}
 _MEANING = {
@@ -185,5 +186,5 @@ def _indented(text: str) -> str:
 
 def _told_of_the_crew(event: dict[str, Any]) -> list[str]:
     """Leave out what Airflow says about itself."""
-    own = [event["event"]] if event["event"].startswith("Execution ") else []
+    own = [event["event"]] if event["event"].startswith(_OF_THE_CREW) else []
     return own + [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail", ())]

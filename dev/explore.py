@@ -68,7 +68,7 @@ def _directions(airflow: AirflowStack, service: LocalCrewService) -> str:
 
         Try next:
           - Run a DAG: {airflow.url}/dags/crew_in_one_task
-            Press Trigger. Its task has a tab Crew, with the crew's progress.
+            Press Trigger. Its task has a Crew tab, with the crew's progress.
           - Write one: each file in example_dags is read within seconds.
           - See a crew fail. This starts one that does, in another terminal, for a
             connection of your own under Admin > Connections:

@@ -46,7 +46,6 @@ html_theme = "furo"
 html_title = f"airflow-provider-crew {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_js_files = ["find-message.js"]
 html_extra_path = ["_extra"]
 html_copy_source = False
 # An excerpt would be fetched from the page, which a browser refuses for a file.

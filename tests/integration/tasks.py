@@ -187,6 +187,12 @@ class TaskInstance:
     def xcom_push(self, key: str, value: Any) -> None:
         if key in self.refused_xcoms:
             raise RuntimeError("the XCom backend is full")
+        if key == "crew_progress":
+            from airflow.sdk.execution_time.xcom import XCom
+
+            names = {name: getattr(self, name) for name in ("dag_id", "task_id", "run_id", "map_index")}
+            XCom.set(key=key, value=value, **names)
+            return
         self.xcoms[key] = json.loads(json.dumps(value, allow_nan=False))
 
     def xcom_pull(self, *, task_ids: str, key: str, map_indexes: int) -> Any:

@@ -19,6 +19,7 @@ from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service import errors, models
+from airflow_provider_crew.tasks import ends
 from tests.integration.clients import INPUTS
 from tests.integration.pages import A_RESULT, DAGS, OPERATORS, PAGES, README, ROOT, block, blocks, table, wherever
 
@@ -169,14 +170,28 @@ def test_the_test_is_one(tmp_path, shown):
     assert "1 passed" in done.stdout, done.stdout
 
 
-def test_every_error_of_the_table_exists_and_none_is_missing():
-    named = {name for row in table("docs/python.md", "Errors") for name in re.findall(r"`([A-Z]\w+)`", row[0])}
+def test_errors_page_lists_every_error():
     kinds = {
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.CrewError)
     }
     parents = {parent for kind in kinds for parent in kind.__bases__}
+    headings = ("Before and during the kickoff", "While waiting")
 
-    assert named == {kind.__name__ for kind in kinds - parents}
+    listed = [row[0].strip("`") for heading in headings for row in table("docs/errors.md", heading)]
+
+    assert sorted(listed) == sorted(kind.__name__ for kind in {*kinds - parents, ends.OtherInputs})
+
+
+def test_errors_page_lists_every_airflow_exception():
+    listed = {row[0].strip("`") for row in table("docs/errors.md", "Airflow exceptions")}
+
+    assert listed == {kind.__name__ for kind in ends.EndedTask.__subclasses__()}
+
+
+def test_troubleshooting_page_quotes_every_cost():
+    quoted = {cost.strip("`"): sentence for cost, sentence, _ in table("docs/troubleshooting.md", "Cost")}
+
+    assert quoted == {cost.value: cost.sentence for cost in errors.Cost}
 
 
 def test_what_the_hook_returns_has_the_fields_of_the_reference():

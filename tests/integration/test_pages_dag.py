@@ -10,6 +10,7 @@ import textwrap
 import pytest
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.service.errors import Cost
 from airflow_provider_crew.service.models import Completed
 from tests.integration.clients import TOKEN
 from tests.integration.pages import DAGS, OPERATORS, README, block, blocks, wherever
@@ -138,7 +139,7 @@ def test_a_callback_is_told_of_a_failure_as_shown(service, home):
     assert '{"errors": {}, "ends": {"report_that_tells": "failed"}}' in said.splitlines()
     (taken,) = service.kickoffs
     assert re.search(
-        rf"^Execution {taken.kickoff_id} failed.*\nIt was paid for, and has ended\.\nIf Airflow retries",
+        rf"^Execution {taken.kickoff_id} failed.*\n{re.escape(f'Cost: {Cost.ENDED.sentence}')}\nNext: ",
         said,
         re.MULTILINE,
     )

@@ -56,7 +56,7 @@ def test_the_policy_leaves_to_people_what_is_paid_for_again(kind, action, minute
 
 @pytest.mark.parametrize(
     ("left", "subject", "told"),
-    [("57a13a6e", "[goes_on] the_dag.report in today", "57a13a6e"), (None, "[not_known]", "none is known")],
+    [("57a13a6e", "[running] the_dag.report in today", "57a13a6e"), (None, "[unknown]", "none is known")],
 )
 def test_an_alert_about_a_process_that_was_killed_names_the_execution_it_has_left(
     monkeypatch, left, subject, told

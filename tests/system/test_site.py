@@ -21,24 +21,6 @@ pytestmark = [
 SITE = ROOT / "docs/_build/html"
 DESKTOP, PHONE = (1400, 1000), (390, 844)
 
-# Pastes the first line of each message, with other words in the place of the examples, and returns those that are
-# neither found first nor second.
-NOT_FOUND = """
-(() => {
-  const field = document.querySelector("#find-message");
-  const first = (row) => row.cells[0].querySelector("strong").textContent;
-  const rows = [...document.querySelectorAll("section#messages section tbody tr")];
-  return rows.filter((row) => row.cells[0].querySelector("strong")).filter((row) => {
-    const line = row.cells[0].querySelector("strong").cloneNode(true);
-    for (const example of line.querySelectorAll("em")) example.textContent = "4711 zzz";
-    field.value = `[2026-11-23, 04:12:07 UTC] {crew.py:212} ERROR - ${line.textContent}`;
-    field.dispatchEvent(new Event("input"));
-    const found = [...document.querySelectorAll("#found-messages tr")].slice(0, 2);
-    return !found.some((each) => first(each) === first(row));
-  }).map(first);
-})()
-"""
-
 
 def is_current() -> bool:
     built = SITE / "index.html"
@@ -82,23 +64,6 @@ def test_search_works_without_a_server(page, word):
     assert page.errors == []
 
 
-def test_log_line_finds_its_message(page):
-    show(page, "docs/messages.html")
-
-    assert page.evaluate(NOT_FOUND) == []
-    assert page.evaluate("document.querySelectorAll('#found-messages tr').length") > 0
-
-
-def test_unknown_line_finds_no_message(page):
-    show(page, "docs/messages.html")
-
-    page.evaluate("globalThis.find = document.querySelector('#find-message'), null")
-    page.evaluate("find.value = 'zzz 4711'; find.dispatchEvent(new Event('input'))")
-
-    assert page.evaluate("document.querySelectorAll('#found-messages tr').length") == 0
-    assert page.evaluate("find.nextElementSibling.hidden") is False
-
-
 @pytest.mark.nightly
 def test_every_page_fits_its_screen_and_loads_nothing_from_elsewhere(page):
     names = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html") if path != SITE / "index.html")
@@ -117,6 +82,6 @@ def test_every_page_fits_its_screen_and_loads_nothing_from_elsewhere(page):
 
 
 def test_code_has_plain_quotation_marks(page):
-    show(page, "docs/messages.html")
+    show(page, "docs/waiting.html")
 
     assert not {"\u201c", "\u201d"} & {*page.evaluate("document.body.innerText")}
