@@ -139,6 +139,8 @@ def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOu
 
 def end_sensor(task: RunningTask, error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
     """Skip, time out, fail, or leave it to a retry: the same in every mode."""
+    if isinstance(error, errors.InvalidOutputType):  # nothing is known of the execution that was not polled
+        error = error.replace(cost=Cost.UNKNOWN)
     passes = isinstance(error, PASSING)
     if never_fail or (soft_fail and not passes):
         why = "never_fail" if never_fail else "soft_fail"
@@ -175,7 +177,7 @@ def _of_sensor(error: errors.CrewError) -> errors.CrewError:
         case errors.InvalidOutput():
             step = "Fix `output_type`, and clear this task: it checks the same result again, at no cost."
         case errors.InvalidOutputType():
-            return error.replace(next_step=clear, cost=Cost.UNKNOWN)
+            step = clear
         case errors.WatchBroken():
             step = clear
         case _:

@@ -22,7 +22,6 @@ from tests.integration.tasks import (
     SLOW,
     Task,
     TaskStateStore,
-    Variables,
     outlives_the_return,
 )
 
@@ -71,75 +70,15 @@ def cleared_on_its_way(task: Task, service: Any) -> None:
 
 
 @pytest.mark.skipif(IS_AIRFLOW_2, reason="Airflow 2 refuses nothing to the process of a task that is cleared")
-class TestAnIdThatTheStoreRefuses:
-    @every_operator
-    @pytest.mark.parametrize("waits_for_a_person", [False, True])
-    def test_is_pushed_as_an_xcom_key_and_reattached(self, live_crew, store, operator, waits_for_a_person):
-        live_crew.scenario = ASKING if waits_for_a_person else SLOW
-        task = Task(lambda: operator(**({} if operator is kickoff else {"timeout": 0.1})), store=store)
-        cleared_on_its_way(task, live_crew)
-        (taken,) = live_crew.kickoffs
-        assert task.ti.xcoms[f"crew_execution:{taken.kickoff_id}"] == taken.kickoff_id
-        assert store.kickoff["kickoff_id"] is None
-        live_crew.at_look(1, lambda: live_crew.finish(taken.kickoff_id))
+@every_operator
+def test_id_that_the_store_refuses_is_uncertain(live_crew, store, operator):
+    live_crew.scenario = SLOW
+    task = Task(lambda: operator(**({} if operator is kickoff else {"timeout": 0.1})), store=store)
+    cleared_on_its_way(task, live_crew)
 
-        assert id_of(task.run()) == taken.kickoff_id
-        assert len(live_crew.kickoffs) == 1
-        assert store.kickoff["kickoff_id"] == taken.kickoff_id
-
-    def test_may_be_rejected_as_an_xcom_too(self, live_crew, store, task_log):
-        live_crew.next_kickoff_id("4711")
-        task = Task(kickoff, store=store, refused_xcoms=frozenset({"crew_execution:4711"}))
-        cleared_on_its_way(task, live_crew)
-
-        assert "4711" in task_log.warnings
-        assert_uncertain(task)
-        assert len(live_crew.kickoffs) == 1
-
-    @outlives_the_return
-    def test_is_ignored_if_the_record_has_another(self, live_crew, store):
-        live_crew.scenario = SLOW
-        task = Task(kickoff, store=store)
-        mine = task.run()
-        task.ti.xcoms["crew_execution:another"] = "another"
-
-        assert task.run() == mine
-
-
-class TestAnAnswerThatComesLate:
-    @every_operator
-    def test_is_taken_over_by_the_new_attempt(self, live_crew, store, operator, monkeypatch):
-        earlier = sent(store, live_crew)
-        task = Task(operator, store=store)
-        task.ti.try_number = 1
-        task.clear()
-        monkeypatch.setattr(f"{EARLIER}._LATE_ANSWER", 60.0)
-
-        def answer(_: float) -> None:
-            """Leave what the old process, at work meanwhile, was told: where it may still write."""
-            if isinstance(store, Variables):
-                store.set("crew_kickoff", {**(store.kickoff or {}), "kickoff_id": earlier})
-            else:
-                task.ti.xcom_push("kickoff_id", earlier)
-
-        monkeypatch.setattr(f"{EARLIER}.time.sleep", answer)
-
-        assert id_of(task.run()) == earlier
-        assert len(live_crew.kickoffs) == 1
-        assert store.kickoff["kickoff_id"] == earlier
-
-    def test_is_not_awaited_after_a_report(self, live_crew, store, monkeypatch):
-        sent(store, live_crew, told=True)
-        task = Task(kickoff, store=store)
-        monkeypatch.setattr(f"{EARLIER}._LATE_ANSWER", 60.0)
-        monkeypatch.setattr(f"{EARLIER}.time.sleep", None)
-
-        assert_uncertain(task)
-
-    def test_is_awaited_while_a_lost_process_may_live(self):
-        from airflow_provider_crew.tasks import earlier
-
-        assert earlier._LATE_ANSWER == 15.0
+    assert store.kickoff["kickoff_id"] is None
+    assert_uncertain(task)
+    assert len(live_crew.kickoffs) == 1
 
 
 def assert_uncertain(task: Task) -> CrewTaskFailed:

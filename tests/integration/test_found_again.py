@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.service.errors import UncertainKickoff
 from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore, outlives_the_return
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -34,33 +34,6 @@ def cleared(store: TaskStateStore) -> Task:
     task.ti.try_number = 1
     task.clear()
     return task
-
-
-@outlives_the_return
-def test_id_rejected_twice_is_left_for_a_later_attempt(live_crew, store):
-    earlier = sent(store, live_crew)
-    task = cleared(store)
-    task.ti.xcoms[f"crew_execution:{earlier}"] = earlier
-    store.breaks_at = lambda call: call == "set"
-    assert task.run() == earlier
-    assert "kickoff_id" not in store.kickoff, "it still counts as sent"
-    store.breaks_at = lambda _: False
-    task.clear()
-
-    assert task.run() == earlier
-    assert len(live_crew.kickoffs) == 1
-
-
-def test_answer_that_is_stored_late_is_taken_over(live_crew, store, monkeypatch):
-    earlier = sent(store, live_crew)
-    monkeypatch.setattr(f"{EARLIER}._LATE_ANSWER", 60.0)
-    monkeypatch.setattr(
-        f"{EARLIER}.time.sleep",
-        lambda _: store.set("crew_kickoff", store.kickoff | {"kickoff_id": earlier}),
-    )
-
-    assert cleared(store).run() == earlier
-    assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.parametrize("state", ["restarting", "running", None])

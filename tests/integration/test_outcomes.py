@@ -62,7 +62,7 @@ pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="the tables are of an A
 KICKOFFS = """
 trouble                 | choice | store | error             | Airflow's   | cost    | retried | taken | next
 ------------------------|--------|-------|-------------------|-------------|---------|---------|-------|-----------
-connection: none        | .      | .     | InvalidSettings   | Fail        | none    | no      | 0     | kicks off
+connection: none        | .      | .     | Unreachable       | -           | none    | yes     | 0     | kicks off
 connection: daily limit | .      | .     | BudgetSpent       | Fail        | none    | no      | 0     | kicks off
 input: misspelled       | .      | .     | InvalidInputs     | Fail        | none    | no      | 0     | kicks off
 output_type: wrong      | .      | .     | InvalidOutputType | Fail        | none    | no      | 0     | kicks off
@@ -104,28 +104,26 @@ time limit: at kickoff  | .      | no    | CrewError         | Fail        | run
 EARLIER = """
 trouble               | earlier   | error            | Airflow's   | cost    | retried | taken | next
 ----------------------|-----------|------------------|-------------|---------|---------|-------|-----------------
-connection: none      | uncertain | InvalidSettings  | Fail        | unknown | no      | 0     | kicks off
+connection: none      | uncertain | Unreachable      | -           | unknown | yes     | 0     | kicks off
 inputs: 500           | uncertain | ServiceError     | -           | unknown | yes     | 0     | kicks off
 kickoff: 422          | uncertain | Refused          | Fail        | unknown | no      | 0     | kicks off
 kickoff: 500          | uncertain | UncertainKickoff | Fail        | unknown | no      | 1     | kicks off
 store: not writable   | uncertain | CrewError        | Exception   | unknown | yes     | 0     | kicks off
 task: told to end     | uncertain | CrewError        | Exception   | unknown | yes     | 0     | kicks off
 time limit: at inputs | uncertain | CrewError        | TaskTimeout | unknown | yes     | 0     | kicks off
-connection: none      | unknown   | InvalidSettings  | Fail        | running | no      | 0     | kicks off
 inputs: 500           | unknown   | ServiceError     | -           | unknown | yes     | 0     | kicks off
 kickoff: 422          | unknown   | Refused          | Fail        | unknown | no      | 0     | kicks off
 kickoff: 500          | unknown   | UncertainKickoff | Fail        | unknown | no      | 1     | kicks off
 store: not writable   | unknown   | CrewError        | Exception   | unknown | yes     | 0     | kicks off
 task: told to end     | unknown   | CrewError        | Exception   | unknown | yes     | 0     | kicks off
 time limit: at inputs | unknown   | CrewError        | TaskTimeout | unknown | yes     | 0     | kicks off
-connection: none      | failed    | InvalidSettings  | Fail        | none    | no      | 0     | kicks off
+connection: none      | failed    | Unreachable      | -           | none    | yes     | 0     | kicks off
 inputs: 500           | failed    | ServiceError     | -           | none    | yes     | 0     | kicks off
 kickoff: 422          | failed    | Refused          | Fail        | none    | no      | 0     | kicks off
 kickoff: 500          | failed    | UncertainKickoff | Fail        | unknown | no      | 1     | kicks off
 store: not writable   | failed    | CrewError        | Exception   | none    | yes     | 0     | kicks off
 task: told to end     | failed    | CrewError        | Exception   | none    | yes     | 0     | kicks off
 time limit: at inputs | failed    | CrewError        | TaskTimeout | none    | yes     | 0     | kicks off
-connection: none      | running   | InvalidSettings  | Fail        | running | no      | 0     | reattaches
 crew: moved           | running   | ExecutionUnknown | Fail        | running | no      | 0     | ExecutionUnknown
 """
 WAITS = """
@@ -166,12 +164,12 @@ result: 500                 | no    | LostContact      | Fail        | ended   |
 SENSORS = """
 trouble            | option     | error             | Airflow's     | cost    | retried | taken | next
 -------------------|------------|-------------------|---------------|---------|---------|-------|------------------
-connection: none   | .          | WatchBroken       | Fail          | running | no      | 0     | reattaches
-connection: none   | soft_fail  | WatchBroken       | Skip          | running | no      | 0     | reattaches
+connection: none   | .          | LostContact       | -             | running | yes     | 0     | reattaches
+connection: none   | soft_fail  | LostContact       | -             | running | yes     | 0     | reattaches
 kickoff_id: empty  | .          | InvalidKickoffId  | Fail          | unknown | no      | 0     | InvalidKickoffId
 kickoff_id: empty  | soft_fail  | InvalidKickoffId  | Skip          | unknown | no      | 0     | InvalidKickoffId
 output_type: wrong | .          | InvalidOutputType | Fail          | unknown | no      | 0     | reattaches
-output_type: wrong | soft_fail  | InvalidOutputType | Skip          | none    | no      | 0     | reattaches
+output_type: wrong | soft_fail  | InvalidOutputType | Skip          | unknown | no      | 0     | reattaches
 crew: never knew   | .          | ExecutionNotFound | Fail          | unknown | no      | 0     | ExecutionNotFound
 crew: never knew   | soft_fail  | ExecutionNotFound | Skip          | unknown | no      | 0     | ExecutionNotFound
 crew: fails        | .          | ExecutionFailed   | Fail          | ended   | no      | 0     | ExecutionFailed

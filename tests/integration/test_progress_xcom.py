@@ -288,18 +288,6 @@ async def test_backend_that_was_stuck_pushes_the_newest_progress(live_crew, stuc
 
 
 @pytest.mark.usefixtures("stuck")
-def test_worker_waits_for_a_stuck_backend_once(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.tasks.progress._PATIENCE", 0.3)
-    after_the_first_look(live_crew, SECOND, THIRD, SECOND, THIRD, SECOND, THIRD, SECOND, THIRD, SECOND, DONE)
-    began = time.monotonic()
-
-    assert Task(run).run()["output"] == "Done."
-
-    # Once when it polls, and once at the end.
-    assert 0.6 < time.monotonic() - began < 2.5
-    assert len(at_work()) == 1
-
-
 @both_ways
 def test_failing_backend_is_logged_once_per_process(live_crew, backend, task_log, deferrable):
     def fail() -> None:

@@ -8,11 +8,8 @@ import re
 import pytest
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import ExecutionFailed, UncertainKickoff
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.tasks.store import Superseded, VariableStore
 from tests.integration.tasks import (
-    FAILING,
     INPUTS,
     SLOW,
     TOKEN,
@@ -74,27 +71,6 @@ class TestATask:
         assert len(live_crew.kickoffs) == 2
 
 
-def test_older_execution_is_not_a_late_answer(live_crew, variables, monkeypatch):
-    """Airflow 3.0 keeps the XComs of a mapped task from one try to the next."""
-    monkeypatch.setattr("airflow_provider_crew.tasks.earlier._LATE_ANSWER", 0.1)
-    live_crew.scenario = FAILING
-    task = Task(
-        lambda: CrewRunOperator(task_id="crew", inputs=INPUTS, poll_interval=0.02), store=variables, retries=2
-    )
-    with pytest.raises(ExecutionFailed):
-        task.run()
-    left = dict(task.ti.xcoms)
-    variables.set("crew_kickoff", {"max_tries": 2, "kicked_off_at": 1.0})
-    operator = task.begin()
-    task.ti.xcoms.update(left)
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        operator.execute(task.context)
-
-    assert isinstance(caught.value.failure, UncertainKickoff)
-    assert len(live_crew.kickoffs) == 1
-
-
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no other place")
 @pytest.mark.usefixtures("live_crew")
 def test_airflow_with_a_store_gets_no_variable(variables):
@@ -116,15 +92,6 @@ class TestASupersededProcess:
         of_try(2).set("crew_kickoff", SENT)
         of_try(1).delete("crew_kickoff")
         assert of_try(2).get("crew_kickoff") == SENT
-
-    def test_may_store_the_answer_to_its_own_kickoff(self):
-        of_try(1).set("crew_kickoff", SENT)
-        of_try(2).set("crew_kickoff", SENT)
-        of_try(1).set("crew_kickoff", ANSWERED)
-        assert of_try(2).get("crew_kickoff") == ANSWERED
-        with pytest.raises(Superseded):
-            of_try(1).set("crew_kickoff", ANSWERED | {"end": "completed"})
-
 
 def test_mapped_tasks_have_records_of_their_own():
     of_try(1, map_index=0).set("crew_kickoff", SENT)
