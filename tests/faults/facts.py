@@ -17,6 +17,8 @@ from tests.supported import AIRFLOW
 
 XCOMS = ("return_value", "kickoff_id", "crew_result", "usage")
 NOT_RETRIED = "CrewTaskFailed"
+# Airflow's answer to a process that it has replaced or is about to kill. Whether it comes depends on timing.
+_OF_A_SUPERSEDED_PROCESS = frozenset({"AirflowRuntimeError"})
 # Record states in which a kickoff was sent and no kickoff ID is known.
 WITHOUT_ID = frozenset({"uncertain", "reported"})
 
@@ -96,7 +98,7 @@ def failures_of(run: Run, task_id: str) -> tuple[Failure | None, ...]:
 def failure_in(events: list[dict[str, Any]]) -> Failure | None:
     """Return the failure that the log of an attempt shows last."""
     for event in reversed(events):
-        if detail := event.get("error_detail"):
+        if (detail := event.get("error_detail")) and detail[-1]["exc_type"] not in _OF_A_SUPERSEDED_PROCESS:
             return Failure(detail[-1]["exc_type"], _stated_cost(detail[-1]["exc_value"]), logged_at(event))
     return None
 
