@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from itertools import pairwise
+from itertools import dropwhile, pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from dev.loopback import HOST
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 USER = "admin"
 _LINE = re.compile(r"^\[[^\]]+\] \{[^}]*\} (?P<level>[A-Z]+) - (?P<event>.*)$")
 _CSRF_TOKEN = re.compile(r'name="csrf_token"[^>]* value="([^"]+)"')
-_FAILURE = re.compile(r"^(?:\w+\.)*(?P<exc_type>[A-Z]\w+): (?P<exc_value>.*)$")
+_TRACEBACK = "Traceback (most recent call last):"
+_FAILURE = re.compile(r"(?:\w+\.)*(?P<exc_type>[A-Z]\w+): (?P<exc_value>.*)", re.DOTALL)
 
 COMMANDS = {
     "api-server": ["airflow", "webserver", "--workers", "1"],
@@ -112,6 +113,9 @@ def _events(text: str) -> list[dict[str, Any]]:
 
 
 def _failures(text: str) -> list[dict[str, Any]]:
-    """Return the last line of the last traceback."""
-    found = [match.groupdict() for line in text.splitlines() if (match := _FAILURE.match(line))]
-    return [{"event": "Task failed", "error_detail": found[-1:]}] if found else []
+    """Return the exception of the last traceback. Its message may have several lines."""
+    _, traceback, told = text.rpartition(_TRACEBACK)
+    lines = takewhile(lambda line: not _LINE.match(line), told.splitlines()[1:])
+    message = "\n".join(dropwhile(lambda line: line.startswith(" "), lines))
+    found = _FAILURE.match(message) if traceback else None
+    return [{"event": "Task failed", "error_detail": [found.groupdict()]}] if found else []

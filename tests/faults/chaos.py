@@ -15,12 +15,14 @@ from typing import Any
 import psutil
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.service.errors import Cost
 from dev.distributed import CeleryStack
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.server import Server
 from dev.stack import AirflowStack
 from tests.airflow_runs import Run, eventually, task_processes
+from tests.faults.facts import failure_in
 from tests.faults.harm import whole
 
 _INPUTS = [{"name": "topic"}]
@@ -57,7 +59,6 @@ _STORIES = (
     story(10, person=80, **_LIVE),
 )
 _CLEARED = ("queued", "scheduled", "running", "deferred", "up_for_retry", "up_for_reschedule")
-GIVEN_UP = "that it does not know it."
 
 
 class Chaos:
@@ -167,7 +168,7 @@ class Chaos:
 
     def _clear_given_up(self) -> bool:
         failed = [(run, task) for run, task in self._tasks() if task["state"] == "failed"]
-        found = [(run, task) for run, task in failed if GIVEN_UP in _last_words(run, task)]
+        found = [(run, task) for run, task in failed if _had_given_up(run, task)]
         return bool(found) and self._cleared(*self._dice.choice(found))
 
     def _tasks(self) -> list[tuple[Run, dict[str, Any]]]:
@@ -216,12 +217,13 @@ class Chaos:
         whole(self._airflow, self._database)
 
 
-def _last_words(run: Run, task: Mapping[str, Any]) -> str:
+def _had_given_up(run: Run, task: Mapping[str, Any]) -> bool:
+    """Whether the task has failed for good while its execution may be running."""
     try:
-        events = run.events(task["task_id"], task["try_number"])
+        failure = failure_in(run.events(task["task_id"], task["try_number"]))
     except (ApiError, OSError):
-        return ""
-    return "\n".join(detail["exc_value"] for event in events for detail in event.get("error_detail") or ())
+        return False
+    return failure is not None and failure.needs_a_clear and failure.cost is Cost.RUNNING
 
 
 def _queued_at(task: Mapping[str, Any]) -> float:

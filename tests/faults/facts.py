@@ -1,57 +1,155 @@
-"""What came of a task, as facts: errors, cost, requests and records."""
+"""What came of a task, as facts: errors, cost, requests, records and XComs."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_crew.service.errors import Cost
 from dev.rest import ApiError
+from tests.airflow_runs import Run
 from tests.faults.scenes import Scene
 from tests.supported import AIRFLOW
 
 XCOMS = ("return_value", "kickoff_id", "crew_result", "usage")
+NOT_RETRIED = "CrewTaskFailed"
+# Airflow's answer to a process that it has replaced or is about to kill. Whether it comes depends on timing.
+_OF_A_SUPERSEDED_PROCESS = frozenset({"AirflowRuntimeError"})
+# Record states in which a kickoff was sent and no kickoff ID is known.
+WITHOUT_ID = frozenset({"uncertain", "reported"})
 
 
-def facts_of(scene: Scene) -> dict[str, Any]:
-    """Return the facts of a task that is over."""
-    tries = range(1, scene.task["try_number"] + 1)
-    errors = [_error(scene, number) for number in tries]
-    return {
-        "errors": [kind for kind, _ in errors],
-        "cost": next((cost for _, cost in reversed(errors) if cost), None),
-        "record": _record(scene),
-        "kickoffs": [request.status for request in scene.crew.requests.on("kickoff")],
-        "started by": [_try_of(kickoff.meta) for kickoff in scene.crew.kickoffs],
-        "xcoms": [key for key in XCOMS if scene.xcom(key) is not None],
-    }
+@dataclass(frozen=True)
+class Failure:
+    """Exception that ended an attempt, the cost that it states, and when it was logged (0: unknown)."""
+
+    kind: str
+    cost: Cost | None
+    at: float = 0.0
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether it states that an execution may have started."""
+        return self.cost is Cost.UNKNOWN
+
+    @property
+    def needs_a_clear(self) -> bool:
+        """Whether Airflow does not retry after it, so that a later attempt follows a clear."""
+        return self.kind == NOT_RETRIED
 
 
-def _error(scene: Scene, number: int) -> tuple[str | None, str | None]:
-    """Return the class that a try has failed with, and the cost that it tells."""
-    events = scene.run.events(scene.task_id, number)
-    raised = [event["error_detail"][-1] for event in events if event.get("error_detail")]
-    if not raised:
-        return None, None
-    told = raised[-1]["exc_value"]
-    return raised[-1]["exc_type"], next((money.value for money in Cost if money.sentence in told), None)
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a task that is over."""
+
+    failures: tuple[Failure | None, ...]
+    """One for each attempt; None for an attempt that raised nothing, because it succeeded or was killed."""
+    record: str
+    kickoffs: tuple[int | None, ...]
+    """HTTP statuses of the kickoff requests; None for a request without an answer."""
+    started_by: tuple[int | None, ...]
+    """Attempt that started each execution."""
+    xcoms: tuple[str, ...]
+
+    @property
+    def cost(self) -> str | None:
+        """The cost stated by the last failure."""
+        return next((str(failure.cost) for failure in reversed(self.failures) if failure and failure.cost), None)
+
+    @property
+    def uncertain(self) -> int:
+        """Number of executions of which the user was told no more than that they may have started."""
+        reports = sum(failure is not None and failure.is_uncertain for failure in self.failures)
+        return max(reports, int(self.record in WITHOUT_ID))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is recorded."""
+        return {
+            "errors": [failure and failure.kind for failure in self.failures],
+            "cost": self.cost,
+            "record": self.record,
+            "kickoffs": self.kickoffs,
+            "started by": self.started_by,
+            "xcoms": self.xcoms,
+        }
 
 
-def _record(scene: Scene) -> str | None:
-    """Return what the task's kickoff record tells, where there is a task state store."""
+def facts_of(scene: Scene) -> Facts:
+    """Return the facts of a row that is over."""
+    return Facts(
+        failures=failures_of(scene.run, scene.task_id),
+        record=record_state(kickoff_record(scene.run, scene.task_id)),
+        kickoffs=tuple(request.status for request in scene.crew.requests.on("kickoff")),
+        started_by=tuple(_attempt_of(kickoff.meta) for kickoff in scene.crew.kickoffs),
+        xcoms=tuple(key for key in XCOMS if scene.xcom(key) is not None),
+    )
+
+
+def failures_of(run: Run, task_id: str) -> tuple[Failure | None, ...]:
+    """Return the failure of each attempt."""
+    attempts = range(1, run.task(task_id)["try_number"] + 1)
+    return tuple(failure_in(run.events(task_id, number)) for number in attempts)
+
+
+def failure_in(events: list[dict[str, Any]]) -> Failure | None:
+    """Return the failure that the log of an attempt shows last."""
+    for event in reversed(events):
+        if (detail := event.get("error_detail")) and detail[-1]["exc_type"] not in _OF_A_SUPERSEDED_PROCESS:
+            return Failure(detail[-1]["exc_type"], _stated_cost(detail[-1]["exc_value"]), logged_at(event))
+    return None
+
+
+def logged_at(event: dict[str, Any]) -> float:
+    """Return when a log line was written. Airflow 2 does not serve that."""
+    written = event.get("timestamp")
+    return datetime.fromisoformat(written).timestamp() if written else 0.0
+
+
+def _stated_cost(text: str) -> Cost | None:
+    return next((money for money in Cost if money.sentence in text), None)
+
+
+def kickoff_record(run: Run, task_id: str) -> dict[str, Any] | None:
+    """Return the kickoff record of a task, from the task state store or, before Airflow 3.3, from a variable."""
+    api = run.airflow.api
     if AIRFLOW < (3, 3):
-        return None
-    run_id = quote(scene.run.run_id, safe="")
-    path = f"dags/{scene.dag_id}/dagRuns/{run_id}/taskInstances/{scene.task_id}/state-store/crew_kickoff"
+        about = f"Task {task_id} of {run.dag_id}, run {run.run_id}:"
+        kept = [it["value"] for it in api.get("variables")["variables"] if _is_about(it, about)]
+        return json.loads(kept[0]).get("crew_kickoff") if kept else None
+    path = f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}/taskInstances/{task_id}"
     try:
-        record = scene.airflow.api.get(f"{path}?map_index=-1")["value"]
-    except ApiError:
+        found: dict[str, Any] = api.get(f"{path}/state-store/crew_kickoff?map_index=-1")["value"]
+    except ApiError as error:
+        if "404" in str(error):
+            return None
+        raise
+    return found
+
+
+def _is_about(variable: dict[str, Any], about: str) -> bool:
+    return (variable.get("description") or "").startswith(about)
+
+
+def record_state(record: dict[str, Any] | None) -> str:
+    """Return a kickoff record in one word."""
+    if record is None:
         return "none"
     if record["kickoff_id"] is None:
         return "reported" if record["reported"] else "uncertain"
     return "delivered" if record["delivered"] else record["end"] or "running"
 
 
-def _try_of(meta: Any) -> int | None:
+def named_in(value: Any) -> Iterator[str]:
+    """Return the kickoff ID that an XCom or a record names, if any."""
+    found = value.get("kickoff_id") if isinstance(value, dict) else value
+    if found is not None:
+        yield str(found)
+
+
+def _attempt_of(meta: Any) -> int | None:
     origin = meta.get("airflow") if isinstance(meta, dict) else None
     return origin["try_number"] if isinstance(origin, dict) else None

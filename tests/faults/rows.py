@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
@@ -42,31 +42,37 @@ LONG = Scenario.model_validate(
 
 @dataclass(frozen=True)
 class Ends:
-    """
-    What is to come of a row.
-
-    ``says``: what the log of the task tells, over all of its tries; ``{id}`` stands for the kickoff id. ``tries``
-    may be several numbers, when it depends on the moment.
-    """
+    """What is to come of a row. The rest of its facts is in ``outcomes.txt``."""
 
     state: str
-    says: tuple[str, ...]
     xcom: Xcom
     crew: Crew
     kickoffs: int = 1
-    tries: int | tuple[int, ...] = 1
+    tries: int = 1
 
     @property
     def possible_tries(self) -> tuple[int, ...]:
         """After how many tries it may be over. Airflow 2 counts none for a Clear of a task that runs."""
-        tries = self.tries if isinstance(self.tries, tuple) else (self.tries,)
-        return (*range(1, tries[0]), *tries) if AIRFLOW < (3,) else tries
+        return tuple(range(1, self.tries + 1)) if AIRFLOW < (3,) else (self.tries,)
 
 
-def paid_again(xcom: Xcom = "the result", *, tries: int = 2, says: tuple[str, ...] = ()) -> Ends:
-    """Return the end of a task whose Clear has made Airflow forget: it says so, and kicks off anew."""
-    told = (*says, "Airflow may have forgotten what the task remembered")
-    return Ends("success", told, xcom, "has completed", kickoffs=2, tries=tries)
+COMPLETED = Ends("success", "the result", "has completed")
+COMPLETED_IN_ATTEMPT_2 = Ends("success", "the result", "has completed", tries=2)
+# What other ways leave in XCom where CrewRunOperator leaves that.
+_XCOMS: dict[tuple[str, Xcom], Xcom] = {
+    ("kickoff", "the result"): "the kickoff id",
+    ("sensor", "the kickoff id only"): "nothing",
+}
+
+
+def paid_again(*, tries: int = 2) -> Ends:
+    """Return the end of a task whose kickoff record a clear has deleted: it starts another execution."""
+    return Ends("success", "the result", "has completed", kickoffs=2, tries=tries)
+
+
+def _in_way(ends: Ends, way: Way) -> Ends:
+    """Return the same end with the XCom of the way."""
+    return replace(ends, xcom=_XCOMS.get((way.split()[0], ends.xcom), ends.xcom))
 
 
 @dataclass(frozen=True)
@@ -102,11 +108,6 @@ ROWS: list[Row] = []
 _IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="a variable does less: docs/waiting.md")
 
 
-def left_by(way: str) -> Xcom:
-    """Say what XCom holds of a wait that has failed: an operator leaves the kickoff id, a sensor nothing."""
-    return "the kickoff id only" if way in RUN else "nothing"
-
-
 Play = TypeVar("Play", bound=Callable[[Scene], None])
 
 
@@ -129,12 +130,13 @@ def row(
     """
     Make a row of a function.
 
-    ``options`` are what the task is given besides. ``core``: it is run before every change lands. ``alone``: it
-    does harm to Airflow itself, so that no other row may be under way. ``harm``: so does this, once for all rows
-    that name it, while they are in ``scene.harmed()``. ``executor``: it can only be played where this runs the
-    tasks. ``mapped``: over how many inputs the task is mapped. ``why``: what makes a better end impossible, with
-    Airflow's own issue where it is Airflow. ``forgotten``: what comes of it where a Clear makes Airflow forget, if
-    that is something else. ``needs_store``: the ways that end otherwise where a task remembers in a variable.
+    ``ends`` is what comes of a ``CrewRunOperator``; the other ways leave less in XCom. ``options`` are what the
+    task is given besides. ``core``: it is run before every change lands. ``alone``: it does harm to Airflow
+    itself, so that no other row may be under way. ``harm``: so does this, once for all rows that name it, while
+    they are in ``scene.harmed()``. ``executor``: it can only be played where this runs the tasks. ``mapped``:
+    over how many inputs the task is mapped. ``why``: what makes a better end impossible, with Airflow's own issue
+    where it is Airflow. ``forgotten``: what comes of it where a clear deletes the kickoff record, if that is
+    something else. ``needs_store``: the ways that end otherwise where a task remembers in a variable.
     """
 
     def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
@@ -144,7 +146,7 @@ def row(
                 title=title,
                 section=play.__module__,
                 way=way,
-                ends=ends if isinstance(ends, Ends) else ends[way],
+                ends=_in_way(ends if isinstance(ends, Ends) else ends[way], way),
                 play=play,
                 alone=alone,
                 harm=harm,
@@ -152,7 +154,7 @@ def row(
                 mapped=mapped,
                 why=why,
                 scenario=scenario,
-                forgotten=forgotten.get(way),
+                forgotten=_in_way(forgotten[way], way) if way in forgotten else None,
                 options=options,
             )
             for way in ways

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +13,11 @@ from urllib.parse import quote
 
 import psutil
 
-from airflow_provider_crew.compat import FORGETS_AT_CLEAR
+from airflow_provider_crew.compat import FORGETS_AT_CLEAR, SHOWS_PROGRESS
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.service.progress import PROGRESS
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack
@@ -197,9 +197,18 @@ class Scene:
         self.crew.finish(self.execution(number))
 
     def looked(self, times: int = 1, seconds: float = 120) -> None:
-        """Wait until so many more looks at the status have come."""
+        """Wait until so many more polls have come."""
         before = len(self.crew.requests.on("status"))
         eventually(lambda: len(self.crew.requests.on("status")) >= before + times, seconds, PAUSE)
+
+    def looked_after(self, pause: float, seconds: float = 120) -> None:
+        """Wait until a poll has come that many seconds from now, or later."""
+        until = time.time() + pause
+        eventually(lambda: self.crew.requests.on("status")[-1].received_at >= until, seconds, PAUSE)
+
+    def unwatched(self, pause: float = 8, seconds: float = 180) -> None:
+        """Wait until no poll has come for that many seconds."""
+        eventually(lambda: self.crew.requests.on("status")[-1].received_at < time.time() - pause, seconds, PAUSE)
 
     def asked(self, operation: Any, times: int = 1, seconds: float = 120) -> None:
         """Wait until the crew was asked so often, in all."""
@@ -213,6 +222,10 @@ class Scene:
             return len(asked) >= number and asked[number - 1].status is not None
 
         eventually(there, seconds, 0.2)
+
+    def answered_with(self, status: int, seconds: float = 120) -> None:
+        """Wait until a poll was answered with this HTTP status."""
+        eventually(lambda: any(it.status == status for it in self.crew.requests.on("status")), seconds, 0.2)
 
     def hold(self, operation: Any) -> HeldAnswer:
         """Let the crew do what it is asked for next, and answer when the row says so."""
@@ -314,6 +327,20 @@ class Scene:
                 return None
             raise
 
+    def progress(self, seconds: float = 180, **fields: Any) -> None:
+        """Wait until the progress XCom has these values; before Airflow 3.1 a trigger leaves none."""
+        self._seen(lambda progress: all(progress[name] == value for name, value in fields.items()), seconds)
+
+    def in_trouble(self, seconds: float = 180) -> None:
+        """Wait until the progress XCom says that polls fail."""
+        self._seen(lambda progress: bool(progress["trouble"]), seconds)
+
+    def _seen(self, is_so: Callable[[dict[str, Any]], bool], seconds: float) -> None:
+        if not SHOWS_PROGRESS:
+            self.looked(2)
+            return
+        eventually(lambda: (progress := self.xcom(PROGRESS)) and is_so(progress), seconds, PAUSE)
+
     @property
     def tasks(self) -> list[dict[str, Any]]:
         """What Airflow says of a task that is mapped."""
@@ -340,10 +367,6 @@ class Scene:
                     for detail in event.get("error_detail") or ()
                 ]
         return "\n".join(lines)
-
-    def tells(self, said: str, seconds: float = 180) -> None:
-        """Wait until the log of the task tells something."""
-        eventually(lambda: is_told(said, in_one_line(self.log())), seconds, PAUSE)
 
     def wait_until_over(self, seconds: float = 420, *, finishing: bool = False) -> None:
         """Wait until the run is over; ``finishing``: let whatever was started complete."""
@@ -376,12 +399,3 @@ def standing(crew: LocalCrewService, execution: Execution) -> str:
 
 def _arguments(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in options.items())
-
-
-def is_told(said: str, log: str) -> bool:
-    """Tell whether a log in one line has this, also where a long text once went over several lines."""
-    return said in log or said in re.sub(r" \[\d+\] (?:info|warning|error) ", " ", log)
-
-
-def in_one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text)

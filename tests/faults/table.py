@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from tests.faults.outcomes import ANY, NOTHING, UNRECORDED, outcomes
 from tests.faults.rows import ROWS, Ends, Row
 
 FOLDER = Path(__file__).parents[2] / "docs" / "cases"
@@ -18,7 +19,7 @@ _INTRO = (
     "Each row is a test that does the harm to a real Airflow. [What happens when …](../what-happens-when.md) has "
     "the\nrules behind the rows, and [says how to read them](../what-happens-when.md#how-to-read-a-case).\n"
 )
-_HEADER = "| when | the task waits | what comes of it | its log says |\n|---|---|---|---|\n"
+_HEADER = "| when | the task waits | what comes of it | error and cost |\n|---|---|---|---|\n"
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,18 @@ PAGES = {
 def pages() -> dict[Path, str]:
     """Return the pages as they should be. A module with rows that no page names ends it."""
     sections = {name: import_module(f"{__package__}.{name}") for page in PAGES.values() for name in page.modules}
-    for path in Path(__file__).parent.glob("test_*.py"):
-        import_module(f"{__package__}.{path.stem}")
-    unnamed = {row.section for row in ROWS} - {module.__name__ for module in sections.values()}
+    unnamed = {row.section for row in all_rows()} - {module.__name__ for module in sections.values()}
     if unnamed:
         raise LookupError(f"no page of tests/faults/table.py names {', '.join(sorted(unnamed))}")
     titles = {name: (module.__doc__ or "").strip().rstrip(".") for name, module in sections.items()}
     return {FOLDER / f"{file}.md": _page(page, titles) for file, page in PAGES.items()}
+
+
+def all_rows() -> list[Row]:
+    """Return the rows of all modules."""
+    for path in Path(__file__).parent.glob("test_*.py"):
+        import_module(f"{__package__}.{path.stem}")
+    return ROWS
 
 
 def _page(page: Page, titles: dict[str, str]) -> str:
@@ -71,22 +77,32 @@ def _table(module: str) -> str:
 
 def _lines(rows: Iterable[Row]) -> list[str]:
     """Return a line of the table for all ways of a row that end alike."""
-    grouped: dict[tuple[str, str, Ends], list[str]] = {}
+    recorded = outcomes()
+    grouped: dict[tuple[str, str, Ends, tuple[str, ...]], list[str]] = {}
     for row in rows:
-        grouped.setdefault((row.title, row.why, row.ends), []).append(row.way)
-    return [_line(title, why, ends, ways) for (title, why, ends), ways in grouped.items()]
+        errors, cost, *_ = recorded.get(row.dag_id, UNRECORDED)
+        grouped.setdefault((row.title, row.why, row.ends, _failures(errors, cost)), []).append(row.way)
+    return [_line(title, why, ends, failures, ways) for (title, why, ends, failures), ways in grouped.items()]
 
 
-def _line(title: str, why: str, ends: Ends, ways: list[str]) -> str:
-    said = [f"“{text.format(id='ID')}”" for text in ends.says]
-    cells = [title, ", ".join(ways), "<br>".join(_outcome(ends)), "<br>".join(filter(None, [*said, why]))]
+def _line(title: str, why: str, ends: Ends, failures: tuple[str, ...], ways: list[str]) -> str:
+    cells = [title, ", ".join(ways), "<br>".join(_outcome(ends)), "<br>".join(filter(None, [*failures, why]))]
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
 
 
+def _failures(errors: str, cost: str) -> tuple[str, ...]:
+    """Return the errors of the attempts that failed, and the cost that the last of them states."""
+    if errors == ANY:
+        return ()
+    kinds = errors.split(", ")
+    failed = [(number, kind) for number, kind in enumerate(kinds, 1) if kind != NOTHING]
+    told = [f"attempt {number}: `{kind}`" if len(kinds) > 1 else f"`{kind}`" for number, kind in failed]
+    return (*told, *([f"cost: `{cost}`"] if cost not in {ANY, NOTHING} else []))
+
+
 def _outcome(ends: Ends) -> list[str]:
-    tries = " or ".join(map(str, ends.possible_tries))
     return [
-        f"**{ends.state}** in try {tries}",
+        f"**{ends.state}** in attempt {ends.tries}",
         f"kickoffs: {ends.kickoffs}",
         f"XCom: {ends.xcom}",
         f"the crew {ends.crew}",

@@ -9,12 +9,9 @@ import psutil
 
 from tests.airflow_runs import eventually
 from tests.faults.harm import whole
-from tests.faults.rows import RUN, Ends, paid_again, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
 from tests.faults.scenes import PAUSE, Code
 
-REATTACHED = "Execution {id}: kicked off by an earlier try"
-UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer."
-_COMPLETED = "Execution {id}: completed"
 _WORKERS_GIVE_UP = (
     "Airflow ends a task when its API server did not take three heartbeats ([workers] max_failed_heartbeats), "
     "which is half a minute to two minutes. https://github.com/apache/airflow/pull/73244 is to lengthen that."
@@ -59,7 +56,7 @@ def _ended(process):
 
 @row(
     "The API server is away while a task is deferred",
-    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=api_server_killed,
     core=True,
@@ -76,7 +73,7 @@ def test_api_server_away_while_deferred(scene):
 
 @row(
     "An execution completes while the API server is away; the task is cleared later",
-    Ends("success", (REATTACHED,), "the result", "has completed", tries=2),
+    COMPLETED_IN_ATTEMPT_2,
     harm=api_server_killed,
     why=_FAILED_BY_SCHEDULER,
     retries=0,
@@ -99,7 +96,7 @@ def test_trigger_fires_without_api_server(scene):
 
 @row(
     "The API server is away for longer than Airflow's workers put up with, while a task waits in one",
-    Ends("success", (REATTACHED, _COMPLETED), "the result", "has completed", tries=2),
+    COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=api_server_killed,
     why=_WORKERS_GIVE_UP,
@@ -118,7 +115,7 @@ def test_api_server_away_while_waiting(scene):
 
 @row(
     "An execution completes while the API server is away, so that the task cannot return its result",
-    Ends("success", (REATTACHED,), "the result", "has completed", tries=2),
+    COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=api_server_killed,
     why=_WORKERS_GIVE_UP,
@@ -138,7 +135,6 @@ def test_result_without_api_server(scene):
     "The answer to a kickoff comes while the API server is away, and that for longer than workers put up with",
     Ends(
         "failed",
-        ("Execution {id}: kicked off", UNCERTAIN),
         "nothing",
         "goes on",
         tries=2,
@@ -162,13 +158,7 @@ def test_answer_without_api_server(scene):
 
 @row(
     "The API server is away when a task is about to kick off",
-    Ends(
-        "success",
-        ("Airflow's API server does not answer, and is asked again", _COMPLETED),
-        "the result",
-        "has completed",
-        tries=2,
-    ),
+    COMPLETED_IN_ATTEMPT_2,
     harm=api_server_killed,
     why=_WORKERS_GIVE_UP,
     retries=1,
@@ -189,7 +179,7 @@ def test_kickoff_without_api_server(scene):
 
 @row(
     f"The API server does not answer for {_OUTAGE} seconds while a task waits",
-    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    COMPLETED,
     ways=(*RUN, "sensor deferred", "sensor poke"),
     harm=api_server_hangs,
     retries=0,
@@ -209,9 +199,9 @@ def test_api_server_hangs_while_waiting(scene):
 @row(
     f"The API server does not answer for {_OUTAGE} seconds when the answer to a kickoff comes",
     {
-        "deferred": Ends("success", (_COMPLETED,), "the result", "has completed"),
-        "sync": Ends("success", (_COMPLETED,), "the result", "has completed"),
-        "kickoff": Ends("success", (), "the kickoff id", "goes on"),
+        "deferred": COMPLETED,
+        "sync": COMPLETED,
+        "kickoff": Ends("success", "the kickoff id", "goes on"),
     },
     ways=(*RUN, "kickoff"),
     harm=api_server_hangs,
@@ -231,7 +221,7 @@ def test_api_server_hangs_at_answer(scene):
 @row(
     f"The API server does not answer for {_OUTAGE} seconds when the answer to a kickoff comes, and the worker is "
     "killed later",
-    Ends("success", (REATTACHED, _COMPLETED), "the result", "has completed", tries=2),
+    COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=api_server_hangs,
     retries=1,
@@ -251,7 +241,7 @@ def test_api_server_hangs_at_answer_and_killed(scene):
 
 @row(
     f"The API server does not answer for {_OUTAGE} seconds when a task begins, and reads its connection",
-    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    COMPLETED,
     ways=(*RUN, "sensor deferred", "sensor poke"),
     harm=api_server_hangs,
     pre_execute=Code("lambda _: until('harmed')"),
@@ -267,7 +257,7 @@ def test_api_server_hangs_at_begin(scene):
 
 @row(
     f"An execution completes while the API server does not answer for {_OUTAGE} seconds",
-    Ends("success", (_COMPLETED,), "the result", "has completed"),
+    COMPLETED,
     ways=("sync", "sensor poke"),
     harm=api_server_hangs,
     retries=0,

@@ -13,25 +13,11 @@ import psutil
 
 from tests.airflow_runs import eventually
 from tests.faults.harm import whole
-from tests.faults.rows import RUN, Ends, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 from tests.faults.scenes import PAUSE, Code
 
 celery_row = partial(row, executor="celery", core=True)
 
-REATTACHED = "Execution {id}: kicked off by an earlier try"
-UNCERTAIN = "An earlier try sent a kickoff and ended before it knew the answer."
-COMPLETED = "Execution {id}: completed"
-_ONCE: Any = {
-    "deferred": Ends("success", (COMPLETED,), "the result", "has completed"),
-    "sync": Ends("success", (COMPLETED,), "the result", "has completed"),
-    "sensor deferred": Ends("success", (COMPLETED,), "the result", "has completed"),
-    "sensor poke": Ends("success", (COMPLETED,), "the result", "has completed"),
-    "kickoff": Ends("success", ("Execution {id}: kicked off",), "the kickoff id", "has completed"),
-}
-_GOES_ON_IN_ANOTHER_TRY: Any = {
-    "sync": Ends("success", (REATTACHED, COMPLETED), "the result", "has completed", tries=2),
-    "sensor poke": Ends("success", (COMPLETED,), "the result", "has completed", tries=2),
-}
 _SEVERAL = 20
 _OUTAGE = 60
 # Celery's worker ends when the last of its tasks does.
@@ -67,7 +53,7 @@ def workers_shut_down(airflow, database):
 
 @celery_row(
     "A Celery worker is killed with all that it has started, while a task waits for the answer to a kickoff",
-    Ends("failed", (UNCERTAIN,), "nothing", "goes on", tries=2),
+    Ends("failed", "nothing", "goes on", tries=2),
     ways=_KICKS_OFF,
     harm=workers_killed,
     retries=2,
@@ -83,7 +69,7 @@ def test_celery_worker_killed_before_the_answer(scene):
 
 @celery_row(
     "A Celery worker is killed with all that it has started, while a task waits in it",
-    _GOES_ON_IN_ANOTHER_TRY,
+    COMPLETED_IN_ATTEMPT_2,
     ways=_IN_A_WORKER,
     harm=workers_killed,
     retries=1,
@@ -99,7 +85,7 @@ def test_celery_worker_killed_while_waiting(scene):
 
 @celery_row(
     "An execution completes while no Celery worker runs",
-    _ONCE,
+    COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=workers_killed,
     retries=0,
@@ -114,7 +100,7 @@ def test_completes_without_celery_workers(scene):
 
 @celery_row(
     "A Celery worker is asked to end (warm shutdown) while a task waits for the answer to a kickoff",
-    _ONCE,
+    COMPLETED,
     ways=_KICKS_OFF,
     harm=workers_shut_down,
     retries=0,
@@ -137,7 +123,7 @@ def test_warm_shutdown_before_the_answer(scene):
 
 @celery_row(
     "A Celery worker is asked to end (warm shutdown) while a task waits in it",
-    _ONCE,
+    COMPLETED,
     ways=_IN_A_WORKER,
     harm=workers_shut_down,
     retries=0,
@@ -175,7 +161,7 @@ def delivered_twice(airflow, database):
 
 @celery_row(
     "The broker is away for a minute while a task is under way in a worker",
-    _ONCE,
+    COMPLETED,
     ways=_IN_A_WORKER,
     harm=broker_down,
     retries=0,
@@ -190,7 +176,7 @@ def test_no_broker_while_waiting(scene):
 
 @celery_row(
     "The answer to a kickoff comes while the broker is away for a minute",
-    _ONCE,
+    COMPLETED,
     ways=_KICKS_OFF,
     harm=broker_down,
     retries=0,
@@ -208,10 +194,7 @@ def test_no_broker_at_the_answer(scene):
 
 @celery_row(
     "An execution completes while the broker is away for a minute",
-    {
-        "deferred": Ends("success", (REATTACHED, COMPLETED), "the result", "has completed", tries=2),
-        "sensor deferred": Ends("success", (COMPLETED,), "the result", "has completed", tries=2),
-    },
+    COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "sensor deferred"),
     harm=broker_down,
     why="Airflow fails a task that it cannot hand to the broker, so give it a retry, with a delay that is longer.",
@@ -228,7 +211,7 @@ def test_completes_without_broker(scene):
 
 @celery_row(
     "The broker delivers a task twice, because its visibility_timeout is shorter than the wait",
-    _ONCE,
+    COMPLETED,
     ways=_IN_A_WORKER,
     harm=delivered_twice,
     retries=0,
@@ -245,7 +228,7 @@ def test_delivered_twice_while_waiting(scene):
 
 @celery_row(
     "The broker delivers a task twice that waits for the answer to a kickoff",
-    _ONCE,
+    COMPLETED,
     ways=_KICKS_OFF,
     harm=delivered_twice,
     retries=0,
@@ -264,7 +247,7 @@ def test_delivered_twice_before_the_answer(scene):
 
 @celery_row(
     "A Celery worker is killed, and the broker delivers its task once more beside the retry",
-    _GOES_ON_IN_ANOTHER_TRY,
+    COMPLETED_IN_ATTEMPT_2,
     ways=_IN_A_WORKER,
     alone=True,
     retries=1,
@@ -310,7 +293,7 @@ def one_scheduler_killed(airflow, database):
 
 @celery_row(
     "One of two schedulers is killed while a task waits in a worker",
-    _ONCE,
+    COMPLETED,
     ways=_IN_A_WORKER,
     harm=one_scheduler_killed,
     retries=0,
@@ -327,7 +310,7 @@ def test_one_scheduler_killed_while_waiting(scene):
 
 @celery_row(
     "One of two schedulers is killed while a task waits for the answer to a kickoff",
-    _ONCE,
+    COMPLETED,
     ways=_KICKS_OFF,
     harm=one_scheduler_killed,
     retries=0,
@@ -346,7 +329,7 @@ def test_one_scheduler_killed_before_the_answer(scene):
 
 @celery_row(
     "An execution completes when one of two schedulers has been killed",
-    _ONCE,
+    COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=one_scheduler_killed,
     retries=0,
@@ -369,7 +352,7 @@ def _watching(scene):
 
 @celery_row(
     "One of two triggerers no longer reaches the database, and goes on watching when the other has taken over",
-    Ends("success", (COMPLETED,), "the result", "has completed", kickoffs=_SEVERAL),
+    Ends("success", "the result", "has completed", kickoffs=_SEVERAL),
     alone=True,
     mapped=_SEVERAL,
     retries=0,

@@ -1,19 +1,27 @@
-"""The documentation shows the rows as they are played."""
+"""The documentation and the table of outcomes show the rows as they are played."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.faults.table import FOLDER, pages
+from tests.faults.outcomes import TABLE, outcomes, text
+from tests.faults.table import FOLDER, all_rows, pages
 from tests.supported import AIRFLOW
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(not (3, 0) <= AIRFLOW < (3, 4), reason="the tables tell the tries and words of 3.3"),
+    pytest.mark.skipif(not (3, 0) <= AIRFLOW < (3, 4), reason="the tables show the attempts of 3.3"),
 ]
 
 
-def test_the_tables_are_those_of_the_rows():
+def test_pages_show_the_rows():
     written = {path: path.read_text() for path in FOLDER.iterdir()}
 
-    assert written == pages(), "write them anew: make fault-table"
+    assert written == pages(), "write them again: make fault-table"
+
+
+def test_table_of_outcomes_has_a_line_for_each_row():
+    table = outcomes()
+
+    assert table.keys() == {row.dag_id for row in all_rows() if not row.mapped}
+    assert TABLE.read_text() == text(table), "write it again: python -m tests.faults.outcomes"

@@ -5,12 +5,6 @@ from __future__ import annotations
 from airflow_provider_crew.local import Scenario
 from tests.faults.rows import LONG, RUN, SENSOR, Ends, row
 
-SAYS = (
-    "Execution {id} failed after 1s",
-    "Cost: It was paid for, and has ended.",
-    "The crew says: The writer ran out of credit.",
-)
-
 
 def failing(**habits: object) -> Scenario:
     last = {"name": "writing_task", "seconds": 1, "error": "The writer ran out of credit."}
@@ -21,7 +15,6 @@ def failing(**habits: object) -> Scenario:
     "The crew fails, and the task has a retry",
     Ends(
         "success",
-        ("failed after 1s", "The crew says: The writer ran out of credit.", "Execution {id}: completed"),
         "the result",
         "has completed",
         kickoffs=2,
@@ -40,7 +33,7 @@ def test_crew_fails_once(scene):
 
 @row(
     "The crew fails in every try",
-    Ends("failed", SAYS, "the kickoff id only", "has failed", kickoffs=2, tries=2),
+    Ends("failed", "the kickoff id only", "has failed", kickoffs=2, tries=2),
     ways=RUN,
     scenario=failing(),
     retries=1,
@@ -53,7 +46,6 @@ def test_crew_fails_always(scene):
     "The crew fails, and says so in the dialect of deployed crews",
     Ends(
         "failed",
-        ("Execution {id} failed", "The crew says: The writer ran out of credit."),
         "the kickoff id only",
         "has failed",
     ),
@@ -65,7 +57,7 @@ def test_crew_fails_in_the_deployed_dialect(scene):
 
 @row(
     "The crew fails that a sensor waits for",
-    Ends("failed", SAYS, "nothing", "has failed"),
+    Ends("failed", "nothing", "has failed"),
     ways=SENSOR,
     scenario=failing(),
     retries=2,
@@ -76,7 +68,7 @@ def test_crew_of_a_sensor_fails(scene):
 
 @row(
     "The crew fails that a sensor with soft_fail waits for",
-    Ends("skipped", SAYS, "nothing", "has failed"),
+    Ends("skipped", "nothing", "has failed"),
     ways=SENSOR,
     scenario=failing(),
     soft_fail=True,

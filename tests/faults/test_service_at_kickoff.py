@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from tests.faults.rows import RUN, Crew, Ends, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 
 IMPATIENT = {"request_timeout": 3}
-NOT_KICKED_OFF = "If Airflow retries, or you clear the task, the crew is kicked off."
-WAKING = "It may be waking up after a quiet period, and is given 5 minutes for that."
-UNCERTAIN = (
-    "It is not known whether the kickoff started an execution.",
-    "The crew may be running, and paid for, without anybody watching it.",
-    "There it can be found by its meta",
-    "The task is not retried; clearing it kicks off anew.",
-)
 
 
-def uncertain(said: str, *, taken: bool) -> Ends:
-    """Say what is to come of a kickoff whose answer tells nothing."""
-    crew: Crew = "goes on" if taken else "was never started"
-    return Ends("failed", (*UNCERTAIN, said), "nothing", crew, kickoffs=int(taken))
+UNCERTAIN = Ends("failed", "nothing", "goes on")
+UNCERTAIN_AND_NOT_STARTED = Ends("failed", "nothing", "was never started", kickoffs=0)
 
 
 def waited(scene, operation: str) -> float:
@@ -29,13 +19,7 @@ def waited(scene, operation: str) -> float:
 
 @row(
     "The service refuses connections when the task begins, and is back before its retry",
-    Ends(
-        "success",
-        ("The crew cannot be reached at 127.0.0.1:", ": connection refused.", NOT_KICKED_OFF),
-        "the result",
-        "has completed",
-        tries=2,
-    ),
+    COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     core=True,
     retries=1,
@@ -52,7 +36,6 @@ def test_service_refuses_until_the_retry(scene):
     "The service refuses connections in every try",
     Ends(
         "failed",
-        ("The crew cannot be reached at 127.0.0.1:", "Check the host and the port", NOT_KICKED_OFF),
         "nothing",
         "was never started",
         kickoffs=0,
@@ -67,13 +50,7 @@ def test_service_refuses_in_every_try(scene):
 
 @row(
     "The service refuses connections just when the kickoff is to be sent, and is back before the retry",
-    Ends(
-        "success",
-        ("POST http://127.0.0.1", "Nothing was started", NOT_KICKED_OFF),
-        "the result",
-        "has completed",
-        tries=2,
-    ),
+    COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     retries=1,
 )
@@ -88,7 +65,7 @@ def test_service_refuses_only_the_kickoff(scene):
 
 @row(
     "The service answers 500 for a moment before the kickoff",
-    Ends("success", ("The crew answers 500 to GET /inputs. Again in",), "the result", "has completed"),
+    COMPLETED,
 )
 def test_inputs_500_for_a_moment(scene):
     scene.crew.faults.answer(500, on="inputs", times=2)
@@ -98,7 +75,7 @@ def test_inputs_500_for_a_moment(scene):
 
 @row(
     "The service answers 500 for so long that no kickoff is sent, and works again at the retry",
-    Ends("success", ("/inputs answers 500.", NOT_KICKED_OFF), "the result", "has completed", tries=2),
+    COMPLETED_IN_ATTEMPT_2,
     retries=1,
 )
 def test_inputs_500_until_the_retry(scene):
@@ -109,15 +86,7 @@ def test_inputs_500_until_the_retry(scene):
 
 @row(
     "The deployment has slept for a while, and its gateway answers 503 until it is awake",
-    {
-        "deferred": Ends(
-            "success", ("The crew answers 503 to GET /inputs.", WAKING), "the result", "has completed"
-        ),
-        "sync": Ends("success", ("The crew answers 503 to GET /inputs.", WAKING), "the result", "has completed"),
-        "kickoff": Ends(
-            "success", ("The crew answers 503 to GET /inputs.", WAKING), "the kickoff id", "has completed"
-        ),
-    },
+    COMPLETED,
     ways=(*RUN, "kickoff"),
     core=True,
 )
@@ -129,7 +98,7 @@ def test_service_wakes_up(scene):
 
 @row(
     "The deployment has slept for a while, and validate_inputs is off",
-    Ends("success", ("The crew answers 503 to GET /inputs.", WAKING), "the result", "has completed"),
+    COMPLETED,
     validate_inputs=False,
 )
 def test_service_wakes_up_unasked(scene):
@@ -140,7 +109,7 @@ def test_service_wakes_up_unasked(scene):
 
 @row(
     "The service does not answer before the kickoff for a while",
-    Ends("success", ("it was not complete after 3 s (request_timeout).", WAKING), "the result", "has completed"),
+    COMPLETED,
 )
 def test_inputs_hang_for_a_while(scene):
     scene.connect(extra=IMPATIENT)
@@ -151,7 +120,7 @@ def test_inputs_hang_for_a_while(scene):
 
 @row(
     "The kickoff is answered with 429 and Retry-After in seconds",
-    Ends("success", ("it answers 429 to POST /kickoff. Again in",), "the result", "has completed"),
+    COMPLETED,
     core=True,
 )
 def test_kickoff_429_with_seconds(scene):
@@ -163,7 +132,7 @@ def test_kickoff_429_with_seconds(scene):
 
 @row(
     "The kickoff is answered with 429 and Retry-After as a date",
-    Ends("success", ("it answers 429 to POST /kickoff. Again in",), "the result", "has completed"),
+    COMPLETED,
 )
 def test_kickoff_429_with_a_date(scene):
     scene.crew.faults.answer(429, retry_after=6, retry_after_date=True, on="kickoff")
@@ -174,17 +143,7 @@ def test_kickoff_429_with_a_date(scene):
 
 @row(
     "The kickoff is answered with 429 for so long that the try gives up",
-    Ends(
-        "success",
-        (
-            "/kickoff answers 429.",
-            "The crew takes no more requests for now: it answers 429 to POST /kickoff.",
-            NOT_KICKED_OFF,
-        ),
-        "the result",
-        "has completed",
-        tries=2,
-    ),
+    COMPLETED_IN_ATTEMPT_2,
     retries=1,
 )
 def test_kickoff_429_until_the_retry(scene):
@@ -195,7 +154,7 @@ def test_kickoff_429_until_the_retry(scene):
 
 @row(
     "The kickoff is answered with 503 and Retry-After in seconds",
-    uncertain("/kickoff answers 503. The service says: Service Unavailable", taken=False),
+    UNCERTAIN_AND_NOT_STARTED,
     ways=RUN,
     core=True,
     retries=2,
@@ -207,7 +166,7 @@ def test_kickoff_503_with_seconds(scene):
 
 @row(
     "The kickoff is answered with 503 and Retry-After as a date, and has been taken all the same",
-    uncertain("/kickoff answers 503. The service says: Service Unavailable", taken=True),
+    UNCERTAIN,
     retries=2,
 )
 def test_kickoff_503_with_a_date(scene):
@@ -217,7 +176,7 @@ def test_kickoff_503_with_a_date(scene):
 
 @row(
     "The kickoff is answered with 500 and has been taken",
-    uncertain("/kickoff answers 500. The service says: Internal Server Error", taken=True),
+    UNCERTAIN,
     retries=2,
 )
 def test_kickoff_500(scene):
@@ -227,7 +186,7 @@ def test_kickoff_500(scene):
 
 @row(
     "The kickoff is answered with 502 and a page of HTML by a gateway, and has been taken",
-    uncertain("/kickoff answers 502. It begins: '<html>Bad Gateway</html>' (text/html", taken=True),
+    UNCERTAIN,
     retries=2,
 )
 def test_kickoff_502_with_html(scene):
@@ -237,7 +196,7 @@ def test_kickoff_502_with_html(scene):
 
 @row(
     "The connection breaks off before the crew has taken the kickoff",
-    uncertain("/kickoff got no complete answer: connection reset by peer.", taken=False),
+    UNCERTAIN_AND_NOT_STARTED,
     retries=2,
 )
 def test_kickoff_reset_before_it_is_taken(scene):
@@ -247,7 +206,7 @@ def test_kickoff_reset_before_it_is_taken(scene):
 
 @row(
     "The connection breaks off after the crew has taken the kickoff",
-    uncertain("/kickoff got no complete answer: connection reset by peer.", taken=True),
+    UNCERTAIN,
     ways=RUN,
     retries=2,
 )
@@ -258,7 +217,7 @@ def test_kickoff_reset_after_it_is_taken(scene):
 
 @row(
     "The answer to the kickoff never comes",
-    uncertain("/kickoff got no complete answer: it was not complete after 3 s (request_timeout).", taken=True),
+    UNCERTAIN,
     retries=2,
 )
 def test_kickoff_hangs(scene):
@@ -269,7 +228,7 @@ def test_kickoff_hangs(scene):
 
 @row(
     "The answer to the kickoff is broken JSON",
-    uncertain("/kickoff answers 200 with application/json that cannot be read.", taken=True),
+    UNCERTAIN,
     retries=2,
 )
 def test_kickoff_broken_json(scene):
@@ -279,7 +238,7 @@ def test_kickoff_broken_json(scene):
 
 @row(
     "The answer to the kickoff breaks off in the middle",
-    uncertain("/kickoff got no complete answer:", taken=True),
+    UNCERTAIN,
     retries=2,
 )
 def test_kickoff_answer_breaks_off(scene):
@@ -291,11 +250,6 @@ def test_kickoff_answer_breaks_off(scene):
     "It cannot be known whether a kickoff started the crew, and on_uncertain_kickoff is retry",
     Ends(
         "success",
-        (
-            UNCERTAIN[0],
-            "An earlier try sent a kickoff and ended before it knew the answer.",
-            "It is kicked off anew, as on_uncertain_kickoff='retry' says.",
-        ),
         "the result",
         "has completed",
         kickoffs=2,

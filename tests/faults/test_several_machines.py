@@ -41,9 +41,10 @@ def test_each_way_runs_over_both_workers(airflow, dags):
         dag_id = "several_machines"
         runs = [Run(airflow, dag_id, airflow.api.trigger(dag_id)) for _ in range(RUNS)]
 
-        shown_from = {_shown_from(run, "sync", "Execution ") for run in runs}
-        shown_from |= {_shown_from(run, "deferred", "starting") for run in runs}
         eventually(lambda: len(crew.kickoffs) == RUNS * len(KICKED_OFF_BY), 120)
+        ids = [kickoff.kickoff_id for kickoff in crew.kickoffs]
+        shown_from = {_shown_from(run, "sync", *ids) for run in runs}
+        shown_from |= {_shown_from(run, "deferred", "starting") for run in runs}
         for kickoff in crew.kickoffs:
             crew.finish(kickoff.kickoff_id)
 
@@ -58,8 +59,8 @@ def test_each_way_runs_over_both_workers(airflow, dags):
     assert shown_from & {address_of(triggerer.name) for triggerer in airflow.all_of("triggerer")}
 
 
-def _shown_from(run: Run, task_id: str, said: str) -> str:
-    """Wait until the page shows that line of a task under way; return the address that it has it from."""
+def _shown_from(run: Run, task_id: str, *texts: str) -> str:
+    """Wait until the page shows one of these texts in the log of a running task; return the log's address."""
 
     def shown() -> list[str] | None:
         try:
@@ -67,7 +68,7 @@ def _shown_from(run: Run, task_id: str, said: str) -> str:
         except ApiError:  # a run that has just begun has no tasks yet
             return None
         told = [event["event"] for event in events]
-        return told if any(said in line for line in told) else None
+        return told if any(text in line for line in told for text in texts) else None
 
     source = next(line for line in eventually(shown, 120) if line.startswith("http://"))
     return source.split("/")[2].split(":")[0]

@@ -9,14 +9,11 @@ from contextlib import contextmanager
 
 import psutil
 
-from airflow_provider_crew.compat import CLEARING
 from airflow_provider_crew.local import Scenario
 from tests.airflow_runs import eventually
-from tests.faults.rows import Ends, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, row
 from tests.faults.scenes import PAUSE, Code
 
-REATTACHED = "Execution {id}: kicked off by an earlier try"
-_GOES_ON = "It is running, or waits, as far as is known, and is paid for."
 # Beyond the wait of the task, and the minute that Airflow gives the triggerer.
 _SHORT = 40
 _MANY = 200
@@ -60,7 +57,7 @@ def finish_all(scene):
 
 @row(
     f"The triggerer is killed while it watches {_MANY} executions",
-    Ends("success", ("Execution {id}: kicked off",), "the result", "has completed", kickoffs=_MANY),
+    Ends("success", "the result", "has completed", kickoffs=_MANY),
     harm=no_triggerer,
     mapped=_MANY,
     why="When many triggers fire in one instant, Airflow's triggerer may write their last lines, as that an "
@@ -79,7 +76,7 @@ def test_killed_with_many(scene):
 
 @row(
     "A task kicks off while no triggerer runs",
-    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    COMPLETED,
     harm=no_triggerer,
     retries=0,
 )
@@ -93,7 +90,7 @@ def test_deferred_without_a_triggerer(scene):
 
 @row(
     "An execution completes while no triggerer runs",
-    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer,
     core=True,
@@ -108,30 +105,7 @@ def test_completes_without_a_triggerer(scene):
 
 @row(
     "No triggerer runs until the time to wait is over, and the crew is still at work",
-    {
-        "deferred": Ends(
-            "failed",
-            (
-                "Execution {id}: no triggerer has ended the wait in time.",
-                "Execution {id} was still going when the time to wait was over",
-                _GOES_ON,
-                f"If Airflow retries, it goes on waiting for this execution. So does {CLEARING}.",
-            ),
-            "the kickoff id only",
-            "goes on",
-        ),
-        "sensor deferred": Ends(
-            "failed",
-            (
-                "Execution {id}: no triggerer has ended the wait in time.",
-                "Execution {id} was still going when the time to wait was over",
-                _GOES_ON,
-                "Clear this task to wait again.",
-            ),
-            "nothing",
-            "goes on",
-        ),
-    },
+    Ends("failed", "the kickoff id only", "goes on"),
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer_in_time,
     retries=0,
@@ -146,12 +120,7 @@ def test_no_triggerer_in_time(scene):
 
 @row(
     "No triggerer runs until the time to wait is over, and the crew has completed meanwhile",
-    Ends(
-        "success",
-        ("Execution {id}: no triggerer has ended the wait in time.", "Execution {id}: completed"),
-        "the result",
-        "has completed",
-    ),
+    COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer_in_time,
     retries=0,
@@ -175,18 +144,7 @@ def _trigger_broken(scene):
 
 @row(
     "The triggerer cannot load the trigger, as when this package is not installed there, and the crew is at work",
-    Ends(
-        "success",
-        (
-            "The trigger failed:",
-            "Execution {id} is no longer watched by a triggerer",
-            _GOES_ON,
-            REATTACHED,
-        ),
-        "the result",
-        "has completed",
-        tries=2,
-    ),
+    COMPLETED_IN_ATTEMPT_2,
     harm=no_triggerer,
     retries=1,
 )
@@ -200,7 +158,7 @@ def test_broken_trigger(scene):
 
 @row(
     "The triggerer cannot load the trigger, and the crew has completed",
-    Ends("success", ("The trigger failed:", "Execution {id}: completed"), "the result", "has completed"),
+    COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer,
     retries=0,
@@ -213,12 +171,7 @@ def test_broken_trigger_of_completed(scene):
 
 @row(
     "The triggerer is asked to end, and started again",
-    Ends(
-        "success",
-        ("Execution {id}: not watched any more by this triggerer", "Execution {id}: completed"),
-        "the result",
-        "has completed",
-    ),
+    COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=triggerer_restarted,
     retries=0,
@@ -261,7 +214,7 @@ def _watching(scene):
 
 @row(
     "One of two triggerers is killed",
-    Ends("success", ("Execution {id}: completed",), "the result", "has completed", kickoffs=_SEVERAL),
+    Ends("success", "the result", "has completed", kickoffs=_SEVERAL),
     alone=True,
     mapped=_SEVERAL,
     retries=0,
@@ -274,7 +227,7 @@ def test_one_of_two_killed(scene):
 
 @row(
     "One of two triggerers stands still until the other has taken over, and then goes on",
-    Ends("success", ("Execution {id}: completed",), "the result", "has completed", kickoffs=_SEVERAL),
+    Ends("success", "the result", "has completed", kickoffs=_SEVERAL),
     alone=True,
     mapped=_SEVERAL,
     retries=0,
@@ -296,7 +249,7 @@ def test_one_of_two_stands_still(scene):
 
 @row(
     "60 executions complete within three seconds of the deferral",
-    Ends("success", ("Execution {id}: completed",), "the result", "has completed", kickoffs=60),
+    Ends("success", "the result", "has completed", kickoffs=60),
     alone=True,
     mapped=60,
     retries=0,
@@ -338,7 +291,7 @@ def _wait_for_a_slot(scene, seconds):
 
 @row(
     "An execution completes in time, and the task finds no free slot until the time to wait is over",
-    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    COMPLETED,
     ways=("deferred", "sensor deferred"),
     retries=0,
     timeout=60,
@@ -350,7 +303,7 @@ def test_no_slot(scene):
 
 @row(
     "The same happens to an execution with a large result, which the task has to read itself",
-    Ends("success", ("Execution {id}: completed",), "the result", "has completed"),
+    COMPLETED,
     scenario=_LARGE,
     retries=0,
     timeout=60,

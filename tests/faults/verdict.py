@@ -13,6 +13,7 @@ from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from dev.rest import ApiError
 from tests.airflow_runs import Run
+from tests.faults.facts import WITHOUT_ID, Failure, failure_in, kickoff_record, logged_at, named_in, record_state
 
 # The tasks that kick off, with the task that returns the result of each.
 RETURNED_BY = {
@@ -22,11 +23,8 @@ RETURNED_BY = {
     "kickoff_1": "sensor_deferred",
     "kickoff_2": "sensor_reschedule",
 }
-# Where another kickoff after an uncertain one was chosen.
+# The task with on_uncertain_kickoff="retry".
 ANYWAY = "run_anyway"
-UNCERTAIN = "It is not known whether"
-_ON_ITS_WAY = "Sending the kickoff."
-_CHOSEN = "It is kicked off anew, because the task was cleared."
 
 
 @dataclass
@@ -57,30 +55,101 @@ def judge(crew: LocalCrewService, runs: list[Run], cleared: list[tuple[str, str,
     return verdict
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """What the log of one attempt of a task shows."""
+
+    number: int
+    events: list[dict[str, Any]]
+    failure: Failure | None
+
+    def names(self, kickoff_id: str, *, before: float = math.inf) -> bool:
+        """Whether a line that was written before a moment names an execution."""
+        return any(kickoff_id in _text(event) and logged_at(event) < before for event in self.events)
+
+
 def _judge_task(verdict: Verdict, run: Run, task_id: str, ends_in: str, executions: list[Execution]) -> None:
     last = run.task(ends_in)
     where = f"{run.run_id} {task_id}"
-    logs = {name: _logs(run, name) for name in {task_id, ends_in}}
-    log = "\n".join(text for tries in logs.values() for text in tries.values())
+    attempts = _attempts(run, task_id)
     verdict.counts[f"{ends_in}: {last['state']}"] += 1
-    uncertain = log.count(UNCERTAIN)
-    verdict.counts["reports of an uncertain kickoff"] += uncertain
+    verdict.counts["reports of an uncertain kickoff"] += len(_reports(attempts))
     for before, after in pairwise(executions):
-        chosen = (task_id == ANYWAY and uncertain) or _CHOSEN in log or _was_rerun(verdict, run, task_id, before)
-        if not _had_failed(before, after.started_at) and not chosen:
+        is_wanted = _had_failed(before, after.started_at) or _was_rerun(verdict, run, task_id, before)
+        if not (is_wanted or _is_chosen(task_id, attempts, before, after)):
             verdict.faults.append(f"{where}: started twice by accident, {before.kickoff_id}, {after.kickoff_id}")
     returned = _returned(run, ends_in) if last["state"] == "success" else None
     if last["state"] == "success" and not _is_the_result(returned, run, task_id, executions):
         verdict.faults.append(f"{where}: ended well, and has no result of its own: {returned}")
+    logs = attempts if ends_in == task_id else attempts + _attempts(run, ends_in)
+    record = kickoff_record(run, task_id)
     for execution in executions:
-        if returned and execution.kickoff_id == returned["kickoff_id"]:
+        if execution.kickoff_id in named_in(returned):
             verdict.counts["results in XCom"] += 1
-        elif execution.kickoff_id in log:
-            verdict.counts["named in a log"] += 1
-        elif uncertain or _is_last_word(logs[task_id], execution):
-            verdict.counts["only known to be possible"] += 1
+        elif known := _how_it_is_known(task_id, execution, attempts, logs, record, executions):
+            verdict.counts[known] += 1
         else:
             verdict.faults.append(f"{where}: {execution.kickoff_id} is named nowhere")
+
+
+def _how_it_is_known(
+    task_id: str,
+    execution: Execution,
+    attempts: list[Attempt],
+    logs: list[Attempt],
+    record: Any,
+    executions: list[Execution],
+) -> str | None:
+    """Tell how a user learns of an execution whose result was not returned."""
+    if any(attempt.names(execution.kickoff_id) for attempt in logs):
+        return "named in a log"
+    if execution.kickoff_id in named_in(record):
+        return "named in a kickoff record"
+    is_reported = any(attempt.number >= _started_by(execution) for attempt in _reports(attempts))
+    # A task that was killed while it sent the kickoff leaves a record without an ID.
+    is_recorded = execution is executions[-1] and record_state(record) in WITHOUT_ID
+    was_chosen = execution is not executions[-1] and task_id == ANYWAY
+    return "only known to be possible" if is_reported or is_recorded or was_chosen else None
+
+
+def _attempts(run: Run, task_id: str) -> list[Attempt]:
+    found = []
+    for number in range(1, max(run.task(task_id)["try_number"], 1) + 1):
+        events = run.events(task_id, number)
+        found.append(Attempt(number, events, failure_in(events)))
+    return found
+
+
+def _reports(attempts: list[Attempt]) -> list[Attempt]:
+    """Return the attempts that failed because a kickoff is uncertain."""
+    return [attempt for attempt in attempts if attempt.failure and attempt.failure.is_uncertain]
+
+
+def _is_chosen(task_id: str, attempts: list[Attempt], before: Execution, after: Execution) -> bool:
+    """
+    Whether a second execution was wanted although the first one may be running.
+
+    The author chose it with on_uncertain_kickoff="retry", and no attempt had got the first kickoff ID until then.
+    Or a person chose it: cleared the task after an attempt had reported the kickoff as uncertain, and had failed
+    without a retry.
+    """
+    if task_id == ANYWAY:
+        return not any(attempt.names(before.kickoff_id, before=after.started_at) for attempt in attempts)
+    between = range(_started_by(before), _started_by(after) + 1)
+    return any(
+        attempt.number in between and failure.needs_a_clear and failure.at < after.started_at
+        for attempt in _reports(attempts)
+        if (failure := attempt.failure)
+    )
+
+
+def _started_by(execution: Execution) -> int:
+    origin: Any = (execution.meta or {})["airflow"]
+    return int(origin["try_number"])
+
+
+def _text(event: dict[str, Any]) -> str:
+    return "\n".join([event["event"], *(detail["exc_value"] for detail in event.get("error_detail") or ())])
 
 
 def _asks(execution: Execution) -> bool:
@@ -124,28 +193,8 @@ def _is_the_result(returned: Any, run: Run, task_id: str, executions: list[Execu
     )
 
 
-def _is_last_word(tries: dict[int, str], execution: Execution) -> bool:
-    """Whether the try that started it was killed while that was under way, with no try left to say so."""
-    origin: Any = (execution.meta or {})["airflow"]
-    number = origin["try_number"]
-    return number == max(tries) and _ON_ITS_WAY in tries[number]
-
-
 def _returned(run: Run, task_id: str) -> Any:
     try:
         return run.xcom(task_id)
     except ApiError:
         return None
-
-
-def _logs(run: Run, task_id: str) -> dict[int, str]:
-    tries = max(run.task(task_id)["try_number"], 1)
-    return {number: _log(run, task_id, number) for number in range(1, tries + 1)}
-
-
-def _log(run: Run, task_id: str, number: int) -> str:
-    lines = []
-    for event in run.events(task_id, number):
-        lines.append(event["event"])
-        lines += [detail["exc_value"] for detail in event.get("error_detail") or ()]
-    return "\n".join(lines)

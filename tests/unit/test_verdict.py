@@ -1,0 +1,165 @@
+"""The judge of the random harm finds what it is there for: an execution started twice, and a lost one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.service.errors import Cost
+from dev.rest import ApiError
+from tests.faults import verdict
+from tests.faults.facts import Failure
+
+STILL_RUNNING = Failure("CrewTaskFailed", Cost.RUNNING, 100.0)
+UNCERTAIN = Failure("CrewTaskFailed", Cost.UNKNOWN, 100.0)
+TOO_LATE = Failure("CrewTaskFailed", Cost.UNKNOWN, 300.0)
+RETRIED = Failure("UncertainKickoff", Cost.UNKNOWN, 100.0)
+
+
+class History:
+    """A run of one task whose attempts, executions, kickoff record and result a test makes up."""
+
+    run_id = "run"
+
+    def __init__(self, task_id: str, **options: Any) -> None:
+        self.task_id = task_id
+        self.logs: list[list[str]] = options.get("logs", [])
+        self.failures: list[Failure | None] = options.get("failures", [None] * len(self.logs))
+        self.record: Any = options.get("record")
+        self.returned: str | None = options.get("returned")
+
+    def task(self, _: str) -> dict[str, Any]:
+        return {"state": "success" if self.returned else "failed", "try_number": len(self.logs)}
+
+    def events(self, task_id: str, number: int) -> list[dict[str, Any]]:
+        lines = self.logs[number - 1] if task_id == self.task_id else []
+        written = f"1970-01-01T00:0{number}:00+00:00"
+        return [{"event": line, "timestamp": written, "number": number} for line in lines]
+
+    def xcom(self, task_id: str) -> dict[str, Any]:
+        if not self.returned:
+            raise ApiError("404")
+        return {"kickoff_id": self.returned, "output": f"Briefing: run {task_id}"}
+
+
+def execution(kickoff_id: str, attempt: int, started_at: float, *, failed: bool = False) -> Any:
+    standing = SimpleNamespace(over=failed, error="out of credit" if failed else None)
+    return SimpleNamespace(
+        kickoff_id=kickoff_id,
+        started_at=started_at,
+        meta={"airflow": {"run_id": "run", "task_id": "run_sync", "try_number": attempt}},
+        scenario=SimpleNamespace(tasks=()),
+        standing=lambda _: standing,
+    )
+
+
+@pytest.fixture
+def faults(monkeypatch):
+    """Return the faults that the judge finds in one history."""
+
+    def find(history: History, *executions: Any) -> list[str]:
+        for one in executions:
+            one.meta["airflow"]["task_id"] = history.task_id
+        monkeypatch.setattr(verdict, "RETURNED_BY", {history.task_id: history.task_id})
+        monkeypatch.setattr(verdict, "kickoff_record", lambda *_: history.record)
+        monkeypatch.setattr(
+            verdict, "failure_in", lambda events: history.failures[events[0]["number"] - 1] if events else None
+        )
+        crew: Any = SimpleNamespace(kickoffs=executions)
+        runs: Any = [history]
+        return verdict.judge(crew, runs, []).faults
+
+    return find
+
+
+def record(kickoff_id: str | None = None, *, reported: bool = False) -> dict[str, Any]:
+    return {"kickoff_id": kickoff_id, "reported": reported, "delivered": False, "end": None}
+
+
+FIRST, SECOND = ("first", 1, 60.0), ("second", 2, 150.0)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "options"),
+    [
+        # Killed before the answer, and started again by the retry.
+        ("run_sync", {"logs": [["sent"], ["got second"]]}),
+        # Started again although the first one was known and running.
+        ("run_sync", {"logs": [["got first"], ["got second"]], "failures": [STILL_RUNNING, None]}),
+        # Reported as uncertain, but retried by Airflow instead of cleared by a person.
+        ("run_sync", {"logs": [["sent"], ["got second"]], "failures": [RETRIED, None]}),
+        # Reported too late for a person to choose.
+        ("run_sync", {"logs": [["sent"], ["got second"]], "failures": [TOO_LATE, None]}),
+        # The author's choice is about kickoffs without an ID only.
+        ("run_anyway", {"logs": [["got first"], ["got second"]]}),
+    ],
+)
+def test_second_start_without_a_choice_is_a_fault(faults, task_id, options):
+    found = faults(History(task_id, returned="second", **options), execution(*FIRST), execution(*SECOND))
+
+    assert any("started twice" in fault for fault in found)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "options"),
+    [
+        ("run_sync", {"logs": [["sent"], ["got second"]], "failures": [UNCERTAIN, None]}),
+        ("run_anyway", {"logs": [["sent"], ["got second"]]}),
+        # The answer to the first kickoff came too late.
+        ("run_anyway", {"logs": [["sent"], ["got second"], ["got first"]]}),
+    ],
+)
+def test_second_start_by_choice_is_no_fault(faults, task_id, options):
+    found = faults(History(task_id, returned="second", **options), execution(*FIRST), execution(*SECOND))
+
+    assert found == []
+
+
+def test_second_start_after_a_failed_crew_is_no_fault(faults):
+    history = History("run_sync", logs=[["got first"], ["got second"]], returned="second")
+
+    assert faults(history, execution(*FIRST, failed=True), execution(*SECOND)) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"logs": [["sent"]]},
+        {"logs": [["sent"]], "record": record("another")},
+        {"logs": [["sent"]], "failures": [Failure("LostContact", Cost.RUNNING)]},
+    ],
+)
+def test_execution_named_nowhere_is_a_fault(faults, options):
+    (found,) = faults(History("run_sync", **options), execution(*FIRST))
+
+    assert "first is named nowhere" in found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"logs": [["got first"]]},
+        {"logs": [["sent"]], "record": record("first")},
+        {"logs": [["sent"]], "record": record()},
+        {"logs": [["sent"]], "record": record(reported=True), "failures": [UNCERTAIN]},
+        {"logs": [["got first"]], "returned": "first"},
+    ],
+)
+def test_execution_that_a_user_can_know_of_is_no_fault(faults, options):
+    assert faults(History("run_sync", **options), execution(*FIRST)) == []
+
+
+def test_uncertain_record_covers_the_last_execution_only(faults):
+    history = History("run_sync", logs=[["sent"], ["sent"]], record=record())
+
+    found = faults(history, execution(*FIRST, failed=True), execution(*SECOND))
+
+    assert [fault for fault in found if "named nowhere" in fault] == ["run run_sync: first is named nowhere"]
+
+
+def test_result_of_another_task_is_a_fault(faults):
+    (found,) = faults(History("run_sync", logs=[["got first"]], returned="other"), execution(*FIRST))
+
+    assert "no result of its own" in found
