@@ -93,6 +93,7 @@ class TestASupersededProcess:
         of_try(1).delete("crew_kickoff")
         assert of_try(2).get("crew_kickoff") == SENT
 
+
 def test_mapped_tasks_have_records_of_their_own():
     of_try(1, map_index=0).set("crew_kickoff", SENT)
     assert of_try(1, map_index=1).get("crew_kickoff") is None

@@ -92,8 +92,9 @@ def test_resumed_task_without_its_connection_starts_nothing(live_crew, store, wi
     with pytest.raises((LostContact, CrewTaskFailed)) as caught:
         resumed.resume_execution("__fail__", {"error": "Trigger failure"}, task.context)
 
-    assert isinstance(getattr(caught.value, "failure", caught.value), LostContact)
-    assert caught.value.cost is Cost.RUNNING
+    error: Any = getattr(caught.value, "failure", caught.value)
+    assert isinstance(error, LostContact)
+    assert error.cost is Cost.RUNNING
     assert execution in str(caught.value)
     assert len(live_crew.kickoffs) == 1
 
