@@ -1,11 +1,7 @@
 """What others say, on its way into a log or an error; and what fits into one line of a log."""
 
 import re
-import textwrap
 from typing import Any
-
-# What Airflow's page shows of a line without scrolling, on a screen of usual width.
-LINE = 109
 
 # Airflow's log page folds what stands between two of these, wherever in a line they are, and shows neither.
 _FOLDS = re.compile(r"(?:::|##\[\]?)(?=(?:end)?group(?:::|\]))")
@@ -28,21 +24,9 @@ def one_line(text: str, most: int) -> str:
     return shown if len(line) <= most and len(text) <= 4 * most else f"{shown}…"
 
 
-def cut(text: str, most: int) -> str:
-    """Return the beginning of a text, and a sign that it goes on."""
-    return text if len(text) <= most else f"{text[: most - 1].rstrip(' ,.;:')}…"
-
-
-def wrapped(text: str, width: int = LINE) -> list[str]:
-    """Return lines that fit. What must not be torn apart, such as an address, has a line of its own."""
-    wrap = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False).wrap
-    return [line for paragraph in text.splitlines() for line in wrap(paragraph)]
-
-
 def warn(log: Any, text: str) -> None:
-    """Warn in lines that fit."""
-    for line in wrapped(text):
-        log.warning("%s", line)
+    """Log a warning whose text is no template."""
+    log.warning("%s", text)
 
 
 def quoted(text: str, most: int) -> tuple[str, bool]:

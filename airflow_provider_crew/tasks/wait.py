@@ -153,11 +153,25 @@ class Wait:
         from airflow_provider_crew.hooks.polling import Poller
 
         with self.ending(kickoff_id):
+            if not (memory and memory.seen):
+                self._check_connection(kickoff_id)
             poller = Poller(self.task.hook, kickoff_id, rules, memory, self.task.progress)
             try:
                 yield poller
             finally:
                 self.task.metrics.polls(poller.watch.polls)
+
+    def _check_connection(self, kickoff_id: str) -> None:
+        """Leave a task without its connection to its retries at once, instead of after an outage."""
+        try:
+            self.task.hook.get_conn()
+        except errors.Unreachable as error:
+            raise errors.LostContact(
+                f"Execution {kickoff_id} cannot be polled. {error.event}",
+                next_step=error.next_step,
+                kickoff_id=kickoff_id,
+                lacks_connection=True,
+            ) from None
 
     @contextmanager
     def ending(self, kickoff_id: str) -> Iterator[None]:

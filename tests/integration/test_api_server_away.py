@@ -64,14 +64,14 @@ def test_rejected_store_call_is_not_repeated(live_crew, store):
 
 
 @pytest.mark.parametrize(("call", "cost"), [("get", Cost.UNKNOWN), ("set", Cost.NONE)])
-def test_nothing_is_kicked_off_without_store(live_crew, store, call, money):
+def test_nothing_is_kicked_off_without_store(live_crew, store, call, cost):
     store.breaks_with = error(None)
     store.breaks_at = lambda name: name == call
 
     with pytest.raises(CrewTaskError) as caught:
         run(store).run()
 
-    assert caught.value.cost is money
+    assert caught.value.cost is cost
     assert not live_crew.kickoffs
 
 

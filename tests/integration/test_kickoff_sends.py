@@ -277,12 +277,11 @@ def test_inputs_that_the_crew_rejects_are_not_retried():
 @pytest.mark.usefixtures("live_crew")
 @pytest.mark.parametrize(
     "connection",
-    [None, "crew://crew.example", "crew://:t@crew.example/http"],
-    ids=["missing", "without a token", "unencrypted"],
+    ["crew://crew.example", "crew://:t@crew.example/http"],
+    ids=["without a token", "unencrypted"],
 )
 def test_unusable_connection_is_named_and_not_retried(monkeypatch, connection):
-    if connection:
-        monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", connection)
+    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", connection)
 
     with pytest.raises(CrewTaskFailed, match="'research'") as caught:
         kickoff(crew_conn_id="research").run()

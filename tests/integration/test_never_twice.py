@@ -15,7 +15,6 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.service.client import CrewClient
 from airflow_provider_crew.service.errors import (
     Cost,
-    InvalidSettings,
     LostContact,
     UncertainKickoff,
     WaitedTooLong,
@@ -282,10 +281,10 @@ def test_broken_connection_names_running_execution(live_crew, store, monkeypatch
     else:
         monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", "crew://nowhere")
 
-    with pytest.raises(CrewTaskFailed) as caught:
+    with pytest.raises((CrewTaskFailed, LostContact)) as caught:
         task.run()
 
-    assert isinstance(caught.value.failure, InvalidSettings)
+    assert isinstance(caught.value, LostContact) == (broken == "deleted")
     assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
     assert caught.value.cost is Cost.RUNNING
     assert len(live_crew.kickoffs) == 1
@@ -295,7 +294,7 @@ def test_broken_connection_names_running_execution(live_crew, store, monkeypatch
 def test_sensor_without_connection_names_execution(monkeypatch):
     monkeypatch.delenv("AIRFLOW_CONN_CREW_DEFAULT")
 
-    with pytest.raises(CrewTaskFailed, match="crew_default") as caught:
+    with pytest.raises(LostContact, match="crew_default") as caught:
         Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id="4711")).run()
 
     assert caught.value.kickoff_id == "4711"

@@ -14,7 +14,7 @@ from airflow.secrets.base_secrets import BaseSecretsBackend
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost, InvalidSettings, Unreachable
+from airflow_provider_crew.service.errors import Cost, Unreachable
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore, poked, sensors_remember
 from tests.supported import AIRFLOW
 
@@ -72,24 +72,16 @@ def test_connection_of_vault_is_found(live_crew):
     assert CrewHook().connection.settings.address == live_crew.url
 
 
-def test_failing_vault_is_unreachable_and_empty_one_invalid(vault, monkeypatch):
-    seal(vault, monkeypatch)
+@pytest.mark.parametrize(
+    ("name", "value"), [("is_sealed", True), ("holds", None), ("keeps_variables_alone", True)]
+)
+def test_connection_that_vault_does_not_return_is_retryable(vault, monkeypatch, name, value):
+    monkeypatch.setattr(vault, name, value)
+
     with pytest.raises(Unreachable, match="crew_default") as caught:
         _ = CrewHook().connection
     assert caught.value.lacks_connection is True
     assert "s3cret" not in str(caught.value)
-
-    monkeypatch.setattr(vault, "is_sealed", False)
-    monkeypatch.setattr(vault, "holds", None)
-    with pytest.raises(InvalidSettings, match="crew_default"):
-        _ = CrewHook().connection
-
-
-def test_vault_of_variables_alone_holds_no_connection(vault, monkeypatch):
-    monkeypatch.setattr(vault, "keeps_variables_alone", True)
-
-    with pytest.raises(InvalidSettings, match="crew_default"):
-        _ = CrewHook().connection
 
 
 def test_task_that_kicks_off_is_left_to_its_retries(live_crew, vault, monkeypatch):

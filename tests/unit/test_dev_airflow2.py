@@ -33,7 +33,7 @@ def test_failure_has_all_lines_of_its_message(monkeypatch):
     assert failure["error_detail"] == [
         {
             "exc_type": "CrewTaskFailed",
-            "exc_value": "The kickoff is uncertain.\nMoney: Not known.\nNext: Look for it.",
+            "exc_value": "The kickoff is uncertain.\nCost: Not known.\nNext: Look for it.",
         }
     ]
 

@@ -154,7 +154,7 @@ def test_ctrl_c_during_an_installation_ends_make(tmp_path):
     wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n"))
     terminal.press_ctrl_c()
 
-    assert terminal.end() == f"{-signal.SIGINT}"
+    assert terminal.end() in {f"{-signal.SIGINT}", "2"}  # make ends itself with the signal, or reports its child's
     assert "Installing: stopped" in terminal.shown
     assert "Traceback" not in terminal.shown
     assert not (tmp_path / "installed").exists()
