@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.service.errors import Cost, InvalidSettings, Unreachable
+from airflow_provider_crew.service.errors import Cost
 from airflow_provider_crew.tasks import memory
 from airflow_provider_crew.tasks.ends import CrewTaskError
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task
-from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -98,32 +96,3 @@ def test_link_that_cannot_be_pushed_fails_nothing(live_crew, store, monkeypatch,
 
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert "the XCom backend is full" in task_log.text
-
-
-@pytest.mark.parametrize(
-    ("answer", "raised"),
-    [
-        (error(None), Unreachable),
-        (error(500), Unreachable),
-        (error(403), InvalidSettings),
-        (refusal(None, "CONNECTION_NOT_FOUND"), InvalidSettings),
-        (comms.ConnectionResult.model_construct(conn_id="crew_default", conn_type="crew"), Unreachable),
-    ],
-    ids=["away", "fails", "refuses", "knows none", "is back"],
-)
-def test_unreadable_connection_is_no_missing_connection(monkeypatch, answer, raised):
-    answers = [error(None), answer]
-
-    class Supervisor:
-        def send(self, _: object) -> Any:
-            told = answers.pop(0)
-            if isinstance(told, Exception):
-                raise told
-            return told
-
-    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", Supervisor(), raising=False)
-    monkeypatch.delenv(CONNECTION, raising=False)
-
-    # Airflow 3.0 itself tells that it could not ask, and is not asked again.
-    with pytest.raises(Unreachable if AIRFLOW < (3, 1) else raised):
-        _ = CrewHook().connection

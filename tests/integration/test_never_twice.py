@@ -285,8 +285,9 @@ def test_broken_connection_names_running_execution(live_crew, store, monkeypatch
         task.run()
 
     assert isinstance(caught.value, LostContact) == (broken == "deleted")
-    assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
-    assert caught.value.cost is Cost.RUNNING
+    error: Any = caught.value
+    assert error.kickoff_id == live_crew.kickoffs[0].kickoff_id
+    assert error.cost is Cost.RUNNING
     assert len(live_crew.kickoffs) == 1
 
 

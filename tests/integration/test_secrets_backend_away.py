@@ -100,16 +100,17 @@ def test_task_that_kicks_off_is_left_to_its_retries(live_crew, vault, monkeypatc
 def test_rescheduled_sensor_waits_until_it_is_back(live_crew, vault, monkeypatch):
     live_crew.scenario = SLOW
     kickoff_id = CrewHook().kickoff(INPUTS)
-    seal(vault, monkeypatch)
     pokes: list[bool] = []
 
     def sensor() -> CrewExecutionSensor:
         pokes.append(vault.is_sealed)
-        if len(pokes) == 3:
+        if len(pokes) == 2:
+            seal(vault, monkeypatch)
+        if len(pokes) == 4:
             monkeypatch.setattr(vault, "is_sealed", False)
             live_crew.finish(kickoff_id)
         return CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, mode="reschedule", poke_interval=0.02)
 
     monkeypatch.setattr("airflow_provider_crew.tasks.sense.SETTLING_TIME", 0.02)
     assert poked(Task(sensor, store=TaskStateStore()))["kickoff_id"] == kickoff_id
-    assert pokes[:3] == [True] * 3
+    assert pokes[:4] == [False, False, True, True]
