@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_crew.service.models import Execution
+    from airflow_provider_crew.client.models import Execution
 
 ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
 
@@ -74,8 +74,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _kickoff_id(text: str) -> str:
-    from airflow_provider_crew.service.errors import InvalidKickoffId
-    from airflow_provider_crew.service.kickoff_id import checked_kickoff_id
+    from airflow_provider_crew.client.api import checked_kickoff_id
+    from airflow_provider_crew.client.errors import InvalidKickoffId
 
     try:
         return checked_kickoff_id(text)
@@ -84,9 +84,9 @@ def _kickoff_id(text: str) -> str:
 
 
 def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    from airflow_provider_crew.client import errors
     from airflow_provider_crew.compat import reads_connections_as_commands_do
     from airflow_provider_crew.hooks.crew import CrewHook
-    from airflow_provider_crew.service import errors
 
     reads_connections_as_commands_do()
     hook = CrewHook(options.conn_id)
@@ -107,9 +107,9 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
 
 
 def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str, Any]]:
-    from airflow_provider_crew.service.errors import Cost
-    from airflow_provider_crew.service.models import Completed, Failed, Paused
-    from airflow_provider_crew.service.watch_words import describe_progress, execution_failed
+    from airflow_provider_crew.client.errors import Cost
+    from airflow_provider_crew.client.models import Completed, Failed, Paused
+    from airflow_provider_crew.client.watch import describe_progress, execution_failed
 
     if isinstance(execution, Failed):
         return FAILED, {
@@ -129,7 +129,7 @@ def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str,
 
 def _line(value: Any) -> str:
     """Return a value on one line, so that a crew's output forges none."""
-    from airflow_provider_crew.service.text import one_line
+    from airflow_provider_crew.client.text import one_line
 
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return one_line(text, 1_000)

@@ -64,7 +64,7 @@ async def _first_event(trigger: BaseTrigger) -> object:
 
 @asynccontextmanager
 async def _ours(_: Stub) -> AsyncIterator[Watch]:
-    from airflow_provider_crew.service.watch_state import WatchRules
+    from airflow_provider_crew.client.watch import WatchRules
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
     async def watch(number: int, interval: float) -> object:

@@ -30,8 +30,8 @@ from benchmarks.stub import Stub
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_crew.service.models import Completed, Failed, Running
-    from airflow_provider_crew.service.watch_state import Step
+    from airflow_provider_crew.client.models import Completed, Failed, Running
+    from airflow_provider_crew.client.watch import Step
     from benchmarks import pollers
 
 _WARM_UP_INTERVAL = 0.1
@@ -112,7 +112,7 @@ def _lateness(*, wanted: bool) -> Iterator[list[float]]:
     if not wanted:
         yield []
         return
-    from airflow_provider_crew.service.watch import Watch
+    from airflow_provider_crew.client.watch import Watch
 
     lateness: list[float] = []
     due: dict[str, float] = {}

@@ -7,10 +7,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.service.models import Running
-from airflow_provider_crew.service.watch import Watch
-from airflow_provider_crew.service.watch_state import WatchRules
-from airflow_provider_crew.service.watch_words import duration
+from airflow_provider_crew.client.models import Running
+from airflow_provider_crew.client.watch import Watch, WatchRules, duration
 from benchmarks.report import Figure, Table
 
 if TYPE_CHECKING:

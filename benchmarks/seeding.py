@@ -46,7 +46,7 @@ def main(kind: str, count: int) -> None:
 
 
 def _ours(_: int) -> BaseTrigger:
-    from airflow_provider_crew.service.watch_state import WatchRules
+    from airflow_provider_crew.client.watch import WatchRules
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 
     now = time.time()

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.tasks.signals import InterruptionsHeldOff
+from airflow_provider_crew.durable.kickoff import InterruptionsHeldOff
 from dev import sessions
 
 if TYPE_CHECKING:

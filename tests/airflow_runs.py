@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from airflow_provider_crew.client.api import KickoffRequest
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.payload import KickoffRequest
-from airflow_provider_crew.service.settings import ServiceSettings
 from dev.rest import ApiError
 from dev.stack import AirflowStack
 from tests.supported import AIRFLOW

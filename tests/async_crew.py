@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from airflow_provider_crew.service.async_client import AsyncCrewClient
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.async_client import AsyncCrewClient
+from airflow_provider_crew.client.settings import ServiceSettings
 
 
 class AsyncCrew:

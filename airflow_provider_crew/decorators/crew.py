@@ -42,7 +42,7 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
 
     def kickoff_inputs(self, context: Context) -> Any:
         """Call the function. What it returns is shown as the rendered inputs, and is not rendered again."""
-        from airflow_provider_crew.service.payload import plain
+        from airflow_provider_crew.client.api import plain
 
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)

@@ -10,10 +10,9 @@ from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
 from pydantic import AfterValidator, Field, HttpUrl, Json, TypeAdapter, ValidationError
 
-from airflow_provider_crew.compat import api_server_is_away
-from airflow_provider_crew.service.errors import Cost, InvalidSettings, Unreachable
-from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
-from airflow_provider_crew.service.settings import (
+from airflow_provider_crew.client.api import checked_kickoff_id, path_segment
+from airflow_provider_crew.client.errors import Cost, InvalidSettings, Unreachable
+from airflow_provider_crew.client.settings import (
     USER_AGENT,
     CheckedFields,
     ServiceSettings,
@@ -22,6 +21,7 @@ from airflow_provider_crew.service.settings import (
     refuse_secret_in,
     secrets_of_proxy,
 )
+from airflow_provider_crew.compat import api_server_is_away
 
 TokenType = Literal["organization", "user"]
 

@@ -11,21 +11,19 @@ import tenacity
 from airflow.providers.common.compat.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
+from airflow_provider_crew.client.api import KickoffRequest, repeating, some_names
+from airflow_provider_crew.client.errors import CrewError, InvalidSettings
+from airflow_provider_crew.client.models import Completed, CrewInputs, Execution
+from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
+from airflow_provider_crew.client.settings import load_async_client
+from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.hooks import form
 from airflow_provider_crew.hooks.connection import CrewConnection, TokenType, load_connection, load_secret
 from airflow_provider_crew.hooks.polling import Poller
-from airflow_provider_crew.service.errors import CrewError, InvalidSettings
-from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.service.models import Completed, CrewInputs, Execution
-from airflow_provider_crew.service.network import load_async_client
-from airflow_provider_crew.service.options import KickoffOptions
-from airflow_provider_crew.service.payload import KickoffRequest, some_names
-from airflow_provider_crew.service.repeating import repeating
-from airflow_provider_crew.service.watch_state import WatchRules
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.service.async_client import AsyncCrewClient
-    from airflow_provider_crew.service.client import CrewClient
+    from airflow_provider_crew.client.async_client import AsyncCrewClient
+    from airflow_provider_crew.client.client import CrewClient
 
 
 class CrewHook(BaseHook):
@@ -78,7 +76,7 @@ class CrewHook(BaseHook):
         """Return a new asynchronous client. Use it as an asynchronous context manager, or close it."""
         settings = (await sync_to_async(load_connection)(self.crew_conn_id, self.token_type)).settings
         await asyncio.to_thread(load_async_client, settings)
-        from airflow_provider_crew.service.async_client import AsyncCrewClient
+        from airflow_provider_crew.client.async_client import AsyncCrewClient
 
         return AsyncCrewClient(settings)
 
@@ -207,7 +205,7 @@ class CrewHook(BaseHook):
 
     @cached_property
     def _client(self) -> "CrewClient":
-        from airflow_provider_crew.service.client import CrewClient
+        from airflow_provider_crew.client.client import CrewClient
 
         return CrewClient(self.connection.settings)
 

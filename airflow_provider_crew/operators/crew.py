@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
 from airflow_provider_crew.compat import take_time_limit
-from airflow_provider_crew.operators.arguments import (
+from airflow_provider_crew.operators.base import (
     FORGET_AFTER,
+    CrewTask,
     check_choices,
     checked_output_type,
     seconds,
     seconds_or_none,
 )
-from airflow_provider_crew.operators.base import CrewTask
-from airflow_provider_crew.service.limits import MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.service.options import KickoffOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,14 +25,10 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
+    from airflow_provider_crew.client.options import OnInvalidOutput, OnUncertainKickoff, ValidateInputs
+    from airflow_provider_crew.durable.kickoff import Kickoff, KickoffArguments
+    from airflow_provider_crew.durable.run import CrewRun
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.operators.arguments import (
-        OnInvalidOutput,
-        OnUncertainKickoff,
-        ValidateInputs,
-    )
-    from airflow_provider_crew.tasks.kickoff import Kickoff, KickoffArguments
-    from airflow_provider_crew.tasks.run import CrewRun
 
 
 class _KickoffTask(CrewTask):
@@ -57,7 +52,7 @@ class _KickoffTask(CrewTask):
         self._kickoff(context).cannot_render(error)
 
     def _kickoff(self, context: Context) -> Kickoff:
-        from airflow_provider_crew.tasks.kickoff import Kickoff
+        from airflow_provider_crew.durable.kickoff import Kickoff
 
         return Kickoff(self._begin(context), cast("KickoffArguments", self))
 
@@ -250,7 +245,7 @@ class CrewRunOperator(_KickoffTask):
         super().pre_execute(context)
 
     def _run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> CrewRun:
-        from airflow_provider_crew.tasks.run import CrewRun
+        from airflow_provider_crew.durable.run import CrewRun
 
         if self.human_input is None:
             # Also if it renders to nothing now: the execution that a retry reattaches to may have it.
@@ -271,8 +266,8 @@ class CrewRunOperator(_KickoffTask):
         Airflow renders again then, perhaps in vain: what the inputs were made of may be gone. Waiting needs the
         connection alone.
         """
-        from airflow_provider_crew.service.text import warn
-        from airflow_provider_crew.tasks.xcom import kickoff_id_left_by
+        from airflow_provider_crew.client.text import warn
+        from airflow_provider_crew.durable.record import kickoff_id_left_by
 
         known = kickoff_id_left_by(context["ti"])
         if known is None:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue, conf
 
-from airflow_provider_crew.operators.arguments import checked_output_type, seconds, seconds_or_none
-from airflow_provider_crew.operators.base import CrewTask
-from airflow_provider_crew.service.limits import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
+from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
+from airflow_provider_crew.operators.base import CrewTask, checked_output_type, seconds, seconds_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
+    from airflow_provider_crew.durable.wait import Sense
     from airflow_provider_crew.hooks.connection import TokenType
-    from airflow_provider_crew.tasks.sense import Sense
 
 
 class CrewExecutionSensor(CrewTask, BaseSensorOperator):
@@ -99,9 +98,9 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         return super().time_limit if self.deferrable or not self.reschedule else None
 
     def _sense(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> Sense:
-        from airflow_provider_crew.tasks.ends import end_sensor
-        from airflow_provider_crew.tasks.options import is_nothing
-        from airflow_provider_crew.tasks.sense import Sense
+        from airflow_provider_crew.durable.outcome import end_sensor
+        from airflow_provider_crew.durable.task import is_nothing
+        from airflow_provider_crew.durable.wait import Sense
         from airflow_provider_crew.triggers.events import read_event
 
         task = self._begin(context, next_kwargs)

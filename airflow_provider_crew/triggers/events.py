@@ -12,12 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAdapter, ValidationError
 
-from airflow_provider_crew.service.errors import CrewError
-from airflow_provider_crew.service.models import Completed, OrNone
-from airflow_provider_crew.service.progress import ProgressReport
-from airflow_provider_crew.service.records import error_record, recorded_error
-from airflow_provider_crew.service.watch import Watch
-from airflow_provider_crew.service.watch_state import Polls
+from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
+from airflow_provider_crew.client.models import Completed, OrNone
+from airflow_provider_crew.client.progress import ProgressReport
+from airflow_provider_crew.client.watch import Polls, Watch
 
 # What is larger is read from the service by the task, so that it goes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024

@@ -3,11 +3,10 @@
 import asyncio
 from typing import Any
 
+from airflow_provider_crew.client.errors import AnswerTooLarge, CrewError, WatchBroken
+from airflow_provider_crew.client.watch import WatchMemory, WatchRules
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.hooks.polling import Poller
-from airflow_provider_crew.service.errors import AnswerTooLarge, CrewError, WatchBroken
-from airflow_provider_crew.service.shared import shared_here
-from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
+from airflow_provider_crew.hooks.polling import Poller, shared_here
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import (
     LARGEST_ANSWER,

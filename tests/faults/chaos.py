@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 
+from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.service.errors import Cost
 from dev.distributed import CeleryStack
 from dev.postgres import PostgresServer
 from dev.rest import ApiError

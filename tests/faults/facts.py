@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from airflow_provider_crew.service.errors import Cost
+from airflow_provider_crew.client.errors import Cost
 from dev.rest import ApiError
 from tests.airflow_runs import Run
 from tests.faults.scenes import Scene

@@ -13,11 +13,11 @@ from urllib.parse import quote
 
 import psutil
 
+from airflow_provider_crew.client.progress import PROGRESS
 from airflow_provider_crew.compat import FORGETS_AT_CLEAR, SHOWS_PROGRESS
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.service.progress import PROGRESS
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack

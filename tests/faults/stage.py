@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
+from airflow_provider_crew.client.api import issued_kickoff_id
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.service.kickoff_id import issued_kickoff_id
 from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import TOKEN

@@ -10,9 +10,15 @@ from urllib.parse import unquote
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.answer import Answer, forms_of
-from airflow_provider_crew.service.api import CrewApi
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.api import (
+    Answer,
+    CrewApi,
+    KickoffRequest,
+    checked_kickoff_id,
+    forms_of,
+    path_segment,
+)
+from airflow_provider_crew.client.errors import (
     CallError,
     ExecutionNotFound,
     NotAllowed,
@@ -22,12 +28,9 @@ from airflow_provider_crew.service.errors import (
     UncertainKickoff,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, path_segment
-from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
-from airflow_provider_crew.service.payload import KickoffRequest
-from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.service.watch import Watch
-from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
+from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
+from airflow_provider_crew.client.settings import ServiceSettings
+from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome, presentable, storable

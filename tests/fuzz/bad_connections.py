@@ -12,11 +12,11 @@ from urllib.parse import quote, urlencode
 from airflow.providers.common.compat.sdk import Connection
 from hypothesis import strategies as st
 
+from airflow_provider_crew.client.errors import CallError, CrewError, InvalidSettings
+from airflow_provider_crew.client.models import CrewInputs
+from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.service.errors import CallError, CrewError, InvalidSettings
-from airflow_provider_crew.service.models import CrewInputs
-from airflow_provider_crew.service.settings import ServiceSettings
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome, presentable
 from tests.fuzz.bad_service import both_clients

@@ -9,9 +9,8 @@ from urllib.parse import unquote
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.api import CrewApi
-from airflow_provider_crew.service.errors import InvalidKickoffId
-from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
+from airflow_provider_crew.client.api import CrewApi, checked_kickoff_id, issued_kickoff_id, path_segment
+from airflow_provider_crew.client.errors import InvalidKickoffId
 from tests.fuzz.bad_answers import SETTINGS
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome

@@ -18,11 +18,11 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, plain
+from airflow_provider_crew.client.errors import Cost, InvalidInputs
+from airflow_provider_crew.client.models import read_inputs
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost, InvalidInputs
-from airflow_provider_crew.service.models import read_inputs
-from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs, plain
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome, presentable
 from tests.fuzz.bad_tasks import Store, context, ended, needed_by

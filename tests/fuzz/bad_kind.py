@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.client import CrewClient
+from airflow_provider_crew.client.client import CrewClient
 from tests.async_crew import AsyncCrew
 from tests.fuzz.bad_service import AnyService
 

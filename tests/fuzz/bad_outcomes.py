@@ -10,8 +10,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
 
-from airflow_provider_crew.service.errors import CrewError
-from airflow_provider_crew.service.records import error_record
+from airflow_provider_crew.client.errors import CrewError, error_record
 from tests.fuzz.bad_values import TOKEN
 
 _LONGEST_TEXT = 200_000

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, Json, field_validator
 from typing_extensions import TypedDict
 
+from airflow_provider_crew.client.errors import Cost, InvalidOutput, storable_text
+from airflow_provider_crew.durable.result import fitted
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost, InvalidOutput
-from airflow_provider_crew.service.output_type import fitted
-from airflow_provider_crew.service.storable import storable_text
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import outcome, presentable, storable
 from tests.fuzz.bad_tasks import Store, TaskInstance, context, ended

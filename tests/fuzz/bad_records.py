@@ -9,16 +9,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import CrewError, ServiceError, Unreachable, error_record, recorded_error
+from airflow_provider_crew.client.models import read_execution
+from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.durable.wait import SeenBefore
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service import errors
-from airflow_provider_crew.service.errors import CrewError, ServiceError, Unreachable
-from airflow_provider_crew.service.models import read_execution
-from airflow_provider_crew.service.records import error_record, recorded_error
-from airflow_provider_crew.service.watch import Watch
-from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
-from airflow_provider_crew.tasks.sense import SeenBefore
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.fuzz.bad_answers import NOW
 from tests.fuzz.bad_kind import Kind, World

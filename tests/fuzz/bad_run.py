@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import hypothesis
 
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.fuzz.bad_kind import Kind, World
 from tests.fuzz.bad_outcomes import log_that_is_read, log_that_nobody_keeps
 from tests.fuzz.bad_service import AnyService, both_clients

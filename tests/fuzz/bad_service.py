@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Self
 
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
 
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import tenacity
 
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.payload import KickoffRequest
-from airflow_provider_crew.service.repeating import repeating
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.api import KickoffRequest, repeating
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
 
 TOKEN = "organization-token-4711"

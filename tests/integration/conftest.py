@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import trustme
 
+from airflow_provider_crew.client.async_client import AsyncCrewClient
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.service.async_client import AsyncCrewClient
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
 from tests.integration.clients import TOKEN, Connect
 from tests.integration.hostile import Hostile, hostile_service

@@ -11,7 +11,7 @@ from typing import Any
 
 import trustme
 
-from airflow_provider_crew.service.payload import KickoffRequest
+from airflow_provider_crew.client.api import KickoffRequest
 
 Said = bytes | Callable[[], Iterable[bytes]]
 

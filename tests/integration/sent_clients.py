@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import tenacity
 
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import Cost, CrewError, RateLimited, UncertainKickoff
-from airflow_provider_crew.service.repeating import repeating
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.api import repeating
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import Cost, CrewError, RateLimited, UncertainKickoff
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
 from tests.integration.clients import KICKOFF
 

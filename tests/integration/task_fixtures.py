@@ -33,14 +33,14 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
     if IS_AIRFLOW_2:  # it fails in any thread but the first
         monkeypatch.setattr(ExecutorSafeguard, "_sentinel", SimpleNamespace(callers={}))
-    monkeypatch.setattr("airflow_provider_crew.service.repeating._wait", lambda _: 0.0)
-    monkeypatch.setattr("airflow_provider_crew.service.repeating._WAKING_PAUSE", 0.05)
-    monkeypatch.setattr("airflow_provider_crew.tasks.check.WAKING_UP", 0.3)
-    monkeypatch.setattr("airflow_provider_crew.service.watch._WHILE_PEOPLE_DECIDE", 0.05)
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.api._WAKING_PAUSE", 0.05)
+    monkeypatch.setattr("airflow_provider_crew.durable.kickoff.WAKING_UP", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.05)
     for module in ("triggers.crew", "tasks.sense"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.SETTLING_TIME", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.tasks.sense.LONGEST_INTERVAL", 0.01)
-    monkeypatch.setattr("airflow_provider_crew.tasks.progress.PAUSE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.durable.wait.LONGEST_INTERVAL", 0.01)
+    monkeypatch.setattr("airflow_provider_crew.durable.progress.PAUSE", 0.0)
     for pause in ("PAUSE", "_PAUSE_FOR_ALL", "_PAUSE_FOR_EACH"):
         monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", 0.0)
     with WatchedService() as running:

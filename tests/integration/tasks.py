@@ -22,10 +22,10 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.compat import IS_AIRFLOW_2
+from airflow_provider_crew.durable.record import VariableStore
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.plugins.delivery import on_task_instance_success
-from airflow_provider_crew.tasks.store import VariableStore
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.supported import AIRFLOW
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.durable import record as memory
+from airflow_provider_crew.durable.outcome import CrewTaskError
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.service.errors import Cost
-from airflow_provider_crew.tasks import memory
-from airflow_provider_crew.tasks.ends import CrewTaskError
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
+from airflow_provider_crew.client.errors import Cost, UncertainKickoff
 from airflow_provider_crew.compat import IS_AIRFLOW_2
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import Cost, UncertainKickoff
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import (
     ASKING,
     INPUTS,
@@ -27,7 +27,7 @@ from tests.integration.tasks import (
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-EARLIER = "airflow_provider_crew.tasks.earlier"
+EARLIER = "airflow_provider_crew.durable.kickoff"
 
 
 def kickoff(**options: Any) -> CrewKickoffOperator:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import CrewError
-from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Running
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Running
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
 from tests.integration.clients import KICKOFF, TOKEN
 

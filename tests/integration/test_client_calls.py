@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_crew.client.api import KickoffRequest
+from airflow_provider_crew.client.errors import InvalidKickoffId, Refused
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.service.errors import InvalidKickoffId, Refused
-from airflow_provider_crew.service.payload import KickoffRequest
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 
 

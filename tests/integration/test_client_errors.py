@@ -8,8 +8,8 @@ import time
 import pytest
 import tenacity
 
-from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.api import KickoffRequest
+from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     Cost,
     CrewError,
@@ -22,7 +22,7 @@ from airflow_provider_crew.service.errors import (
     UncertainKickoff,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.payload import KickoffRequest
+from airflow_provider_crew.local import LocalCrewService, Scenario
 from tests.integration.clients import KICKOFF, TOKEN, ask, kick_off
 
 
@@ -182,7 +182,7 @@ def test_retry_after_is_read(crew, service, as_date):
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_answer_over_limit_is_not_read(crew, service, chunked, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.api.MAX_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_ANSWER_BYTES", 1_000_000)
     kickoff_id = crew.kickoff(KICKOFF)
     service.faults.huge(3_000_000, chunked=chunked, on="status")
 
@@ -242,7 +242,7 @@ class TestKickoffIsNotSentTwice:
             service.faults.clear()
             return 0.0
 
-        monkeypatch.setattr("airflow_provider_crew.service.repeating._JITTER", come_back)
+        monkeypatch.setattr("airflow_provider_crew.client.api._JITTER", come_back)
         service.faults.refuse()
 
         kick_off(crew)

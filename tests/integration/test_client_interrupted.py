@@ -16,11 +16,11 @@ import pytest
 import tenacity
 from aiohttp.client_proto import ResponseHandler
 
-from airflow_provider_crew.service.async_client import AsyncCrewClient
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import CrewError
-from airflow_provider_crew.service.repeating import repeating
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.api import repeating
+from airflow_provider_crew.client.async_client import AsyncCrewClient
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 from tests.integration.sent_server import ACCEPTED, Arrived, SentServer, Step, Talk, answer, says, tls
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     InvalidSettings,
     Refused,

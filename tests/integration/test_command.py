@@ -15,8 +15,8 @@ from cryptography.fernet import Fernet
 
 from airflow_provider_crew import cli
 from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE
+from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.service.errors import Cost
 from tests.integration.clients import INPUTS, TOKEN
 
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     InvalidInputs,
     InvalidKickoffId,
     InvalidSettings,
     WaitedTooLong,
 )
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.tasks import INPUTS, SLOW, Task, poked
 
 pytest_plugins = ["tests.integration.task_fixtures"]

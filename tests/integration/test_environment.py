@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_provider_crew.client.errors import CrewError, InvalidSettings, Unreachable
 from airflow_provider_crew.local import LocalCrewService
-from airflow_provider_crew.service.errors import CrewError, InvalidSettings, Unreachable
 from tests.integration.clients import KICKOFF, TOKEN
 from tests.integration.hostile import Hostile, answer, hostile_service
 from tests.integration.proxy import Proxy, running_proxy
@@ -118,7 +118,7 @@ def test_rejecting_proxy_is_named_without_password(
     connect, asked_for_credentials, caplog, address, call, monkeypatch
 ):
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("airflow_provider_crew.service.repeating._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
     proxy = asked_for_credentials.url.replace("http://", f"http://{CREDENTIALS}@")
     crew = connect(address, proxy=proxy, allow_http=True)
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client.errors import UncertainKickoff
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
-from airflow_provider_crew.service.errors import UncertainKickoff
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-EARLIER = "airflow_provider_crew.tasks.earlier"
+EARLIER = "airflow_provider_crew.durable.kickoff"
 
 
 def kickoff(**options: Any) -> CrewKickoffOperator:

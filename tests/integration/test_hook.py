@@ -18,10 +18,7 @@ import pytest
 from airflow.providers.common.compat.sdk import redact
 from asgiref.sync import async_to_sync
 
-from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionFailed,
     ExecutionNotFound,
@@ -31,6 +28,9 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local.record import ReceivedRequest
 from tests.integration.clients import INPUTS, TOKEN
 
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
@@ -260,7 +260,7 @@ def test_token_rotated_while_waiting_is_picked_up(hook, slow_service, reactions,
 
 
 def test_deleted_connection_does_not_end_wait(hook, service, reactions, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.shared._FRESH_AFTER_REJECTION", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
     kickoff_id = hook.kickoff(INPUTS)
     service.faults.answer(401, on="status", times=2)
     reactions.append(lambda request: request.status == 401 and monkeypatch.delenv(CONNECTION, raising=False))

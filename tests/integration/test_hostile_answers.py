@@ -18,7 +18,7 @@ import pytest
 from aiohttp.client_proto import ResponseHandler
 from packaging.version import Version
 
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     CrewError,
     UncertainKickoff,
@@ -73,7 +73,7 @@ ENDLESS = {
 
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_crew.service.api.MAX_ANSWER_BYTES", LIMIT)
+    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_ANSWER_BYTES", LIMIT)
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ BOMBS = {
 @pytest.mark.parametrize("bomb", BOMBS)
 @pytest.mark.parametrize("header", [b"Content-Encoding", b"Transfer-Encoding"])
 def test_compressed_answer_is_unpacked_within_bounds(connect, hostile, python_memory, monkeypatch, header, bomb):
-    monkeypatch.setattr("airflow_provider_crew.service.api.MAX_ANSWER_BYTES", LIMIT)
+    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_ANSWER_BYTES", LIMIT)
     encoding, body = BOMBS[bomb]
     hostile.says = [answer(body, header + b": " + encoding)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     CrewError,
     NotAuthenticated,
     Refused,

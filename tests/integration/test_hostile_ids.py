@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from airflow_provider_crew.service.errors import Cost, InvalidKickoffId, UncertainKickoff
+from airflow_provider_crew.client.errors import Cost, InvalidKickoffId, UncertainKickoff
 from tests.integration.clients import KICKOFF
 from tests.integration.hostile import answer
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client.errors import CrewError, ExecutionFailed
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import CrewError, ExecutionFailed
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.clients import KICKOFF
@@ -87,7 +87,7 @@ ANSWERS = {
 @pytest.fixture(autouse=True)
 def every_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("airflow_provider_crew.service.repeating._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
 
 
 def assert_log_is_harmless(log: Log) -> None:

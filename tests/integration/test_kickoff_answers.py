@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service.async_client import AsyncCrewClient
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.api import KickoffRequest
+from airflow_provider_crew.client.async_client import AsyncCrewClient
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     Cost,
     CrewError,
@@ -24,8 +25,7 @@ from airflow_provider_crew.service.errors import (
     UncertainKickoff,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.payload import KickoffRequest
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import TOKEN
 from tests.integration.sent_clients import CLIENTS, NOT_SENT, STARTED, UNCERTAIN, DrainedCrew, send
 from tests.integration.sent_server import ACCEPTED, SentServer, Step, Talk, answer, says, tls

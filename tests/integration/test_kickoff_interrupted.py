@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import Cost
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import INPUTS, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]

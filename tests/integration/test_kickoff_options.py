@@ -12,18 +12,18 @@ from urllib.parse import quote
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.local import CrewInput
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     InvalidInputs,
     InvalidSettings,
     Refused,
     UncertainKickoff,
 )
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local import CrewInput
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import ASKING, INPUTS, QUICK, SLOW, Task, WatchedService
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -316,8 +316,8 @@ class TestInputs:
 
 
 def test_human_input_webhook_extends_the_wait(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.0)
     live_crew.scenario = ASKING
     live_crew.at_look(6, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionFailed,
     RateLimited,
@@ -18,7 +17,8 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     WaitedTooLong,
 )
-from airflow_provider_crew.tasks.ends import CrewTaskError, CrewTaskFailed
+from airflow_provider_crew.durable.outcome import CrewTaskError, CrewTaskFailed
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]

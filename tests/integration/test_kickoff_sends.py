@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.local import CrewInput
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     InvalidInputs,
     InvalidSettings,
@@ -21,7 +19,9 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.local import CrewInput
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import INPUTS, QUICK, Task, TaskStateStore
 
 pytest_plugins = ["tests.integration.task_fixtures"]

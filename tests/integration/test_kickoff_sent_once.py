@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from airflow_provider_crew.service.errors import Unreachable
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.errors import Unreachable
+from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import KICKOFF, TOKEN
 from tests.integration.sent_clients import CLIENTS, LIMITED, NOT_SENT, STARTED, UNCERTAIN, Trust, send
 from tests.integration.sent_server import (

@@ -13,10 +13,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_crew import compat
+from airflow_provider_crew.client.errors import BudgetSpent, Cost, InvalidSettings, TransientError
+from airflow_provider_crew.durable import kickoff as budget
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
-from airflow_provider_crew.service.errors import BudgetSpent, Cost, InvalidSettings, TransientError
-from airflow_provider_crew.tasks import budget
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import CONNECTION, INPUTS, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]

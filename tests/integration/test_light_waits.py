@@ -26,7 +26,7 @@ def objects() -> Counter[str]:
 
 
 async def test_trigger_keeps_only_the_objects_of_its_own_state(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.watch._LONGEST_SPREAD", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._LONGEST_SPREAD", 0.0)
     live_crew.scenario = SLOW
     rules = {"poll_interval": 600.0, "deadline": time.time() + 6000}
     tasks: list[asyncio.Task[Any]] = []

@@ -10,11 +10,11 @@ import pytest
 import requests
 from airflow.exceptions import AirflowRescheduleException
 
+from airflow_provider_crew.client.errors import InvalidKickoffId, Unreachable
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import InvalidKickoffId, Unreachable
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from dev.target import connection_to
 from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client.errors import ExecutionFailed
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import ExecutionFailed
 from tests.integration.shown import ShownTask
 from tests.integration.tasks import FAILING, INPUTS, SLOW, fired, revived
 from tests.supported import AIRFLOW

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import (
     Cost,
     LostContact,
     UncertainKickoff,
     WaitedTooLong,
 )
-from airflow_provider_crew.tasks.ends import CrewTaskError, CrewTaskFailed, CrewTaskTimeout
+from airflow_provider_crew.durable.outcome import CrewTaskError, CrewTaskFailed, CrewTaskTimeout
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, outlives_the_return, poked
 from tests.integration.waits import in_every_way
 
@@ -95,7 +95,7 @@ def test_task_killed_before_kickoff_is_resent_starts_nothing(live_crew, store, m
     begun = task.begin()
     before = signal.signal(signal.SIGTERM, lambda *_: begun.on_kill())
     monkeypatch.setattr(
-        "airflow_provider_crew.tasks.kickoff.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
+        "airflow_provider_crew.durable.kickoff.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
     )
     try:
         with pytest.raises(CrewTaskError) as caught:
@@ -111,7 +111,7 @@ def test_task_killed_before_kickoff_is_resent_starts_nothing(live_crew, store, m
 @pytest.mark.parametrize("operator", [run, kickoff])
 def test_timeout_before_kickoff_starts_nothing(live_crew, store, alarm, monkeypatch, operator):
     live_crew.faults.answer(429, on="kickoff")
-    monkeypatch.setattr("airflow_provider_crew.tasks.kickoff.time.sleep", lambda _: alarm())
+    monkeypatch.setattr("airflow_provider_crew.durable.kickoff.time.sleep", lambda _: alarm())
 
     with pytest.raises(CrewTaskTimeout) as caught:
         Task(operator, store=store, retries=1).run()
@@ -153,7 +153,7 @@ def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, 
     remembered: list[Any] = []
     live_crew.faults.answer(429, on="kickoff")
     monkeypatch.setattr(
-        "airflow_provider_crew.tasks.kickoff.time.sleep", lambda _: remembered.append(store.kickoff)
+        "airflow_provider_crew.durable.kickoff.time.sleep", lambda _: remembered.append(store.kickoff)
     )
 
     Task(operator, store=store).run()

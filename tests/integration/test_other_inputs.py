@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client.errors import Cost, WaitedTooLong
 from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.durable.outcome import CrewTaskFailed, OtherInputs
+from airflow_provider_crew.durable.record import fingerprint
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import Cost, WaitedTooLong
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, OtherInputs
-from airflow_provider_crew.tasks.fingerprint import fingerprint
 from tests.integration.tasks import QUICK, SLOW, Task, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]

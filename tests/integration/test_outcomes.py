@@ -37,11 +37,11 @@ from airflow.providers.common.compat.sdk import (
 )
 from pydantic import BeforeValidator
 
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.durable import outcome as ends
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost
-from airflow_provider_crew.tasks import ends
 from tests.integration.tasks import (
     CONNECTION,
     FAILING,
@@ -436,10 +436,10 @@ def expected(row: list[str]) -> Outcome:
 
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = "airflow_provider_crew.service.limits"
+    limits = "airflow_provider_crew.client.options"
     monkeypatch.setattr(f"{limits}.NOT_FOUND_GRACE", 0.05)
     monkeypatch.setattr(f"{limits}.TOKEN_PATIENCE", 0.1)
-    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.01)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.01)
 
 
 def named(row: list[str]) -> str:

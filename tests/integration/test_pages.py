@@ -12,14 +12,14 @@ from typing import Any, get_args
 
 import pytest
 
+from airflow_provider_crew.client import errors, models
+from airflow_provider_crew.durable import outcome as ends
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service import errors, models
-from airflow_provider_crew.tasks import ends
 from tests.integration.clients import INPUTS
 from tests.integration.pages import A_RESULT, DAGS, OPERATORS, PAGES, README, ROOT, block, blocks, table, wherever
 

@@ -9,9 +9,9 @@ import textwrap
 
 import pytest
 
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.service.errors import Cost
-from airflow_provider_crew.service.models import Completed
 from tests.integration.clients import TOKEN
 from tests.integration.pages import DAGS, OPERATORS, README, block, blocks, wherever
 from tests.integration.played import python

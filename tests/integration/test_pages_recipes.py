@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_crew.service import errors
+from airflow_provider_crew.client import errors
 from tests.integration.pages import PAGES, ROOT, blocks
 from tests.supported import has
 from tests.system.mail_server import MailServer

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 
+from airflow_provider_crew.client.errors import ExecutionFailed, WaitedTooLong
+from airflow_provider_crew.client.progress import begun
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import ExecutionFailed, WaitedTooLong
-from airflow_provider_crew.service.progress import begun
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.pages import table
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
@@ -191,7 +191,7 @@ def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch)
 
 
 def test_worker_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.tasks.progress.PAUSE", 3600.0)
+    monkeypatch.setattr("airflow_provider_crew.durable.progress.PAUSE", 3600.0)
     after_the_first_look(live_crew, *[SECOND] * 10, *[THIRD] * 10, FAILED)
 
     with pytest.raises(ExecutionFailed):
@@ -219,7 +219,7 @@ async def test_all_triggers_together_push_one_and_then_pause(live_crew, monkeypa
 
 def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) -> Any:
     """Return the trigger of a task that deferred before its first poll."""
-    from airflow_provider_crew.service.watch_state import WatchRules
+    from airflow_provider_crew.client.watch import WatchRules
     from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
     from tests.integration.tasks import TaskInstance
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from airflow_provider_crew.durable.record import Superseded, VariableStore
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.tasks.store import Superseded, VariableStore
 from tests.integration.tasks import (
     INPUTS,
     SLOW,

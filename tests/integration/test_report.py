@@ -154,7 +154,7 @@ def test_broken_report_fails_nothing_and_shows_nothing(live_crew, task_log, monk
         raise RuntimeError(text)
 
     live_crew.scenario = STORY
-    monkeypatch.setattr("airflow_provider_crew.tasks.report.size", broken)
+    monkeypatch.setattr("airflow_provider_crew.durable.result.size", broken)
 
     assert SECRET in run(live_crew).run()["output"]
     assert "RuntimeError" in task_log.warnings

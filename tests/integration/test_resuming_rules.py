@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionFailed,
     ExecutionUnknown,
@@ -23,7 +21,9 @@ from airflow_provider_crew.service.errors import (
     UncertainKickoff,
     WaitedTooLong,
 )
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewRunOperator
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN, Task, fired, outlives_the_return, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -152,7 +152,7 @@ def test_retry_with_an_old_event_sends_no_template(live_crew, store, monkeypatch
 
 @pytest.mark.parametrize("status", [401, 503])
 def test_failure_to_read_a_result_reports_an_ended_execution(live_crew, store, monkeypatch, status):
-    monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.1)
+    monkeypatch.setattr("airflow_provider_crew.client.options.TOKEN_PATIENCE", 0.1)
     task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
     waiting, event = large_event(task, live_crew)
     live_crew.faults.answer(status, on="status", times=1000)

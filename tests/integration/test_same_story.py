@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.durable.outcome import CrewTaskFailed, EndedTask
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, EndedTask
 from tests.integration.tasks import (
     INPUTS,
     QUICK,
@@ -146,8 +146,8 @@ def end_of(task: Task, service: WatchedService) -> Any:
 
 @pytest.fixture(params=["documented", "deployed"])
 def told(request, live_crew, monkeypatch) -> Callable[[Scenario], WatchedService]:
-    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.05)
-    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.05 / 6)
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.05)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.05 / 6)
 
     def tell(scenario: Scenario) -> WatchedService:
         live_crew.scenario = scenario.model_copy(update={"dialect": request.param})

@@ -11,10 +11,10 @@ import pytest
 from airflow.models.connection import Connection
 from airflow.secrets.base_secrets import BaseSecretsBackend
 
+from airflow_provider_crew.client.errors import Cost, Unreachable
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost, Unreachable
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore, poked, sensors_remember
 from tests.supported import AIRFLOW
 
@@ -111,6 +111,6 @@ def test_rescheduled_sensor_waits_until_it_is_back(live_crew, vault, monkeypatch
             live_crew.finish(kickoff_id)
         return CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, mode="reschedule", poke_interval=0.02)
 
-    monkeypatch.setattr("airflow_provider_crew.tasks.sense.SETTLING_TIME", 0.02)
+    monkeypatch.setattr("airflow_provider_crew.durable.wait.SETTLING_TIME", 0.02)
     assert poked(Task(sensor, store=TaskStateStore()))["kickoff_id"] == kickoff_id
     assert pokes[:4] == [False, False, True, True]

@@ -14,9 +14,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
 )
 
-from airflow_provider_crew.local import ScenarioTask
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionFailed,
     ExecutionNotFound,
@@ -26,7 +24,9 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.local import ScenarioTask
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.tasks import (
     CONNECTION,
     FAILING,
@@ -158,9 +158,9 @@ ENDS: dict[str, tuple[Any, Any, Any]] = {
 def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how):
     if how == "outage":
         skip_where_pokes_forget(mode)
-    monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.15)
-    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.1)
-    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.1 / 6)
+    monkeypatch.setattr("airflow_provider_crew.client.options.TOKEN_PATIENCE", 0.15)
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.1)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.1 / 6)
     kickoff_id = broken(live_crew, how)
     timeout = 0.2 if how == "time" else 3600
     plain, soft, error = ENDS[how]
@@ -177,7 +177,7 @@ def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how
 
 
 def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.15)
+    monkeypatch.setattr("airflow_provider_crew.client.options.TOKEN_PATIENCE", 0.15)
     kickoff_id = broken(live_crew, "token")
 
     with pytest.raises(CrewTaskFailed) as caught:

@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
+from airflow_provider_crew.client.errors import LostContact
 from airflow_provider_crew.hooks.connection import load_connection
 from airflow_provider_crew.local import LocalCrewService
-from airflow_provider_crew.service.errors import LostContact
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, fired
@@ -146,7 +146,7 @@ async def test_connections_are_closed_with_last_watch(live_crew):
 
 async def test_rotated_token_is_picked_up_with_one_lookup(live_crew, look_ups, monkeypatch):
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr("airflow_provider_crew.service.shared.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling.time", SimpleNamespace(monotonic=lambda: clock.now))
     kickoff_ids = kicked_off(live_crew, 30)
     watches = watch(*kickoff_ids)
     await seen(looked(live_crew, kickoff_ids))
@@ -192,7 +192,7 @@ async def test_failed_lookup_ends_all_waiting_watches(live_crew, look_ups):
 
 
 async def test_changed_host_does_not_move_running_watches(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.shared._FRESH", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH", 0.0)
     (here,) = kicked_off(live_crew, 1)
     watches = watch(here)
     await seen(looked(live_crew, [here]))

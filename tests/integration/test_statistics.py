@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from airflow.providers.common.compat.sdk import Stats
 
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import INPUTS, QUICK, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]

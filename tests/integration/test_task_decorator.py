@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client.errors import InvalidInputs, WaitedTooLong
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.service.errors import InvalidInputs, WaitedTooLong
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from tests.integration.tasks import SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from airflow_provider_crew.service.errors import Unreachable
+from airflow_provider_crew.client.errors import Unreachable
 from tests.integration.hostile import CALLS, Hostile, answer, hostile_service, tls_with
 
 INPUTS_ANSWER = b'{"inputs": []}'

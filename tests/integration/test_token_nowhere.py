@@ -15,15 +15,15 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_provider_crew.client.async_client import AsyncCrewClient
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.compat import SHOWS_PROGRESS
+from airflow_provider_crew.durable.outcome import CrewSensorTimeout
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.async_client import AsyncCrewClient
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.errors import CrewError
-from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.tasks.ends import CrewSensorTimeout
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.integration.clients import TOKEN
 from tests.integration.hostile import CALLS, answer
@@ -90,7 +90,7 @@ def every_line(caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     for name in ("urllib3", "requests", "aiohttp", "asyncio", "http.client", "airflow_provider_crew"):
         caplog.set_level(logging.DEBUG, logger=name)
-    monkeypatch.setattr("airflow_provider_crew.service.repeating._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
 
 
 @pytest.mark.parametrize("how", ESCAPED)

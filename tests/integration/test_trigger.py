@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service.errors import ExecutionFailed, LostContact, WaitedTooLong
-from airflow_provider_crew.service.watch_state import WatchRules
+from airflow_provider_crew.client.errors import ExecutionFailed, LostContact, WaitedTooLong
+from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived

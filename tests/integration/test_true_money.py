@@ -11,12 +11,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException
 from pydantic import BaseModel
 
+from airflow_provider_crew.client.errors import Cost, ExecutionFailed, LostContact
 from airflow_provider_crew.compat import SHOWS_PROGRESS
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost, ExecutionFailed, LostContact
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]

@@ -16,12 +16,12 @@ from airflow.providers.common.compat.sdk import (
 )
 from pydantic import BaseModel
 
+from airflow_provider_crew.client.errors import Cost, InvalidOutput, InvalidOutputType
 from airflow_provider_crew.decorators.crew import crew_task
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost, InvalidOutput, InvalidOutputType
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import INPUTS, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -342,7 +342,7 @@ def test_killed_check_is_repeated_by_the_retry(live_crew, store, monkeypatch):
     live_crew.scenario = writing(FITS)
     task = Task(lambda: run(output_type=Report), store=store, retries=1)
     with monkeypatch.context() as killed:
-        killed.setattr("airflow_provider_crew.tasks.typed.fitted", interrupted)
+        killed.setattr("airflow_provider_crew.durable.result.fitted", interrupted)
         with pytest.raises(KeyboardInterrupt):
             task.run()
 

@@ -10,12 +10,12 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
+from airflow_provider_crew.client.errors import Cost, ExecutionNotFound, ExecutionUnknown
+from airflow_provider_crew.durable.outcome import CrewTaskFailed, CrewTaskSkipped, EndedTask
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.service.errors import Cost, ExecutionNotFound, ExecutionUnknown
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, CrewTaskSkipped, EndedTask
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.tasks import (
     ASKING,
@@ -62,8 +62,8 @@ def sensor(kickoff_id: str, **options: Any) -> CrewExecutionSensor:
 @pytest.fixture
 def asking(live_crew, monkeypatch) -> WatchedService:
     """A crew that waits for a person at once, past the grace period for a new execution."""
-    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.0)
     live_crew.scenario = ASKING
     return live_crew
 

@@ -13,10 +13,7 @@ from urllib.parse import urlencode
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
 
-from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
-from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionFailed,
     ExecutionUnknown,
@@ -24,8 +21,11 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.tasks.ends import CrewTaskFailed, CrewTaskTimeout
-from airflow_provider_crew.tasks.wait import Wait
+from airflow_provider_crew.durable.outcome import CrewTaskFailed, CrewTaskTimeout
+from airflow_provider_crew.durable.wait import Wait
+from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
+from airflow_provider_crew.local import Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
 from tests.supported import AIRFLOW
 
@@ -204,9 +204,9 @@ def test_timeout_enforced_by_airflow_is_told_with_its_cost(live_crew, monkeypatc
 def test_broken_wait_is_retried_only_where_a_retry_reattaches(
     live_crew, store, monkeypatch, deferrable, with_store, status, error, retried_with_store
 ):
-    monkeypatch.setattr("airflow_provider_crew.service.limits.TOKEN_PATIENCE", 0.2)
-    monkeypatch.setattr("airflow_provider_crew.service.limits.NOT_FOUND_GRACE", 0.1)
-    monkeypatch.setattr("airflow_provider_crew.service.watch._SOON", 0.1 / 6)
+    monkeypatch.setattr("airflow_provider_crew.client.options.TOKEN_PATIENCE", 0.2)
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.1)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.1 / 6)
     live_crew.faults.answer(status, on="status", times=10_000)
     retried = with_store and retried_with_store
     task = Task(lambda: run(deferrable=deferrable, max_outage=0.2), store=store if with_store else None, retries=1)

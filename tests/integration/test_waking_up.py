@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
+from airflow_provider_crew.client import options as limits
+from airflow_provider_crew.client.errors import Cost, ServiceError, UncertainKickoff, Unreachable
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service import limits
-from airflow_provider_crew.service.errors import Cost, ServiceError, UncertainKickoff, Unreachable
-from airflow_provider_crew.tasks.ends import CrewTaskFailed
 from tests.integration.tasks import CONNECTION, INPUTS, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -35,7 +35,7 @@ however_inputs_are_checked = pytest.mark.parametrize("validate_inputs", [True, F
 
 @pytest.fixture
 def patient(live_crew, monkeypatch) -> None:  # noqa: ARG001 - whose impatience it takes back
-    monkeypatch.setattr("airflow_provider_crew.tasks.check.WAKING_UP", FIVE_MINUTES)
+    monkeypatch.setattr("airflow_provider_crew.durable.kickoff.WAKING_UP", FIVE_MINUTES)
 
 
 @every_operator

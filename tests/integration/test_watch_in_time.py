@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.client.errors import LostContact, WaitedTooLong
 from airflow_provider_crew.hooks.connection import load_connection
-from airflow_provider_crew.service.errors import LostContact, WaitedTooLong
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.tasks import CONNECTION, SLOW, TOKEN, fired
@@ -79,7 +79,7 @@ class LookUps:
 
 @pytest.fixture
 def look_ups(monkeypatch: pytest.MonkeyPatch) -> Iterator[LookUps]:
-    monkeypatch.setattr("airflow_provider_crew.service.shared._LOOK_UP", 0.2)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._LOOK_UP", 0.2)
     seen = LookUps(monkeypatch)
     yield seen
     seen.over.set()
@@ -128,7 +128,7 @@ async def test_outage_behind_mute_server_is_noticed_in_time(mute):
 
 
 async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.async_client._MOST_AT_ONCE", 1)
+    monkeypatch.setattr("airflow_provider_crew.client.async_client._MOST_AT_ONCE", 1)
     connect(monkeypatch, live_crew.url, request_timeout=0.5)
     live_crew.scenario = SLOW
     kickoff_ids = [live_crew.take({}, None, {}) for _ in range(8)]
@@ -179,7 +179,7 @@ async def test_hanging_look_up_that_returns_lets_all_poll(live_crew, look_ups):
 
 
 async def test_hanging_look_up_of_a_new_token_ends_in_time(live_crew, look_ups, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.service.shared._FRESH_AFTER_REJECTION", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
     connect(monkeypatch, live_crew.url, request_timeout=0.5)
     live_crew.scenario, look_ups.hang_from = SLOW, 2
     kickoff_id = live_crew.take({}, None, {})

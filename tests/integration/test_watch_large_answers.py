@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service.models import read_execution
+from airflow_provider_crew.client.models import read_execution
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
 from tests.integration.tasks import QUICK, fired

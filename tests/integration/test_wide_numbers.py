@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service.storable import MAX_INT, MIN_INT
-from airflow_provider_crew.service.watch_state import WatchMemory
+from airflow_provider_crew.client.errors import MAX_INT, MIN_INT
+from airflow_provider_crew.client.watch import WatchMemory
 from tests.integration.tasks import SLOW, fired
 from tests.integration.waits import run, sensor
 

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.compat import SETTLING_TIME
 from airflow_provider_crew.local import LocalCrewService
-from airflow_provider_crew.service.errors import Cost
 from dev.loopback import free_port, is_free
 from dev.postgres import PostgresServer
 from dev.rest import seconds_since_epoch

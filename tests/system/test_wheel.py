@@ -105,11 +105,11 @@ import importlib.util
 assert importlib.util.find_spec("airflow") is None
 import asyncio
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.service.async_client import AsyncCrewClient
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.payload import KickoffRequest
-from airflow_provider_crew.service.settings import ServiceSettings
-from airflow_provider_crew.service.watch import Watch
+from airflow_provider_crew.client.async_client import AsyncCrewClient
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.api import KickoffRequest
+from airflow_provider_crew.client.settings import ServiceSettings
+from airflow_provider_crew.client.watch import Watch
 
 async def look(settings, kickoff_id):
     async with AsyncCrewClient(settings) as crew:

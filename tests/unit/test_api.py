@@ -14,9 +14,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.answer import Answer
-from airflow_provider_crew.service.api import MAX_ANSWER_BYTES, CrewApi, received
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.api import MAX_ANSWER_BYTES, Answer, CrewApi, KickoffRequest, received
+from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     CallError,
     Cost,
@@ -33,8 +32,7 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.models import Completed, CrewInputs, Failed, Paused, Running
-from airflow_provider_crew.service.payload import KickoffRequest
+from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
 from tests.unit.crew_builders import (
     KICKOFF_ID,
     TOKEN,
@@ -48,7 +46,7 @@ from tests.unit.crew_builders import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_crew.service.api import Request
+    from airflow_provider_crew.client.api import Request
 
 REQUEST = KickoffRequest.of({"topic": "AI"})
 RUNNING = {"status": "running"}

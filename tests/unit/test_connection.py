@@ -12,9 +12,9 @@ import pytest
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import Connection
 
+from airflow_provider_crew.client.errors import Cost, InvalidSettings
 from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.service.errors import Cost, InvalidSettings
 from tests.supported import AIRFLOW
 from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN
 

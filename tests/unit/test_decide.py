@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from airflow_provider_crew.tasks.decide import Decision, End, KickoffRecord, Standing, decide
+from airflow_provider_crew.durable.decide import Decision, End, KickoffRecord, Standing, decide
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 # A dot: whichever. "old": kicked off longer ago than forget_after. "delivered": Airflow has what the task returned

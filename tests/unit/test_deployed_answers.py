@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service.models import (
+from airflow_provider_crew.client.models import (
     Completed,
     Failed,
     Paused,

@@ -14,7 +14,7 @@ ConnectionError: refused
 Traceback (most recent call last):
   File "operator.py", line 9, in execute
     run(task)
-airflow_provider_crew.tasks.ends.CrewTaskFailed: The kickoff is uncertain.
+airflow_provider_crew.durable.outcome.CrewTaskFailed: The kickoff is uncertain.
 Cost: Not known.
 Next: Look for it.
 {PREFIX} INFO - Marking task as FAILED.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_crew.service import errors
+from airflow_provider_crew.client import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

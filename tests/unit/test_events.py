@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.errors import CrewError, ExecutionFailed, ExecutionUnknown
-from airflow_provider_crew.service.models import Completed
-from airflow_provider_crew.service.storable import storable_json
-from airflow_provider_crew.service.watch_state import Polls
+from airflow_provider_crew.client.errors import CrewError, ExecutionFailed, ExecutionUnknown, storable_json
+from airflow_provider_crew.client.models import Completed
+from airflow_provider_crew.client.watch import Polls
 from airflow_provider_crew.triggers.events import (
     read_event,
     told_completed,

@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.json_text import doubt_about, json_of, json_within
+from airflow_provider_crew.client.models import doubt_about, json_of, json_within
 
 REPORT = {"title": "Ferries", "ports": ["Kiel", "Oslo"]}
 SHORT = {"title": "F"}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.errors import Cost, InvalidKickoffId
-from airflow_provider_crew.service.kickoff_id import checked_kickoff_id, issued_kickoff_id, path_segment
+from airflow_provider_crew.client.api import checked_kickoff_id, issued_kickoff_id, path_segment
+from airflow_provider_crew.client.errors import Cost, InvalidKickoffId
 from tests.unit.crew_builders import KICKOFF_ID, any_json, any_text
 
 ODD_IDS = [

@@ -14,8 +14,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.answer import Answer, forms_of
-from airflow_provider_crew.service.settings import secrets_of_proxy
+from airflow_provider_crew.client.api import Answer, forms_of
+from airflow_provider_crew.client.settings import secrets_of_proxy
 from tests.unit.crew_builders import TOKEN
 
 WEBHOOK_SECRET = "webhook/secret+0123=&<q>"

@@ -9,7 +9,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.models import (
+from airflow_provider_crew.client.errors import storable_json
+from airflow_provider_crew.client.models import (
     Completed,
     CrewInput,
     Failed,
@@ -20,7 +21,6 @@ from airflow_provider_crew.service.models import (
     read_execution,
     read_inputs,
 )
-from airflow_provider_crew.service.storable import storable_json
 from tests.unit.crew_builders import KICKOFF_ID, any_json, any_text
 
 EVERY_KEY = [

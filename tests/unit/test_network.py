@@ -15,10 +15,10 @@ import pytest
 import requests
 import urllib3
 
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     InvalidSettings,
 )
-from airflow_provider_crew.service.network import (
+from airflow_provider_crew.client.settings import (
     connect_timeout,
     proxy_for,
     reason_for,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_crew.service.network import proxy_for
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.settings import ServiceSettings, proxy_for
 
 PROXY = "http://proxy.example:3128"
 

@@ -156,14 +156,14 @@ def newly_loaded() -> dict[str, list[str]]:
 @pytest.mark.parametrize("module", LOADED_BY_AIRFLOW)
 def test_modules_loaded_by_airflow_load_no_client(newly_loaded, module):
     heavy = {"requests", "aiohttp", "pydantic", "tenacity", "certifi", "urllib3", "fastapi", "uvicorn"}
-    service = {f"airflow_provider_crew.service{part}" for part in ("", ".errors", ".limits", ".options", ".text")}
+    light = {f"airflow_provider_crew.client{part}" for part in ("", ".options", ".text")}
     loaded = set(newly_loaded[module])
 
     assert not {name.partition(".")[0] for name in loaded} & heavy
-    assert {name for name in loaded if name.startswith("airflow_provider_crew.service")} <= service
+    assert {name for name in loaded if name.startswith("airflow_provider_crew.client")} <= light
 
 
-RUN_BY_TASKS = ["airflow_provider_crew.tasks.run", "airflow_provider_crew.tasks.sense"]
+RUN_BY_TASKS = ["airflow_provider_crew.durable.run", "airflow_provider_crew.durable.wait"]
 
 
 @pytest.mark.parametrize("module", RUN_BY_TASKS)
@@ -177,8 +177,8 @@ def test_task_without_a_call_loads_no_client(module):
 
 SENDS_WITHOUT_EVENT_LOOP = """
 import sys
-from airflow_provider_crew.service.client import CrewClient
-from airflow_provider_crew.service.settings import ServiceSettings
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.settings import ServiceSettings
 
 CrewClient(ServiceSettings(address="https://crew.example", token="token")).close()
 print(*{name.partition(".")[0] for name in sys.modules})

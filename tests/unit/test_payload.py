@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.errors import Cost, InvalidInputs
-from airflow_provider_crew.service.models import CrewInputs, read_inputs
-from airflow_provider_crew.service.payload import KickoffRequest, compare_inputs
+from airflow_provider_crew.client.api import KickoffRequest, compare_inputs
+from airflow_provider_crew.client.errors import Cost, InvalidInputs
+from airflow_provider_crew.client.models import CrewInputs, read_inputs
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

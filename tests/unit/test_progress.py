@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service import progress
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client import progress
+from airflow_provider_crew.client.errors import (
     CallError,
     ExecutionFailed,
     ExecutionNotFound,
@@ -16,9 +16,9 @@ from airflow_provider_crew.service.errors import (
     LostContact,
     Unreachable,
 )
-from airflow_provider_crew.service.models import Failed, Paused, Progress, TaskResult
-from airflow_provider_crew.service.progress import ProgressReport
-from airflow_provider_crew.service.watch_state import WatchMemory
+from airflow_provider_crew.client.models import Failed, Paused, Progress, TaskResult
+from airflow_provider_crew.client.progress import ProgressReport
+from airflow_provider_crew.client.watch import WatchMemory
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service import errors
-from airflow_provider_crew.service.records import error_record, recorded_error
-from airflow_provider_crew.service.storable import storable_text
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import error_record, recorded_error, storable_text
 from tests.unit.test_errors import ONE_OF_EACH, RATE_LIMITED, facts
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=12)

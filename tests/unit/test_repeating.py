@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import tenacity
 
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.api import repeating
+from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     CallError,
     NotAuthenticated,
@@ -21,7 +22,6 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.repeating import repeating
 
 
 def attempts(error: Exception, *, only_if_not_taken: bool) -> list[float]:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from airflow_provider_crew.service.errors import InvalidSettings
-from airflow_provider_crew.service.settings import USER_AGENT, is_loopback, usable_proxy
+from airflow_provider_crew.client.errors import InvalidSettings
+from airflow_provider_crew.client.settings import USER_AGENT, is_loopback, usable_proxy
 from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN, any_text, settings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 import airflow_provider_crew
 from airflow_provider_crew import CrewExecutionSensor, CrewHook, CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.service import async_client, client
+from airflow_provider_crew.client import async_client, client
 
 OPERATORS = [CrewKickoffOperator, CrewRunOperator, CrewExecutionSensor]
 

@@ -74,8 +74,8 @@ def found_in(part: str) -> list[str]:
 
 
 def test_every_module_is_checked():
-    assert len(MODULES) == len(list(PACKAGE.rglob("*.py"))) > 50
-    assert {NAME, f"{NAME}.operators.crew", f"{NAME}.sensors.crew", f"{NAME}.service"} <= MODULES.keys()
+    assert len(MODULES) == len(list(PACKAGE.rglob("*.py"))) > 40
+    assert {NAME, f"{NAME}.operators.crew", f"{NAME}.sensors.crew", f"{NAME}.client"} <= MODULES.keys()
 
 
 def test_names_of_test_modules_are_unique():
@@ -91,7 +91,7 @@ def test_every_test_module_has_a_docstring():
     assert [path for path, module in modules.items() if not ast.get_docstring(module)] == []
 
 
-@pytest.mark.parametrize("part", ["service", "local"])
+@pytest.mark.parametrize("part", ["client", "local"])
 def test_client_and_local_server_do_not_import_airflow(part):
     assert found_in(part)
     assert [
@@ -105,11 +105,24 @@ def test_local_server_does_not_import_the_client():
     assert {(module, other) for module, other in used if not is_in(f"{NAME}.local", other)} == set()
 
 
-def test_client_imports_only_itself():
-    known = {(module, other) for module in found_in("service") for other in anywhere(module) if is_in(NAME, other)}
+# From the lowest to the highest.
+LAYERS = ("client", "links", "hooks", "triggers", "durable", "operators", "sensors", "decorators")
 
-    upward = {(module, other) for module, other in known if not is_in(f"{NAME}.service", other)}
-    assert {(module, other) for module, other in upward if other != f"{NAME}.__version__"} == set()
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_imports_point_down(layer):
+    higher = LAYERS[LAYERS.index(layer) + 1 :]
+    upward = [f"{NAME}.{part}" for part in (*higher, "plugins", "cli", "local")]
+    if layer == "client":
+        upward.append(f"{NAME}.compat")
+
+    assert found_in(layer)
+    assert {
+        (module, other)
+        for module in found_in(layer)
+        for other in ours(anywhere(module))
+        if any(is_in(part, other) for part in upward)
+    } == set()
 
 
 def test_imports_have_no_circles():
@@ -177,21 +190,21 @@ def is_of_the_service(text: str) -> bool:
 
 
 def test_client_has_the_words_of_the_service():
-    said = {text for module in found_in("service") for text in texts(module)}
+    said = {text for module in found_in("client") for text in texts(module)}
 
     assert {*KEYS, *STATUS_WORDS, *PATHS} <= said
     assert all(any(header in text for text in said) for header in HEADERS)
 
 
 def test_only_the_client_has_the_words_of_the_service():
-    others = MODULES.keys() - {*found_in("service"), *found_in("local")}
+    others = MODULES.keys() - {*found_in("client"), *found_in("local")}
 
     assert others
     assert {(module, text) for module in others for text in texts(module) if is_of_the_service(text)} == set()
 
 
 def test_only_the_client_reads_the_state_word():
-    others = MODULES.keys() - {*found_in("service"), *found_in("local")}
+    others = MODULES.keys() - {*found_in("client"), *found_in("local")}
     nodes = {
         module: [node for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)] for module in others
     }

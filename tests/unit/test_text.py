@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_crew.service.text import one_line, quoted, size
+from airflow_provider_crew.client.text import one_line, quoted, size
 
 # What Airflow's log pages fold by: that of Airflow 3 looks for the first two anywhere in a line, and that of
 # Airflow 2 for this pattern.

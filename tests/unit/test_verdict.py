@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service.errors import Cost
+from airflow_provider_crew.client.errors import Cost
 from dev.rest import ApiError
 from tests.faults import verdict
 from tests.faults.facts import Failure

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     CallError,
     Cost,
@@ -24,9 +24,8 @@ from airflow_provider_crew.service.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.service.models import Completed, Failed, Progress, Running, TaskResult
-from airflow_provider_crew.service.watch_state import WatchMemory, WatchRules
-from airflow_provider_crew.service.watch_words import describe_progress, duration
+from airflow_provider_crew.client.models import Completed, Failed, Progress, Running, TaskResult
+from airflow_provider_crew.client.watch import WatchMemory, WatchRules, describe_progress, duration
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 

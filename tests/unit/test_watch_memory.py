@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     CallError,
     ExecutionNotFound,
     ExecutionUnknown,
@@ -26,10 +26,9 @@ from airflow_provider_crew.service.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from airflow_provider_crew.service.models import Completed, Failed, Paused, Progress, Running, TaskResult
-from airflow_provider_crew.service.progress import ProgressReport
-from airflow_provider_crew.service.watch import Watch
-from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
+from airflow_provider_crew.client.models import Completed, Failed, Paused, Progress, Running, TaskResult
+from airflow_provider_crew.client.progress import ProgressReport
+from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import RESEARCH, SKIPS_POLLS, Story, logged
 

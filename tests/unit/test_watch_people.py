@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.service.errors import (
+from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionFailed,
     ExecutionNotFound,
@@ -17,7 +17,7 @@ from airflow_provider_crew.service.errors import (
     ServiceError,
     WaitedTooLong,
 )
-from airflow_provider_crew.service.models import Failed, Paused, Progress
+from airflow_provider_crew.client.models import Failed, Paused, Progress
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 

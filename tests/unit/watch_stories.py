@@ -6,10 +6,9 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_crew.service.errors import CallError, Unreachable
-from airflow_provider_crew.service.models import Completed, Progress, Running
-from airflow_provider_crew.service.watch import Watch
-from airflow_provider_crew.service.watch_state import Step, WatchMemory, WatchRules
+from airflow_provider_crew.client.errors import CallError, Unreachable
+from airflow_provider_crew.client.models import Completed, Progress, Running
+from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 if TYPE_CHECKING:

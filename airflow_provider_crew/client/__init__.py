@@ -1,0 +1,1 @@
+"""The crew's REST API: no Airflow in here."""

@@ -1,0 +1,718 @@
+"""
+The calls to the service, without I/O: each yields requests, receives their outcomes, and returns a model.
+
+Both clients run the same flows, so neither can do what the other cannot. A client adds only how a request is
+exchanged for an answer.
+"""
+
+import json
+import logging
+import math
+import re
+import time
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from email.utils import parsedate_to_datetime
+from functools import cached_property, partial
+from http import HTTPStatus
+from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
+from urllib.parse import quote
+
+import tenacity
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import (
+    Cost,
+    CrewError,
+    InvalidInputs,
+    InvalidKickoffId,
+    RateLimited,
+    TransientError,
+    Unreachable,
+)
+from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
+from airflow_provider_crew.client.options import KickoffOptions
+from airflow_provider_crew.client.settings import (
+    ServiceSettings,
+    is_trusted,
+    proxy_for,
+    reason_for,
+    secrets_of_proxy,
+    timed_out,
+)
+from airflow_provider_crew.client.text import forms_of, one_line, secrets_of
+
+_LONGEST = 1_000
+
+
+def issued_kickoff_id(value: Any) -> str:
+    """Keep the id as the service sent it, as a text; ValueError when there is none that could be asked after."""
+    # Python reads NaN, Infinity and 1e309 from JSON, and writes them in another way than the service.
+    is_usable = type(value) in (str, int) or (type(value) is float and math.isfinite(value))
+    text = str(value) if is_usable else ""
+    if not text:
+        raise ValueError("it holds no kickoff_id")
+    if fault := _fault_of(text):
+        raise ValueError(f"its kickoff_id {fault}")
+    return text
+
+
+def checked_kickoff_id(kickoff_id: str) -> str:
+    """Refuse an id that no kickoff has returned, before it reaches a path."""
+    if not (fault := _fault_of(kickoff_id)):
+        return kickoff_id
+    raise InvalidKickoffId(
+        f"Kickoff ID {kickoff_id!r:.80} {fault}.", next_step="Pass the ID that the kickoff returned."
+    )
+
+
+def path_segment(kickoff_id: str) -> str:
+    """Encode a checked id for a path, in which dots alone would be a step."""
+    return quote(kickoff_id, safe="").replace(".", "%2E")
+
+
+def _fault_of(kickoff_id: Any) -> str:
+    if not isinstance(kickoff_id, str) or not kickoff_id:
+        return "is empty, or no text"
+    if len(kickoff_id) > _LONGEST:
+        return f"is longer than {_LONGEST:,} characters"
+    return "" if kickoff_id.isprintable() else "has characters that cannot be printed"
+
+
+__all__ = ["Answer", "forms_of"]
+
+_MESSAGE = 500
+_EXCERPT = 200
+_NAME = 100
+_MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
+# More than an excerpt shows, so that no secret is cut before it is found.
+_LOOKED_AT = 16 * 1024
+
+
+class Answer:
+    """What came back, without the token and other secrets, should the service repeat them."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, secrets: tuple[bytes, ...]) -> None:
+        self.status = status
+        self._headers = headers
+        self._body = body
+        self._secrets = secrets_of(secrets)
+
+    @property
+    def size(self) -> int:
+        """How many bytes the body has."""
+        return len(self._body)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the service did what it was asked (2xx)."""
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+    @property
+    def content_type(self) -> str:
+        """What the service says that the body is."""
+        return self._header("Content-Type") or "no content type"
+
+    @property
+    def redirect_target(self) -> str:
+        """Where a redirect leads, without its query, which may hold a secret."""
+        return re.split("[?#]", self._header("Location"), maxsplit=1)[0]
+
+    @property
+    def retry_after(self) -> float | None:
+        """For how many seconds the service wants to be left alone, if it says so in seconds or with a date."""
+        wanted = self._header("Retry-After")
+        if wanted.isdecimal():
+            return float(wanted)
+        try:
+            return max(0.0, parsedate_to_datetime(wanted).timestamp() - time.time())
+        except (ValueError, OverflowError):
+            return None
+
+    @property
+    def has_error_body(self) -> bool:
+        """Whether it is the service itself that reports an error, and not something in front of it."""
+        return all(isinstance(self._told.get(key), str) for key in ("error", "message"))
+
+    @property
+    def missing_inputs(self) -> tuple[str, ...]:
+        """The names that a refused kickoff should have held."""
+        details, detail = self._told.get("details"), self._told.get("detail")
+        names = details.get("missing_inputs") if isinstance(details, Mapping) else None
+        if isinstance(detail, str) and (found := _MISSING_INPUTS.match(detail)):
+            # A deployed crew lists them in a sentence: ``Missing inputs: audience, topic``.
+            names = detail[found.end() :].split(",")
+        listed = names if isinstance(names, list) else []
+        shown = (one_line(name, _NAME) for name in listed if isinstance(name, str))
+        return tuple(filter(None, shown))
+
+    def json_object(self) -> Mapping[str, Any]:
+        """Return the body as a JSON object; ValueError when it is none."""
+        # One wrong byte in a text must not cost the whole result.
+        text = self._body.decode("utf-8-sig", "replace")
+        try:
+            document = json.loads(text)
+        except ValueError:
+            raise ValueError("it is not JSON") from None
+        if not isinstance(document, dict):
+            raise ValueError("it is no JSON object")  # noqa: TRY004 - one kind with what cannot be read otherwise
+        # Parsed first: in bytes, a secret has as many spellings as JSON has for each of its characters.
+        if self._secrets.may_be_in(text):
+            self._secrets.mask(document)
+        return document
+
+    def reason(self) -> str:
+        """Tell what the service itself gives as the reason, in whichever of the usual forms."""
+        keys = ("status",) if "state" in self._told else ("error", "title", "message", "detail")
+        said = [self._told.get(key) for key in keys]
+        if told := ": ".join(text.rstrip(". ") for text in said if isinstance(text, str) and text):
+            return f" The service says: {one_line(told, _MESSAGE).rstrip('. ')}."
+        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self._body else ""
+
+    def excerpt(self) -> str:
+        """Return the beginning of the body, fit for one line of a log."""
+        beginning = self._body[:_LOOKED_AT].decode("utf-8", "replace")
+        return one_line(self._secrets.masked(beginning), _EXCERPT)
+
+    @cached_property
+    def _told(self) -> Mapping[str, Any]:
+        """What the service tells of an error: an object in JSON, or nothing."""
+        try:
+            return self.json_object()
+        except (ValueError, RecursionError):
+            return {}
+
+    def _header(self, name: str) -> str:
+        value = self._headers.get(name, "").encode(errors="replace").decode()
+        return one_line(self._secrets.masked(value), _EXCERPT)
+
+
+_MAX_TOLD = 300
+_OBJECTS = frozenset({"inputs", "meta", "webhooks"})
+# A field of every flow's state, which flows list among their inputs.
+_STATE_ID = "id"
+
+
+@dataclass(frozen=True, slots=True)
+class KickoffRequest:
+    """
+    One kickoff: what was checked is what is sent, however often that takes.
+
+    ``inputs`` are plain JSON data. ``secrets`` are what the body holds that nobody may read in an answer that
+    repeats it.
+    """
+
+    inputs: dict[str, Any]
+    body: bytes = field(repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        inputs: Mapping[str, Any],
+        *,
+        webhook_secret: str | None = None,
+        **options: Unpack[KickoffOptions],
+    ) -> Self:
+        """
+        Put a kickoff together; what was not given is not sent. InvalidInputs names the path to what is no JSON.
+
+        :param webhook_secret: the bearer token by which the receiver of ``webhooks`` knows the service
+        """
+        if unknown := options.keys() - KickoffOptions.__annotations__.keys():
+            raise TypeError(f"a kickoff takes no {some_names(sorted(unknown))}")
+        sent = {name: _checked(name, value) for name, value in options.items() if value}
+        sent["inputs"] = _checked("inputs", inputs)
+        if "webhooks" in sent:
+            _check_webhooks(sent["webhooks"])
+        if webhook_secret is not None:
+            if "webhooks" not in sent:
+                raise InvalidInputs("webhook_conn_id is set without webhooks.", next_step="Add `webhooks`.")
+            sent["webhooks"]["authentication"] = {"strategy": "bearer", "token": webhook_secret}
+        body = json.dumps({to_camel(name): value for name, value in sent.items()}).encode()
+        return cls(sent["inputs"], body, () if webhook_secret is None else (webhook_secret,))
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name == "restore_from_state_id":
+        try:
+            # Native rendering of templates makes a number of an id that looks like one.
+            return issued_kickoff_id(value)
+        except ValueError:
+            raise InvalidInputs(
+                f"restore_from_state_id of type {type(value).__name__} is no kickoff ID.",
+                next_step="Pass the ID that the kickoff returned.",
+            ) from None
+    if name in _OBJECTS and not isinstance(value, Mapping):
+        raise InvalidInputs(
+            f"{name} must be an object of names and values, not {type(value).__name__}.",
+            next_step=f"Fix `{name}`.",
+        )
+    return plain(value, name)
+
+
+def _check_webhooks(webhooks: dict[str, Any]) -> None:
+    if "authentication" in webhooks:
+        raise InvalidInputs(
+            "webhooks.authentication would show a secret in the rendered template.",
+            next_step="Put the secret into the password of a connection, and name it in `webhook_conn_id`.",
+        )
+    if not (webhooks.get("url") and isinstance(webhooks.get("events"), list)):
+        raise InvalidInputs("webhooks needs a url and a list of events.", next_step="Fix `webhooks`.")
+
+
+def plain(value: Any, path: str) -> Any:
+    """
+    Return JSON data as nothing but texts, numbers, lists and dicts; InvalidInputs names the path to anything else.
+
+    Any other sequence becomes a list: values that are fetched one by one are fetched once.
+    """
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: plain(item, f"{path}.{key}") for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    raise InvalidInputs(
+        f"{one_line(path, _MAX_TOLD)} of type {type(value).__name__} is not JSON.",
+        next_step="Pass strings, finite numbers, booleans, lists, and objects with string keys.",
+    )
+
+
+def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool = False) -> list[str]:
+    """
+    Return doubts about names that are given and not listed, and the other way round.
+
+    InvalidInputs names what the service says is needed and is not given; and what is not given, but looks like a
+    mistyped name that is: a flow would drop that one, and run, and be paid for, on its defaults. ``strict``
+    refuses every name that is not listed, and every one that is not given, unless the service says that it is
+    optional.
+    """
+    listed = [name for name in known.names if name != _STATE_ID]
+    unlisted = [name for name in given if name not in known.names and name != _STATE_ID]
+    missing = [name for name in listed if name not in given and name not in known.optional]
+    needed = [name for name in missing if name in known.required]
+    is_misspelt = any(_question(name, missing) for name in unlisted)
+    odd = [
+        f"Crew does not list the input {name!r}.{_question(name, missing) or _question(name, listed)}"
+        for name in unlisted
+    ]
+    if needed or is_misspelt or (strict and (missing or odd)):
+        absent = [f"Crew needs inputs that are missing: {some_names(needed or missing)}."] if missing else []
+        given_names = [f"Given: {some_names(given) or 'none'}."] if missing else []
+        raise InvalidInputs(
+            " ".join([*absent, *given_names, *odd]), next_step="Pass the inputs that the crew lists."
+        )
+    return list(_doubts(odd, missing, restores=_STATE_ID in given))
+
+
+def _doubts(odd: Iterable[str], missing: Sequence[str], *, restores: bool) -> Iterator[str]:
+    for doubt in odd:
+        yield f"{doubt} It is sent anyway."
+    if missing:
+        yield (
+            f"Inputs are missing that the crew lists: {some_names(missing)}. A crew rejects the kickoff, and a "
+            "flow runs on its defaults."
+        )
+    if restores:
+        yield "The input 'id' is deprecated and mixes up two runs. Use restore_from_state_id."
+
+
+def _question(name: str, others: list[str]) -> str:
+    nearest = get_close_matches(name, others, n=1)
+    return f" Is {name!r} meant to be {nearest[0]!r}?" if nearest else ""
+
+
+def some_names(names: Iterable[str]) -> str:
+    """Return names for a message, as many as it may hold."""
+    return one_line(", ".join(names), _MAX_TOLD)
+
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 3
+_LONGEST_RETRY_AFTER = 30.0
+_WAKING_PAUSE = 5.0
+_JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
+
+
+def repeating(call: str, *, only_if_not_taken: bool = False, wake_up_within: float = 0.0) -> dict[str, Any]:
+    """
+    Return how tenacity's Retrying, or its AsyncRetrying, repeats a call.
+
+    A read may be repeated after any passing failure. A kickoff only when it certainly was not taken. A crew that
+    may be waking up after a quiet period is given ``wake_up_within`` seconds.
+    """
+    policy = _Repeating(call, only_if_not_taken, wake_up_within)
+    return {
+        "stop": policy.is_enough,
+        "wait": policy.pause,
+        "retry": tenacity.retry_if_exception(policy.again),
+        "before_sleep": policy.say,
+        "reraise": True,
+    }
+
+
+@dataclass(slots=True)
+class _Repeating:
+    """One call and its repetitions. What fails otherwise while a crew wakes up is a part of that."""
+
+    call: str
+    only_if_not_taken: bool
+    wake_up_within: float
+    is_waking: bool = False
+
+    def again(self, error: BaseException) -> bool:
+        self.is_waking = self.is_waking or self._wakes_up(error)
+        if isinstance(error, Unreachable) and not error.trusted:
+            return False  # a second later it is the same, and someone should know
+        if self.only_if_not_taken:
+            return isinstance(error, RateLimited) or (isinstance(error, Unreachable) and not error.sent)
+        return isinstance(error, TransientError)
+
+    def is_enough(self, state: tenacity.RetryCallState) -> bool:
+        if self.is_waking:
+            return (state.seconds_since_start or 0.0) >= self.wake_up_within
+        return state.attempt_number >= _ATTEMPTS
+
+    def pause(self, state: tenacity.RetryCallState) -> float:
+        return max(_wait(state), _WAKING_PAUSE) if self.is_waking else _wait(state)
+
+    def say(self, state: tenacity.RetryCallState) -> None:
+        error = _error_of(state)
+        seconds = state.next_action.sleep if state.next_action else 0.0
+        event = error.event if isinstance(error, CrewError) else str(error)
+        log.warning("%s Retrying in %.1f s.", event, seconds)
+        if self._wakes_up(error):
+            minutes = self.wake_up_within / 60
+            log.warning("Crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes)
+
+    def _wakes_up(self, error: BaseException | None) -> bool:
+        return bool(self.wake_up_within) and isinstance(error, TransientError) and error.may_be_waking_up
+
+
+def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    error = _error_of(state)
+    asked_for = error.retry_after if isinstance(error, TransientError) else None
+    # The jitter comes on top, or all who were told the same time would come back together.
+    return _JITTER(state) + min(asked_for or 0.0, _LONGEST_RETRY_AFTER)
+
+
+T = TypeVar("T")
+
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+# An error page is read for its reason, and may be of any length.
+MAX_ERROR_BYTES = 64 * 1024
+
+# A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
+_PASSING_CLIENT_ERRORS = frozenset({408, 425})
+# A gateway may answer these after it has passed the request on: See Other, Request Timeout, Conflict, and Client
+# Closed Request.
+_UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
+_NOWHERE = "no place that it names"
+_STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """
+    What to send. ``url`` is percent-encoded for good: no library may decode or normalise it.
+
+    ``secrets`` are left out of an answer that repeats them. ``kickoff_id`` is the execution that is polled.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    secrets: tuple[bytes, ...] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    kickoff_id: str = ""
+
+    @property
+    def starts_work(self) -> bool:
+        """Whether sending it twice would do the work twice."""
+        return self.method == "POST"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What an error of this request knows."""
+        if self.kickoff_id:
+            return {"kickoff_id": self.kickoff_id, "cost": Cost.RUNNING}
+        return {} if self.starts_work else {"cost": Cost.NONE}
+
+    def __str__(self) -> str:
+        """Name it in a message."""
+        return f"{self.method} {self.url}"
+
+
+# An error is received like an answer and raised by the flow: a traceback of the transport could show the token.
+Outcome = Answer | errors.CallError
+Flow = Generator[Request, Outcome, T]
+
+
+class CrewApi:
+    """The calls of one crew, and which of the two status paths it has."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        chosen = _STATUS_PATHS.get(settings.status_path)
+        self._status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
+
+    def inputs(self) -> Flow[CrewInputs]:
+        """Ask which inputs the crew takes."""
+        request = self._request("GET", "/inputs")
+        return _read(request, _answer((yield request)), read_inputs)
+
+    def kickoff(self, kickoff: KickoffRequest) -> Flow[str]:
+        """
+        Send a kickoff once, and return its kickoff ID.
+
+        Any outcome is an uncertain kickoff, unless it proves that no execution started.
+        """
+        request = self._request("POST", "/kickoff", kickoff.body, *kickoff.secrets)
+        try:
+            outcome = yield request
+        except GeneratorExit:
+            log.warning("Interrupted while the kickoff was being sent: an execution may have started.")
+            raise
+        started = _started(outcome)
+        try:
+            kickoff_id = _read(request, _answer(outcome), lambda told: issued_kickoff_id(told.get("kickoff_id")))
+        except errors.CallError as error:
+            if not started and _proves_nothing_started(error):
+                raise
+            raise _uncertain(error, started) from None
+        # Before the caller has it: a cancelled coroutine never returns it, and the execution is paid for.
+        log.info("Started execution %s.", kickoff_id)
+        return kickoff_id
+
+    def status(self, kickoff_id: str) -> Flow[Execution]:
+        """Ask how an execution is doing, on whichever of the two paths the crew has."""
+        segment = path_segment(checked_kickoff_id(kickoff_id))
+        failure: errors.CallError | None = None
+        for path in self._status_paths:
+            request = self._request("GET", path.format(segment), kickoff_id=kickoff_id)
+            answer = _answer((yield request))
+            if answer.status != HTTPStatus.NOT_FOUND:
+                execution = _read(request, answer, partial(read_execution, kickoff_id=kickoff_id))
+                if execution is None:
+                    raise self._not_found(request, answer, kickoff_id)
+                self._status_paths = (path,)
+                return execution
+            if not isinstance(failure, errors.ExecutionNotFound):
+                failure = self._not_found(request, answer, kickoff_id)
+        raise cast("errors.CallError", failure)
+
+    def unreachable(self, request: Request, error: BaseException, *, sent: bool) -> errors.Unreachable:
+        """Return the error for an exchange that brought no answer."""
+        reason = reason_for(error, connected=sent, settings=self.settings)
+        facts = {"sent": sent, "trusted": is_trusted(error), "timed_out": timed_out(error), **request.facts}
+        if sent:
+            return errors.Unreachable(
+                f"No complete answer to {request}: {reason}.", next_step="Try again later.", **facts
+            )
+        if facts["trusted"]:
+            facts = {"cost": Cost.NONE} | facts
+            event = f"Crew is unreachable at {self.settings.host}: {reason}. {request} was not sent."
+            next_step = "Check the host and port in the connection, and whether the crew is deployed."
+        else:
+            facts = {"cost": Cost.NONE} | facts
+            event = f"Crew is not trusted at {self.settings.host}: {reason}. {request} was not sent."
+            next_step = (
+                "Check the host in the connection. If a certificate authority of your own has signed the "
+                "certificate, put the path of that authority's certificate into `verify`."
+            )
+        return errors.Unreachable(event, next_step=next_step, **facts)
+
+    def _request(
+        self, method: str, path: str, body: bytes | None = None, *secrets: str, kickoff_id: str = ""
+    ) -> Request:
+        # Put together anew for each request: who shows a client shows no token.
+        headers = {
+            "Accept": "application/json",
+            # Some gateways compress all the same; received() undoes that.
+            "Accept-Encoding": "identity",
+            "Authorization": f"Bearer {self.settings.token}",
+            "User-Agent": self.settings.user_agent,
+        }
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        hidden = forms_of(self.settings.token, *secrets_of_proxy(proxy_for(self.settings)), *secrets)
+        return Request(method, f"{self.settings.address}{path}", headers, hidden, body, kickoff_id)
+
+    def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> errors.CallError:
+        if not (answer.is_success or answer.has_error_body):
+            # A gateway without the crew behind it says 404 as well, and the execution runs on.
+            return _unreadable(request, answer, "it is not the crew's own")
+        return errors.ExecutionNotFound(
+            f"Execution {kickoff_id} is unknown to the crew: {_told(request, answer)}",
+            next_step="Check the crew's dashboard before you start another: a crew that waits for human input "
+            "reads like this.",
+            http_status=answer.status,
+            kickoff_id=kickoff_id,
+            address=self.settings.address,
+        )
+
+
+class Done(NamedTuple):
+    """The end of a flow."""
+
+    value: Any
+
+
+def advance(flow: Flow[Any], outcome: Outcome | None) -> Request | Done:
+    """Hand a flow the outcome of its last request; return its next request, or its end."""
+    try:
+        return flow.send(outcome)  # type: ignore[arg-type] # a flow begins with None
+    except StopIteration as end:
+        return Done(end.value)
+
+
+def most_bytes(status: int, largest: int | None = None) -> int:
+    """Return how much to read of an answer; the rest of an error page is left unread."""
+    return (largest or MAX_ANSWER_BYTES) if HTTPStatus(200) <= status < HTTPStatus(300) else MAX_ERROR_BYTES
+
+
+def received(request: Request, status: int, headers: Mapping[str, str], body: bytes, most: int) -> Outcome:
+    """
+    Return the answer of an exchange, or the error for one that is too large to read.
+
+    :param body: What was read of it, at least one byte more than ``most`` if there is more.
+    """
+    if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
+        with suppress(zlib.error):  # what it is instead will be unreadable as JSON
+            body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
+    if len(body) > most:
+        if HTTPStatus(200) <= status < HTTPStatus(300):
+            return errors.AnswerTooLarge(
+                f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
+                next_step="Read the result in the crew's dashboard.",
+                http_status=status,
+                **request.facts,
+            )
+        body = body[:most]
+    return Answer(status, headers, body, request.secrets)
+
+
+def _started(outcome: Outcome) -> str:
+    """Return the ID of the execution that an answer names, whatever its HTTP status."""
+    if isinstance(outcome, Answer):
+        try:
+            return issued_kickoff_id(outcome.json_object().get("kickoff_id"))
+        except (ValueError, RecursionError):
+            pass
+    return ""
+
+
+def _proves_nothing_started(error: errors.CallError) -> bool:
+    """Whether the outcome of a kickoff proves that no execution started; the default of every doubt is no."""
+    match error:
+        case errors.Unreachable():
+            return not error.sent
+        case errors.NotAuthenticated() | errors.NotAllowed() | errors.RateLimited():
+            return True
+        case errors.Refused():
+            return error.http_status not in _UNCERTAIN_REFUSALS
+    return False
+
+
+def _answer(outcome: Outcome) -> Answer:
+    if isinstance(outcome, errors.CallError):
+        raise outcome
+    return outcome
+
+
+def _read(request: Request, answer: Answer, read: Callable[[Mapping[str, Any]], T]) -> T:
+    if not answer.is_success:
+        raise _failure(request, answer)
+    try:
+        return read(answer.json_object())
+    except ValidationError:
+        fault = "a field has a type it should not have"
+    except RecursionError:
+        fault = "it is nested too deeply"
+    except ValueError as error:
+        fault = str(error)
+    raise _unreadable(request, answer, fault)
+
+
+def _failure(request: Request, answer: Answer) -> errors.CallError:  # noqa: C901 - one branch for each status
+    status, told = answer.status, _told(request, answer)
+    facts: dict[str, Any] = {"http_status": status, "error": answer.reason().strip()} | request.facts
+    if status < HTTPStatus.OK:  # such as 102 and 103: the work may be under way
+        return _unreadable(request, answer, "it is not a final answer")
+    if status == HTTPStatus.UNAUTHORIZED:
+        return errors.NotAuthenticated(
+            f"Crew rejected the token: {told}",
+            next_step="Replace the token in the connection with the one from the crew's Status tab.",
+            **facts,
+        )
+    if status == HTTPStatus.FORBIDDEN:
+        return errors.NotAllowed(
+            f"Token is not allowed to do this: {told}",
+            next_step="Use the organization token, or extend the permissions of the user.",
+            **facts,
+        )
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return errors.RateLimited(
+            f"Crew limits the rate of requests: {told}",
+            next_step="Try again later.",
+            retry_after=answer.retry_after,
+            **facts,
+        )
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
+        request.method == "GET" and status in _PASSING_CLIENT_ERRORS
+    ):
+        return errors.ServiceError(
+            f"Crew failed: {told}", next_step="Try again later.", retry_after=answer.retry_after, **facts
+        )
+    event, next_step = f"Crew rejected the request: {told}", "Fix what the answer names."
+    if status < HTTPStatus.BAD_REQUEST:
+        target = answer.redirect_target or "an unnamed address"
+        event = f"Crew redirects to {target}, and redirects are not followed: {told}"
+        next_step = "If the crew has moved there, put that address into the connection."
+    elif answer.missing_inputs:
+        event = f"Crew needs inputs that are missing: {some_names(answer.missing_inputs)}. {told}"
+        next_step = "Add them to `inputs`."
+    elif status == HTTPStatus.NOT_FOUND:
+        event, next_step = f"No crew at this address: {told}", "Check the host in the connection."
+    return errors.Refused(event, next_step=next_step, missing_inputs=answer.missing_inputs, **facts)
+
+
+def _uncertain(error: errors.CallError, kickoff_id: str) -> errors.UncertainKickoff:
+    """Return the error for a kickoff that may have started an execution, or that names one."""
+    if kickoff_id:
+        return errors.UncertainKickoff(
+            f"Kickoff has probably started execution {kickoff_id}, which its answer names. {error.event}",
+            next_step=f'Wait for it with CrewExecutionSensor(kickoff_id="{kickoff_id}") before you start another.',
+            kickoff_id=kickoff_id,
+        )
+    return errors.UncertainKickoff(
+        f"Kickoff may have started an execution. {error.event}",
+        next_step="Check the crew's dashboard before you start another.",
+    )
+
+
+def _unreadable(request: Request, answer: Answer, fault: str) -> errors.UnreadableAnswer:
+    reason = answer.reason() or " It is empty."
+    return errors.UnreadableAnswer(
+        f"Answer to {request} is unreadable: {fault}. It has HTTP status {answer.status} and "
+        f"{answer.content_type}.{reason}",
+        next_step="Check the host in the connection: another server may be answering.",
+        http_status=answer.status,
+        **request.facts | {"error": answer.reason().strip()},
+    )
+
+
+def _told(request: Request, answer: Answer) -> str:
+    return f"{request} answered {answer.status}.{answer.reason()}"

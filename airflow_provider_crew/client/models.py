@@ -1,0 +1,347 @@
+"""
+Models of what the service answers, in one shape whichever dialect it speaks.
+
+What matters is read strictly: whether an execution has ended, and how. Everything else is left out if it is odd,
+because a result that was paid for must not be lost to a detail.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, OnErrorOmit
+
+from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, storable_json, storable_text, text_of
+
+_DECODER = json.JSONDecoder()
+_FENCED = re.compile(
+    r"^[ \t]*+`{3,}+[ \t]*+json\b[^\n]*+\n(.*?)(?:^[ \t]*+`{3,}|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
+)
+# As data begins, and prose does not, which has footnotes [1], {placeholders} and [links](…).
+_BEGIN = re.compile(
+    r"""
+    \{\s*+ (?: "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+" | '[^'\n]*+' ) \s*+:
+    | \[\s*+ (?: ["'\[] | \{\s*+["'] )
+    """,
+    re.VERBOSE,
+)
+
+
+def json_of(text: str) -> Any:
+    """Return the JSON value that a text is, or its only fenced block. ValueError says why there is none."""
+    return _read(_only_block(text) or text)
+
+
+def json_within(text: str) -> Any:
+    """Return the JSON value that a text is, or its longest fenced block, or the first one in prose."""
+    try:
+        return _read(text)
+    except ValueError:
+        if blocks := _FENCED.findall(text):
+            return _read(max(blocks, key=len))
+    if found := _BEGIN.search(text):
+        return _read(text, found.start(), only=False)
+    raise ValueError("it holds no JSON object or array")
+
+
+def doubt_about(text: str) -> str:
+    """Return what is wrong with a text that looks like a JSON object or array, and is neither."""
+    if _BEGIN.match((_only_block(text) or text).lstrip()):
+        try:
+            json_of(text)
+        except ValueError as error:
+            return str(error)
+    return ""
+
+
+def _only_block(text: str) -> str:
+    blocks = _FENCED.findall(text)
+    return str(blocks[0]) if len(blocks) == 1 else ""
+
+
+def _read(text: str, begin: int = 0, *, only: bool = True) -> Any:
+    """Return a value in a form that every store takes. If it is the only one, nothing may follow it."""
+    try:
+        value, end = _DECODER.raw_decode(text, begin or len(text) - len(text.lstrip()))
+    except json.JSONDecodeError as error:
+        raise _broken(error) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if only and text[end:].strip():
+        raise _broken(json.JSONDecodeError("Extra data", text, end))
+    return storable_json(value)
+
+
+def _broken(error: json.JSONDecodeError) -> ValueError:
+    return ValueError(f"{error.msg.strip(' :')}, in line {error.lineno}, column {error.colno}")
+
+
+Meaning = Literal["running", "paused", "completed", "error", "not found"]
+
+# No crew has as many tasks. An answer of 2 MB can list 700,000 empty ones, which take seconds to read.
+_MOST_TASKS = 10_000
+
+# Words for a state that are documented, or known from the field.
+MEANINGS: dict[str, Meaning] = {
+    "queued": "running",
+    "pending": "running",
+    "started": "running",
+    "running": "running",
+    "paused": "paused",
+    "completed": "completed",
+    "success": "completed",
+    "error": "error",
+    "failed": "error",
+    "failure": "error",
+    "revoked": "error",
+    "not found": "not found",
+    "not_found": "not found",
+}
+
+# Where the documented answer, or one seen in the field, has the text of what went wrong.
+_REASONS = ("error", "error_message")
+
+
+def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
+    """Return the service's own word for how an execution is, and what it means; ValueError when it says none."""
+    if word := _word(body.get("state")):
+        return storable_text(word), _meaning(word)
+    if word := _word(body.get("status")):
+        # A gateway says ``error`` as well, of a call. What it says then stands in ``message`` or ``detail``.
+        if _meaning(word) == "error" and not any(_word(body.get(place)) for place in _REASONS):
+            raise ValueError("it tells of an error, and not which")
+        return storable_text(word), _meaning(word)
+    raise ValueError("it tells no status")
+
+
+def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an execution has put out. ValueError when the documented answer holds no result."""
+    result, tasks = body.get("result"), None
+    if isinstance(result, Mapping) and "output" in result:
+        result, tasks = result["output"], result.get("tasks")
+    output = body.get("final_output") if result is None else result
+    result_json = body.get("result_json")
+    # A deployed crew or flow that puts out nothing says so with null. It has ended, and will never say more.
+    if output is None and result_json is None and not _word(body.get("state")):
+        raise ValueError("it is completed and has no result")
+    listed = tasks if isinstance(tasks, list) else []
+    return {
+        "output": output,
+        "output_json": _output_json(result_json, output),
+        "tasks": listed[-_MOST_TASKS:] or [body.get("last_executed_task")],
+        "lists_tasks": 0 < len(listed) <= _MOST_TASKS,
+    }
+
+
+def reason_of(body: Mapping[str, Any], word: str) -> str:
+    """Tell why an execution has failed: of a deployed crew the sentence says it, where nothing else does."""
+    for place in (*_REASONS, "result", "status"):
+        if (said := body.get(place)) and (reason := text_of(said).strip()):
+            return reason
+    return word.lower()
+
+
+def _word(said: Any) -> str:
+    return said.strip() if isinstance(said, str) else ""
+
+
+def _meaning(word: str) -> Meaning:
+    # A word that is not known ends nothing.
+    return MEANINGS.get(word.lower(), "running")
+
+
+def _output_json(result_json: Any, output: Any) -> Any:
+    """Return what the service says is JSON, or the output when it holds an object or an array, else None."""
+    if (parsed := _parsed(result_json)) is not None:
+        return parsed
+    parsed = _parsed(output)
+    return parsed if isinstance(parsed, dict | list) else None
+
+
+def _parsed(value: Any) -> Any:
+    try:
+        return json_of(value) if isinstance(value, str) else storable_json(value)
+    except ValueError:
+        return None
+
+
+class OrNone:
+    """Marks a field that is None where its value does not fit: a schema of pydantic's own, and so a fast one."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: Any) -> Any:
+        return {"type": "default", "schema": handler(source), "default": None, "on_error": "default"}
+
+
+def _storable(value: Any) -> Any:
+    return storable_text(value) if isinstance(value, str) else value
+
+
+Words = Annotated[str, BeforeValidator(_storable), Field(min_length=1)]
+Text = Annotated[str, BeforeValidator(text_of)]
+OptionalText = Annotated[Words | None, OrNone]
+# A watch adds one to a count, so the largest has to leave room below MAX_INT. JavaScript rounds larger ones.
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, OrNone]
+StorableInt = Annotated[int, Field(strict=True, ge=MIN_INT, le=MAX_INT)]
+Number = StorableInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, OrNone, Field(validation_alias="usage_metrics")]
+
+
+class _Shape(BaseModel):
+    # A task's process reads one or two of these and pays for what it imports: each is built when first used.
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, defer_build=True)
+
+
+class Progress(_Shape):
+    """How many of the crew's tasks, or of the flow's steps, are done; a flow does not tell of how many."""
+
+    completed: Count = Field(validation_alias=AliasChoices("completed", "completed_tasks"))
+    total: Count | None = Field(default=None, validation_alias=AliasChoices("total", "total_tasks"))
+    unit: Literal["task", "step"] = "task"
+
+
+class TaskResult(_Shape):
+    """What one task of the crew put out."""
+
+    task_id: Text = Field(default="", validation_alias=AliasChoices("task_id", "name"))
+    agent: Text = ""
+    output: Text = ""
+    execution_time: Seconds = None
+
+
+class _Ongoing(_Shape):
+    """Not over. ``word`` is what the service said."""
+
+    kickoff_id: str
+    word: str
+    current_task: OptionalText = Field(
+        default=None, validation_alias=AliasChoices("current_task", AliasPath("progress", "current"))
+    )
+    current_agent: OptionalText = Field(default=None, validation_alias=AliasPath("progress", "current_agent"))
+    progress: Annotated[Progress | None, OrNone] = None
+    last_task: Annotated[TaskResult | None, OrNone] = Field(default=None, validation_alias="last_executed_task")
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the service's own word is one that is documented or known from the field."""
+        return self.word.lower() in MEANINGS
+
+
+class Running(_Ongoing):
+    """Not over: running, or in a state this package has no word for."""
+
+    status: Literal["running"]
+
+
+class Paused(_Ongoing):
+    """Not over: it waits for a person's answer."""
+
+    status: Literal["paused"]
+
+
+class Completed(_Shape):
+    """Over, with a result. ``lists_tasks``: it is the answer itself that lists the tasks."""
+
+    status: Literal["completed"]
+    kickoff_id: str
+    output: Text
+    output_json: Any = None
+    tasks: tuple[OnErrorOmit[TaskResult], ...] = ()
+    lists_tasks: bool = False
+    progress: Annotated[Progress | None, OrNone] = None
+    usage: Usage = None
+    execution_time: Seconds = None
+
+    @property
+    def tasks_complete(self) -> bool:
+        """Whether ``tasks`` are certainly all: they are listed, or as many as the service counts."""
+        if self.lists_tasks:
+            return True
+        counted = self.progress.total if self.progress and self.progress.unit == "task" else None
+        return bool(counted) and counted == len({task.task_id or task for task in self.tasks})
+
+    def including(self, seen: Sequence[TaskResult]) -> Self:
+        """Return it with tasks that were seen before, each once, for a service that tells only the last one."""
+        if self.lists_tasks or not seen:
+            return self
+        return self.model_copy(update={"tasks": tuple(dict.fromkeys((*seen, *self.tasks)))})
+
+    def result(self) -> dict[str, Any]:
+        """Return the result as plain JSON data, the same in every mode of waiting."""
+        told = self.model_dump(mode="json", exclude={"status", "lists_tasks", "progress"})
+        return told | {"tasks_complete": self.tasks_complete}
+
+
+class Failed(_Shape):
+    """Over, without a result."""
+
+    status: Literal["error"]
+    kickoff_id: str
+    error: Text
+    usage: Usage = None
+    execution_time: Seconds = None
+
+
+Execution = Running | Paused | Completed | Failed
+
+
+class CrewInput(_Shape):
+    """One input that the crew takes. ``required`` is None where the service does not say."""
+
+    name: Words
+    required: Annotated[bool | None, OrNone] = None
+
+
+class CrewInputs(_Shape):
+    """The inputs that the crew takes. It may list only some of them."""
+
+    inputs: tuple[CrewInput, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name listed, in the service's order."""
+        return tuple(known.name for known in self.inputs)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names that the service says are needed."""
+        return tuple(known.name for known in self.inputs if known.required)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """The names that the service says may be left out."""
+        return tuple(known.name for known in self.inputs if known.required is False)
+
+
+def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None:
+    """
+    Read either dialect; None when the service says that it does not know the execution.
+
+    Raises ValueError (pydantic's ValidationError is one) for a body that tells no status, or no result.
+    """
+    word, meaning = state_of(body)
+    fields = {**body, "status": meaning, "kickoff_id": kickoff_id, "word": word}
+    match meaning:
+        case "running":
+            return Running.model_validate(fields)
+        case "paused":
+            return Paused.model_validate(fields)
+        case "completed":
+            return Completed.model_validate({**fields, **result_of(body)})
+        case "error":
+            return Failed.model_validate({**fields, "error": reason_of(body, word)})
+    return None
+
+
+def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
+    """Read a list of names, a list of objects, or an object of names; ValueError for anything else."""
+    listed = body.get("inputs")
+    if isinstance(listed, Mapping):
+        listed = [{**(told if isinstance(told, Mapping) else {}), "name": name} for name, told in listed.items()]
+    elif isinstance(listed, list):
+        listed = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
+    else:
+        raise ValueError("it lists no inputs")  # noqa: TRY004 - the caller reads every misfit as one kind
+    return CrewInputs.model_validate({"inputs": listed})

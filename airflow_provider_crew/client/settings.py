@@ -1,0 +1,279 @@
+"""The address, token, TLS and proxy of one crew, checked before anything is sent."""
+
+import base64
+import os
+import platform
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import unquote, urlsplit
+
+import certifi
+import pydantic
+from pydantic import AfterValidator, Field, HttpUrl, TypeAdapter, ValidationError, model_validator
+
+from airflow_provider_crew import __version__
+from airflow_provider_crew.client.errors import InvalidSettings
+from airflow_provider_crew.client.options import REQUEST_TIMEOUT
+from airflow_provider_crew.client.text import SHORTEST_SECRET
+
+StatusPath = Literal["auto", "status_first", "id_first"]
+
+USER_AGENT = f"airflow-provider-crew/{__version__} Python/{platform.python_version()}"
+_ENDPOINTS = ("/kickoff", "/inputs", "/status")
+# An IP address, or a name that only this machine may have.
+_LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d+){3}|::1")
+_URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
+
+
+class CheckedFields(pydantic.BaseModel):
+    """Fields of a connection. InvalidSettings names the invalid field and repeats its description."""
+
+    model_config = pydantic.ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refuse_in_words(cls, filled_in: dict[str, Any], check: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
+        # A form leaves an empty text in a field that nobody has filled in.
+        given = {name: value for name, value in filled_in.items() if value is not None and value != ""}
+        try:
+            return check(given)
+        except ValidationError as error:
+            name = str(error.errors(include_input=False, include_context=False)[0]["loc"][0])
+            raise invalid_field(name, cls.model_fields[name].description or "a text") from None
+
+
+def invalid_field(name: str, description: str) -> InvalidSettings:
+    """Return the error for a field, without its value, which may be a secret in the wrong field."""
+    return InvalidSettings(f"{name} must be {description}.", next_step="Fix the connection.")
+
+
+def printable(text: str) -> str:
+    """Return an address without the white space around it; a parser would drop a line break inside it silently."""
+    stripped = text.strip()
+    if not stripped.isprintable():
+        raise ValueError("it holds characters that cannot be printed")
+    return stripped
+
+
+def _crew_address(address: str) -> str:
+    """Return the crew's address with its scheme and without a slash at the end; a bare name means https."""
+    text = printable(address)
+    url = _URL.validate_python(text if "://" in text else f"https://{text}")
+    found = str(url).rstrip("/")
+    if "@" in text or "?" in text or "#" in text or found.endswith(_ENDPOINTS) or url.host in {"http", "https"}:
+        raise ValueError("it is more than an address")
+    return found
+
+
+def usable_proxy(proxy: str) -> str:
+    """Return the proxy's URL; both clients speak to http and https proxies, and to no others."""
+    try:
+        text = printable(proxy)
+        return str(_URL.validate_python(text if "://" in text else f"http://{text}")).rstrip("/")
+    except ValueError:
+        raise InvalidSettings(
+            "Proxy must look like http://proxy.example:3128. SOCKS proxies are not supported.",
+            next_step="Fix `proxy` in the connection, or https_proxy, http_proxy or all_proxy in the environment.",
+        ) from None
+
+
+Token = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern="^[!-~]+$")]
+
+
+class ServiceSettings(CheckedFields):
+    """
+    The address and the token of a crew, and how to reach it.
+
+    ``request_timeout`` bounds a whole exchange, from connecting to the last byte of the answer. ``verify`` is
+    True, False or a file of certificates. ``status_path`` says which of the two paths in the field the crew
+    has; ``auto`` finds out. Neither the token nor the proxy (it may hold a password) shows in ``repr``.
+    """
+
+    address: Annotated[str, AfterValidator(_crew_address)] = Field(
+        description="that of the crew (the host of a connection), such as https://my-crew.crewai.com:8443/team, "
+        "without a path of its API, and without the token, which belongs in the password field"
+    )
+    token: Token = Field(
+        repr=False, description="the bearer token (password, or user_bearer_token), without the word Bearer"
+    )
+    # Far beyond a day, a socket refuses the number after the connection is made.
+    request_timeout: float = Field(
+        REQUEST_TIMEOUT, gt=0, le=86_400, description="a number of seconds above 0, and not more than a day"
+    )
+    # From left to right: a URI has only texts, and "true" is no path.
+    verify: bool | str = Field(
+        default=True, union_mode="left_to_right", description="true, false, or the path of a file of certificates"
+    )
+    proxy: Annotated[str, AfterValidator(usable_proxy)] | None = Field(None, repr=False)
+    status_path: StatusPath = Field("auto", description="auto, status_first or id_first")
+    allow_http: bool = Field(default=False, description="true or false")
+    user_agent: str = USER_AGENT
+
+    @property
+    def host(self) -> str:
+        """Where the crew is to be found, with the port that is connected to."""
+        parts = urlsplit(self.address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return f"{parts.hostname}:{port}" if ":" not in (parts.hostname or "") else f"[{parts.hostname}]:{port}"
+
+    @model_validator(mode="after")
+    def _keep_the_token_from_strangers(self) -> Self:
+        refuse_secret_in(self.address, self.token)
+        if self.address.startswith("https://") or self.allow_http or is_loopback(self.address):
+            return self
+        raise InvalidSettings(
+            "Address would send the token unencrypted.",
+            next_step="Use https://, or set `allow_http` in the connection if the network is trusted.",
+        )
+
+
+def refuse_secret_in(address: str, *secrets: str) -> None:
+    """Refuse an address that holds a secret: it stands in messages, logs and records."""
+    spelled = {text.lower() for text in (address, unquote(address))}
+    for secret in filter(None, map(str.strip, secrets)):
+        if len(secret) >= SHORTEST_SECRET and any(secret.lower() in text for text in spelled):
+            raise invalid_field("address", ServiceSettings.model_fields["address"].description or "")
+
+
+def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
+    """
+    Return the secrets in a proxy's URL in each form that is sent: a page of the proxy may repeat any of them.
+
+    The name of the user alone is none: it may be a word, which must not be left out of what a crew has written.
+    """
+    _, scheme, rest = (proxy or "").partition("://")
+    raw = (rest if scheme else proxy or "").rpartition("@")[0]
+    name, _, password = map(unquote, raw.partition(":"))
+    if not raw:
+        return ()
+    pair = f"{name}:{password}"
+    # Clients differ in how they encode what is not ASCII.
+    in_bytes = (pair.encode(errors="replace"), pair.encode("latin-1", "replace"))
+    encoded = dict.fromkeys(base64.b64encode(each).decode() for each in in_bytes)
+    basic = (f"Basic {each}" for each in encoded)
+    return tuple(dict.fromkeys((password or name, raw.partition(":")[2] or raw, pair, *encoded, *basic)))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address stays on this machine."""
+    return _LOOPBACK.fullmatch(urlsplit(address).hostname or "") is not None
+
+
+_CONNECT_TIMEOUT = 10.0
+# What http.client says, and what aiohttp does.
+_TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")
+
+
+def connect_timeout(settings: ServiceSettings) -> float:
+    """Return the seconds to connect: fewer than for the whole exchange, so that the error tells the two apart."""
+    return min(_CONNECT_TIMEOUT, 0.9 * settings.request_timeout)
+
+
+def trusted_certificates(settings: ServiceSettings) -> str | None:
+    """Return the file or folder of certificates to trust, None when they are not to be checked."""
+    if settings.verify is not True:
+        return settings.verify or None
+    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
+
+
+def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
+    """Return what verifies certificates, of an https proxy as well. ``None``: there are none to verify."""
+    certificates = trusted_certificates(settings)
+    if certificates is None or not any(
+        url and url.startswith("https:") for url in (settings.address, proxy_for(settings))
+    ):
+        return None
+    try:
+        return _context_of(certificates, Path(certificates).stat().st_mtime)
+    except (OSError, ValueError):  # a file without certificates ends here, too
+        # The path is not repeated: it may be a token in the wrong field.
+        raise InvalidSettings(
+            "Certificates are unreadable.",
+            next_step="Fix the path in `verify`, or in REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE of the environment.",
+        ) from None
+
+
+def load_async_client(settings: ServiceSettings) -> None:
+    """Load what an asynchronous client needs, in a thread: it would hold up an event loop for too long."""
+    import_module("airflow_provider_crew.client.async_client")
+    import_module("requests.utils")
+    tls_context(settings)
+
+
+@lru_cache(maxsize=16)
+def _context_of(certificates: str, _changed_at: float) -> ssl.SSLContext:
+    """Load certificates once: that blocks an event loop for as long as many answers take."""
+    if Path(certificates).is_dir():
+        return ssl.create_default_context(capath=certificates)
+    return ssl.create_default_context(cafile=certificates)
+
+
+def proxy_for(settings: ServiceSettings) -> str | None:
+    """Return the proxy for the crew: the one in the settings, or what the environment says."""
+    if settings.proxy:
+        return settings.proxy
+    if is_loopback(settings.address):
+        return None
+    from requests.utils import get_environ_proxies, select_proxy  # knows NO_PROXY with networks, and takes long
+
+    found = select_proxy(settings.address, get_environ_proxies(settings.address))
+    return usable_proxy(found) if found else None
+
+
+def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettings) -> str:
+    """
+    Return why an exchange failed.
+
+    The words come from the operating system's error, because a library's text may repeat headers or a password.
+    """
+    if timed_out(error):
+        if connected:
+            return f"timed out after {settings.request_timeout:g} s (request_timeout)"
+        return f"no connection after {connect_timeout(settings):g} s"
+    causes = list(_causes(error))
+    known = (words for cause in reversed(causes) if (words := _words_for(cause)))
+    return next(known, f"the connection broke ({type(causes[-1]).__name__})")
+
+
+def timed_out(error: BaseException) -> bool:
+    """Whether an exchange failed because time was over, and nobody said no."""
+    return any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in _causes(error))
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain."""
+    return list(_causes(error))[-1]
+
+
+def is_trusted(error: BaseException) -> bool:
+    """Whether an exchange failed for another reason than a certificate."""
+    return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+
+
+def _words_for(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate rejected ({error.verify_message})"
+    if isinstance(error, ssl.SSLError):
+        told = str(error.reason).lower().replace("_", " ")
+        return "the server does not speak https" if told == "wrong version number" else f"TLS failed ({told})"
+    if isinstance(error, socket.gaierror):
+        return "unknown host name (DNS)"
+    if refused := _TUNNEL_REFUSED.search(f"{type(error).__name__} {error}"):
+        return f"the proxy rejected the connection ({refused[1]})"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno).lower()
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Walk from a library's exception down to what caused it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__

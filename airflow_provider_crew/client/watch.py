@@ -1,0 +1,593 @@
+"""
+What each poll of an execution means, and when to poll again.
+
+Whoever waits (hook, operator, sensor, trigger) feeds in what a poll brought and does what the step says, so all
+of them decide alike and in the same  No I/O happens here; the clock and the random source are passed in.
+Times are wall-clock, because a deadline has to survive the restart of the process that watches.
+"""
+
+import json
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from itertools import accumulate
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from pydantic import ConfigDict, Field, StrictBool, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client import options as limits
+from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionFailed, ExecutionUnknown
+from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running, TaskResult
+from airflow_provider_crew.client.options import MAX_OUTAGE
+from airflow_provider_crew.client.text import one_line, size
+
+# What the crew says may be as long as an answer; logs, errors and what is stored may not.
+_PROGRESS = 200
+_SHOWN_ERROR = 2_000
+_KEPT_ERROR = 64 * 1024
+
+
+def place(execution: Running | Paused) -> str:
+    """Say where it is: ``task 2 of 3, writing_task (Writer)``, or of a flow ``step 4, write_summary``."""
+    said = []
+    if (progress := execution.progress) and (step := step_of(execution)):
+        said.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
+    if execution.current_task:
+        agent = f" ({execution.current_agent})" if execution.current_agent else ""
+        said.append(f"{execution.current_task}{agent}")
+    return one_line(", ".join(said), _PROGRESS)
+
+
+def step_of(execution: Running | Paused) -> int:
+    """Return the number of the task, or step, that it is at; 0 where it does not tell."""
+    progress = execution.progress
+    if progress is None or progress.total == 0:
+        return 0
+    return progress.completed + 1 if progress.total is None else min(progress.completed + 1, progress.total)
+
+
+def passed_unseen(execution: Completed, step: int) -> str:
+    """Say which tasks, or steps, have come after the last one that a poll has met, where one has met any."""
+    counted = execution.progress.completed if execution.progress else 0
+    done = len(execution.tasks) if execution.lists_tasks else counted
+    if not 0 < step < done:
+        return ""
+    unit = execution.progress.unit if execution.progress else "task"
+    which = f"{unit} {done}" if step + 1 == done else f"{unit}s {step + 1} to {done}"
+    return f"{which} passed between two polls"
+
+
+def describe_progress(execution: Running | Paused) -> str:
+    """Say where it is, and how it is where that is all that is known, or no known word."""
+    where, word = place(execution), execution.word.lower()
+    return where if where and execution.is_known else one_line(", ".join(filter(None, (where, word))), _PROGRESS)
+
+
+def duration(seconds: float) -> str:
+    """Say a time as people do: ``4m 10s``."""
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {left}s" if minutes else f"{left}s"
+
+
+def after(execution: Completed | Failed) -> str:
+    """Say how long it took, where the service tells."""
+    return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
+
+
+def execution_failed(failed: Failed, was_at: str) -> ExecutionFailed:
+    """Return the error for a crew that failed; ``was_at``: where the last poll before saw it."""
+    place = f", last seen at {was_at}" if was_at else ""
+    reason = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
+    return ExecutionFailed(
+        f"Execution {failed.kickoff_id} failed{after(failed)}{place}: {reason}.",
+        next_step="Start a new execution, which is billed again.",
+        kickoff_id=failed.kickoff_id,
+        error=failed.error[:_KEPT_ERROR],
+        execution_time=failed.execution_time,
+        usage=failed.usage,
+    )
+
+
+def result_out_of_reach(kickoff_id: str, lasted: float) -> ExecutionUnknown:
+    """Return the error for an execution that has completed, and that is unknown now."""
+    return ExecutionUnknown(
+        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has answered for "
+        f"{duration(lasted)} that the execution is unknown.",
+        cost=Cost.ENDED,
+        next_step="Check the crew's dashboard, which may show the result.",
+        kickoff_id=kickoff_id,
+        lasted=lasted,
+        has_completed=True,
+    )
+
+
+def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> ExecutionUnknown:
+    """Return the error for an execution that is polled at another address than that of its kickoff."""
+    return ExecutionUnknown(
+        f"Execution {kickoff_id} was started at {kicked_off_at}, and is unknown at {polled_at}, where the "
+        "connection points now.",
+        next_step="Point the connection to the address of the kickoff before you start another execution.",
+        kickoff_id=kickoff_id,
+        elsewhere=kicked_off_at,
+    )
+
+
+_MOST_TASKS = 100
+_NAME = 60
+_USAGE = 300
+
+
+def wrote(result: Mapping[str, Any]) -> Iterator[str]:
+    """Tell one line for each task of the crew, with its number where all of them are there."""
+    tasks = result["tasks"]
+    for number, task in enumerate(tasks[:_MOST_TASKS], start=1):
+        which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
+        agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
+        took = task["execution_time"]
+        in_time = "" if took is None else f" in {duration(took)}"
+        yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
+    if left := len(tasks[_MOST_TASKS:]):
+        yield f"{left} more tasks"
+
+
+def in_all(result: Mapping[str, Any]) -> Iterator[str]:
+    """Tell how long all of it took and what it has spent, as far as the service says so."""
+    took, usage = result["execution_time"], result["usage"]
+    told = [] if took is None else [duration(took)]
+    told += [f"{name} {count:,}" for name, count in (usage or {}).items()]
+    if told:
+        yield one_line(f"in all: {', '.join(told)}", _USAGE)
+
+
+# In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
+_LAST_TIME = 2.0**33
+# A trigger's row and a task's state are no place for what a crew puts out; the newest tasks are worth carrying.
+_MOST_CARRIED = 16 * 1024
+# A triggerer keeps thousands of watches in memory, for days.
+_MOST_KEPT = 64 * 1024
+
+# Built when first used: a task that resumes with a result needs neither.
+_WHEN_USED = ConfigDict(defer_build=True)
+
+Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
+Interval = Annotated[float, Field(strict=True, gt=0, le=_LAST_TIME)]
+Pause = Annotated[float, Field(strict=True, ge=0, le=_LAST_TIME)]
+Patience = Annotated[float, Field(strict=True, ge=0)]
+# How far an execution is that nobody has seen yet.
+NOTHING_SEEN = "nothing"
+# Each tells more of the execution than those before it.
+Trouble = Literal["rejected", "silent", "unknown", "paused"]
+
+
+@dataclass(slots=True)
+class Polls:
+    """How often one has polled, how often in vain, and how often the crew had begun to wait for a person."""
+
+    all: int = 0
+    failed: int = 0
+    paused: int = 0
+
+
+class Line(NamedTuple):
+    """One line for the log."""
+
+    level: int
+    text: str
+
+
+class Step(NamedTuple):
+    """What to do after a poll: log the lines, then end with a result or an error, or poll again later."""
+
+    lines: tuple[Line, ...] = ()
+    completed: Completed | None = None
+    error: CrewError | None = None
+    poll_again_in: float = 0.0
+    renew_token: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_WHEN_USED)
+class WatchRules:
+    """
+    How one execution is watched. What would poll without a pause, or for ever, is refused.
+
+    ``deadline`` and ``kicked_off_at`` are wall-clock times. ``poll_interval`` is the time between two polls; None:
+    what suits the age of the execution. ``max_outage`` is how long the service may give no usable answer; None:
+    for ever. ``kicked_off_at`` allows for a service that needs a moment until it knows the execution.
+
+    ``exists``: the service itself has given out the id, so that the execution exists even while the service says
+    that it does not know it. ``address`` is where it was kicked off, if that is known. ``human_input``: the crew
+    may wait for a person, who may take until the deadline.
+    """
+
+    deadline: Time
+    poll_interval: Interval | None = None
+    max_outage: Patience | None = MAX_OUTAGE
+    kicked_off_at: Time | None = None
+    exists: StrictBool = False
+    address: str = ""
+    human_input: StrictBool = False
+
+
+@dataclass(slots=True, config=_WHEN_USED)
+class WatchMemory:
+    """What a watch has seen so far: plain data, so that the next process can go on where this one ended."""
+
+    started_at: Time
+    seen: StrictBool = False
+    """Whether the service has known the execution at any poll."""
+    progress: str = NOTHING_SEEN
+    """What was seen of it last, in """
+    place: str = ""
+    """At which task or step it was seen last."""
+    progress_since: Time = 0.0
+    step: Annotated[int, Field(ge=0, le=2**53)] = 0
+    """The number of the task, or step, that the log was told of last."""
+    said_at: Time = 0.0
+    troubles: dict[Trouble, Time | None] = Field(default_factory=dict)
+    """What is in the way, and since when: None where another process is to count that anew."""
+    said_trouble: str = ""
+    """What the log was last told of them."""
+    said_about: str = ""
+    """The kind of trouble that was. Its text may hold the ID of a request, which differs at every poll."""
+    polled_at: Time = 0.0
+    """When the last poll came back."""
+    pause: Pause = 0.0
+    """Seconds from then to the next poll."""
+    tasks: list[TaskResult] = Field(default_factory=list)
+    """What the crew's tasks have put out, as far as the service told it: some tell the last one alone."""
+
+    @classmethod
+    def recalled(cls, kept: Any) -> "WatchMemory | None":
+        """Return what another process has kept, perhaps of another version; None when it makes no sense."""
+        try:
+            return _MEMORY.validate_python(kept)
+        except ValidationError:
+            return None
+
+    def keep(self, task: TaskResult) -> None:
+        """Keep what a task has put out, if it is new, and of all tasks as many of the newest as fit."""
+        tasks = self.tasks
+        if task in reversed(tasks) or _size(task) > _MOST_KEPT:
+            return
+        tasks.append(task)
+        left_over = sum(map(_size, tasks)) - _MOST_KEPT
+        while left_over > 0:
+            left_over -= _size(tasks.pop(0))
+
+    def carried(self) -> dict[str, Any]:
+        """Return it as plain data, with as many of the newest tasks as are worth carrying."""
+        needless = set() if self.said_about else {"said_about"}
+        if not self.troubles.keys() - {"paused"}:  # nothing lasts that a clock could stretch
+            needless |= {"polled_at", "pause"}
+        kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
+        newest_first = kept["tasks"][::-1]
+        sizes = accumulate(len(json.dumps(task)) for task in newest_first)
+        fitting = sum(size <= _MOST_CARRIED for size in sizes)
+        return kept | {"tasks": newest_first[:fitting][::-1]}
+
+    def handed_over(self) -> dict[str, Any]:
+        """
+        Return it for a process that may begin, or begin again, much later.
+
+        How long a trouble has lasted is counted anew there.
+        """
+        return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
+
+
+def _size(task: TaskResult) -> int:
+    """Return how much memory a task's texts take, without reading them."""
+    return sum(map(sys.getsizeof, (task.task_id, task.agent, task.output)))
+
+
+_MEMORY = TypeAdapter(WatchMemory)
+
+
+_JITTER = 0.1
+_LONGEST_SPREAD = 15.0
+_SHARE_OF_AGE = 0.05
+_LONGEST_RETRY_AFTER = 300.0
+_REMINDER = 300.0
+# Until the service knows an execution that it has just started, or knows it again.
+_SOON = limits.NOT_FOUND_GRACE / 6
+# People take their time, and nothing else ends such a wait.
+_WHILE_PEOPLE_DECIDE = 60.0
+_WORD = 100
+_TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
+_MAY_HAVE_FAILED = " A failed execution may answer like this indefinitely: check the crew's dashboard."
+
+
+class Watch:
+    """Watches one execution: remembers what was seen and decides what comes next."""
+
+    def __init__(
+        self,
+        kickoff_id: str,
+        rules: WatchRules,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        memory: WatchMemory | None = None,
+    ) -> None:
+        self.kickoff_id = kickoff_id
+        self._clock = clock
+        self._now = clock()
+        self.memory = memory or WatchMemory(started_at=self._now, said_at=self._now)
+        self._polls = self._failed = self._paused = 0
+        self.is_in_doubt = False
+        """Whether the execution may not exist, or is not known yet: only polling again soon can tell."""
+        self._rules = rules
+        self._patience = math.inf if rules.max_outage is None else rules.max_outage
+        self.request_timeout = limits.REQUEST_TIMEOUT
+        """For how long one poll may take."""
+        self._random = random
+
+    @property
+    def polls(self) -> Polls:
+        """How often it was fed, and with what."""
+        return Polls(self._polls, self._failed, self._paused)
+
+    @property
+    def polled_at(self) -> float:
+        """When the poll came back that is being judged."""
+        return self._now
+
+    @property
+    def started_at(self) -> float:
+        """When the execution was kicked off, as far as is known, or else when the watch began."""
+        return min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
+
+    def spread(self) -> Step:
+        """
+        Put off the first poll, so that many watches that begin in one instant do not poll in one instant.
+
+        Not for long: after a restart of the triggerer nobody may have polled for a while.
+        """
+        left = max(self._rules.deadline - self._now, 0.0)
+        return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
+
+    def saw(self, execution: Execution) -> Step:
+        """Decide after an answer."""
+        self._take_time()
+        self._polls += 1
+        self.memory.seen, self.is_in_doubt = True, False
+        match execution:
+            case Running():
+                self._keep(execution.last_task)
+                return self._poll_again((*self._recovered(), *self._report_progress(execution)))
+            case Paused():
+                self._keep(execution.last_task)
+                if "paused" not in self.memory.troubles:
+                    self._paused += 1
+                self._lasted("paused")
+                return self._poll_again(
+                    self._in_trouble("the crew waits for human input. Polling continues."),
+                    at_least=_WHILE_PEOPLE_DECIDE,
+                )
+            case Completed():
+                passed = passed_unseen(execution, self.memory.step)
+                told = [self._line(text) for text in (passed, f"completed{after(execution)}") if text]
+                return Step((*self._recovered(), *told), completed=execution.including(self.memory.tasks))
+            case Failed():
+                return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
+
+    def failed(self, error: errors.CallError) -> Step:
+        """Decide after a poll that brought no answer."""
+        self._take_time()
+        self._polls += 1
+        self._failed += 1
+        match error:
+            case errors.NotAuthenticated() | errors.NotAllowed():
+                return self._rejected(error)
+            case errors.ExecutionNotFound():
+                return self._unknown(error)
+            case errors.TransientError():
+                return self._silent(error)
+        return self._broken(error)
+
+    def token_renewed(self) -> None:
+        """Take note that the connection held another token when it was read anew."""
+        self.memory.troubles.pop("rejected", None)
+
+    def _take_time(self) -> None:
+        """
+        Read the clock, and count the time since the poll before as one pause and one timeout at the most.
+
+        Somebody may have set the clock meanwhile, or suspended the machine. Troubles have lasted no longer for it.
+        """
+        memory, now = self.memory, self._clock()
+        if memory.polled_at:
+            elapsed = now - memory.polled_at
+            jump = elapsed - min(max(elapsed, 0.0), memory.pause + self.request_timeout)
+            for trouble, since in memory.troubles.items():
+                memory.troubles[trouble] = None if since is None else min(max(since + jump, 0.0), now)
+        memory.polled_at = self._now = now
+
+    def _keep(self, task: TaskResult | None) -> None:
+        if task:
+            self.memory.keep(task)
+
+    def _unknown(self, error: errors.ExecutionNotFound) -> Step:
+        """Unknown is not gone: a crew that waits for a person reads like this, for as long as it waits."""
+        rules, seen = self._rules, self.memory.seen
+        if rules.address and error.address and rules.address != error.address:
+            return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
+        since = rules.kicked_off_at
+        is_young = since is not None and self._now - since < limits.NOT_FOUND_GRACE
+        if not (rules.exists or rules.human_input or seen):
+            self.is_in_doubt = True
+            return self._poll_again((), at_most=_SOON) if is_young else Step(error=error)
+        lasted = self._lasted("unknown")
+        if is_young and not seen and lasted < limits.NOT_FOUND_GRACE:  # not known yet, which is no outage
+            return self._poll_again((), at_most=_SOON)
+        patience = math.inf if rules.human_input else self._patience
+        if lasted >= patience:
+            return self._still_unknown(lasted)
+        how_long = _up_to(patience) or "until the timeout"
+        lines = self._in_trouble(
+            "unknown to the crew, as it is while a crew waits for human input. The execution may be running and "
+            f"billed. Polling continues {how_long}."
+        )
+        if lasted < limits.NOT_FOUND_GRACE:
+            return self._poll_again(lines, at_most=min(_SOON, patience - lasted))
+        return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)
+
+    def _still_unknown(self, lasted: float) -> Step:
+        error = errors.ExecutionUnknown(
+            f"Execution {self.kickoff_id} has been unknown to the crew for {duration(lasted)}, as it is "
+            f"while a crew waits for human input. Last seen: {self.memory.progress}.",
+            next_step="Check the crew's dashboard, and answer what it asks, before you start another execution.",
+            kickoff_id=self.kickoff_id,
+            lasted=lasted,
+        )
+        return Step(error=error)
+
+    def _rejected(self, error: errors.CallError) -> Step:
+        left = limits.TOKEN_PATIENCE - self._lasted("rejected")
+        if left <= 0:
+            return self._broken(error)
+        lines = self._in_trouble(
+            f"{error.event} The connection is read again before each poll, for up to "
+            f"{duration(limits.TOKEN_PATIENCE)}.",
+            about=_kind_of(error),
+        )
+        return self._poll_again(lines, at_most=left)._replace(renew_token=True)
+
+    def _silent(self, error: errors.TransientError) -> Step:
+        lasted = self._lasted("silent")
+        left = self._patience - lasted
+        if left <= 0:
+            return self._lost(error, lasted)
+        how_long = _up_to(self._patience) or "until the crew answers"
+        lines = self._in_trouble(
+            f"no usable answer. {error.event} Polling continues {how_long}.",
+            about=_kind_of(error),
+        )
+        asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
+        return self._poll_again(lines, at_least=asked_for, at_most=left)
+
+    def _lost(self, error: errors.TransientError, lasted: float) -> Step:
+        hint = _MAY_HAVE_FAILED if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ""
+        lost = errors.LostContact(
+            f"Crew gave no usable answer about execution {self.kickoff_id} for {duration(lasted)}. "
+            f"{error.event}{hint} Last seen: {self.memory.progress}.",
+            next_step="Wait for it with its kickoff ID when the crew answers again. Do not start another.",
+            kickoff_id=self.kickoff_id,
+            lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
+        )
+        return Step(error=lost)
+
+    def _broken(self, error: errors.CallError) -> Step:
+        """End a watch that cannot continue until a person has fixed the cause."""
+        broken = errors.WatchBroken(
+            f"Execution {self.kickoff_id} can no longer be polled. {error.event}",
+            next_step=error.next_step,
+            kickoff_id=self.kickoff_id,
+            cause=error,
+        )
+        return Step(error=broken)
+
+    def _out_of_time(self) -> Step:
+        memory = self.memory
+        if unknown_since := memory.troubles.get("unknown"):
+            return self._still_unknown(self._now - unknown_since)
+        trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
+        error = errors.WaitedTooLong(
+            f"Execution {self.kickoff_id} was still running when the timeout passed, after "
+            f"{duration(self._now - memory.started_at)}. Last seen: {memory.progress}.{trouble}",
+            next_step="Wait for it with its kickoff ID and a longer timeout. Do not start another.",
+            kickoff_id=self.kickoff_id,
+        )
+        return Step(error=error)
+
+    def _poll_again(self, lines: tuple[Line, ...], at_least: float = 0.0, at_most: float = math.inf) -> Step:
+        left = self._rules.deadline - self._now
+        if left <= 0:
+            return self._out_of_time()
+        chance = self._random()
+        # Looking again before the time that the service named would only be turned away again.
+        pause = max(self._interval(chance), at_least * (1 + _JITTER * chance))
+        self.memory.pause = min(pause, at_most, left)
+        return Step(lines, poll_again_in=self.memory.pause)
+
+    def _interval(self, chance: float = 0.5) -> float:
+        """Return the time between two polls: spread by chance, or what once coincides would do so for ever."""
+        spread = 2 * _JITTER * chance
+        if self._rules.poll_interval is not None:
+            return self._rules.poll_interval * (1 - _JITTER + spread)
+        age = self._now - self.started_at
+        interval = min(max(age * _SHARE_OF_AGE, limits.SHORTEST_INTERVAL), limits.LONGEST_INTERVAL)
+        # What was promised is the longest, and the shortest is short enough.
+        return interval - spread * (interval - limits.SHORTEST_INTERVAL)
+
+    def _lasted(self, trouble: Trouble) -> float:
+        """Tell for how long a trouble has lasted. It ends those that tell less of the execution."""
+        troubles = self.memory.troubles
+        for lesser in _TROUBLES[: _TROUBLES.index(trouble)]:
+            troubles.pop(lesser, None)
+        since = troubles.get(trouble)
+        if since is None:
+            since = troubles[trouble] = self._now
+        return self._now - since
+
+    def _in_trouble(self, text: str, *, about: str = "") -> tuple[Line, ...]:
+        """
+        Log a trouble when it is new, and again from time to time while it lasts.
+
+        ``about`` tells one kind from another, if the text differs from poll to poll.
+        """
+        memory = self.memory
+        about = about or text
+        if about == memory.said_about and self._now - memory.said_at < _REMINDER:
+            return ()
+        memory.said_trouble, memory.said_about, memory.said_at = text, about, self._now
+        return (self._line(text, logging.WARNING),)
+
+    def _recovered(self) -> tuple[Line, ...]:
+        memory = self.memory
+        over, memory.troubles = memory.troubles, {}
+        said, memory.said_trouble, memory.said_about = memory.said_trouble, "", ""
+        if not said:
+            return ()
+        if "paused" in over:
+            return (self._line("the crew continues"),)
+        return (self._line("known to the crew again" if "unknown" in over else "the crew answers again"),)
+
+    def _report_progress(self, running: Running) -> tuple[Line, ...]:
+        memory, now = self.memory, self._now
+        progress = describe_progress(running)
+        if progress != memory.progress:
+            memory.progress, memory.progress_since, memory.said_at = progress, now, now
+            memory.step = step_of(running)
+            memory.place = place(running)
+            news = self._line(progress)
+            if running.is_known:
+                return (news,)
+            word = one_line(running.word, _WORD)
+            strange = self._line(
+                f"its state {word!r} is new to this package, and counts as running", logging.WARNING
+            )
+            return (strange, news)
+        if now - memory.said_at >= _REMINDER:
+            memory.said_at = now
+            return (self._line(f"{progress}, for {duration(now - memory.progress_since)}"),)
+        return ()
+
+    def _line(self, text: str, level: int = logging.INFO) -> Line:
+        return Line(level, f"Execution {self.kickoff_id}: {text}")
+
+
+def _kind_of(error: errors.CallError) -> str:
+    """Tell one kind of failure from another. Only an answer may hold what differs from request to request."""
+    return error.event if error.http_status is None else f"{type(error).__name__} {error.http_status}"
+
+
+def _up_to(patience: float) -> str:
+    """Say how long a trouble is put up with, where that has an end."""
+    return "" if patience == math.inf else f"for up to {duration(patience)}"

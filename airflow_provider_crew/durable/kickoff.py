@@ -1,0 +1,738 @@
+"""Starting an execution once, whatever happens to the task: the one place that kicks off."""
+
+import json
+import signal
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache, partial
+from types import FrameType
+from typing import Any, NoReturn, Protocol, Self, TypeVar
+from urllib.parse import quote
+
+import tenacity
+from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
+from jinja2 import TemplateError, TemplateNotFound
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, repeating
+from airflow_provider_crew.client.errors import (
+    BudgetSpent,
+    CallError,
+    Cost,
+    CrewError,
+    ExecutionFailed,
+    ExecutionNotFound,
+    ExecutionUnknown,
+    InvalidInputs,
+    InvalidOutput,
+    InvalidSettings,
+    TransientError,
+    UncertainKickoff,
+)
+from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions, OnUncertainKickoff, ValidateInputs
+from airflow_provider_crew.client.watch import unknown_elsewhere
+from airflow_provider_crew.compat import (
+    CLEARING,
+    KEEPING,
+    has_run,
+    refuses_runs,
+    start_run,
+    was_changed_from_outside,
+    was_rescheduled,
+    xcom_keys_left_behind,
+)
+from airflow_provider_crew.durable.decide import Decision, End, KickoffRecord, Standing, decide
+from airflow_provider_crew.durable.outcome import (
+    HOW_TO_GIVE_UP,
+    PASSING,
+    RETRY_REATTACHES,
+    CrewTaskError,
+    CrewTaskFailed,
+    CrewTaskTimeout,
+    EndedTask,
+    OtherInputs,
+    give_up,
+    wait_with_sensor,
+)
+from airflow_provider_crew.durable.record import KICKOFF_ID, RETURN_VALUE, KickoffMemory, fingerprint
+from airflow_provider_crew.durable.task import RunningTask, check_option
+
+# How a task is ended by Airflow, by its execution_timeout, and by Ctrl-C.
+_INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
+
+
+class InterruptionsHeldOff:
+    """
+    Let signals that would interrupt a task wait until the end of the block; ``on_arrival`` is told of each.
+
+    Handlers are replaced, not masked: a mask holds for one thread only, and Python runs handlers in the main
+    thread whichever thread the signal has reached. In other threads nothing is interrupted in the first place.
+
+    Python replaces one handler at a time, so a signal may arrive between two replacements, and its own handler may
+    raise there. A replacement therefore holds signals only while ``_arrived`` is a list, which begins and ends in
+    one step. At any other time it passes the signal on and removes itself.
+    """
+
+    def __init__(self, on_arrival: Callable[[], None] = lambda: None) -> None:
+        self._on_arrival = on_arrival
+        self._arrived: list[int] | None = None
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Hold signals off."""
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
+            # None is a handler that Python has not installed and cannot restore.
+            self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
+            try:
+                for number in self._handlers:
+                    signal.signal(number, self._hold)
+                self._arrived = []
+            except BaseException:
+                self._restore()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Deliver those that have arrived, each also when the handler of the one before raises."""
+        try:
+            # Signals are still held, so nothing interrupts the delivery.
+            self._deliver(self._arrived)
+        finally:
+            self._let_go()
+
+    @contextmanager
+    def let_through(self) -> Iterator[None]:
+        """Let signals interrupt the block."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+    def _hold(self, number: int, _frame: FrameType | None) -> None:
+        if self._arrived is None:
+            signal.signal(number, self._handlers[number])
+            signal.raise_signal(number)
+            return
+        if number not in self._arrived:
+            self._arrived.append(number)
+        self._on_arrival()
+
+    def _let_go(self) -> None:
+        late: list[int] | None = None
+        try:
+            late, self._arrived = self._arrived, None
+            self._restore()
+        finally:
+            # Again, because a handler that the first call has restored may have interrupted that call.
+            self._restore()
+            self._deliver(late)
+
+    def _restore(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _deliver(self, arrived: list[int] | None) -> None:
+        if arrived:
+            try:
+                self._pass_on(arrived.pop(0))
+            finally:
+                self._deliver(arrived)
+
+    def _pass_on(self, number: int) -> None:
+        handler = self._handlers[number]
+        if callable(handler):
+            handler(number, None)
+        elif handler == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+
+def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateInputs) -> None:
+    """
+    Raise what would keep a kickoff from starting, and warn of what may be wrong.
+
+    The crew is asked which inputs it takes in any case: one that sleeps wakes up by that.
+    """
+    policy = tenacity.Retrying(**repeating("GET /inputs", wake_up_within=WAKING_UP))
+    try:
+        known = policy(task.hook.get_conn().inputs)
+    except (errors.NotAllowed, errors.Refused) as error:
+        if validate:
+            task.warn(f"Inputs are not checked, because the crew does not list them. {error.event}")
+    except (errors.TransientError, errors.AnswerTooLarge) as error:
+        # If /inputs is unreadable, the kickoff ID would be unreadable as well, and its execution billed and lost.
+        if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):
+            raise
+    else:
+        doubts = compare_inputs(request.inputs, known, strict=validate == "strict") if validate else []
+        for doubt in doubts:
+            task.warn(doubt)
+
+
+BUDGET_DAG = "crew_budget"
+
+
+def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
+    """Count the kickoff that is to come, or raise BudgetSpent. ``origin``: where it comes from, for people."""
+    limit = task.hook.connection.max_kickoffs_per_day
+    if limit is None:
+        return
+    try:
+        number = _number_of_this(task, limit, origin)
+    except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
+        why = f"{type(error).__name__}: {error}"
+        if refuses_runs(error):
+            raise InvalidSettings(
+                f"It sets max_kickoffs_per_day, and there is no DAG crew_budget to count its kickoffs: {why}.",
+                next_step="Add the DAG crew_budget, or clear max_kickoffs_per_day.",
+                conn_id=task.crew_conn_id,
+            ) from None
+        raise TransientError(
+            f"Airflow did not count the kickoff, so nothing was sent: {why}.",
+            cost=Cost.NONE,
+            next_step="Try again later.",
+        ) from None
+    if not number:
+        raise BudgetSpent(
+            f"Connection {task.crew_conn_id!r} allows {limit} kickoffs a day (max_kickoffs_per_day), which is "
+            "reached.",
+            next_step="Wait until midnight (UTC), or raise max_kickoffs_per_day.",
+        )
+    task.log.info("Kickoff %d of at most %d today.", number, limit)
+
+
+def _number_of_this(task: RunningTask, limit: int, origin: dict[str, Any]) -> int | None:
+    """
+    Return which kickoff of the day this is; None if there may be no more.
+
+    Numbers are taken in order, so a binary search finds the first that may be free.
+    """
+    # An Airflow refuses most other characters in the name of a run.
+    connection = quote(task.crew_conn_id, safe="").replace("%", "~")
+    day = f"{connection}.{datetime.now(UTC):%Y-%m-%d}"
+    numbers = range(1, limit + 1)
+    gone = bisect_left(numbers, x=True, key=lambda number: not has_run(task.ti, BUDGET_DAG, f"{day}.{number}"))
+    return next((number for number in numbers[gone:] if start_run(BUDGET_DAG, f"{day}.{number}", origin)), None)
+
+
+_NO_ANSWER = "An earlier attempt sent a kickoff and ended before its answer, so an execution may have started."
+_ONE_ATTEMPT_TOO_MANY = (
+    "Airflow runs this task once more than its retries allow: it lost the process of the attempt before, or the "
+    "task was cleared while it ran. That attempt may have started an execution."
+)
+_ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
+
+
+def earlier_execution(
+    task: RunningTask,
+    memory: KickoffMemory,
+    *,
+    chooses_twice: bool,
+    forget_after: float | None,
+    fingerprint: Callable[[bool], str | None],
+) -> str | None:
+    """
+    Return the kickoff id of the execution that this try goes on with; None when it has to kick off.
+
+    ``chooses_twice``: the author of the DAG would rather run the crew twice than fail. ``forget_after``: for how
+    many seconds an execution that the service does not know may be waiting for a person; None: for ever.
+    ``fingerprint``: the fingerprint of the inputs of this try, and None if it is not known. It is asked with
+    whether it has to be known.
+    """
+    if not memory.lasts:
+        _refuse_a_try_that_nobody_asked_for(task, chooses_twice=chooses_twice)
+    if memory.may_have_forgotten:
+        task.warn(
+            "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
+            "starts an execution. One of an earlier attempt may still be running, and billed."
+        )
+    last, is_mapped = memory.last, task.ti.map_index >= 0
+    if last and last.fingerprint:
+        now = fingerprint(is_mapped and memory.was_cleared)
+        memory.has_other_inputs = now is not None and now != last.fingerprint
+    decision_on = partial(
+        decide,
+        cleared=memory.was_cleared,
+        chooses_twice=chooses_twice,
+        is_old=bool(last and forget_after is not None and time.time() - last.kicked_off_at > forget_after),
+        is_mapped=is_mapped,
+        other_inputs=memory.has_other_inputs,
+    )
+    decision = decision_on(last)
+    if decision is Decision.ASK and memory.going_on:
+        standing = _standing(task, memory, memory.going_on)
+        decision = decision_on(memory.last, standing)
+        if decision is Decision.REATTACH and standing == "unknown":
+            task.warn(
+                f"Execution {memory.going_on} of an earlier attempt is unknown to the crew, as it is while a crew "
+                f"waits for human input. It may be running, and billed. {HOW_TO_GIVE_UP}"
+            )
+    return _carry_out(decision, task, memory)
+
+
+def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> str | None:
+    log, last = task.log, memory.last
+    kickoff_id = last.kickoff_id if last else None
+    match decision:
+        case Decision.REATTACH:
+            if memory.has_other_inputs:
+                task.warn(
+                    f"Execution {kickoff_id} has other inputs than the task has now. The task returns its result."
+                )
+            reattach(task, memory, kickoff_id)
+            return kickoff_id
+        case Decision.KICK_OFF_BY_CHOICE:
+            by_people = memory.was_cleared and last and last.reported
+            why = "the task was cleared" if by_people else "on_uncertain_kickoff='retry'"
+            task.warn(f"{_NO_ANSWER} This attempt starts another, because {why}. Two may be billed.")
+        case Decision.KICK_OFF_AFTER_OBLIVION:
+            memory.has_given_up = True
+            task.warn(
+                f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
+                "forget_after. The task was cleared, so it starts another. If the earlier one still waits for "
+                "human input, two are billed."
+            )
+        case Decision.KICK_OFF_AFTER_END:
+            log.info("Execution %s of an earlier attempt has ended. Starting another.", kickoff_id)
+        case Decision.KICK_OFF:
+            pass
+        case Decision.FAIL_OTHER_INPUTS:
+            _fail_with_other_inputs(task, kickoff_id or "")
+        case _:  # nothing that is not named here may start an execution
+            raise UncertainKickoff(_NO_ANSWER)
+    return None
+
+
+def _fail_with_other_inputs(task: RunningTask, kickoff_id: str) -> NoReturn:
+    """
+    Fail without a retry, because an execution that may be running has the inputs of another row.
+
+    To reattach would hand the result of that row to this one. To kick off would pay while the execution runs.
+    """
+    ti = task.ti
+    error = OtherInputs(
+        f"Execution {kickoff_id} may be running with the inputs of another row: task {ti.task_id}, map index "
+        f"{ti.map_index}, of run {ti.run_id} of {ti.dag_id} started it before the list of inputs changed.",
+        next_step=f'Read its result with CrewExecutionSensor(kickoff_id="{kickoff_id}"), or clear the task when '
+        "it has "
+        f"ended. {HOW_TO_GIVE_UP}",
+        kickoff_id=kickoff_id,
+    )
+    task.metrics.kickoff("not_taken")
+    give_up(task, CrewTaskFailed(error))
+
+
+def reattach(task: RunningTask, memory: KickoffMemory, kickoff_id: str | None) -> None:
+    """Continue with the execution of an earlier attempt."""
+    memory.note_reattached()
+    task.log.info(
+        "Reattached to execution %s, which an earlier attempt started with its inputs. To start another: clear "
+        "the task when it has ended, or set reattach=False.",
+        kickoff_id,
+    )
+
+
+def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Standing:
+    """Ask the service how the execution stands, and remember an end. Asked elsewhere, it cannot say."""
+    try:
+        execution = task.hook.status(kickoff_id)
+    except ExecutionNotFound as error:
+        kicked_off_at = memory.last.address if memory.last else ""
+        if kicked_off_at and kicked_off_at != error.address:
+            raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
+        return "unknown"
+    except CallError as error:
+        task.warn(f"Status of execution {kickoff_id} is unreadable. {error.event}")
+        return "not told"
+    end = _ENDS.get(execution.status)
+    if end:
+        memory.note(end=end)
+    return end or "going on"
+
+
+def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: bool) -> None:
+    """Refuse one that Airflow begins by itself, where no try knows of another."""
+    ti = task.ti
+    # It had left a kickoff id, which Airflow has deleted just now.
+    if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
+        raise UncertainKickoff(
+            "This attempt has started an execution before, and Airflow has begun it again because it could not "
+            "load its DAG.",
+            cost=Cost.RUNNING,
+        )
+    if ti.try_number <= ti.max_tries + 1:
+        return
+    if not chooses_twice:
+        raise UncertainKickoff(_ONE_ATTEMPT_TOO_MANY)
+    task.warn(
+        f"{_ONE_ATTEMPT_TOO_MANY} This attempt starts another, because on_uncertain_kickoff='retry'. Two may be "
+        "billed."
+    )
+
+
+T = TypeVar("T")
+
+# These say themselves what they cost.
+_SELF_EXPLANATORY = (CrewError, EndedTask, AirflowSkipException, KeyboardInterrupt, SystemExit)
+_RETRY_CONTINUES = "Airflow's retry, or clearing the task, continues."
+_FIND_IT = "The crew may be running, and billed."
+_SENDING = (
+    "Sending the kickoff. If this is the last line of the log, an execution may have started: check the crew's "
+    "dashboard for run %s, task %s."
+)
+
+
+class KickoffArguments(Protocol):
+    """What an operator that kicks off was given, rendered; besides, under the same names, all KickoffOptions."""
+
+    inputs: Any
+    meta: Mapping[str, Any] | None
+    restore_from_state_id: Any
+    webhook_conn_id: str | None
+    validate_inputs: ValidateInputs
+    on_uncertain_kickoff: OnUncertainKickoff
+    reattach: bool
+    forget_after: float | None
+    do_xcom_push: bool
+
+
+class Kickoff:
+    """
+    The one kickoff that the tries of a task share, as far as Airflow lets them know of each other.
+
+    From Airflow 3.3 on a retry goes on with the execution of the try before. ``resumed``: this process goes on
+    after a deferral, so that the crew was kicked off before it.
+    """
+
+    def __init__(self, task: RunningTask, given: KickoffArguments, *, resumed: bool = False) -> None:
+        self._task = task
+        self._given = given
+        self._resumed = resumed
+        self._on_its_way = False
+        self.memory = task.memory = self._recalled()
+        if resumed:
+            self._recall_name()
+        if self.memory.lasts:
+            task.waits_again = RETRY_REATTACHES
+
+    def execution(self, inputs: Callable[[], Any], *, check: Callable[[], object] = lambda: None) -> str:
+        """
+        Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id.
+
+        A try that goes on with an execution asks for inputs only if it could be the execution of another row.
+        ``check`` is called before a kickoff.
+        """
+        task, given, inputs = self._task, self._given, cache(inputs)
+        twice = given.on_uncertain_kickoff == "retry"
+        try:
+            task.leave_link()
+            earlier = earlier_execution(
+                task,
+                self.memory,
+                chooses_twice=twice,
+                forget_after=given.forget_after,
+                fingerprint=lambda required: self._fingerprint(inputs, required=required),
+            )
+            if earlier:
+                self._recall_name()
+            kickoff_id = task.execution = earlier or self._kick_off(inputs, check)
+        except KeyboardInterrupt:
+            task.end()
+            raise
+        except CrewError as error:
+            self._give_up(error)
+        task.leave(KICKOFF_ID, kickoff_id, what=f"Execution {kickoff_id}: its id")
+        task.leave_link(kickoff_id)
+        return kickoff_id
+
+    def secure(self, value: T) -> T:
+        """
+        Return what the task is about to return.
+
+        Where tries do not know of each other it is stored right here, in the shelter: failing later would cost a
+        second execution.
+        """
+        ti = self._task.ti
+        if not self.memory.lasts and ti.max_tries and self._given.do_xcom_push:
+            ti.xcom_push(key=RETURN_VALUE, value=value)
+        return value
+
+    @contextmanager
+    def shelter(self) -> Iterator[None]:
+        """Let nothing that ends the task after its kickoff lead to a retry that would start another."""
+        task = self._task
+        try:
+            yield
+        except (TaskDeferred, CrewTaskFailed, ExecutionFailed, InvalidOutput, UncertainKickoff):
+            raise
+        except BaseException as error:
+            if self._on_its_way and task.execution is None:
+                self._give_up_uncertain(
+                    UncertainKickoff(
+                        f"Task was ended while its kickoff was being sent, so an execution may have started: "
+                        f"{_in_words(error)}."
+                    )
+                )
+            kicked_off = self._resumed or task.execution is not None
+            if isinstance(error, AirflowTaskTimeout) and not kicked_off:
+                self._end_before("execution_timeout passed before the kickoff.", CrewTaskTimeout)
+            ended = self._ended_by(error, kicked_off=kicked_off)
+            if not isinstance(error, _SELF_EXPLANATORY):
+                task.log.error("%s", ended)  # noqa: TRY400 - Airflow logs the traceback
+            if not kicked_off or self.memory.lasts or was_changed_from_outside(task.ti):
+                raise
+            raise CrewTaskFailed(ended) from error
+
+    def cannot_render(self, error: Exception) -> NoReturn:
+        """
+        Fail without a retry where only people can mend a template.
+
+        Other errors are left to the task's retries, as is a file that is not there at the moment. So is any error
+        where an earlier try has left something: a retry that can render goes on with it.
+        """
+        passes = not isinstance(error, TemplateError) or isinstance(error, TemplateNotFound)
+        with self.shelter():
+            if not passes and self._is_the_first_kickoff():
+                self._give_up(
+                    CrewError(
+                        f"A template of this task cannot be rendered: {_in_words(error)}.",
+                        cost=Cost.NONE,
+                        next_step="Fix the template or the params. If it names the result of another task, clear "
+                        "that task.",
+                    )
+                )
+            raise error
+
+    def _is_the_first_kickoff(self) -> bool:
+        """Whether this try, as far as is known, would kick off, and no other has left anything to go on with."""
+        memory, ti = self.memory, self._task.ti
+        if not memory.lasts:
+            return bool(ti.try_number <= 1 and not was_rescheduled(ti))
+        decision = decide(memory.last, cleared=memory.was_cleared)
+        return decision in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
+
+    def _fingerprint(self, inputs: Callable[[], Any], *, required: bool) -> str | None:
+        """
+        Return the fingerprint of the inputs of this try, or None if it is not known.
+
+        A decorated function is called only if it is required. Inputs that are no JSON are no earlier inputs.
+        """
+        state = self._given.restore_from_state_id
+        if required:
+            try:
+                return fingerprint(inputs(), state)
+            except InvalidInputs:
+                return ""
+        try:
+            return fingerprint(inputs(), state) if isinstance(self._given.inputs, Mapping) else None
+        except Exception:  # noqa: BLE001 - only a warning depends on it
+            return None
+
+    def _kick_off(self, inputs: Callable[[], Any], check: Callable[[], object]) -> str:
+        self._check_options()
+        check()
+        request = self._request(inputs())
+        self._task.name.render()  # with what the function that returned them has set in its context
+        check_inputs(self._task, request, self._given.validate_inputs)
+        count_kickoff(self._task, self._origin()["airflow"])
+        self._warn_of_retries()
+        with InterruptionsHeldOff(self.memory.note_again) as held:
+
+            def pause(seconds: float) -> None:
+                """Wait, open to interruptions, before a kickoff that was certainly not taken is sent again."""
+                with held.let_through():
+                    time.sleep(seconds)
+
+            policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True), sleep=pause)
+            kickoff_id: str = policy(
+                self._send, request, fingerprint(request.inputs, self._given.restore_from_state_id)
+            )
+            # Known to the task before anything may interrupt it.
+            self._task.execution = kickoff_id
+            self.memory.note_answer(kickoff_id)
+        self._task.metrics.kickoff("started")
+        return kickoff_id
+
+    def _check_options(self) -> None:
+        """Reject options that render to nothing, before the inputs are asked for and anything is sent."""
+        self._task.check_connection()
+        templates = self._task.templates
+        for name in KickoffOptions.__annotations__:
+            check_option(InvalidInputs, name, getattr(self._given, name), templates.get(name))
+        name = "webhook_conn_id"
+        check_option(InvalidSettings, name, self._given.webhook_conn_id, templates.get(name))
+
+    def _recall_name(self) -> None:
+        if self.memory.last:
+            self._task.name.recall(self.memory.last.name)
+
+    def _request(self, inputs: Any) -> KickoffRequest:
+        given = self._given
+        options = {name: getattr(given, name) for name in KickoffOptions.__annotations__}
+        options["meta"] = self._origin() if given.meta is None else given.meta
+        return KickoffRequest.of(inputs, webhook_secret=self._secret(), **options)
+
+    def _secret(self) -> str | None:
+        from airflow_provider_crew.hooks.connection import load_secret
+
+        return load_secret(self._given.webhook_conn_id) if self._given.webhook_conn_id else None
+
+    def _send(self, request: KickoffRequest, digest: str) -> str:
+        """Send once, and remember before that it is sent, and after it what came of it."""
+        task, memory = self._task, self.memory
+        if task.is_told_to_end:
+            self._end_before("Task was told to end before the kickoff.")
+        try:
+            memory.note_sending(task.hook.connection.settings.address, task.name.text, digest)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
+            self._end_before(f"Airflow did not store the kickoff record, so nothing was sent: {_in_words(error)}.")
+        self._on_its_way = True
+        # A process that is killed from here on cannot say more: this line has to be enough.
+        task.log.info(_SENDING, *self._whose())
+        try:
+            kickoff_id = task.hook.get_conn().kickoff(request)
+        except UncertainKickoff:
+            raise
+        except CrewError:
+            self._on_its_way = False
+            memory.forget_sending()
+            raise
+        return kickoff_id
+
+    def _end_before(self, event: str, kind: type[EndedTask] = CrewTaskError) -> NoReturn:
+        """End the task before its kickoff, and leave it to its retries."""
+        failure = CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES)
+        give_up(self._task, kind(self._with_earlier(failure)))
+
+    def _with_earlier(self, failure: CrewError) -> CrewError:
+        """Add what is known of the executions of earlier attempts to a failure before this kickoff."""
+        task, memory, running = self._task, self.memory, self.memory.going_on
+        started = "This attempt started nothing."
+        if running and memory.has_given_up:
+            event = f"{failure.event} {started} Execution {running} of an earlier attempt is unknown to the crew."
+            return failure.replace(event, cost=Cost.UNKNOWN)
+        if running:
+            event = f"{failure.event} {started} Execution {running} of an earlier attempt is still running."
+            return failure.replace(event, cost=Cost.RUNNING, kickoff_id=running)
+        last = memory.last
+        if last and last.end and self._decides_on(last) is Decision.REATTACH:
+            event = f"{failure.event} {started} Execution {last.kickoff_id} of an earlier attempt has completed."
+            step = f"{failure.next_step} A retry, or {CLEARING}, reads its result.".lstrip()
+            return failure.replace(event, cost=Cost.ENDED, next_step=step)
+        chooses_twice = self._given.on_uncertain_kickoff == "retry" and task.ti.try_number > 1
+        is_forgotten = not memory.lasts and (chooses_twice or memory.may_follow_a_clear)
+        if is_forgotten or (last and not last.end):
+            event = f"{failure.event} {started} The kickoff of an earlier attempt may have started an execution."
+            return failure.replace(event, cost=Cost.UNKNOWN)
+        return failure
+
+    def _decides_on(self, record: KickoffRecord) -> Decision:
+        """Return what this try does about a record, without asking the service."""
+        memory = self.memory
+        other = memory.has_other_inputs
+        is_mapped = other and self._task.ti.map_index >= 0
+        return decide(record, cleared=memory.was_cleared, is_mapped=is_mapped, other_inputs=other)
+
+    def _origin(self) -> dict[str, Any]:
+        """Say where the kickoff comes from: as the service lists no executions, it is how a lost one is found."""
+        names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
+        return {"airflow": {name: getattr(self._task.ti, name) for name in names}}
+
+    def _whose(self) -> tuple[str, str]:
+        """Name the run and the task, as the meta of the kickoff does."""
+        ti = self._task.ti
+        return ti.run_id, f"{ti.task_id} {ti.map_index}" if ti.map_index >= 0 else ti.task_id
+
+    def _mark(self) -> str:
+        """Say how to recognise this task's execution in the dashboard."""
+        if self._given.meta is not None:
+            return "by the meta of this task"
+        names = {name: value for name, value in self._origin()["airflow"].items() if name != "try_number"}
+        return f"by its meta, {json.dumps(names)}"
+
+    def _warn_of_retries(self) -> None:
+        if self.memory.lasts or not self._task.ti.max_tries:
+            return
+        why = "Airflow keeps a kickoff record from 3.3 on" if self._given.reattach else "reattach=False"
+        self._task.warn(
+            f"This task has retries, and its attempts do not know of each other ({why}). If it is killed after "
+            "the kickoff, a retry starts another execution, which is billed. CrewKickoffOperator with retries=0, "
+            "followed by CrewExecutionSensor with retries, prevents that."
+        )
+
+    def _give_up(self, failure: CrewError) -> NoReturn:
+        task, memory = self._task, self.memory
+        if isinstance(failure, UncertainKickoff):
+            self._give_up_uncertain(failure)
+        task.metrics.kickoff("not_taken")
+        if isinstance(failure, PASSING):
+            step = "Airflow's retry, or clearing the task, starts an execution."
+            give_up(task, self._with_earlier(failure.replace(next_step=step, cost=Cost.NONE)))
+        if isinstance(failure, ExecutionUnknown):
+            give_up(task, CrewTaskFailed(failure.replace(next_step=f"{failure.next_step} {HOW_TO_GIVE_UP}")))
+        if memory.going_on and not memory.has_given_up:
+            step = f"{failure.next_step} Then clear the task{KEEPING}: it waits for the same execution."
+            failure = failure.replace(next_step=step.lstrip())
+        else:
+            step = f"{failure.next_step} Then clear the task. It is not retried."
+            failure = failure.replace(next_step=step.lstrip(), cost=Cost.NONE)
+        give_up(task, CrewTaskFailed(self._with_earlier(failure)))
+
+    def _give_up_uncertain(self, error: UncertainKickoff) -> NoReturn:
+        task = self._task
+        task.metrics.kickoff("uncertain")
+        if self._given.on_uncertain_kickoff == "retry":
+            step = (
+                "Airflow's retry starts an execution, and two may be billed, because on_uncertain_kickoff='retry'."
+            )
+            give_up(task, error.replace(next_step=step))
+        is_reported = not task.is_told_to_end and self.memory.note_report()
+        then = (
+            "starts a new execution"
+            if is_reported
+            else "reports this once more, and the clear after that starts one"
+        )
+        give_up(
+            task,
+            CrewTaskFailed(
+                error.replace(
+                    next_step=f"Find it in the crew's dashboard {self._mark()}. The task is not retried; clearing "
+                    f"it {then}."
+                )
+            ),
+        )
+
+    def _ended_by(self, error: BaseException, *, kicked_off: bool) -> CrewError:
+        """Return what is known if something other than the crew has ended the task."""
+        if not kicked_off:
+            event = f"Task was ended before the kickoff: {_in_words(error)}."
+            return self._with_earlier(CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES))
+        task = self._task
+        step = task.waits_again if self.memory.lasts else wait_with_sensor(task.execution)
+        which = f"execution {task.execution}" if task.execution else "its execution"
+        return task.about_its_execution(f"Task was ended while waiting for {which}: {_in_words(error)}.", step)
+
+    def _recalled(self) -> KickoffMemory:
+        """Recall what earlier tries have left. Where Airflow does not tell, nothing may be sent."""
+        task = self._task
+        try:
+            return KickoffMemory(task.context, wanted=self._given.reattach)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            if not self._resumed:
+                failure = CrewError(
+                    f"Airflow did not return the kickoff record, so nothing was sent: {_in_words(error)}.",
+                    next_step="Airflow's retry, or clearing the task, reads it again.",
+                )
+                give_up(task, CrewTaskError(failure))
+            task.warn(f"Kickoff record is unreadable: {error}")
+            return KickoffMemory(task.context, wanted=False)
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")

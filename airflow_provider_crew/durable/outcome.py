@@ -1,0 +1,185 @@
+"""
+What the end of a wait means for its task: a retry, no retry, or a skip, with its cost and the next step.
+
+Exceptions are raised from None: a chain of tracebacks would hide the message.
+"""
+
+from typing import Any, NoReturn
+
+from airflow.providers.common.compat import sdk
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.compat import CLEARING, HOW_TO_FORGET, KEEPING
+from airflow_provider_crew.durable.record import KickoffMemory
+from airflow_provider_crew.durable.task import RunningTask
+
+# A later attempt may not meet these again.
+PASSING = (errors.TransientError, errors.LostContact)
+
+RETRY_REATTACHES = f"Airflow's retry waits for the same execution. So does {CLEARING}."
+RETRY_READS = "Airflow's retry reads the result of this execution."
+STARTS_AGAIN = "Airflow's retry, or clearing the task, starts a new execution, which is billed again."
+HOW_TO_GIVE_UP = (
+    f"To give the execution up and start another: {HOW_TO_FORGET.format('this task instance')}, and clear the "
+    "task."
+)
+
+
+def wait_with_sensor(kickoff_id: str | None) -> str:
+    """Return the next step for a task that cannot wait again without starting another execution."""
+    return f'Wait for it with CrewExecutionSensor(kickoff_id="{kickoff_id}"). The task is not retried.'
+
+
+class EndedTask(BaseException):
+    """What an Airflow exception knows of the CrewError that ended its task, which is ``failure``."""
+
+    def __init__(self, failure: errors.CrewError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the failure on its way to another process."""
+        return type(self), (self.failure,)
+
+    @property
+    def kickoff_id(self) -> str:
+        """The execution, if there is one."""
+        return self.failure.kickoff_id
+
+    @property
+    def cost(self) -> Cost:
+        """What is known to be billed."""
+        return self.failure.cost
+
+    @property
+    def error(self) -> str:
+        """The crew's own reason, or else the event."""
+        return self.failure.error
+
+
+class CrewTaskFailed(EndedTask, sdk.AirflowFailException):
+    """End a task without a retry, because a retry would not help or would be billed."""
+
+
+class CrewTaskError(EndedTask, sdk.AirflowException):
+    """Leave a task to its retries, because of Airflow and not of the crew."""
+
+
+class CrewTaskTimeout(EndedTask, sdk.AirflowTaskTimeout):
+    """End a task at its execution_timeout."""
+
+
+class CrewSensorTimeout(EndedTask, sdk.AirflowSensorTimeout):
+    """End a sensor at its timeout."""
+
+
+class CrewTaskSkipped(EndedTask, sdk.AirflowSkipException):
+    """Skip a sensor instead of failing it."""
+
+
+class OtherInputs(errors.WatchError):
+    """An execution of an earlier attempt may be running, and its inputs belong to another row of a mapped task."""
+
+
+class CutShort(errors.WaitedTooLong):
+    """The execution_timeout ended the wait."""
+
+
+def give_up(task: RunningTask, end: errors.CrewError | EndedTask) -> NoReturn:
+    """End the task, and leave the reason in its progress."""
+    if task.execution:
+        task.progress.ended(task.execution, end.failure if isinstance(end, EndedTask) else end)
+    raise end from None
+
+
+def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -> NoReturn:
+    """Leave a failed crew to the task's retries, and other ends only if a retry starts nothing."""
+    if isinstance(error, errors.ExecutionFailed):
+        # Also logged if the task is killed before Airflow has taken note.
+        task.has_ended, task.waits_again = True, STARTS_AGAIN
+        memory.note(kickoff_id=task.execution, end="failed")
+        give_up(task, error.replace(next_step=STARTS_AGAIN))
+    if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # its result is out of reach for good
+        memory.note(kickoff_id=task.execution, end="completed", delivered=True)
+        step = f"{error.next_step} Clearing the task starts a new execution, which is billed again."
+        give_up(task, CrewTaskFailed(error.replace(next_step=step)))
+    if not memory.lasts:
+        give_up(task, CrewTaskFailed(error.replace(next_step=wait_with_sensor(task.execution))))
+    if isinstance(error, errors.ExecutionUnknown):
+        step = error.next_step
+        if not error.elsewhere:
+            step = f"Answer what the crew asks in its dashboard, and clear the task{KEEPING}. {HOW_TO_GIVE_UP}"
+        give_up(task, CrewTaskFailed(error.replace(next_step=step)))
+    again = error.replace(next_step=RETRY_READS if task.has_ended else RETRY_REATTACHES)
+    if isinstance(error, CutShort):
+        give_up(task, CrewTaskTimeout(again))
+    if isinstance(error, (*PASSING, errors.WaitedTooLong)):
+        give_up(task, again)
+    step = f"{error.next_step} Then clear the task{KEEPING}: it waits for the same execution."
+    give_up(task, CrewTaskFailed(error.replace(next_step=step)))
+
+
+def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
+    """Keep an output that does not match, for a clear to check again; ``anew``: a retry starts a new execution."""
+    if anew and error.misfits:
+        task.waits_again = STARTS_AGAIN
+        memory.note(kickoff_id=task.execution, end="failed")
+        give_up(task, error.replace(next_step=STARTS_AGAIN))
+    if memory.lasts:
+        step = f"Fix `output_type`, and clear the task{KEEPING}: it checks the same result again, at no cost."
+    else:
+        step = (
+            f"Fix `output_type`, and check the same result with "
+            f'CrewExecutionSensor(kickoff_id="{task.execution}", '
+            "output_type=...). Clearing this task starts a new execution."
+        )
+    give_up(task, CrewTaskFailed(error.replace(next_step=step)))
+
+
+def end_sensor(task: RunningTask, error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
+    """Skip, time out, fail, or leave it to a retry: the same in every mode."""
+    if isinstance(error, errors.InvalidOutputType):  # nothing is known of the execution that was not polled
+        error = error.replace(cost=Cost.UNKNOWN)
+    passes = isinstance(error, PASSING)
+    if never_fail or (soft_fail and not passes):
+        why = "never_fail" if never_fail else "soft_fail"
+        give_up(task, CrewTaskSkipped(error.replace(next_step=f"The task is skipped because of {why}.")))
+    again = error.replace(next_step="Airflow's retry, or clearing this task, waits for the same execution.")
+    if passes:
+        give_up(task, again)
+    if isinstance(error, CutShort):
+        give_up(task, CrewTaskTimeout(again))
+    if isinstance(error, errors.WaitedTooLong):
+        give_up(
+            task, CrewSensorTimeout(error.replace(next_step="Clear this task to wait again. It is not retried."))
+        )
+    give_up(task, CrewTaskFailed(_of_sensor(error)))
+
+
+def _of_sensor(error: errors.CrewError) -> errors.CrewError:
+    """Return the error of a sensor that is not retried, with its next step."""
+    clear = f"{error.next_step} Then clear this task to wait again. It is not retried.".lstrip()
+    match error:
+        case errors.ExecutionFailed():
+            step = "Clear the task that started it, which starts a new execution and is billed again."
+        case errors.ExecutionUnknown(has_completed=True):
+            step = error.next_step
+        case errors.ExecutionUnknown():
+            step = (
+                f"Answer what the crew asks in its dashboard, and clear this task{KEEPING}. With human_input=True "
+                "it waits until its timeout. To give the execution up: "
+                f"{HOW_TO_FORGET.format('the task instance that started it')}, and clear that task, which starts "
+                "another."
+            )
+        case errors.ExecutionNotFound():
+            step = "If the crew may wait for human input, set human_input=True, and clear this task."
+        case errors.InvalidOutput():
+            step = "Fix `output_type`, and clear this task: it checks the same result again, at no cost."
+        case errors.InvalidOutputType():
+            step = clear
+        case errors.WatchBroken():
+            step = clear
+        case _:
+            return error
+    return error.replace(next_step=step)

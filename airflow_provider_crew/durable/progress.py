@@ -1,0 +1,79 @@
+"""Progress of an execution in XCom, written by a task that polls, and at the end of every wait."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_crew.client import progress
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport
+from airflow_provider_crew.client.text import warn
+from airflow_provider_crew.compat import SHOWS_PROGRESS
+
+
+class TaskProgress:
+    """Progress of one task's execution. Nothing here may fail the task."""
+
+    def __init__(self, ti: Any, log: Any, started_at: float) -> None:
+        self._ti = ti
+        self._log = log
+        self._started_at = started_at
+        self._known: dict[str, Any] = {}
+        """What was known last, pushed or not."""
+        self._is_new = self._was_pushed = self._has_failed = False
+        self._not_before = 0.0
+
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - as an observer of polls
+        """Push what a poll has brought, if it is news."""
+        if not (SHOWS_PROGRESS and report.tells):
+            return
+        known = report.told()
+        # The trigger has seen tasks that a last poll may not list.
+        self._known = known | {"tasks": max(known["tasks"], self._known.get("tasks", []), key=len)}
+        self._is_new = self._is_new or is_news
+        if self._is_new and time.monotonic() >= self._not_before:
+            self._push()
+
+    def leave_again(self) -> None:
+        """Push it once more: Airflow deletes it before each poke of a rescheduled sensor."""
+        if self._known and not self._was_pushed:
+            self._push()
+
+    def heard(self, known: Mapping[str, Any] | None) -> None:
+        """Take over what the trigger knew last."""
+        self._known = dict(known or {})
+
+    def completed(self, kickoff_id: str, result: Mapping[str, Any]) -> None:
+        """Push that the execution has completed."""
+        self._end(kickoff_id, result)
+
+    def ended(self, kickoff_id: str, error: CrewError) -> None:
+        """Push why the wait has ended otherwise."""
+        self._end(kickoff_id, error)
+
+    def _end(self, kickoff_id: str, end: Mapping[str, Any] | CrewError) -> None:
+        if not SHOWS_PROGRESS:
+            return
+        try:
+            known, now = progress.begun(kickoff_id, self._started_at) | self._known, time.time()
+            if isinstance(end, CrewError):
+                self._known = progress.ended(known, end, now)
+            else:
+                self._known = progress.completed(known, end, now)
+        except Exception as error:  # noqa: BLE001 - what the trigger knew may be of another version
+            self._warn(error)
+        else:
+            self._push()
+
+    def _push(self) -> None:
+        try:
+            self._ti.xcom_push(key=PROGRESS, value=self._known)
+            self._was_pushed = True
+        except Exception as error:  # noqa: BLE001
+            self._warn(error)
+        self._is_new, self._not_before = False, time.monotonic() + PAUSE
+
+    def _warn(self, error: Exception) -> None:
+        if not self._has_failed:
+            warn(self._log, f"Progress was not pushed to XCom. The task continues: {error}")
+        self._has_failed = True

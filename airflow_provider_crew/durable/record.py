@@ -1,0 +1,380 @@
+"""Kickoff record shared by all attempts of a task: its fields, where it is stored, and how it is read."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any, Protocol, get_type_hints
+
+from airflow.providers.common.compat.sdk import Context, conf
+from pydantic import TypeAdapter
+
+from airflow_provider_crew import compat
+from airflow_provider_crew.client.api import issued_kickoff_id, plain
+from airflow_provider_crew.client.text import one_line, warn
+from airflow_provider_crew.durable.decide import KickoffRecord
+
+KICKOFF_ID = "kickoff_id"
+RETURN_VALUE = "return_value"
+USAGE = "usage"
+RESULT = "crew_result"
+"""Of a result that is not returned, since the output is not of the type that was asked for."""
+
+# Airflow's serializers refuse objects with these keys, or read another meaning into them.
+_RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
+
+
+def kickoff_id_left_by(ti: Any) -> str | None:
+    """
+    Return the kickoff id that this try has left before it was deferred, or a process that should be gone by now.
+
+    Airflow deletes that of another try, but for that of a mapped task in 3.0.
+    """
+    found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
+    return found
+
+
+def without_reserved_keys(value: Any) -> Any:
+    """Return JSON data as Airflow stores it."""
+    if isinstance(value, dict):
+        renamed = {key: f"{key}_" if key in _RESERVED_KEYS else key for key in value}
+        return {renamed[key]: without_reserved_keys(item) for key, item in value.items()}
+    return [without_reserved_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
+    """
+    Return the SHA-256 of the canonical JSON of both, as 64 hexadecimal digits.
+
+    Raises InvalidInputs for inputs that are not JSON. An option that is not set counts as ``None``.
+    """
+    state = str(restore_from_state_id) if restore_from_state_id else None
+    data = {"inputs": plain(inputs, "inputs"), "restore_from_state_id": state}
+    return sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+_LONGEST = 500
+_FIELDS = {field.name: field for field in fields(KickoffRecord)}
+# Where the fields are kept that could not be read.
+_UNREAD = "unread"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """
+    Record as the store keeps it.
+
+    ``besides`` are the keys that this version does not know, and the values that it could not read. They are
+    written back with the record. ``unread`` shows those values in one line, which is empty if there are none.
+    """
+
+    record: KickoffRecord
+    besides: Mapping[str, Any]
+    unread: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what to keep."""
+        return {**self.besides, **asdict(self.record)}
+
+
+def read_record(kept: Any, *, max_tries: int, now: float) -> StoredRecord:
+    """
+    Read what was kept.
+
+    :param max_tries: Stands in for a value that cannot be read, so that the attempt counts as a retry.
+    :param now: Stands in for the time of the kickoff, so that the execution does not count as old.
+    """
+    told = kept if isinstance(kept, Mapping) else {"record": kept}
+    known: dict[str, Any] = {}
+    odd = {name: value for name, value in told.items() if told is not kept}
+    for name in _FIELDS.keys() & told.keys():
+        try:
+            known[name] = _read(name, told[name])
+        except ValueError:
+            odd[name] = told[name]
+    missing = [name for name in ("max_tries", "kicked_off_at") if name not in told]
+    besides = {name: value for name, value in told.items() if name not in known and name not in odd}
+    if odd:
+        earlier = besides.get(_UNREAD)
+        besides[_UNREAD] = {**earlier, **odd} if isinstance(earlier, Mapping) else odd
+    if "kickoff_id" in odd:
+        known["reported"] = False  # the log shows the value first, before a clear starts another execution
+    record = KickoffRecord(**{"max_tries": max_tries, "kicked_off_at": now, **known})
+    return StoredRecord(
+        record, besides, one_line(repr(odd | dict.fromkeys(missing)), _LONGEST) if odd or missing else ""
+    )
+
+
+def _read(name: str, value: Any) -> Any:
+    """Return the value of a field, or raise ValueError."""
+    if name == "kickoff_id" and value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is not a text")
+    if name == "kickoff_id" and value is not None:
+        return issued_kickoff_id(value)
+    return TypeAdapter(get_type_hints(KickoffRecord)[name]).validate_python(value)
+
+
+KEY = "crew_kickoff"
+_PREFIX = f"{KEY}_"
+
+
+class Store(Protocol):
+    """What Airflow's store of task states offers."""
+
+    def get(self, key: str) -> Any:
+        """Return what is kept, None when there is nothing."""
+        ...
+
+    def set(self, key: str, value: Any, **options: Any) -> None:
+        """Keep it; when this returns, the next try finds it."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Keep nothing."""
+        ...
+
+
+class Superseded(Exception):
+    """A later try of the task has taken over, so that this one has nothing to remember any more."""
+
+
+class VariableStore:
+    """
+    Kickoff record of one task in a variable, for as long as an attempt may need it.
+
+    A process that Airflow has given up may still run. It must not overwrite what a later attempt has stored.
+    """
+
+    def __init__(self, ti: Any) -> None:
+        which = (ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
+        self._name = _PREFIX + sha256(json.dumps(which).encode()).hexdigest()[:40]
+        number = f" {ti.map_index}" if ti.map_index >= 0 else ""
+        task = f"Task {ti.task_id}{number} of {ti.dag_id}, run {ti.run_id}"
+        self._about = f"{task}: its kickoff. Deleted when the task has returned."
+        self._try: int = ti.try_number
+
+    def get(self, key: str) -> Any:
+        """Return the stored value."""
+        return (self._kept() or {}).get(key)
+
+    def set(self, key: str, value: dict[str, Any], **_: Any) -> None:
+        """Store a value, unless no later attempt needs it."""
+        kept = self._kept()
+        if kept and kept["try"] > self._try:
+            raise Superseded(f"attempt {kept['try']} of the task has taken over")
+        if value.get("delivered") or value.get("end") == "failed":
+            compat.delete_variable(self._name)
+            return
+        compat.set_variable(self._name, json.dumps({"try": self._try, key: value}), self._about)
+
+    def delete(self, key: str) -> None:
+        """Delete the value, unless it is a later attempt's."""
+        kept = self._kept()
+        if kept and kept["try"] <= self._try and key in kept:
+            compat.delete_variable(self._name)
+
+    def _kept(self) -> dict[str, Any] | None:
+        text = compat.variable(self._name)
+        if text is None:
+            return None
+        try:
+            kept = json.loads(text)
+        except ValueError:
+            kept = text
+        if isinstance(kept, dict) and type(kept.get("try")) is int:
+            return kept
+        # Somebody has edited it, or a newer version has written it: the memory reads what it can.
+        told = kept.get(KEY, kept) if isinstance(kept, dict) else kept
+        return {"try": 0, KEY: told}
+
+
+def store_of(context: Context) -> Store | None:
+    """Return where this task may remember; None when it forgets."""
+    store: Store | None = context.get("task_state_store")  # type: ignore[assignment] # Airflow 2 does not know it
+    if store is None and conf.getboolean("crew", "remember_in_variables", fallback=False):
+        return VariableStore(context["ti"])
+    return store
+
+
+log = logging.getLogger(__name__)
+
+# Airflow ends a task whose heartbeats fail for about as long.
+_PATIENCE = 120.0
+_PAUSE = 2.0
+
+
+class KickoffMemory:
+    """Keeps the last kickoff of a task."""
+
+    def __init__(self, context: Context, *, wanted: bool) -> None:
+        self._store = store_of(context) if wanted else None
+        self._ti: Any = context["ti"]
+        self._max_tries: int = self._ti.max_tries
+        clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
+        retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
+        self.may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
+        """Whether somebody has perhaps cleared the task since an earlier try."""
+        self.last: KickoffRecord | None = None
+        self._before: KickoffRecord | None = None
+        self._besides: Mapping[str, Any] = {}
+        self._besides_before: Mapping[str, Any] = {}
+        self._keeping = threading.Lock()
+        self._was_refused = False
+        self.has_given_up = False
+        """Whether this try has given up the last kickoff, and is to kick off anew."""
+        self.has_other_inputs = False
+        """Whether the task has other inputs now than the last kickoff had."""
+        self._recall()
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the next try will know what this one did."""
+        return self._store is not None and not self._was_refused
+
+    @property
+    def going_on(self) -> str | None:
+        """The execution of an earlier try that may be running."""
+        return self.last.kickoff_id if self.last and not self.last.end else None
+
+    @property
+    def was_cleared(self) -> bool:
+        """Whether somebody has cleared the task since a try has kicked off, or reattached."""
+        return self.last is not None and self.last.max_tries != self._max_tries
+
+    @property
+    def may_have_forgotten(self) -> bool:
+        """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
+        return compat.FORGETS_AT_CLEAR and self.lasts and self.last is None and self.may_follow_a_clear
+
+    def note_sending(self, address: str, name: str, fingerprint: str) -> None:
+        """Remember that a kickoff is on its way. When this fails, nothing is sent."""
+        self._before, self._besides_before = self.last, self._besides
+        self._besides = {}
+        self.last = KickoffRecord(
+            self._max_tries, time.time(), address=address, name=name, fingerprint=fingerprint
+        )
+        try:
+            self._keep()
+        except Exception:
+            self._restore()
+            raise
+
+    def note_again(self) -> None:
+        """
+        Keep the record once more, when the process is told to end.
+
+        From Airflow 3.4 on, the Clear that ends the process has deleted it. A signal's handler calls this, perhaps
+        in the middle of a question to Airflow, which another thread can wait for.
+        """
+        if compat.FORGETS_AT_CLEAR and self.last:
+            threading.Thread(target=self._keep_if_possible, daemon=True).start()
+
+    def forget_sending(self) -> None:
+        """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
+        self._restore()
+        self._keep_if_possible()
+
+    def _restore(self) -> None:
+        self.last, self._besides = self._before, self._besides_before
+
+    def note_answer(self, kickoff_id: str) -> None:
+        """Remember the answer to a kickoff, if it is not known yet. The execution runs, whether this succeeds."""
+        if self.last and self.last.kickoff_id is None and not self.note(kickoff_id=kickoff_id):
+            self._was_refused = True  # the next try may not know, so nothing may count on it
+
+    def note_report(self) -> bool:
+        """
+        Remember that the log reports the kickoff as uncertain. A later Clear then means: kick off anew.
+
+        A Clear before the report, while the process was still there, does not.
+        """
+        return not compat.is_cleared_meanwhile(self._ti) and self.note(max_tries=self._max_tries, reported=True)
+
+    def note_reattached(self) -> None:
+        """Count the last kickoff as one of this try: a Clear that led to it is none for the next try."""
+        self.note(max_tries=self._max_tries)
+
+    def note_delivery(self) -> None:
+        """
+        Remember that Airflow has what the task returned; until then it is wanted even after a Clear.
+
+        From Airflow 3.4 on a task that was cleared may go on to its end, and its outcome is discarded then.
+        """
+        if not (compat.FORGETS_AT_CLEAR and compat.is_cleared_meanwhile(self._ti)):
+            self.note(delivered=True)
+
+    def note(self, **changes: Any) -> bool:
+        """Remember more of the last kickoff, if there is one; return whether Airflow has taken it."""
+        if self.last is None:
+            return True
+        self.last = replace(self.last, **changes)
+        return self._keep_if_possible()
+
+    def _read(self, kept: Any) -> StoredRecord:
+        return read_record(kept, max_tries=self._max_tries, now=time.time())
+
+    def _recall(self) -> None:
+        kept = _repeat_while_away(partial(self._store.get, KEY)) if self._store is not None else None
+        if kept is None:
+            return
+        stored = self._read(kept)
+        self.last, self._besides = stored.record, stored.besides
+        if stored.unread:
+            self._warn_of_unread(stored)
+            # Kept, so that a Clear can be told from a retry.
+            self._keep_if_possible()
+
+    def _warn_of_unread(self, stored: StoredRecord) -> None:
+        """Show what cannot be read, before anything is written over it."""
+        if kickoff_id := stored.record.kickoff_id:
+            warn(log, f"Execution {kickoff_id}: its kickoff record cannot be read in full.\n{stored.unread}")
+            return
+        warn(
+            log,
+            "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
+            f"and never answered.\n{stored.unread}",
+        )
+
+    def _keep_if_possible(self) -> bool:
+        try:
+            self._keep()
+        except Exception as error:  # noqa: BLE001 - an execution that is paid for must not be lost to its bookkeeping
+            warn(
+                log,
+                "Airflow does not take what there is to remember. A retry of this task will not know.\n"
+                f"{self.last}: {error}",
+            )
+            return False
+        return True
+
+    def _keep(self) -> None:
+        if self._store is None:
+            return
+        with self._keeping:  # so that what is kept last is what is known last
+            if self.last:
+                value = StoredRecord(self.last, self._besides).as_dict()
+                keep = partial(self._store.set, KEY, value, **compat.never_expires())
+            else:
+                keep = partial(self._store.delete, KEY)
+            _repeat_while_away(keep)
+
+
+def _repeat_while_away(ask: Callable[[], Any]) -> Any:
+    """
+    Ask the store, and again as long as Airflow's API server is away.
+
+    What is remembered decides whether an execution is paid for twice; Airflow itself gives up much sooner.
+    """
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return ask()
+        except Exception as error:
+            if not compat.api_server_is_away(error) or time.monotonic() > until:
+                raise
+            warn(log, f"Airflow's API server does not answer, and is asked again: {error}")
+        time.sleep(_PAUSE)

@@ -1,1 +1,0 @@
-"""Everything known about the crew service. Nothing in here knows Airflow."""

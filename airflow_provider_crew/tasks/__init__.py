@@ -1,1 +1,0 @@
-"""What runs inside a task. Nothing of it is imported when Airflow parses a DAG."""
