@@ -329,25 +329,17 @@ class KickoffMemory:
             self._keep_if_possible()
 
     def _warn_of_unread(self, stored: StoredRecord) -> None:
-        """Show what cannot be read, before anything is written over it."""
+        """Log the values that are unreadable, before anything is written over them."""
         if kickoff_id := stored.record.kickoff_id:
-            warn(log, f"Execution {kickoff_id}: its kickoff record cannot be read in full.\n{stored.unread}")
-            return
-        warn(
-            log,
-            "What this task remembers of an earlier kickoff cannot be read. It is taken for one that was sent "
-            f"and never answered.\n{stored.unread}",
-        )
+            warn(log, f"Kickoff record of execution {kickoff_id} is partly unreadable: {stored.unread}")
+        else:
+            warn(log, f"Kickoff record is unreadable, and counts as a kickoff without an answer: {stored.unread}")
 
     def _keep_if_possible(self) -> bool:
         try:
             self._keep()
-        except Exception as error:  # noqa: BLE001 - an execution that is paid for must not be lost to its bookkeeping
-            warn(
-                log,
-                "Airflow does not take what there is to remember. A retry of this task will not know.\n"
-                f"{self.last}: {error}",
-            )
+        except Exception as error:  # noqa: BLE001 - a billed execution must not be lost to its bookkeeping
+            warn(log, f"Kickoff record was not stored, so a retry will not know of it: {error}. {self.last}")
             return False
         return True
 

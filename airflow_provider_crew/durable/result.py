@@ -140,9 +140,7 @@ def finished(task: RunningTask, given: OutputArguments, result: Mapping[str, Any
                 task.leave(RESULT, _with(result, data), what=f"Execution {kickoff_id}: its result")
             raise
     elif data is None and (doubt := doubt_about(output)):
-        task.warn(
-            f"Execution {kickoff_id}: its output looks like JSON, and is none.\n{doubt}. output_json is None."
-        )
+        task.warn(f"Output of execution {kickoff_id} looks like JSON, but is not: {doubt}. output_json is None.")
     return _with(result, data)
 
 

@@ -37,7 +37,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr("airflow_provider_crew.client.api._WAKING_PAUSE", 0.05)
     monkeypatch.setattr("airflow_provider_crew.durable.kickoff.WAKING_UP", 0.3)
     monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.05)
-    for module in ("triggers.crew", "tasks.sense"):
+    for module in ("triggers.crew", "durable.wait"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.SETTLING_TIME", 0.0)
     monkeypatch.setattr("airflow_provider_crew.durable.wait.LONGEST_INTERVAL", 0.01)
     monkeypatch.setattr("airflow_provider_crew.durable.progress.PAUSE", 0.0)

@@ -197,7 +197,7 @@ def test_troubleshooting_page_quotes_every_cost():
 def test_what_the_hook_returns_has_the_fields_of_the_reference():
     reference = (ROOT / "docs/api/hook.rst").read_text()
     told = re.findall(
-        r"^\.\. autoclass:: airflow_provider_crew\.service\.models\.(\w+)\n(.*?)(?=^\S|\Z)",
+        r"^\.\. autoclass:: airflow_provider_crew\.client\.models\.(\w+)\n(.*?)(?=^\S|\Z)",
         reference,
         re.DOTALL | re.MULTILINE,
     )

@@ -146,7 +146,10 @@ async def test_connections_are_closed_with_last_watch(live_crew):
 
 async def test_rotated_token_is_picked_up_with_one_lookup(live_crew, look_ups, monkeypatch):
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(
+        "airflow_provider_crew.hooks.polling.time",
+        SimpleNamespace(**vars(time) | {"monotonic": lambda: clock.now}),
+    )
     kickoff_ids = kicked_off(live_crew, 30)
     watches = watch(*kickoff_ids)
     await seen(looked(live_crew, kickoff_ids))
