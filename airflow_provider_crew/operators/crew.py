@@ -275,7 +275,7 @@ class CrewRunOperator(_KickoffTask):
         self._not_rendered = error
         warn(
             self.log,
-            f"Templates cannot be rendered again while waiting for execution {known}, which does not need them: {error}",
+            f"Templates cannot be rendered again, and waiting for execution {known} does not need them: {error}",
         )
         with suppress(Exception):  # else a poll says that there is no such connection; a result needs none
             self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)
