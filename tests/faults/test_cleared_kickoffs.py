@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_crew.compat import FORGETS_AT_CLEAR
-from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
+from tests.faults.rows import RUN, Ends, paid_again, row
 
 # Airflow 2 lets the process that it ends say so, and then begins no new try.
 
@@ -56,7 +56,7 @@ def test_cleared_just_before_the_answer(scene):
 
 @row(
     "The task is cleared twice while it waits for the answer to a kickoff, which its process is still given",
-    COMPLETED_IN_ATTEMPT_2,
+    Ends("failed", "the result", "has completed", tries=2),
     ways=("deferred", "kickoff"),
     why="Airflow 3.3 begins the next try beside the process of the one before.",
 )
