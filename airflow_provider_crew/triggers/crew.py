@@ -67,8 +67,8 @@ class CrewExecutionTrigger(BaseTrigger):
             event = await watching.watched(self)
         except asyncio.CancelledError:
             self.log.info(
-                "This triggerer no longer polls execution %s, which was running when last polled: the triggerer stops or "
-                "hands over, or the task was changed. If no task waits for it, use CrewExecutionSensor.",
+                "This triggerer no longer polls execution %s, which was running when last polled: the triggerer "
+                "stops or hands over, or the task was changed. If no task waits for it, use CrewExecutionSensor.",
                 self.kickoff_id,
             )
             raise
