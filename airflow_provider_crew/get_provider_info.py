@@ -76,8 +76,8 @@ CONFIGURATION: dict[str, Any] = {
             },
             "progress_xcom": {
                 "description": (
-                    "Whether triggers push progress to the XCom crew_progress. Tasks that poll in the worker do so "
-                    "in any case."
+                    "Whether triggers push progress to the XCom crew_progress. Tasks that poll in the worker do "
+                    "so in any case."
                 ),
                 "version_added": "0.1.0",
                 "type": "boolean",
