@@ -1,10 +1,10 @@
 """
-A crew service on your own machine, for development, tests and the demo.
+Crew service on your own machine, for development, tests and the demo.
 
-It speaks the interface of a deployed crew, misbehaves on demand, and remembers what it was sent. Nothing here
-uses Airflow or this package's own client, so what the client gets right here is not right by agreement.
+It has the API of a deployed crew, fails on demand and records the requests it receives. It uses neither
+Airflow nor this package's own client, so a mistake in the client can't be hidden by the same mistake here.
 
-The names are loaded on first use: pytest loads this package in every session of whoever asks for its plugin.
+Names are loaded on first use, because pytest imports this package in every session that uses its plugin.
 """
 
 from __future__ import annotations

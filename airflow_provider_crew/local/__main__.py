@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _service(options: argparse.Namespace) -> LocalCrewService:
-    # Imported here: what is wrong with the options is said at once.
+    # Imported here, so errors in the options are reported at once.
     from airflow_provider_crew.local.server import LocalCrewService
 
     return LocalCrewService(
@@ -171,9 +171,9 @@ def _say_now(line: str, at: float | None = None) -> None:
 
 
 def _say(line: str) -> None:
-    # Crews write any character, and terminals do not take each of them.
+    # Crews print any character, and some terminals can't display all of them.
     written = f"{line}\n".encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
-    # When nobody reads it any more, executions go on.
+    # Executions continue even if the output is no longer read.
     with contextlib.suppress(OSError):
         sys.stdout.write(written)
         sys.stdout.flush()
@@ -185,6 +185,6 @@ def _give_up(reason: str) -> int:
 
 
 if __name__ == "__main__":
-    # As a terminal ends it: nothing that was started may go on.
+    # Handle SIGTERM like Ctrl-C, so every process that was started also stops.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The webhooks of executions, called as things happen."""
+"""Webhooks of executions, called as events happen."""
 
 import asyncio
 import uuid
@@ -13,13 +13,13 @@ import aiohttp
 
 from airflow_provider_crew.local.executions import Execution, Standing
 
-# Between two looks at an execution. Only one with webhooks is looked at.
+# Seconds between two checks of an execution. Only executions with webhooks are checked.
 _PAUSE = 0.1
 _TIMEOUT = aiohttp.ClientTimeout(total=10)
 _BEGIN = Standing(0, over=False, seconds=0.0)
 _BAD = 400
 
-# Which address is called for what, and what the stream of events calls it, of a crew and of a flow.
+# The webhook for each event, and the event's names in the event stream for a crew and for a flow.
 _NAMES = {
     "task": ("taskWebhookUrl", "task_completed", "method_execution_finished"),
     "waits": ("humanInputWebhookUrl", "human_feedback_requested", "human_feedback_requested"),
@@ -29,7 +29,7 @@ _NAMES = {
 
 
 class Callbacks:
-    """Calls whom a kickoff has named, once for each thing. A call that fails is told, and changes nothing."""
+    """Calls the webhooks of a kickoff, once for each event. A failed call is logged and changes nothing."""
 
     def __init__(self, clock: Callable[[], float], say: Callable[[str], None]) -> None:
         self._clock = clock
@@ -40,7 +40,7 @@ class Callbacks:
 
     @asynccontextmanager
     async def calling(self) -> AsyncIterator[None]:
-        """Be able to call."""
+        """Allow webhook calls while the block lasts."""
         self._loop = asyncio.get_running_loop()
         async with aiohttp.ClientSession(timeout=_TIMEOUT) as self._session:
             try:
@@ -50,7 +50,7 @@ class Callbacks:
                     task.cancel()
 
     def follow(self, execution: Execution) -> None:
-        """Call whom this kickoff has named, until the execution is over. May be called from any thread."""
+        """Call the webhooks of this kickoff until the execution has ended. Safe to call from any thread."""
         if execution.webhooks or execution.events:
             self._loop.call_soon_threadsafe(self._begin, execution)
 
@@ -89,12 +89,12 @@ class Callbacks:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             told = f"cannot be called: {type(error).__name__}"
         if told:
-            # The rest of an address may be a secret.
+            # The rest of a webhook's URL may be a secret.
             self._say(f"{execution.kickoff_id} its webhook at {urlsplit(url).hostname} {told}")
 
 
 def _news(before: Standing, at: Standing) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Tell what has happened between two looks."""
+    """Yield the events that happened between two checks."""
     for task in at.tasks[before.done :]:
         yield "task", asdict(task)
     if at.question and at.question != before.question:

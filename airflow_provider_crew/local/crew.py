@@ -1,4 +1,4 @@
-"""The crew itself, without HTTP: what it takes, what it remembers, what it says."""
+"""The crew itself, without HTTP: its kickoffs, its executions and its answers."""
 
 import hmac
 import json
@@ -16,9 +16,9 @@ from airflow_provider_crew.local.scenario import Scenario
 
 class Crew:
     """
-    A crew that can be kicked off, looked at and interfered with, from any thread.
+    A crew that you can start, query and manipulate from any thread.
 
-    ``clock`` tells the seconds that executions go by; a test may pass its own and move it.
+    ``clock`` returns the time of executions in seconds. A test may pass its own clock and move it.
     """
 
     def __init__(
@@ -29,8 +29,8 @@ class Crew:
         on_begin: Callable[[Execution], None] = lambda _: None,
     ) -> None:
         self.scenario = scenario
-        """What the next kickoffs do and how the service talks. Another one may be set at any time; its tokens,
-        faults and cold start do not count then, because those are what the service was started with."""
+        """Scenario for the next kickoffs and for the answers of the service. You can replace it at any time.
+        The new one's tokens, faults and cold start are ignored, because they apply only at the service's start."""
         self.token = scenario.token
         self.user_token = scenario.user_token
         self._engine = engine
@@ -43,22 +43,22 @@ class Crew:
 
     @property
     def kickoffs(self) -> tuple[Execution, ...]:
-        """Every execution that was really started, in order, the forgotten ones included."""
+        """Every execution that was actually started, in order, including forgotten ones."""
         with self._lock:
             return tuple(self._taken)
 
     def now(self) -> float:
-        """Tell the time that executions go by."""
+        """Return the time of executions."""
         return self._clock()
 
     def remember(self, executions: Iterable[Execution]) -> None:
-        """Know executions that an earlier service has started."""
+        """Add executions that an earlier service started."""
         with self._lock:
             self._taken += executions
             self._known |= {execution.kickoff_id: execution for execution in self._taken}
 
     def accepts(self, token: str) -> bool:
-        """Tell whether it is one of the tokens, in a time that does not tell how much of it is right."""
+        """Return whether this is one of the tokens. The comparison takes the same time for any token."""
         known = (self.token, self.user_token)
         return any(hmac.compare_digest(token.encode(), each.encode()) for each in known)
 
@@ -67,32 +67,32 @@ class Crew:
         self.token = new
 
     def next_kickoff_id(self, value: JsonValue) -> None:
-        """Let the next kickoff that is taken answer with this id, whatever JSON it is."""
+        """Return this ID, which may be any JSON value, for the next kickoff that is accepted."""
         with self._lock:
             self._next_ids.append(value)
 
     def forget(self, kickoff_id: str) -> None:
-        """Know nothing of this execution from now on."""
+        """Return NOT FOUND for this execution from now on."""
         with self._lock:
             del self._known[self.execution(kickoff_id).kickoff_id]
 
     def finish(self, kickoff_id: str) -> None:
-        """Let the execution be over at once, the way its scenario ends. It does not wait for people either."""
+        """End the execution at once, the way its scenario ends. It skips human input."""
         self.execution(kickoff_id).finish(self._clock())
 
     def approve(self, kickoff_id: str) -> None:
-        """Let a person approve of the work that waits; ValueError when none does."""
+        """Approve the work that waits for human input. Raise ValueError if there is none."""
         self.answer(kickoff_id, approved=True)
 
     def reject(self, kickoff_id: str, feedback: str = "") -> None:
-        """Let a person ask for the work that waits to be done again; ValueError when none does."""
+        """Reject the work that waits for human input, so it is done again. Raise ValueError if there is none."""
         self.answer(kickoff_id, approved=False, feedback=feedback)
 
     def answer(self, kickoff_id: str, *, approved: bool, feedback: str = "", question: str | None = None) -> None:
         """
-        Let a person say this to the work that waits; ValueError when none does.
+        Answer a request for human input. Raise ValueError if there is none.
 
-        ``question`` says which wait is meant, by its id or by its task: nobody approves of what came after it.
+        ``question`` names the request, by its ID or by its task, so an answer can't approve a later request.
         """
         with self._lock:
             execution, now = self.execution(kickoff_id), self._clock()
@@ -104,23 +104,23 @@ class Crew:
             execution.answer(now, approved=approved, feedback=feedback)
 
     def revoke(self, kickoff_id: str) -> None:
-        """Let the execution be revoked from now on, wherever it stands."""
+        """Revoke the execution, whatever its status."""
         self.execution(kickoff_id).revoke(self._clock())
 
     def set_status(self, kickoff_id: str, *bodies: JsonValue) -> None:
-        """Answer the next polls of this execution with these bodies; the last stays. None at all: the truth."""
+        """Return these bodies for the next polls, and repeat the last. Without any, return the true status."""
         with self._lock:
             self.execution(kickoff_id).statuses = list(bodies)
 
     def execution(self, kickoff_id: str) -> Execution:
-        """Return an execution that the service knows; LookupError names those it does."""
+        """Return an execution that the service knows. LookupError lists the known ones."""
         with self._lock:
             if kickoff_id not in self._known:
                 raise LookupError(f"no execution {kickoff_id!r}; known: {', '.join(self._known) or 'none'}")
             return self._known[kickoff_id]
 
     def received(self, given: dict[str, JsonValue], restored_from: str | None) -> dict[str, JsonValue]:
-        """Return the inputs that the crew gets of a kickoff. The state of an unknown execution is empty."""
+        """Return the inputs that the crew gets from a kickoff. The state of an unknown execution is empty."""
         with self._lock:
             earlier = self._known.get(restored_from) if restored_from is not None else None
         return self._engine.received(self.scenario, given, earlier)
@@ -133,7 +133,7 @@ class Crew:
         events: dict[str, JsonValue] | None = None,
         restored_from: str | None = None,
     ) -> JsonValue:
-        """Start an execution and return the id to answer with."""
+        """Start an execution and return the ID to answer with."""
         with self._lock:
             answered = self._next_ids.popleft() if self._next_ids else str(uuid.uuid4())
             kickoff = Kickoff(
@@ -153,7 +153,7 @@ class Crew:
         return answered
 
     def status_body(self, kickoff_id: str, tell: Callable[[Execution, float], JsonValue]) -> JsonValue:
-        """Return what the service says about an execution; LookupError when it knows none by that id."""
+        """Return the status of an execution. Raise LookupError if the ID is unknown."""
         with self._lock:
             execution = self.execution(kickoff_id)
             if execution.statuses:
@@ -161,7 +161,7 @@ class Crew:
         return tell(execution, self._clock())
 
     def shown(self, kickoff_id: str) -> JsonValue:
-        """Return what there is to see of an execution, in one form for all dialects; LookupError for none."""
+        """Return the details of an execution, in one form for all dialects. Raise LookupError if it is unknown."""
         execution = self.execution(kickoff_id)
         sent: dict[str, JsonValue] = {"kickoff_id": kickoff_id, "inputs": execution.inputs, "meta": execution.meta}
         return sent | documented(execution, self._clock()).model_dump()

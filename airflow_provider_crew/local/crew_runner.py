@@ -1,9 +1,10 @@
 """
-Host one execution of a CrewAI project. The local service starts this file with the project's own interpreter.
+Host one execution of a CrewAI project. The local server starts this file with the project's own interpreter.
 
-It imports nothing of this package, and runs on Python 3.10 and newer: CrewAI cannot be installed beside Airflow.
-It talks by two descriptors of its own, one JSON object a line, because crews print what they like. When the one
-that it reads ends, nobody is left who wants what a model call costs: then it ends, with all it has started.
+It imports nothing from this package and runs on Python 3.10 and newer, because CrewAI and Airflow can't be
+installed together. It communicates over two file descriptors of its own, with one JSON object per line,
+because crews print anything to stdout. When the one that it reads is closed, the result is no longer needed.
+It then stops, with every process it started, because model calls cost money.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ import traceback
 from pathlib import Path
 from typing import Any, ClassVar
 
-# The first with a provider for the input of people. Flows that start from an earlier state need 1.14.5.
+# The first version with a provider for human input. Flows that start from an earlier state need 1.14.5.
 _OLDEST = (1, 10, 1)
-# Where CrewAI puts a crew or a flow, and what only its class has.
+# The file in which CrewAI puts a crew or a flow, and the attribute that identifies its class.
 _SHAPES = {"crew": ("crew.py", "is_crew_class"), "flow": ("main.py", "kickoff_async")}
-_ANY_WORD = 6  # characters of a value of .env that is no secret
-_SETTLED = 10.0  # seconds to wait for what is left of CrewAI's events
+_ANY_WORD = 6  # longest value in .env, in characters, that is not treated as a secret
+_SETTLED = 10.0  # seconds to wait for the remaining events of CrewAI
 
 
 class ProjectError(Exception):
@@ -39,12 +40,12 @@ class ProjectError(Exception):
 
 
 class Service:
-    """The service at the other ends of both pipes."""
+    """The service at the other end of both pipes."""
 
     def __init__(self, read: int, write: int) -> None:
         for end in (read, write):
-            # What the crew starts must not keep open what the service, or this process, sees the end of.
-            os.set_inheritable(end, False)  # noqa: FBT003 - it takes no keyword
+            # Processes started by the crew must not hold the pipes open, because both sides rely on their end.
+            os.set_inheritable(end, False)  # noqa: FBT003 - the argument is positional-only
         self.hidden: list[str] = []
         self.kickoffs: queue.Queue[dict[str, Any]] = queue.Queue()
         self._lines = os.fdopen(read, "rb")
@@ -53,14 +54,14 @@ class Service:
         self._answers: queue.Queue[dict[str, Any]] | None = None
 
     def say(self, said: str, **what: Any) -> None:
-        """Tell something, in a line of its own."""
+        """Send a message as one line."""
         line = json.dumps({"said": said, **what}).encode() + b"\n"
         with self._saying:
             while line:
                 line = line[os.write(self._write, line) :]
 
     def say_error(self, said: str, error: BaseException, **what: Any) -> None:
-        """Tell why something has failed, and no secret."""
+        """Send the reason for a failure, without secrets."""
         ours = isinstance(error, ProjectError)
         reason = str(error) if ours else f"{type(error).__name__}: {error}"
         trace = "" if ours else "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -69,9 +70,9 @@ class Service:
         self.say(said, error=reason, traceback=trace, **what)
 
     def ask(self, **what: Any) -> dict[str, Any]:
-        """Ask a person, and wait for the answer. Of several who ask at once, each has to wait for its turn."""
+        """Ask for human input and wait for the answer. Concurrent questions wait for their turn."""
         with self._asking:
-            # A queue for each question: a second click must not approve what nobody has seen yet.
+            # A queue for each question, so that a second click can't approve work that was not shown yet.
             self._answers = queue.Queue()
             self.say("waits", **what)
             answer = self._answers.get()
@@ -79,7 +80,7 @@ class Service:
         return answer
 
     def listen(self) -> None:
-        """Take what the service says, until it is gone. Then end all that the crew has started, and this."""
+        """Read messages until the pipe is closed. Then stop this process, and every one that the crew started."""
         try:
             for line in self._lines:
                 self._take(json.loads(line))
@@ -94,7 +95,7 @@ class Service:
 
 
 class Progress:
-    """What CrewAI's event bus tells, of the tasks of one crew or of the methods of one flow."""
+    """Progress from CrewAI's event bus: the tasks of one crew or the methods of one flow."""
 
     def __init__(self, service: Service, subject: Crew | Flow) -> None:
         from crewai import events
@@ -103,16 +104,16 @@ class Progress:
         self._bus = events.crewai_event_bus
         self._going_on: dict[str, float] = {}
         self._begun = 0
-        # Coroutines: CrewAI calls those in the order of its events, but functions in any order, from many threads.
+        # Coroutines, because CrewAI calls them in the order of its events. It calls functions in any order.
         for name, handler in zip(subject.events, (self._started, self._completed), strict=True):
             self._bus.on(getattr(events, name))(handler)
 
     def settle(self) -> None:
-        """Wait until all that has happened is told."""
+        """Wait until all events have been reported."""
         self._bus.flush(timeout=_SETTLED)
 
     def current(self) -> str | None:
-        """Name what began last, of all that goes on."""
+        """Return the name of the running task or method that began last."""
         return next(reversed(self._going_on), None)
 
     async def _started(self, source: Any, event: Any) -> None:
@@ -132,7 +133,7 @@ class Progress:
 
 
 class People:
-    """What CrewAI asks people: its provider of human input, of human feedback, and of what a flow asks."""
+    """Provider for CrewAI's human input, for its human feedback and for the questions of a flow."""
 
     def __init__(self, service: Service, progress: Progress) -> None:
         from crewai.core.providers.human_input import set_provider
@@ -147,12 +148,12 @@ class People:
         return False
 
     def post_setup_messages(self, _context: Any) -> None:
-        """Add nothing to them."""
+        """Add no messages."""
 
     def handle_feedback(self, answer: Any, context: Any) -> Any:
-        """Ask after a task with ``human_input``. Its agent begins again until a person approves."""
+        """Ask for feedback after a task with ``human_input``. Its agent repeats the work until it is approved."""
         while self._has_to_change(answer, context):
-            answer = context._invoke_loop()  # noqa: SLF001 - part of what CrewAI hands to a provider
+            answer = context._invoke_loop()  # noqa: SLF001 - CrewAI passes this context to providers
         return answer
 
     async def handle_feedback_async(self, answer: Any, context: Any) -> Any:
@@ -172,12 +173,12 @@ class People:
         return not answer["approved"]
 
     def request_feedback(self, context: Any, _flow: Any) -> str:
-        """Ask after a method of a flow. Of an answer without a word, CrewAI would take the flow's default."""
+        """Ask for feedback after a method of a flow. For an empty answer CrewAI would use the default."""
         answer = self._ask(context.method_name, context.method_output, context.message)
         return answer["feedback"].strip() or ("approved" if answer["approved"] else "rejected")
 
     def request_input(self, message: str, _flow: Any, metadata: Any = None) -> str:  # noqa: ARG002 - CrewAI's name
-        """Ask what a flow asks by its ``ask()``."""
+        """Ask a question from a flow's ``ask()``."""
         return str(self._ask(self._progress.current(), "", message)["feedback"])
 
     def _ask(self, task: str | None, draft: Any, message: str) -> dict[str, Any]:
@@ -186,7 +187,7 @@ class People:
 
 
 class Crew:
-    """A crew: agents working through tasks."""
+    """A crew: agents that work through tasks."""
 
     kind: ClassVar = "crew"
     events: ClassVar = ("TaskStartedEvent", "TaskCompletedEvent")
@@ -195,19 +196,19 @@ class Crew:
         self._crew, self._defaults = crew, defaults
         self.name = str(crew.name)
         self.of = len(crew.tasks)
-        # The placeholders in its texts. A project without code may name defaults.
+        # The placeholders in its texts. A project without code may define defaults.
         self.inputs = sorted(crew.fetch_inputs())
         self.required = [name for name in self.inputs if name not in defaults]
 
     def step(self, source: Any, _event: Any) -> dict[str, Any] | None:
-        """Tell of a task, unless it is of another crew."""
+        """Return the progress for a task, or None if it belongs to another crew."""
         index = next((n for n, task in enumerate(self._crew.tasks, start=1) if task is source), None)
         agent = source.agent.role.strip() if source.agent else None
         told = {"task": task_name(source), "agent": agent, "description": source.description}
         return {**told, "index": index, "of": self.of} if index else None
 
     def kickoff(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Run it, and tell its result."""
+        """Run the crew and return its result."""
         result = self._crew.kickoff(inputs={**self._defaults, **message["inputs"]})
         return {**told_result(result), "usage": plain(result.token_usage), "state_id": None}
 
@@ -223,17 +224,17 @@ class Flow:
     def __init__(self, flow: Any) -> None:
         self._flow = flow
         self.name = str(flow.name or type(flow).__name__)
-        # The fields of its state. Its id comes from the kickoff.
+        # The fields of its state. Its ID comes from the kickoff.
         fields = flow.state.model_dump() if hasattr(flow.state, "model_dump") else dict(flow.state)
         self.inputs = sorted(name for name in fields if name != "id")
 
     def step(self, source: Any, event: Any) -> dict[str, Any] | None:
-        """Tell of a method, unless it is of another flow: of late, every agent is one."""
+        """Return the progress for a method, or None for another flow's. In recent versions every agent is one."""
         told = {"task": event.method_name, "agent": None, "description": "", "of": None}
         return told if source is self._flow else None
 
     def kickoff(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Run it, with the kickoff's id for its state: so a later kickoff can name it. Tell its result."""
+        """Run the flow and return its result. Its state gets the kickoff ID, so a later kickoff can name it."""
         earlier = message.get("restore_from")
         restoring = {"restore_from_state_id": earlier} if earlier else {}
         if not restoring.keys() <= inspect.signature(self._flow.kickoff).parameters.keys():
@@ -241,28 +242,28 @@ class Flow:
         result = self._flow.kickoff(inputs={"id": message["id"], **message["inputs"]}, **restoring)
         if type(result).__name__ == "HumanFeedbackPending":
             raise ProjectError(f"The flow asks people in a way of its own, which nobody can answer here: {result}")
-        # An older crewai counts what a flow uses only if a crew ends it.
+        # Older versions of crewai count the token usage of a flow only if its last method returns a crew's result.
         usage = getattr(self._flow, "usage_metrics", None) or getattr(result, "token_usage", None)
         return {**told_result(result), "usage": plain(usage), "state_id": self._flow.flow_id}
 
 
 def task_name(task: Any) -> str:
-    """Tell what a task is called."""
+    """Return the name of a task."""
     return str(task.name or task.description)
 
 
 def told_result(result: Any) -> dict[str, Any]:
-    """Tell a result: its text, what it is if it is more than text, and the tasks as CrewAI returns them."""
+    """Return a result: its text, its structured value if there is one, and the tasks as CrewAI returns them."""
     tasks = getattr(result, "tasks_output", [])
     value = (result.json_dict or result.pydantic) if tasks else result
-    # The messages to the model are as long as all that was said.
+    # The messages to the model are as long as the whole conversation.
     outputs = [{name: each for name, each in vars(task).items() if name != "messages"} for task in tasks]
     structured = None if isinstance(value, str) else plain(value)
     return {"output": text(result), "json": structured, "tasks": plain(outputs)}
 
 
 def text(value: Any) -> str:
-    """Tell what a crew, a task or a method has put out, as text."""
+    """Return the output of a crew, a task or a method as text."""
     raw = getattr(value, "raw", value)
     if isinstance(raw, str):
         return raw
@@ -270,28 +271,28 @@ def text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can tell of a value, or text: a result that was paid for must not be lost."""
+    """Return a value as JSON, or else as text, so that a result that cost money is never lost."""
     from pydantic_core import to_jsonable_python
 
     try:
         return to_jsonable_python(value, inf_nan_mode="null", fallback=str)
-    except Exception:  # noqa: BLE001 - a project's own models may raise what they like
+    except Exception:  # noqa: BLE001 - a project's own models may raise any exception
         return str(value)
 
 
 def loaded(project: str) -> Crew | Flow:
-    """Load a project: a folder as CrewAI makes it, or the import path of a crew or flow."""
+    """Load a project: a folder in CrewAI's layout, or the import path of a crew or flow."""
     found, defaults = in_folder(Path.cwd()) if ":" not in project else (pkgutil.resolve_name(project), {})
     import crewai
 
     made = found if isinstance(found, (crewai.Crew, crewai.Flow)) else found()
     made = made.crew() if hasattr(made, "is_crew_class") else made
-    made.stream = False  # the result comes at the end
+    made.stream = False  # the result is returned at the end
     return Flow(made) if isinstance(made, crewai.Flow) else Crew(made, defaults)
 
 
 def in_folder(folder: Path) -> Any:
-    """Return the crew or flow of a project, and the defaults of its inputs."""
+    """Return the crew or flow of a project and the defaults of its inputs."""
     settings = settings_of(folder)
     kind = settings.get("type", "crew")
     if definition := settings.get("definition"):
@@ -307,7 +308,7 @@ def in_folder(folder: Path) -> Any:
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """Read what a project tells CrewAI."""
+    """Read CrewAI's settings from a project."""
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     file = folder / "pyproject.toml"
     tools = toml.loads(file.read_text(encoding="utf-8")).get("tool", {}) if file.exists() else {}
@@ -317,14 +318,14 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 def defined(definition: Path, kind: str) -> Any:
-    """Load a crew or flow without code, as newer versions of CrewAI make them."""
+    """Load a crew or flow without code, as newer versions of CrewAI create them."""
     if kind == "flow":
         return importlib.import_module("crewai").Flow.from_declaration(path=definition), {}
     return importlib.import_module("crewai.project.crew_loader").load_crew(definition)
 
 
 def version_of_crewai() -> str:
-    """Tell the version of crewai, if it serves."""
+    """Return the version of crewai. Raise ProjectError if it is not supported."""
     try:
         version = importlib.metadata.version("crewai")
     except importlib.metadata.PackageNotFoundError:
@@ -337,7 +338,7 @@ def version_of_crewai() -> str:
 
 
 def load_dotenv(service: Service) -> None:
-    """Set what the project's .env sets and the environment does not. Nobody may see the values."""
+    """Set the variables in the project's .env that the environment does not set. Their values stay hidden."""
     from dotenv import dotenv_values
 
     values = {name: value for name, value in dotenv_values(".env").items() if value}
@@ -347,7 +348,7 @@ def load_dotenv(service: Service) -> None:
 
 
 def run(project: str, service: Service) -> int:
-    """Load a project, carry out its kickoff, and return the exit code."""
+    """Load a project, run its kickoff and return the exit code."""
     try:
         version = version_of_crewai()
         if ":" not in project:
@@ -355,7 +356,7 @@ def run(project: str, service: Service) -> int:
         sys.path[:0] = [str(Path.cwd() / "src"), str(Path.cwd())]
         load_dotenv(service)
         subject = loaded(project)
-    except BaseException as error:  # noqa: BLE001 - a project may do anything while it loads
+    except BaseException as error:  # noqa: BLE001 - a project may raise anything while it loads
         service.say_error("not_loaded", error)
         return 1
     told = {name: getattr(subject, name) for name in ("kind", "name", "inputs", "required", "of")}
@@ -365,13 +366,13 @@ def run(project: str, service: Service) -> int:
 
 
 def carry_out(subject: Crew | Flow, message: dict[str, Any], service: Service) -> None:
-    """Run a crew or flow, and tell its end."""
+    """Run a crew or flow and report its end."""
     progress = Progress(service, subject)
     People(service, progress)
     begin = time.monotonic()
     try:
         result = subject.kickoff(message)
-    except BaseException as error:  # noqa: BLE001 - a crew may do anything, leave by sys.exit() included
+    except BaseException as error:  # noqa: BLE001 - a crew may raise anything, including SystemExit
         progress.settle()
         service.say_error("failed", error, task=progress.current())
     else:
@@ -385,7 +386,7 @@ def main() -> int:
     for name, kind in (("--project", str), ("--read", int), ("--write", int)):
         parser.add_argument(name, type=kind, required=True)
     options = parser.parse_args()
-    # Python puts the folder of this file first, where modules have names that a project may have, too.
+    # Python puts this file's folder first. Its modules could hide modules of the project with the same names.
     sys.path[:] = [place for place in sys.path if place != str(Path(__file__).parent)]
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # into the log as it is printed
     if os.getpgrp() != os.getpid():

@@ -1,4 +1,4 @@
-"""Executions: what a kickoff starts, and how one stands, whoever does the work."""
+"""Executions: the kickoff that starts one, and its status, independent of the engine that does the work."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ REVOKED = "The execution was revoked."
 
 @dataclass(frozen=True)
 class DoneTask:
-    """What one task has put out."""
+    """Output of one task."""
 
     name: str
     agent: str | None
@@ -25,28 +25,28 @@ class DoneTask:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far an execution has come."""
+    """Status of an execution."""
 
     done: int
-    """How many tasks are done. One whose work waits for a person is not."""
+    """Number of completed tasks, without one whose work waits for human input."""
     over: bool
     seconds: float
-    """The seconds of work, without those in which it waited for a person."""
+    """Seconds of work, without the time spent waiting for human input."""
     error: str | None = None
     queued: bool = False
     waiting: bool = False
-    """Whether a person has to look at the work of the next task."""
+    """Whether the work of the next task waits for human input."""
     revoked: bool = False
     since: float = 0.0
-    """When it came to stand so, in seconds after the start."""
+    """Time at which this status began, in seconds after the start."""
     current: str | None = None
     agent: str | None = None
     total: int | None = None
-    """How many tasks there are, if anybody knows."""
+    """Number of tasks, if known."""
     draft: str = ""
-    """What a person is to look at."""
+    """Draft for a person to check."""
     question: str = ""
-    """What tells this wait for a person from any other."""
+    """ID of this request for human input."""
     tasks: tuple[DoneTask, ...] = ()
     output: str = ""
     json: JsonValue = None
@@ -55,59 +55,59 @@ class Standing:
 
 @dataclass
 class Kickoff:
-    """One kickoff that was taken."""
+    """One kickoff that was accepted."""
 
     kickoff_id: str
     inputs: dict[str, JsonValue]
-    """What the crew got, which need not be all that was sent."""
+    """Inputs that the crew received, which may differ from those that were sent."""
     meta: dict[str, JsonValue] | None
     webhooks: dict[str, str]
-    """The callback addresses given, by the name they have in the request."""
+    """Callback URLs by their name in the request."""
     events: dict[str, JsonValue] | None
-    """What the request has as ``webhooks``: which events to send, and where to."""
+    """Value of ``webhooks`` in the request: the events to send, and the URL to send them to."""
     restored_from: str | None
-    """The execution whose state this one was asked to start from, whether or not it is known."""
+    """Execution whose state this one was asked to start from, known or unknown."""
     scenario: Scenario
-    """What the service was like when it was taken."""
+    """Scenario of the service at the time of the kickoff."""
     started_at: float
     statuses: list[JsonValue] = field(default_factory=list)
-    """Bodies that a test wants to have told instead of the truth."""
+    """Status bodies that a test has set instead of the true ones."""
 
     def next_scripted_status(self) -> JsonValue:
-        """Take the next scripted body; the last one is never used up."""
+        """Return the next scripted body. The last one is repeated."""
         return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
 
 
 @dataclass
 class Execution(Kickoff, ABC):
-    """A kickoff and what becomes of it."""
+    """A kickoff and its execution."""
 
     @abstractmethod
     def standing(self, now: float) -> Standing:
-        """Tell where the execution stands at this time."""
+        """Return the status of the execution at this time."""
 
     @abstractmethod
     def answer(self, now: float, *, approved: bool, feedback: str) -> None:
-        """Hear what a person says to the work that waits."""
+        """Apply a person's answer to the work that waits for it."""
 
     @abstractmethod
     def finish(self, now: float) -> None:
-        """Be over at once, if that can be."""
+        """End at once, if possible."""
 
     @abstractmethod
     def revoke(self, now: float) -> None:
-        """Be revoked, wherever it stands."""
+        """Revoke the execution, whatever its status."""
 
 
 class Engine(Protocol):
-    """Who does the work of executions."""
+    """Engine that does the work of executions."""
 
     def received(
         self, scenario: Scenario, given: dict[str, JsonValue], earlier: Execution | None
     ) -> dict[str, JsonValue]:
-        """Return the inputs that the crew gets of those given, on top of the state of an earlier execution."""
+        """Return the inputs that the crew gets: those given, on top of the state of an earlier execution."""
         ...
 
     def begin(self, kickoff: Kickoff) -> Execution:
-        """Begin to work."""
+        """Start an execution."""
         ...

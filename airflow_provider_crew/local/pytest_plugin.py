@@ -1,8 +1,8 @@
 """
 The pytest fixture ``crew_service``: a crew on your own machine for the tests of your DAGs.
 
-Not everybody who runs pytest beside this provider wants it, so it is there for those who ask for it, in the
-``conftest.py`` beside pytest's settings or in a test file::
+The plugin is not loaded automatically, because not every pytest session with this provider needs it. Request it
+in the ``conftest.py`` next to pytest's settings or in a test file::
 
     pytest_plugins = ["airflow_provider_crew.local.pytest_plugin"]
 
@@ -12,8 +12,8 @@ Not everybody who runs pytest beside this provider wants it, so it is there for 
         dag.test()
         assert crew_service.kickoffs[0].inputs == {"topic": "harbours", "audience": "sailors"}
 
-Every test gets a fresh service on a free port whose executions are over at the first poll. A marker sets
-another scenario, given as a Scenario or as the path of a scenario file::
+Every test gets a fresh service on a free port. Its executions have ended by the first poll. To use another
+scenario, set a marker with a Scenario or with the path of a scenario file::
 
     @pytest.mark.crew_scenario(Scenario(tasks=[ScenarioTask(name="research", error="out of credit")]))
     def test_failure(crew_service): ...
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, which --strict-markers asks for."""
+    """Register the marker, as --strict-markers requires."""
     config.addinivalue_line(
         "markers", "crew_scenario(scenario): what crew_service plays; a Scenario or the path of a scenario file"
     )
@@ -40,8 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def crew_service(request: pytest.FixtureRequest) -> Iterator[LocalCrewService]:
-    """Provide a crew service on a free port, with the scenario of the marker ``crew_scenario``."""
-    # Imported here: this module is loaded in every session of whoever asks for it, and the service is not small.
+    """Provide a crew service on a free port, with the scenario of the ``crew_scenario`` marker."""
+    # Imported here, because this module is loaded in every session that uses it, and the service is large.
     from airflow_provider_crew.local.scenario import Scenario
     from airflow_provider_crew.local.server import LocalCrewService
 

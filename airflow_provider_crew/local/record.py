@@ -1,4 +1,4 @@
-"""What the local service was sent, in order."""
+"""Requests that the local server received, in order."""
 
 import json
 import threading
@@ -10,38 +10,38 @@ from typing import Any, Literal, overload
 
 Operation = Literal["inputs", "kickoff", "status"]
 
-# Bytes kept of the requests without a valid token. Any process on this machine can send as many as it likes.
+# Bytes kept of requests without a valid token. Any local process can send an unlimited number of them.
 MOST_OF_STRANGERS = 4 * 1024 * 1024
 
 
 @dataclass
 class ReceivedRequest:
-    """One request as it came over the wire, and what became of it."""
+    """One request as it was received, and its outcome."""
 
     method: str
     path: str
-    """Undecoded, as on the wire."""
+    """Undecoded, as it was received."""
     query: str
     headers: tuple[tuple[str, str], ...]
     """In order, with duplicates; names in lower case."""
     body: bytes
-    """Empty without a valid token, because it is not read then."""
+    """Empty without a valid token, because the body is not read then."""
     client: tuple[str, int]
-    """Address and port of the other end: requests with the same value came over one connection."""
+    """Address and port of the client: requests with the same value came over one connection."""
     received_at: float = field(default_factory=time.time)
     fault: str | None = None
-    """The kind of the fault that was applied; ``cold_start`` when a gateway answered for a crew that slept."""
+    """Kind of the fault that was applied; ``cold_start`` if a gateway answered for a sleeping crew."""
     status: int | None = None
-    """The HTTP status that was answered; None while, or when, there was no answer."""
+    """HTTP status of the answer; None while, or if, there was no answer."""
 
     @property
     def operation(self) -> Operation | None:
-        """What the request asked for, whether or not it was allowed to."""
+        """The operation that was requested, whether or not it was allowed."""
         return operation_of(self.method, self.path)
 
     @property
     def json(self) -> Any:
-        """The body as JSON, or None when it is none."""
+        """The body as JSON, or None if it can't be parsed."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -49,20 +49,20 @@ class ReceivedRequest:
 
     @property
     def size(self) -> int:
-        """The bytes that it takes to keep the request, roughly."""
+        """Approximate size of the request in memory, in bytes."""
         texts = [self.method, self.path, self.query, *(part for header in self.headers for part in header)]
         return len(self.body) + sum(map(len, texts))
 
     def header(self, name: str) -> str | None:
-        """Return the first header of that name."""
+        """Return the first header with this name."""
         return next((value for known, value in self.headers if known == name.lower()), None)
 
 
 class Record(Sequence[ReceivedRequest]):
     """
-    Every request received so far. Safe to read from any thread, also while requests come in.
+    Every request received so far. Safe to read from any thread, even while requests arrive.
 
-    Of the requests without a valid token, the record keeps the newest 4 MiB.
+    For requests without a valid token, the record keeps the newest 4 MiB.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Record(Sequence[ReceivedRequest]):
         self._size_of_strangers = 0
 
     def add(self, request: ReceivedRequest, *, of_stranger: bool = False) -> None:
-        """Append a request on its arrival, so that one that gets no answer is seen too."""
+        """Append a request on its arrival, so that one without an answer is recorded as well."""
         with self._lock:
             self._requests.append(request)
             if of_stranger:
@@ -81,7 +81,7 @@ class Record(Sequence[ReceivedRequest]):
                 self._forget_strangers()
 
     def _forget_strangers(self) -> None:
-        """Forget the oldest requests without a valid token, as soon as they take too much memory."""
+        """Forget the oldest requests without a valid token when they use too much memory."""
         while self._size_of_strangers > MOST_OF_STRANGERS:
             oldest = self._of_strangers.popleft()
             self._size_of_strangers -= oldest.size
@@ -115,7 +115,7 @@ class Record(Sequence[ReceivedRequest]):
 
 
 def operation_of(method: str, path: str) -> Operation | None:
-    """Tell the operation from the method and the undecoded path."""
+    """Return the operation for the method and the undecoded path."""
     match method, path.split("/"):
         case "GET", ["", "inputs"]:
             return "inputs"

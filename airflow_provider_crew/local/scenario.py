@@ -1,11 +1,11 @@
 """
-What the local crew does when it is kicked off, and how it talks about it.
+Scenario of the local crew: its behavior after a kickoff, and the format of its answers.
 
-As a file, with as much or as little of it as a test or a demo needs:
+A scenario file needs only the settings that matter for your test or demo:
 
     dialect = "deployed"
     kind = "flow"
-    output = "All there is to know about {city}"
+    output = "Facts about {city}"
     usage = {total_tokens = 1200, successful_requests = 2}
 
     [[inputs]]
@@ -39,16 +39,16 @@ from airflow_provider_crew.local.unusable import Unusable
 
 DialectName = Literal["documented", "deployed"]
 
-# The field of a flow's state that tells one state from another. A client must not send it.
+# The field that identifies a flow's state. A client must not send it.
 _STATE_ID = "id"
 
 
 class ScenarioError(Unusable):
-    """A scenario file that cannot be used. The message names the file and the place."""
+    """A scenario file that cannot be used. The message names the file and the position."""
 
 
 class _Strict(BaseModel):
-    # A misspelt key in a scenario file must be an error: ignored, it would be a test that proves nothing.
+    # Reject misspelled keys in a scenario file. If they were ignored, the test would prove nothing.
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -65,8 +65,8 @@ class ScenarioTask(_Strict):
     """
     One task of the crew, or one step of the flow. With ``error`` the execution fails at the end of this task.
 
-    With ``human_input`` its work waits for a person: for so many seconds or, when it is true, until the execution
-    is approved. Only then is the task done. Such a time is no work, so no ``execution_time`` tells it.
+    With ``human_input`` its work waits for a person: for that many seconds or, if it is true, until you approve
+    the execution. Only then is the task completed. This wait is not included in ``execution_time``.
     """
 
     name: str = Field(min_length=1)
@@ -85,7 +85,7 @@ class ScenarioTask(_Strict):
 
     @property
     def patience(self) -> float:
-        """The seconds that its work waits for a person."""
+        """Seconds that the work waits for human input."""
         return math.inf if self.human_input is True else float(self.human_input)
 
 
@@ -136,18 +136,18 @@ _DEMO_USAGE = {
 
 class Scenario(_Strict):
     """
-    The story of every execution, and the habits of the service that tells it.
+    The course of every execution, and the behavior of the service that reports it.
 
-    Texts may hold ``{name}`` for an input; any other brace is left as it is, so that JSON can be put out.
-    ``statuses`` replaces what the tasks say: one body per poll, and the last one stays.
-    ``dialect`` tells whether the service talks like its reference or like what is deployed. Only the deployed
-    dialect has ``result_json``, ``usage`` (token counts, told at the end; an empty table is told as null) and
-    ``kind``: a crew needs all its required inputs; a flow needs none, drops those that it does not know, tells
-    steps for tasks, and is there while it waits for a person. Only the documented one has ``inputs_shape``.
-
-    ``status_paths`` tells which of the two paths of the status is served; the other one is an unknown path.
-    ``unknown_path`` tells whether its 404 carries the documented error body. With ``cold_start`` the crew sleeps
-    at first: the first request wakes it, and for so many seconds a gateway answers 503 to everything.
+    Texts may contain ``{name}`` for an input. Any other brace is left as it is, so that an output can be JSON.
+    ``statuses`` replaces the status of the tasks: one body per poll, and the last one is repeated.
+    ``dialect`` is ``documented`` for the API reference or ``deployed`` for the behavior of deployments. Only the
+    deployed dialect has ``result_json``, ``usage`` and ``kind``. ``usage`` holds the token counts, which are
+    returned at the end; an empty table is returned as null. A crew needs all its required inputs. A flow needs
+    none, drops unknown ones, reports steps instead of tasks and stays known while it waits for human input. Only
+    the documented dialect has ``inputs_shape``.
+    ``status_paths`` selects which of the two status paths is served; the other one is an unknown path.
+    ``unknown_path`` sets whether its 404 has the documented error body. With ``cold_start`` the crew sleeps at
+    first: the first request wakes it, and for that many seconds a gateway answers 503 to every request.
     """
 
     inputs: tuple[CrewInput, ...] = _DEMO_INPUTS
@@ -172,7 +172,7 @@ class Scenario(_Strict):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a scenario from a TOML file; ScenarioError says what is wrong with it and where."""
+        """Read a scenario from a TOML file. ScenarioError names the error and its position."""
         try:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
             return cls.model_validate(found)
@@ -184,11 +184,11 @@ class Scenario(_Strict):
             raise ScenarioError(f"{path}: is not TOML: {error}") from error
 
     def without_waiting(self) -> Self:
-        """Return the same scenario with every task done at once, by nobody but the crew."""
+        """Return the same scenario with every task completed at once, without human input."""
         return self._with_tasks(seconds=0.0, human_input=False)
 
     def lasting(self, seconds: float) -> Self:
-        """Return the same scenario with every task taking so many seconds."""
+        """Return the same scenario with every task taking this many seconds."""
         return self._with_tasks(seconds=seconds)
 
     def failing(self, reason: str) -> Self:
@@ -201,7 +201,7 @@ class Scenario(_Strict):
 
     @property
     def is_flow(self) -> bool:
-        """Whether the deployed dialect tells of a flow."""
+        """Whether the deployed dialect reports a flow."""
         return self.kind == "flow"
 
     @property
@@ -210,13 +210,13 @@ class Scenario(_Strict):
         return self.is_flow and self.dialect == "deployed"
 
     def state_fields(self) -> tuple[str, ...]:
-        """Return the names of the fields of a flow's state."""
+        """Return the field names of a flow's state."""
         return tuple(dict.fromkeys([_STATE_ID, *(wanted.name for wanted in self.inputs)]))
 
     def received(
         self, given: Mapping[str, JsonValue], state: Mapping[str, JsonValue] | None = None
     ) -> dict[str, JsonValue]:
-        """Return what becomes of the inputs given; a flow puts them on top of a state, an earlier one or empty."""
+        """Return the crew's inputs. A flow adds those given to a state, an earlier one or an empty one."""
         if not self.needs_nothing:
             return dict(given)
         fields = self.state_fields()
@@ -225,7 +225,7 @@ class Scenario(_Strict):
         return {name: value for name, value in {**defaults, **before, **given}.items() if name in fields}
 
     def missing(self, given: Mapping[str, JsonValue]) -> list[str]:
-        """Return the names of the required inputs that are not there."""
+        """Return the names of the missing required inputs."""
         return [wanted.name for wanted in self.inputs if wanted.required and wanted.name not in given]
 
     def final_output(self) -> str:
@@ -235,7 +235,7 @@ class Scenario(_Strict):
 
 def _complaints(error: ValidationError) -> str:
     found = [(complaint["loc"], complaint["msg"]) for complaint in error.errors()]
-    # A list without its faulty part may be too short: no second mistake.
+    # A list without its faulty item may be too short. Don't report that as a second error.
     apart = [each for each in found if not any(_is_part(other, each[0]) for other, _ in found)]
     return "; ".join(_complaint(location, message) for location, message in apart)
 

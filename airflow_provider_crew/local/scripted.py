@@ -1,8 +1,8 @@
 """
-The engine that recites a scenario.
+The engine that plays a scenario.
 
-Where an execution stands follows from its tasks, from what was done to it and when, and from the time. Nothing
-runs in the background, so thousands cost nothing and a test can move the clock.
+The status of an execution is computed from its tasks, from past calls and their times, and from the current
+time. Nothing runs in the background, so thousands of executions cost nothing, and a test can move the clock.
 """
 
 import json
@@ -22,7 +22,7 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 @dataclass(frozen=True)
 class Answered:
-    """What a person said to the work of a task, and how many seconds after the start."""
+    """A person's answer to the work of a task, and its time in seconds after the start."""
 
     task: int
     at: float
@@ -31,14 +31,14 @@ class Answered:
 
 @dataclass
 class ScriptedExecution(Execution):
-    """An execution that goes as its scenario says."""
+    """An execution that follows its scenario."""
 
     answers: tuple[Answered, ...] = ()
     finished_at: float | None = None
     revoked_at: float | None = None
 
     def standing(self, now: float) -> Standing:
-        """Tell where the execution stands at this time."""
+        """Return the status of the execution at this time."""
         at = self._unrevoked(now)
         if self.revoked_at is not None and now >= self.revoked_at:
             since = self.revoked_at - self.started_at
@@ -46,19 +46,19 @@ class ScriptedExecution(Execution):
             at = replace(then, over=True, error=REVOKED, waiting=False, revoked=True, since=since)
         return self._told(at)
 
-    def answer(self, now: float, *, approved: bool, feedback: str) -> None:  # noqa: ARG002 - nobody reads it here
-        """Go on with the next task, or do the work again."""
+    def answer(self, now: float, *, approved: bool, feedback: str) -> None:  # noqa: ARG002 - unused here
+        """Continue with the next task, or do the work again."""
         answered = Answered(self.standing(now).done, now - self.started_at, approved)
-        # Replaced, since another thread may be looking at the old ones.
+        # Replaced instead of changed, because another thread may be reading the old tuple.
         self.answers = (*self.answers, answered)
 
     def finish(self, now: float) -> None:
-        """Be over the way the scenario ends, without waiting for people."""
+        """End the way the scenario ends, without waiting for human input."""
         if self.finished_at is None:
             self.finished_at = now
 
     def revoke(self, now: float) -> None:
-        """Be revoked, once."""
+        """Revoke the execution, once."""
         if self.revoked_at is None:
             self.revoked_at = now
 
@@ -74,7 +74,7 @@ class ScriptedExecution(Execution):
         return standing(self.scenario.tasks, now - self.started_at, self.answers)
 
     def _told(self, at: Standing) -> Standing:
-        """Add the texts, which take time and no part in what happens when."""
+        """Add the texts, which are slow to render and do not affect the timing."""
         scenario = self.scenario
         tasks = scenario.tasks
         at = replace(at, total=len(tasks), tasks=tuple(self._done(task) for task in tasks[: at.done]))
@@ -87,7 +87,7 @@ class ScriptedExecution(Execution):
         return replace(at, output=output, json=told, usage=scenario.usage or None)
 
     def _asking(self, at: Standing, task: ScenarioTask) -> Standing:
-        # The same wait has the same id whenever it is looked at.
+        # The same wait always has the same ID.
         question = uuid.uuid5(uuid.NAMESPACE_OID, f"{self.kickoff_id} {at.since}")
         return replace(at, draft=self._text(task.output), question=f"{question}")
 
@@ -95,26 +95,26 @@ class ScriptedExecution(Execution):
         return DoneTask(task.name, task.agent, self._text(task.description), self._text(task.output), task.seconds)
 
     def _text(self, template: str) -> str:
-        # What is no text is put into one as deployments do it, or so that JSON stays JSON.
+        # Convert values other than text as deployments do, or so that JSON stays valid.
         return filled(template, self.inputs, text=str if self.scenario.dialect == "deployed" else json.dumps)
 
 
 class Scripted:
-    """The engine itself, which has nothing of its own: each execution knows the scenario that it plays."""
+    """The engine itself. It has no state, because each execution knows its scenario."""
 
     def received(
         self, scenario: Scenario, given: dict[str, JsonValue], earlier: Execution | None
     ) -> dict[str, JsonValue]:
-        """Return what becomes of the inputs. A flow puts them on top of a state, an earlier one or empty."""
+        """Return the crew's inputs. A flow adds them to a state, an earlier one or an empty one."""
         return scenario.received(given, earlier.inputs if earlier else None)
 
     def begin(self, kickoff: Kickoff) -> Execution:
-        """Begin the story."""
+        """Start an execution of the scenario."""
         return ScriptedExecution(**{**vars(kickoff), "statuses": list(kickoff.scenario.statuses)})
 
 
 def standing(tasks: Sequence[ScenarioTask], elapsed: float, answers: Sequence[Answered] = ()) -> Standing:
-    """Tell how far the tasks are after so many seconds. A task without seconds is done at the first poll."""
+    """Return the status after this many seconds. A task without seconds is completed by the first poll."""
     begin = worked = waited = 0.0
     for done, task in enumerate(tasks):
         approved = False
@@ -135,7 +135,7 @@ def standing(tasks: Sequence[ScenarioTask], elapsed: float, answers: Sequence[An
 
 
 def filled(template: str, inputs: Mapping[str, JsonValue], text: Callable[[JsonValue], str] = json.dumps) -> str:
-    """Put the inputs into a template; what is not an input stays as it is written."""
+    """Fill the inputs into a template. Any other brace stays as it is."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1]

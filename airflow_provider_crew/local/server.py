@@ -1,4 +1,4 @@
-"""The local crew service as one object: start it, point a connection at it, interfere, count."""
+"""The local crew service as one object, for tests and for the command line."""
 
 import ipaddress
 import json
@@ -26,17 +26,17 @@ from airflow_provider_crew.local.wire.listener import Listener
 from airflow_provider_crew.local.wire.people import People
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.local.projects.engine import Project  # who has none need not load it
+    from airflow_provider_crew.local.projects.engine import Project  # needed only with a project
 
 
 class LocalCrewService(Crew):
     """
     A crew service on this machine, running in a thread while the ``with`` block lasts.
 
-    ``scenario`` is a Scenario or the path of a scenario file; ``tls`` a certificate file and its key file.
-    ``on_request`` is called after every request, in the service's thread. With a ``project`` its executions are
-    real ones. ``call_webhooks`` calls what kickoffs name, which are only remembered without it; ``say`` gets what
-    there is to tell of that. ::
+    ``scenario`` is a Scenario or the path of a scenario file. ``tls`` is a certificate file and its key file.
+    ``on_request`` is called after every request, in the service's thread. With a ``project`` the executions are
+    real. With ``call_webhooks`` the webhooks of kickoffs are called; by default they are only recorded. ``say``
+    gets the log lines for these calls. ::
 
         with LocalCrewService(Scenario().without_waiting()) as service:
             service.faults.answer(503, retry_after=2, on="kickoff")
@@ -44,7 +44,7 @@ class LocalCrewService(Crew):
             assert len(service.kickoffs) == 1
     """
 
-    def __init__(  # noqa: PLR0913 - each is something a test wants to set by name
+    def __init__(  # noqa: PLR0913 - tests set each of these by name
         self,
         scenario: Scenario | str | Path | None = None,
         *,
@@ -78,12 +78,12 @@ class LocalCrewService(Crew):
 
     @property
     def url(self) -> str:
-        """The crew's address."""
+        """The crew's URL."""
         return f"{self.scheme}://{self._url_host}:{self.port}"
 
     @property
     def dashboard_url(self) -> str:
-        """The address of an execution's page, for the connection: the kickoff id is left to be filled in."""
+        """The URL of an execution's page, for the connection, with a placeholder for the kickoff ID."""
         return f"{self.url}{PAGE}"
 
     @property
@@ -106,18 +106,18 @@ class LocalCrewService(Crew):
         )
 
     def fall_asleep(self, seconds: float) -> None:
-        """Let the crew sleep: from the next request on, a gateway answers 503 for so many seconds."""
+        """Put the crew to sleep: from the next request on, a gateway answers 503 for this many seconds."""
         self._gateway.fall_asleep(seconds)
 
     def start(self) -> Self:
-        """Start to serve; OSError when the port cannot be had."""
+        """Start the service. Raise OSError if the port cannot be used."""
         self.port = self._listener.start()
         for fault in self.scenario.faults:
             self.faults.add(fault)
         return self
 
     def stop(self) -> None:
-        """Stop to serve, without waiting for answers in progress."""
+        """Stop the service, without waiting for answers in progress."""
         self._listener.stop()
 
     def __enter__(self) -> Self:
@@ -129,7 +129,7 @@ class LocalCrewService(Crew):
         self.stop()
 
     def _chosen(self, name: str, given: str | None, host: str) -> str:
-        """Return a token. One that everybody knows is good for a crew that is played, on this machine."""
+        """Return a token. The well-known default is safe only for a scripted crew on this machine."""
         if given or name in self.scenario.model_fields_set:
             return given or str(getattr(self.scenario, name))
         if name == "token" and not _is_here(host):

@@ -1,8 +1,8 @@
-"""What the service cannot begin with."""
+"""Error for a service that cannot start."""
 
 
 class Unusable(ValueError):
-    """What the service was told to serve cannot be served. The message says why, and what to do."""
+    """The scenario or project cannot be served. The message gives the reason and the next step."""
 
     traceback = ""
-    """Where it went wrong in somebody else's code."""
+    """Traceback in the user's code."""

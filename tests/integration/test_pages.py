@@ -213,7 +213,7 @@ def test_the_test_button_answers_as_shown():
     assert CrewHook().kickoff(INPUTS)
 
 
-def test_the_lines_to_leave_out_of_a_constraints_file_are_those_that_may_be_too_old():
+def test_constraints_pattern_drops_lines_that_may_be_too_old():
     (pattern,) = re.findall(r"grep -Ev '([^']+)'", block("docs/deployment.md", "console", "grep -Ev"))
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     file = ["apache-airflow-providers-common-compat==1.7.0", "requests==2.32.3", "requests-toolbelt==1.0.0"]

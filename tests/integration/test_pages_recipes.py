@@ -58,9 +58,7 @@ def test_the_policy_leaves_to_people_what_is_paid_for_again(kind, action, minute
     ("left", "subject", "told"),
     [("57a13a6e", "[running] the_dag.report in today", "57a13a6e"), (None, "[unknown]", "none is known")],
 )
-def test_an_alert_about_a_process_that_was_killed_names_the_execution_it_has_left(
-    monkeypatch, left, subject, told
-):
+def test_alert_after_killed_process_names_the_execution(monkeypatch, left, subject, told):
     xcoms = {"task_ids": "report", "map_indexes": -1, "key": "kickoff_id"}
     ti = SimpleNamespace(
         dag_id="the_dag",

@@ -1,7 +1,7 @@
 """
-The two ways in which deployed crews talk: what each answers, and how it describes that.
+The two dialects of deployed crews: the answers of each, and their description.
 
-``documented`` is what the reference of the service says; ``deployed`` is what its deployments say.
+``documented`` follows the API reference of the service; ``deployed`` follows the deployments.
 """
 
 from collections.abc import Mapping

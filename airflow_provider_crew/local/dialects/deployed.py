@@ -1,4 +1,4 @@
-"""The deployed dialect: its bodies as models for its description, and what it says of an execution."""
+"""The deployed dialect: its bodies as models for the OpenAPI description, and its status of an execution."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,19 +14,19 @@ from airflow_provider_crew.local.scenario import Scenario
 
 
 class Detail(BaseModel):
-    """What every error carries."""
+    """Body of every error."""
 
     detail: str
 
 
 class InputNames(BaseModel):
-    """The bare names of the inputs, which do not say whether they are needed."""
+    """The bare names of the inputs, whether or not they are required."""
 
     inputs: list[str]
 
 
 class DeployedProgress(BaseModel):
-    """How far the execution is. Of a flow nobody knows how many steps are to come."""
+    """Progress of the execution. The total number of steps of a flow is unknown."""
 
     unit: Literal["task", "step"]
     completed: int
@@ -40,7 +40,7 @@ class DeployedProgress(BaseModel):
 
 
 class ExecutedTask(BaseModel):
-    """The last task that is done, the only one whose output is told."""
+    """The last completed task, the only one whose output is returned."""
 
     name: str
     description: str
@@ -50,7 +50,7 @@ class ExecutedTask(BaseModel):
 
 
 class DeployedStatus(BaseModel):
-    """An execution. ``status`` is a sentence for people, of a failed one the reason."""
+    """An execution. ``status`` is a sentence for a human reader; if the execution failed, it gives the reason."""
 
     state: Literal["PENDING", "STARTED", "RUNNING", "SUCCESS", "FAILED", "NOT FOUND", "PAUSED", "REVOKED"]
     status: str | None
@@ -74,7 +74,7 @@ _UNKNOWN = DeployedStatus(state="NOT FOUND", status="Task not found or Invalid k
 
 
 def deployed(execution: Execution, now: float) -> DeployedStatus:
-    """Tell how an execution stands. While a crew waits for a person, nobody knows it."""
+    """Return the status of an execution. A crew that waits for human input is unknown."""
     at = execution.standing(now)
     is_flow = execution.scenario.is_flow
     if at.waiting and not is_flow:
@@ -132,7 +132,7 @@ def _timestamp(seconds: float) -> str:
 
 
 class _Deployed:
-    """How deployed crews were seen to talk."""
+    """The dialect observed in deployed crews."""
 
     bodies: ClassVar[Bodies] = {
         "inputs": {200: InputNames, 401: Detail},
@@ -156,7 +156,7 @@ class _Deployed:
         return json_answer(200, _UNKNOWN.model_dump())
 
     def inputs(self, scenario: Scenario, /) -> JsonValue:
-        """Tell all fields of a flow's state; of a crew what it needs, since a crew has nothing else."""
+        """Return all fields of a flow's state, or only the required inputs of a crew, which has nothing else."""
         if scenario.is_flow:
             return {"inputs": [*scenario.state_fields()]}
         return {"inputs": [wanted.name for wanted in scenario.inputs if wanted.required]}

@@ -1,4 +1,4 @@
-"""Where the dialects differ."""
+"""The interface of a dialect."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
@@ -14,35 +14,35 @@ Bodies = Mapping[Operation, Mapping[int, Any]]
 
 
 class Dialect(Protocol):
-    """How a crew talks."""
+    """Dialect of a crew."""
 
     bodies: ClassVar[Bodies]
     """The model of every answer, by its HTTP status; ``str`` is plain text."""
 
     def refusal(self, status: int, error: str, message: str, /) -> Answer:
-        """Refuse a request."""
+        """Reject a request."""
         ...
 
     def no_json(self, reason: str, /) -> Answer:
-        """Refuse a kickoff whose body cannot be read."""
+        """Reject a kickoff whose body cannot be parsed."""
         ...
 
     def no_kickoff(self, reason: str, /) -> Answer:
-        """Refuse a kickoff whose body is JSON of another shape."""
+        """Reject a kickoff whose body is JSON of another shape."""
         ...
 
     def missing_inputs(self, names: Sequence[str], /) -> Answer:
-        """Refuse a kickoff without these inputs."""
+        """Reject a kickoff without these inputs."""
         ...
 
     def unknown_execution(self, kickoff_id: str, /) -> Answer:
-        """Tell that there is no such execution."""
+        """Return NOT FOUND for an execution."""
         ...
 
     def inputs(self, scenario: Scenario, /) -> JsonValue:
-        """Tell the inputs that the crew asks for."""
+        """Return the inputs that the crew asks for."""
         ...
 
     def standing(self, execution: Execution, now: float, /) -> JsonValue:
-        """Tell how an execution stands."""
+        """Return the status of an execution."""
         ...

@@ -1,4 +1,4 @@
-"""The documented dialect: its bodies as models for its description, and what it says of an execution."""
+"""The documented dialect: its bodies as models for the OpenAPI description, and its status of an execution."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -12,7 +12,7 @@ from airflow_provider_crew.local.scenario import Scenario
 
 
 class ErrorBody(BaseModel):
-    """What every error carries."""
+    """Body of every error."""
 
     error: str
     message: str
@@ -25,25 +25,25 @@ class MissingInputs(BaseModel):
 
 
 class MissingInputsBody(ErrorBody):
-    """Why a kickoff was refused."""
+    """The reason why a kickoff was rejected."""
 
     details: MissingInputs
 
 
 class InputsAnswer(BaseModel):
-    """The inputs the crew asks for, in one of the shapes that are in the field."""
+    """The inputs that the crew asks for, in one of the shapes that deployments use."""
 
     inputs: list[str] | list[dict[str, JsonValue]] | dict[str, JsonValue]
 
 
 class KickoffAnswer(BaseModel):
-    """The identifier of the execution that was started."""
+    """The kickoff ID of the execution that was started."""
 
     kickoff_id: str = Field(json_schema_extra={"format": "uuid"})
 
 
 class Progress(BaseModel):
-    """How many of the crew's tasks are done."""
+    """The number of completed tasks."""
 
     completed_tasks: int
     total_tasks: int
@@ -58,7 +58,7 @@ class Running(BaseModel):
 
 
 class TaskResult(BaseModel):
-    """What one task put out."""
+    """Output of one task."""
 
     task_id: str
     output: str
@@ -67,14 +67,14 @@ class TaskResult(BaseModel):
 
 
 class Result(BaseModel):
-    """What the crew put out."""
+    """Output of the crew."""
 
     output: str
     tasks: list[TaskResult]
 
 
 class Completed(BaseModel):
-    """An execution that ended well."""
+    """A completed execution."""
 
     status: Literal["completed"] = "completed"
     result: Result
@@ -90,10 +90,10 @@ class Failed(BaseModel):
 
 
 def documented(execution: Execution, now: float) -> Running | Completed | Failed:
-    """Tell how an execution stands. One that is queued, or waits for a person, goes on as running."""
+    """Return the status of an execution. It is running while it is queued or waits for human input."""
     at = execution.standing(now)
     if not at.over:
-        # Of a flow nobody knows how many steps are to come: at least the one that it is at.
+        # The total number of steps of a flow is unknown, so count the current one as the last.
         total = at.done + 1 if at.total is None else at.total
         return Running(current_task=at.current, progress=Progress(completed_tasks=at.done, total_tasks=total))
     if at.error is not None:
@@ -106,7 +106,7 @@ def documented(execution: Execution, now: float) -> Running | Completed | Failed
 
 
 class _Documented:
-    """How the reference of the service says that crews talk."""
+    """The dialect described in the API reference of the service."""
 
     bodies: ClassVar[Bodies] = {
         "inputs": {200: InputsAnswer, 401: ErrorBody, 500: ErrorBody},
@@ -139,7 +139,7 @@ class _Documented:
         return self.refusal(404, "Execution not found", f"No execution exists with the id {kickoff_id}.")
 
     def inputs(self, scenario: Scenario, /) -> JsonValue:
-        """Shapes that cannot call an input optional leave those out."""
+        """Return the inputs. Shapes that cannot mark an input as optional leave optional inputs out."""
         required = [wanted for wanted in scenario.inputs if wanted.required]
         if scenario.inputs_shape == "names":
             return {"inputs": [wanted.name for wanted in required]}

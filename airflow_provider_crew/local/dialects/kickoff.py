@@ -1,4 +1,4 @@
-"""What a kickoff sends, as models for the description of the service and for its own use."""
+"""Models of a kickoff request, for the OpenAPI description and for the service itself."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from pydantic import BaseModel, Field, StrictBool
 
 
 class Authentication(BaseModel):
-    """How the receiver of events knows who sends them."""
+    """Authentication at the receiver of events."""
 
     strategy: str
     token: str
 
 
 class EventStream(BaseModel):
-    """Which events to send while the execution goes on, and where to."""
+    """The events to send during the execution, and the URL to send them to."""
 
     events: list[str]
     url: str
@@ -22,7 +22,7 @@ class EventStream(BaseModel):
 
 
 class KickoffRequest(BaseModel):
-    """What a kickoff sends."""
+    """Body of a kickoff request."""
 
     inputs: dict[str, Any]
     meta: dict[str, Any] | None = None
@@ -34,10 +34,10 @@ class KickoffRequest(BaseModel):
     restored_from: str | None = Field(default=None, alias="restoreFromStateId")
 
     def webhooks(self) -> dict[str, str]:
-        """Return the callback addresses given, by their name in the request."""
+        """Return the callback URLs by their name in the request."""
         addresses = {"task_webhook", "step_webhook", "crew_webhook", "human_input_webhook"}
         return self.model_dump(by_alias=True, exclude_none=True, include=addresses)
 
     def events(self) -> dict[str, Any] | None:
-        """Return what was said about events, as it was sent."""
+        """Return the settings for events as they were sent."""
         return self.event_stream.model_dump(exclude_unset=True) if self.event_stream else None

@@ -1,1 +1,1 @@
-"""What goes wrong on demand: the calls that ask for it, the kinds, and what they do to an exchange."""
+"""Faults on demand: the calls that request them, their kinds, and their effect on an exchange."""

@@ -1,4 +1,4 @@
-"""Faults on demand, as calls that read well in a test."""
+"""Faults on demand, as calls that are easy to read in a test."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from airflow_provider_crew.local.record import Operation
 
 
 class Extent(TypedDict, total=False):
-    """Which requests a fault befalls: the next one, unless ``times`` or ``for_seconds`` say otherwise."""
+    """Requests that a fault affects: the next one, unless ``times`` or ``for_seconds`` is set."""
 
     on: Operation | Literal["all"]
     times: int
@@ -30,7 +30,7 @@ class Extent(TypedDict, total=False):
 
 
 class AnswerOptions(Extent, total=False):
-    """How a fault answers."""
+    """Options of a fault's answer."""
 
     body: JsonValue | bytes
     headers: dict[str, str]
@@ -48,10 +48,10 @@ class _Pending:
 
 class Faults:
     """
-    What goes wrong next. Faults for the same operation happen in the order they were asked for.
+    Faults for the next requests. Faults for the same operation happen in the order you requested them.
 
-    A fault befalls one request, unless ``times=N`` or ``for_seconds=S`` (or both, whichever ends first) are
-    given; ``for_seconds=math.inf`` lasts until ``clear()``. ``on`` is an operation, or ``"all"``.
+    A fault affects one request, unless ``times=N`` or ``for_seconds=S`` is given. With both, the first to end
+    counts. ``for_seconds=math.inf`` lasts until ``clear()``. ``on`` is an operation or ``"all"``.
     """
 
     def __init__(self, clock: Callable[[], float], listen: Callable[..., None]) -> None:
@@ -64,13 +64,13 @@ class Faults:
         """
         Answer with this status instead.
 
-        An error without a ``body`` carries the documented one; text and bytes are sent as they are.
-        ``after_taken``: the crew does its work first, then this answer is sent.
+        An error without a ``body`` has the documented one. Text and bytes are sent as they are.
+        ``after_taken``: the crew does its work before this answer is sent.
         """
         self.add(AnswerFault(status=status, **options))
 
     def redirect(self, location: str, status: int = 302, **extent: Unpack[Extent]) -> None:
-        """Send the client elsewhere."""
+        """Redirect the client to another URL."""
         self.add(AnswerFault(status=status, headers={"location": location}, **extent))
 
     def reset(self, *, after_taken: bool = False, **extent: Unpack[Extent]) -> None:
@@ -78,7 +78,7 @@ class Faults:
         self.add(ResetFault(after_taken=after_taken, **extent))
 
     def hang(self, *, seconds: float | None = None, after_taken: bool = False, **extent: Unpack[Extent]) -> None:
-        """Do not answer for so many seconds, or never."""
+        """Send no answer for this many seconds, or indefinitely."""
         self.add(HangFault(seconds=seconds, after_taken=after_taken, **extent))
 
     def drip(self, *, pause: float = 0.1, part: Literal["all", "body"] = "all", **extent: Unpack[Extent]) -> None:
@@ -86,23 +86,23 @@ class Faults:
         self.add(DripFault(pause=pause, part=part, **extent))
 
     def truncate(self, *, keep: int | None = None, incomplete: bool = False, **extent: Unpack[Extent]) -> None:
-        """Cut the true answer's body; ``incomplete`` announces all of it and closes in the middle."""
+        """Cut the body of the true answer. ``incomplete`` announces the full length and closes midway."""
         self.add(TruncateFault(keep=keep, incomplete=incomplete, **extent))
 
     def huge(self, size: int, *, chunked: bool = False, **extent: Unpack[Extent]) -> None:
-        """Blow the true answer up to so many bytes."""
+        """Pad the true answer to this many bytes."""
         self.add(HugeFault(size=size, chunked=chunked, **extent))
 
     def raw(self, data: bytes, **extent: Unpack[Extent]) -> None:
-        """Send these bytes instead of HTTP, and close."""
+        """Send these bytes instead of HTTP and close the connection."""
         self.add(RawFault(data=data, **extent))
 
     def refuse(self, seconds: float | None = None) -> None:
-        """Close the listening socket and every connection, for so many seconds or until ``clear()``."""
+        """Close the listening socket and every connection, for this many seconds or until ``clear()``."""
         self.add(RefuseFault(seconds=seconds))
 
     def add(self, fault: RequestFault | RefuseFault) -> None:
-        """Ask for a fault that was built elsewhere, such as one from a scenario."""
+        """Add a fault that was built elsewhere, such as one from a scenario."""
         if isinstance(fault, RefuseFault):
             self._listen(refuse=True, seconds=fault.seconds)
             return
@@ -113,13 +113,13 @@ class Faults:
             self._pending.append(_Pending(fault, left, until))
 
     def clear(self) -> None:
-        """Work properly again."""
+        """Remove all faults."""
         with self._lock:
             self._pending.clear()
         self._listen(refuse=False)
 
     def next_for(self, operation: Operation | None) -> RequestFault | None:
-        """Use up and return the first fault that befalls this operation."""
+        """Use up and return the first fault for this operation."""
         now = self._clock()
         with self._lock:
             self._pending = [pending for pending in self._pending if pending.left > 0 and now < pending.until]

@@ -1,4 +1,4 @@
-"""One request and its connection, with everything a fault may want to do to them."""
+"""A request and its connection, with every operation that a fault needs."""
 
 import asyncio
 import math
@@ -11,7 +11,7 @@ from aiohttp import web
 from airflow_provider_crew.local.answer import Answer
 from airflow_provider_crew.local.record import ReceivedRequest
 
-# Close without a handshake: the other end sees a reset (RST), not an end (FIN).
+# Close without a handshake, so that the other end sees a reset (RST) instead of an end (FIN).
 _LINGER_NOT_AT_ALL = struct.pack("ii", 1, 0)
 
 
@@ -19,7 +19,7 @@ class Exchange:
     """
     A request, and the ways to answer it. Its body was read if the client has a valid token.
 
-    ``take`` lets the crew do its work; everything else decides what the client gets to see of it.
+    ``take`` lets the crew do its work. The other methods control the part of the answer that the client sees.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Exchange:
             raise ConnectionResetError("The client has gone.")
         self.request = request
         self.answered: web.StreamResponse = web.Response()
-        """What was sent, for the server to go on with the connection."""
+        """The response that was sent, which the server needs to reuse the connection."""
         self._raw = raw
         self._answer = answer
         self._transport = raw.transport
@@ -39,17 +39,17 @@ class Exchange:
         return self._answer(self.request)
 
     async def send(self, answer: Answer) -> None:
-        """Answer the way a healthy server does."""
+        """Send the answer as a healthy server does."""
         self.request.status = answer.status
         self.answered = web.Response(status=answer.status, headers=answer.headers, body=answer.body)
         if not self._raw.content.is_eof():
-            # The rest of the body is not read, so the next request cannot be told from it.
+            # The rest of the body is not read, so the start of the next request can't be found.
             self.answered.force_close()
         await self.answered.prepare(self._raw)
         await self.answered.write_eof()
 
     async def stream(self, answer: Answer, parts: Iterable[bytes], length: int | None) -> None:
-        """Answer with a body in parts, waiting while the client is slow to read; without a length in chunks."""
+        """Send a body in parts, waiting while the client is slow to read. Without a length, send it in chunks."""
         self.request.status = answer.status
         self.answered = web.StreamResponse(status=answer.status, headers=answer.headers)
         self.answered.content_length = length
@@ -59,7 +59,7 @@ class Exchange:
         await self.answered.write_eof()
 
     def write(self, raw: bytes) -> None:
-        """Put bytes on the wire as they are. Only closing the connection makes sense afterwards."""
+        """Write raw bytes. After that you can only close the connection."""
         self._transport.write(raw)
 
     async def close(self) -> None:
@@ -68,7 +68,7 @@ class Exchange:
         await self.pause()
 
     async def reset(self) -> None:
-        """Tear the connection down; the client sees "connection reset by peer"."""
+        """Reset the connection, so the client sees "connection reset by peer"."""
         connection: socket.socket = self._transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT_AT_ALL)
         self._transport.abort()
@@ -76,9 +76,9 @@ class Exchange:
 
     async def pause(self, seconds: float = math.inf) -> None:
         """
-        Wait, for ever if nothing else is said.
+        Wait, by default indefinitely.
 
-        The server cancels whatever waits here as soon as the connection is lost. So neither a client that hangs
-        up nor the end of the service has to wait for a fault.
+        The server cancels this wait when the connection is lost. A fault therefore delays neither
+        a client that hangs up nor the end of the service.
         """
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Every way the local service can misbehave. The fields of a fault are its keys in a scenario file."""
+"""All faults of the local server. The fields of a fault are its keys in a scenario file."""
 
 import json
 import math
@@ -24,9 +24,9 @@ class _Kind(BaseModel):
 
 class _RequestFault(_Kind):
     """
-    A fault that befalls requests: once, unless ``times`` or ``for_seconds`` say otherwise.
+    A fault that affects requests: one, unless ``times`` or ``for_seconds`` is set.
 
-    ``for_seconds`` counts from the moment the fault is asked for; infinity means until it is cleared.
+    ``for_seconds`` counts from the moment you request the fault. Infinity means until it is cleared.
     """
 
     on: Operation | Literal["all"] = "all"
@@ -36,10 +36,10 @@ class _RequestFault(_Kind):
 
 class AnswerFault(_RequestFault):
     """
-    Answer this instead. Without a body an error gets the documented error body.
+    Send this answer instead. An error without a body gets the documented error body.
 
     A body of text or bytes is sent as it is, anything else as JSON. With ``after_taken`` the crew does its work
-    first: a kickoff is taken, and its answer lost.
+    first, so a kickoff is accepted but its answer is lost.
     """
 
     kind: Literal["answer"] = "answer"
@@ -48,7 +48,7 @@ class AnswerFault(_RequestFault):
     headers: dict[str, str] = Field(default_factory=dict)
     retry_after: int | None = None
     retry_after_date: bool = False
-    """Say it as an HTTP date that many seconds from now."""
+    """Send ``Retry-After`` as an HTTP date this many seconds from now."""
     after_taken: bool = False
 
     @model_validator(mode="after")
@@ -60,7 +60,7 @@ class AnswerFault(_RequestFault):
         return self
 
     async def happen(self, exchange: Exchange) -> None:
-        """Send the answer, perhaps after the work was done."""
+        """Send the answer, after the crew has done its work if ``after_taken`` is set."""
         if self.after_taken:
             await exchange.take()
         await exchange.send(self._answer())
@@ -78,7 +78,7 @@ class AnswerFault(_RequestFault):
 
 
 class ResetFault(_RequestFault):
-    """Reset the connection without an answer, before or after the work was done."""
+    """Reset the connection without an answer, before or after the crew has done its work."""
 
     kind: Literal["reset"] = "reset"
     after_taken: bool = False
@@ -91,28 +91,28 @@ class ResetFault(_RequestFault):
 
 
 class HangFault(_RequestFault):
-    """Keep the client waiting, for ever or for some ``seconds`` before the answer comes."""
+    """Keep the client waiting, indefinitely or for some ``seconds`` before the answer is sent."""
 
     kind: Literal["hang"] = "hang"
     seconds: float | None = Field(default=None, gt=0)
     after_taken: bool = False
 
     async def happen(self, exchange: Exchange) -> None:
-        """Wait; a client that has hung up in the meantime is not served."""
+        """Wait. A client that hangs up in the meantime gets no answer."""
         answer = await exchange.take() if self.after_taken else None
         await exchange.pause(math.inf if self.seconds is None else self.seconds)
         await exchange.send(answer or await exchange.take())
 
 
 class DripFault(_RequestFault):
-    """Send the true answer byte by byte, from the status line on or only its body."""
+    """Send the true answer byte by byte, from the status line or only its body."""
 
     kind: Literal["drip"] = "drip"
     pause: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     part: Literal["all", "body"] = "all"
 
     async def happen(self, exchange: Exchange) -> None:
-        """Send a byte, pause, and so on."""
+        """Send a byte, pause, and repeat."""
         answer = await exchange.take()
         exchange.request.status = answer.status
         slow = head = answer.head(len(answer.body))
@@ -127,10 +127,10 @@ class DripFault(_RequestFault):
 
 class TruncateFault(_RequestFault):
     """
-    Cut the true answer's body, by default in the middle.
+    Cut the body of the true answer, by default in the middle.
 
-    Normally the Content-Length fits what is left, so only the JSON is broken. With ``incomplete`` it is the
-    true one, and the connection closes in mid-body.
+    By default the Content-Length fits the shortened body, so only the JSON is broken. With ``incomplete`` it is
+    the original length, and the connection closes before the end of the body.
     """
 
     kind: Literal["truncate"] = "truncate"
@@ -147,7 +147,7 @@ class TruncateFault(_RequestFault):
 
 
 class HugeFault(_RequestFault):
-    """Blow the true answer up to ``size`` bytes. It stays good JSON, for a client that reads it all."""
+    """Pad the true answer to ``size`` bytes. It is still valid JSON, for a client that reads it all."""
 
     kind: Literal["huge"] = "huge"
     size: int = Field(gt=0)
@@ -155,7 +155,7 @@ class HugeFault(_RequestFault):
     """Send it in chunks, so that the client cannot know the length beforehand."""
 
     async def happen(self, exchange: Exchange) -> None:
-        """Send the answer with a first key that holds all the padding."""
+        """Send the answer with all the padding in its first key."""
         answer = await exchange.take()
         start, end = b'{"padding": "', b'", ' + answer.body[1:]
         padding = max(0, self.size - len(start) - len(end))
@@ -164,13 +164,13 @@ class HugeFault(_RequestFault):
 
 
 class RawFault(_RequestFault):
-    """Send these bytes, which need not be HTTP, and close."""
+    """Send these bytes, which may be invalid HTTP, and close the connection."""
 
     kind: Literal["raw"] = "raw"
     data: bytes
 
     async def happen(self, exchange: Exchange) -> None:
-        """Send the bytes; the crew never sees the request."""
+        """Send the bytes without passing the request to the crew."""
         exchange.write(self.data)
         await exchange.close()
 
@@ -205,7 +205,7 @@ def _error_body(status: int) -> JsonValue:
 
 
 def _encoded(body: JsonValue | bytes) -> tuple[bytes, str]:
-    """Return bytes and content type. Only markup is not called JSON: broken JSON claims to be JSON, too."""
+    """Return bytes and content type. Everything but markup is labeled as JSON, including broken JSON."""
     if isinstance(body, (str, bytes)):
         raw = body.encode("utf-8") if isinstance(body, str) else body
         markup = raw.lstrip().startswith(b"<")

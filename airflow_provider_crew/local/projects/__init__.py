@@ -1,1 +1,1 @@
-"""The engine that hosts a real project: each execution in a process of its own, with the project's interpreter."""
+"""Engine that hosts a real project, with one process per execution and the project's own interpreter."""

@@ -1,4 +1,4 @@
-"""Who has the processes: one for each execution, one kept warm, and no more at a time than allowed."""
+"""Engine of a project: one process per execution, one spare process, and a limit on concurrent executions."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from airflow_provider_crew.local.scenario import CrewInput, Scenario
 
 _RUNNER = Path(__file__).parents[1] / "crew_runner.py"
 _SOURCE = (".py", ".yaml", ".yml", ".toml", ".env")
-# For a runner whose crew has ended: it has nothing left to do.
+# Seconds that a runner gets to exit after its crew has ended.
 _GRACE = 5.0
 
 
@@ -28,9 +28,9 @@ class Project:
     """
     A CrewAI project on this machine: a folder as ``crewai create`` makes it, or ``package.module:Class``.
 
-    ``python`` is the project's interpreter; without it that of its ``.venv``, else the one that runs this.
-    ``keep`` is a file that remembers the executions, for the next service, too. ``say`` gets each line that there
-    is to tell, in the service's thread.
+    ``python`` is the project's interpreter. By default it is the one in its ``.venv``, or else the current one.
+    ``keep`` is a file that stores the executions for later services. ``say`` gets each line of output, in the
+    service's thread.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Project:
         self._ending = False
         self._ready: Message = {}
         self.on_load: Callable[[], None] = lambda: None
-        """Called when the project was loaded, which is again after each kickoff: it may have changed."""
+        """Called whenever the project was loaded. Each kickoff triggers a reload, as it may have changed."""
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Load the project, and end every process in the end; ProjectError when it cannot be loaded."""
+        """Load the project, and kill every process at the end. Raise ProjectError if it cannot be loaded."""
         self._check_folder()
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as closing:
@@ -74,7 +74,7 @@ class Project:
             else:
                 self._storage = closing.enter_context(tempfile.TemporaryDirectory(prefix="crew-"))
             try:
-                # What is ready first is the spare of the first kickoff.
+                # The first process that is ready becomes the spare for the first kickoff.
                 self._spare = asyncio.create_task(self._load())
                 await asyncio.wait([self._spare])
                 self._spare.result()
@@ -87,13 +87,13 @@ class Project:
             raise ProjectError(f"There is no folder {self._crew}.")
 
     def described(self, scenario: Scenario) -> Scenario:
-        """Return these habits of a service with the kind and the inputs that the project has, as last loaded."""
+        """Return the scenario with the kind and inputs of the project, as last loaded."""
         required = self._ready["required"]
         inputs = tuple(CrewInput(name=name, required=name in required) for name in self._ready["inputs"])
         return scenario.model_copy(update={"kind": self._ready["kind"], "inputs": inputs})
 
     def kept(self, scenario: Scenario) -> list[Execution]:
-        """Return the executions of earlier services. What was not over has ended with its service."""
+        """Return the executions of earlier services. If one had not ended, it was interrupted."""
         executions = self._kept.load(scenario) if self._kept else []
         for execution in executions:
             self._fail(execution, "The local service ended while the crew was at work.")
@@ -103,14 +103,14 @@ class Project:
         self,
         scenario: Scenario,
         given: dict[str, JsonValue],
-        earlier: Execution | None,  # noqa: ARG002 - CrewAI has its state
+        earlier: Execution | None,  # noqa: ARG002 - CrewAI stores its state
     ) -> dict[str, JsonValue]:
-        """Return the inputs that the crew gets. A flow drops what it does not know, and has its defaults."""
+        """Return the inputs for the crew. Unknown ones are dropped for a flow, which has its own defaults."""
         known = {wanted.name for wanted in scenario.inputs}
         return {name: value for name, value in given.items() if name in known or not scenario.is_flow}
 
     def begin(self, kickoff: Kickoff) -> Execution:
-        """Queue an execution. One that cannot be kept does not begin."""
+        """Queue an execution. If it cannot be saved, it does not start."""
         execution = ProjectExecution(**vars(kickoff), at=queued(self._ready["of"]))
         if self._kept:
             self._kept.save(execution)
@@ -128,16 +128,16 @@ class Project:
                 return
             try:
                 process = await self._next()
-            except Exception as error:  # noqa: BLE001 - else nobody would ever hear of the end
+            except Exception as error:  # noqa: BLE001 - any error has to end the execution visibly
                 self._say_lines(execution.kickoff_id, getattr(error, "traceback", ""))
                 self._fail(execution, f"{error}")
                 return
             try:
                 await self._follow(execution, process)
-            except Exception as error:  # noqa: BLE001 - the same
+            except Exception as error:  # noqa: BLE001 - as above
                 self._fail(execution, f"The local service has lost the process of the crew: {error!r}.")
             finally:
-                # When the service ends in between, the execution is not over, and the next service says so.
+                # If the service stops in between, the execution has not ended, and the next service reports that.
                 code = await self._end(process, _GRACE if execution.at.over else 0.0)
             at = f" at {execution.at.current}" if execution.at.current else ""
             self._fail(execution, f"The process of the crew ended{at}, with exit code {code}.")
@@ -161,11 +161,11 @@ class Project:
             if self._kept:
                 self._kept.save(execution)
         except sqlite3.Error as error:
-            # The crew is at work, and this service still knows how it stands.
+            # The crew is working, and this service still knows its status.
             self._say(f"{execution.kickoff_id} cannot be kept: {error}")
 
     async def _next(self) -> Process:
-        """Return a process that is ready. To one that is gone or outdated nothing was sent: another will do."""
+        """Return a process that is ready: the spare, or a new one if the spare has died or is outdated."""
         spare, self._spare = self._spare, None
         process = await self._used(spare) if spare else None
         process = process or await self._load()
@@ -189,7 +189,7 @@ class Project:
         starting = asyncio.create_task(Process.start(self._command, environment, self._say))
         self._starting.add(starting)
         starting.add_done_callback(self._started)
-        # Whoever is cancelled here leaves no process that nobody knows.
+        # Shielded, so a cancellation here cannot leave an untracked process behind.
         process = await asyncio.shield(starting)
         said: Message = {}
         try:
@@ -246,7 +246,7 @@ class Project:
 
 
 def _changed_at(crew: str | Path) -> float:
-    """Tell when the source of a project was last changed. What is hidden, an environment for one, is no source."""
+    """Return when the source of a project was last changed. Hidden files and folders don't count."""
     newest = 0.0
     for place, folders, files in os.walk(crew):
         folders[:] = [each for each in folders if not each.startswith((".", "_"))]

@@ -1,4 +1,4 @@
-"""An execution of a project, as its runner tells it."""
+"""Execution of a project, as its runner reports it."""
 
 import threading
 import uuid
@@ -10,26 +10,26 @@ from airflow_provider_crew.local.projects.process import Message, Process
 
 
 def queued(total: int | None) -> Standing:
-    """Tell how an execution of so many tasks stands before a process has it."""
+    """Return the status of an execution with this many tasks before it has a process."""
     return Standing(0, over=False, seconds=0.0, queued=True, total=total)
 
 
 @dataclass
 class ProjectExecution(Execution):
-    """An execution whose work a process does. It may be looked at and interfered with from any thread."""
+    """An execution whose work is done in a process. You can query and manipulate it from any thread."""
 
     at: Standing = field(kw_only=True)
     process: Process | None = None
     _idle: float = 0.0
-    """The seconds in which it was queued, or waited for a person."""
+    """Seconds in which it was queued or waited for human input."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def standing(self, now: float) -> Standing:  # noqa: ARG002 - nothing follows from the time alone
-        """Tell where the execution stands."""
+    def standing(self, now: float) -> Standing:  # noqa: ARG002 - the status does not depend on the time alone
+        """Return the status of the execution."""
         return self.at
 
     def answer(self, now: float, *, approved: bool, feedback: str) -> None:
-        """Tell the crew what a person says, once."""
+        """Send a person's answer to the crew, once."""
         with self._lock:
             if not self.at.waiting or self.process is None:
                 raise ValueError(f"execution {self.kickoff_id!r} does not wait for a person")
@@ -37,17 +37,17 @@ class ProjectExecution(Execution):
         self.process.send({"do": "answer", "approved": approved, "feedback": feedback})
 
     def finish(self, now: float) -> None:  # noqa: ARG002 - as above
-        """Refuse: real work takes its time."""
+        """Reject the call, because real work can't be ended early."""
         raise ValueError("an execution of a project ends by itself, or is revoked")
 
     def revoke(self, now: float) -> None:
-        """Be revoked, and end the process."""
+        """Revoke the execution and kill its process."""
         self.fail(REVOKED, now, revoked=True)
         if self.process:
             self.process.kill()
 
     def begin(self, process: Process, now: float) -> None:
-        """Have the process do the work. What it does from here on is paid for."""
+        """Start the work in the process. From here on it costs money."""
         with self._lock:
             if self.at.over:
                 return
@@ -60,7 +60,7 @@ class ProjectExecution(Execution):
         )
 
     def hear(self, message: Message, now: float) -> None:
-        """Take in what the runner says. An end is the last word."""
+        """Apply a message from the runner. Messages after the end are ignored."""
         with self._lock:
             if self.at.over:
                 return
@@ -76,14 +76,14 @@ class ProjectExecution(Execution):
                 case {"said": "goes_on"}:
                     self._go_on(now)
                 case {"said": "completed"}:
-                    # It is paid for, so nothing that is not told loses the rest.
+                    # The execution cost money, so an incomplete message must not lose the rest of the result.
                     told = {name: message.get(name) for name in ("json", "usage")}
                     self._end(now, output=str(message.get("output", "")), **told)
                 case {"said": "failed", "error": error}:
                     self._end(now, error=error)
 
     def fail(self, error: str, now: float, *, revoked: bool = False) -> None:
-        """Be over, and not well, if it is not over yet."""
+        """End the execution as failed, unless it has already ended."""
         with self._lock:
             if not self.at.over:
                 self._end(now, error=error, revoked=revoked)

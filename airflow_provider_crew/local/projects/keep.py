@@ -1,4 +1,4 @@
-"""Executions in a file, for the service that comes after this one."""
+"""Executions in a file, stored for the next service."""
 
 import json
 import os
@@ -17,19 +17,19 @@ _TABLE = "CREATE TABLE IF NOT EXISTS executions (kickoff_id TEXT PRIMARY KEY, ki
 _SAVE = (
     "INSERT INTO executions VALUES (?, ?, ?) ON CONFLICT (kickoff_id) DO UPDATE SET standing = excluded.standing"
 )
-# What it takes to tell of an execution. Addresses of webhooks may hold secrets, and nobody calls them any more.
+# The fields needed to report an execution. Webhook URLs may hold secrets and are not called again.
 _KEPT = ("kickoff_id", "inputs", "meta", "restored_from", "started_at")
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make_private(folder: Path, say: Callable[[str], None]) -> None:
-    """Create a folder for its owner alone, or take it and its files away from others if it exists."""
+    """Create a folder that only its owner can access. If it exists, restrict it and its files to the owner."""
     try:
         folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-        # Another user may have put a folder there, or a link to one.
+        # Another user may have created the folder, or a link to one.
         if {folder.lstat().st_uid, folder.stat().st_uid} != {os.geteuid()}:
             raise Unusable(f"{folder} belongs to another user. Remove it, or name another file with --keep.")
-        # The folder comes first: nobody else can open what is in it from then on.
+        # Restrict the folder first. After that, other users can't open the files in it.
         _take_away(folder.resolve(), say)
         for path in folder.resolve().rglob("*"):
             _take_away(path)
@@ -38,7 +38,7 @@ def make_private(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def _take_away(path: Path, say: Callable[[str], None] = lambda _: None) -> None:
-    """Leave a file or a folder to its owner alone. A link has no rights of its own."""
+    """Restrict a file or folder to its owner. A link has no permissions of its own."""
     mode = path.lstat().st_mode
     if mode & _OF_OTHERS and not stat.S_ISLNK(mode):
         path.chmod(stat.S_IMODE(mode) & ~_OF_OTHERS)
@@ -46,11 +46,11 @@ def _take_away(path: Path, say: Callable[[str], None] = lambda _: None) -> None:
 
 
 class Kept:
-    """The file, which belongs to one service at a time: another one would take its executions for interrupted."""
+    """The file. Only one service may use it, because a second would report its executions as interrupted."""
 
     def __init__(self, file: Path, say: Callable[[str], None]) -> None:
         try:
-            # What crews write is for nobody else on this machine.
+            # Other users on this machine must not read the output of crews.
             os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
             _take_away(file.resolve(), say)
             self._database = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
@@ -65,7 +65,7 @@ class Kept:
             raise Unusable(f"{file} cannot keep executions: {error.strerror}.") from None
 
     def save(self, execution: ProjectExecution) -> None:
-        """Keep how an execution stands. It is on the disk when this returns."""
+        """Save the status of an execution. It is on disk when this returns."""
         kickoff = {name: getattr(execution, name) for name in _KEPT}
         row = (execution.kickoff_id, json.dumps(kickoff), json.dumps(asdict(execution.at)))
         self._database.execute(_SAVE, row)
@@ -76,7 +76,7 @@ class Kept:
         return [_execution(scenario, json.loads(kickoff), json.loads(at)) for kickoff, at in rows]
 
     def close(self) -> None:
-        """Leave the file to another service."""
+        """Release the file for another service."""
         self._database.close()
 
 

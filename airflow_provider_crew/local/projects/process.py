@@ -1,4 +1,4 @@
-"""One runner: the process that hosts one execution, the pipes to it, and what the crew prints."""
+"""Runner: the process that hosts one execution, the pipes to it, and the output that the crew prints."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from airflow_provider_crew.local.unusable import Unusable
 
 Message = dict[str, Any]
 
-# One message holds all that a crew has put out.
+# One message holds the whole output of a crew.
 _LONGEST_MESSAGE = 256 * 1024 * 1024
 _LONGEST_LINE = 64 * 1024
 _PRINTED = 1.0
@@ -29,11 +29,11 @@ class ProjectError(Unusable):
 
 
 class Process:
-    """A runner that was started. Whoever has it has to end it."""
+    """A runner that was started. Its owner has to end it."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.name = "loading"
-        """What stands before each line that the crew prints."""
+        """Prefix of each line that the crew prints."""
         self.started_at = time.time()
         self._say = say
         self._loop = asyncio.get_running_loop()
@@ -48,15 +48,15 @@ class Process:
     async def start(
         cls, command: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
     ) -> Self:
-        """Start a runner; ProjectError when there is no such interpreter."""
+        """Start a runner. Raise ProjectError if the interpreter does not exist."""
         started = cls(say)
-        # One pair for each way: of a pair with something unread at this end, the other would not read an end when
-        # this process dies, but an error.
+        # Use one socket pair per direction. If this process dies with unread data in a pair, the other side gets
+        # an error instead of the end of the stream.
         asks, asked = socket.socketpair()
         hears, says = socket.socketpair()
         printed, output = os.pipe()
         with asked, says, os.fdopen(output, "wb"):
-            # The process comes last: whoever is cancelled before leaves none behind.
+            # Start the process last, so a cancellation before that leaves none behind.
             try:
                 await started._connect(asks, hears, printed)
                 await started._spawn(command, environment, (asked.fileno(), says.fileno()), output)
@@ -92,7 +92,7 @@ class Process:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # Ctrl-C is for the service, which ends what it has started in its own order.
+                # Ctrl-C is for the service, which stops its processes in its own order.
                 start_new_session=True,
             )
         except OSError as error:
@@ -100,7 +100,7 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its end of the pipe is open: a process that has died cannot hold that back."""
+        """Whether the runner's end of the pipe is open. It is closed even if the process crashes."""
         try:
             return self._socket.recv(1, socket.MSG_PEEK) != b""
         except BlockingIOError:
@@ -113,7 +113,7 @@ class Process:
         self._loop.call_soon_threadsafe(self._writer.write, json.dumps(message).encode() + b"\n")
 
     async def read(self) -> Message | None:
-        """Return the next message, or None when there will be none."""
+        """Return the next message, or None if there will be no more."""
         with contextlib.suppress(ConnectionError):
             if line := await self._reader.readline():
                 message: Message = json.loads(line)
@@ -121,18 +121,18 @@ class Process:
         return None
 
     def kill(self) -> None:
-        """End it at once, with all that it has started."""
+        """Kill the runner at once, with every process it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def end(self, grace: float = 0.0) -> int:
-        """Leave it so many seconds to end by itself, then end it; return its exit code."""
+        """Wait this many seconds for the runner to exit, then kill it. Return its exit code."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self._process.wait()
         self.kill()
         code = await self._process.wait()
-        # What has left its group of processes may keep its output open.
+        # A process that left the process group may keep the output open.
         await asyncio.wait([self._printing], timeout=_PRINTED)
         await self._open.aclose()
         return code
@@ -149,7 +149,7 @@ class Process:
             self._print_line(rest)
 
     def _print_line(self, line: bytes) -> None:
-        # A model may write anything, also what would move the cursor of a terminal.
+        # A model may write anything, including control characters that move the terminal's cursor.
         text = "".join(each for each in line.decode("utf-8", "replace") if each.isprintable() or each == "\t")
         self._say(f"{self.name} | {text}")
 

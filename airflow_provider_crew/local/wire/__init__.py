@@ -1,1 +1,1 @@
-"""HTTP: what listens, what every request passes first, which path is what, and how all that is described."""
+"""HTTP: the listener, the first steps for every request, the paths, and their OpenAPI description."""

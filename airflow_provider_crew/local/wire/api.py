@@ -1,4 +1,4 @@
-"""The interface of a crew: which path is what, who may ask, and what is answered."""
+"""The API of a crew: its paths, its access rules and its answers."""
 
 import json
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from airflow_provider_crew.local.wire.people import PATH, People, Resume, token_
 Handler = Callable[[ReceivedRequest], Answer]
 _Body = TypeVar("_Body", bound=BaseModel)
 
-# Where a person looks at an execution. It is no part of the API.
+# The page of an execution, for a browser. The API does not include it.
 PAGE = "/executions/{kickoff_id}"
 
 
 class Refused(Exception):
-    """A request that is refused, and what to say to it."""
+    """A request that is rejected, and the answer to it."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.status)
@@ -33,7 +33,7 @@ class Refused(Exception):
 
 
 class Api:
-    """What a crew answers, in the dialect of its scenario at the time of a request."""
+    """Answers of a crew, in the dialect of its scenario at the time of a request."""
 
     def __init__(self, crew: Crew, people: People, *, pages_need_token: bool) -> None:
         self._crew = crew
@@ -58,11 +58,11 @@ class Api:
             return refused.answer
 
     def knows(self, request: ReceivedRequest) -> bool:
-        """Tell whether a request has a valid token, sent by a client or by a browser."""
+        """Return whether a request has a valid token, sent by a client or by a browser."""
         return self._crew.accepts(token_of(request))
 
     def _of_execution(self, path: str) -> dict[str, Handler]:
-        # The path is not decoded, so that an id with an encoded slash is one segment.
+        # The path is not decoded, so that an ID with an encoded slash is one segment.
         match path.split("/"):
             case ["", "executions", kickoff_id] if kickoff_id:
                 return {"GET": lambda request: self._page(request, unquote(kickoff_id))}
@@ -102,7 +102,7 @@ class Api:
         return json_answer(200, {"kickoff_id": kickoff_id})
 
     def _resume(self, request: ReceivedRequest) -> Answer:
-        """Answer for a person. No deployment was seen to go on after this, so it is local only."""
+        """Answer a request for human input. Local only, because no deployment resumed after this call."""
         self._authenticate(request)
         said = self._read(Resume, request.body)
         try:
@@ -134,8 +134,8 @@ class Api:
             return self._dialect.unknown_execution(kickoff_id)
 
     def _page(self, request: ReceivedRequest, kickoff_id: str) -> Answer:
-        """Show an execution to a person, who has no token at hand: what a dashboard is to a deployed crew."""
-        # What a real crew has written is for nobody else.
+        """Show an execution in a browser, usually without a token, like the dashboard of a deployed crew."""
+        # Other users on this machine must not read the output of a real crew.
         if self._pages_need_token and (refused := self._people.refusal(request)):
             return refused
         try:

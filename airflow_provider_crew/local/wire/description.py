@@ -1,4 +1,4 @@
-"""The OpenAPI description of the service as a scenario has it: its inputs, and only the paths it serves."""
+"""OpenAPI description of the service for a scenario, with its inputs and only the paths it serves."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -14,12 +14,12 @@ _SCHEMAS = "#/components/schemas/{model}"
 _STATUS_PATHS = {"status_first": "/status/{kickoff_id}", "id_first": "/{kickoff_id}/status"}
 _KICKOFF_ID = {"name": "kickoff_id", "in": "path", "required": True, "schema": {"type": "string"}}
 
-# What OpenAPI says is no Python value that has a type of its own.
+# OpenAPI documents have no Python type of their own.
 Described = dict[str, Any]
 
 
 def described(bodies: Bodies, scenario: Scenario) -> Described:
-    """Describe what the service takes and answers."""
+    """Describe the requests and answers of the service."""
     models = {(operation, status): model for operation, told in bodies.items() for status, model in told.items()}
     schemas, shared = TypeAdapter.json_schemas(
         [(key, "serialization", TypeAdapter(model)) for key, model in models.items()], ref_template=_SCHEMAS

@@ -1,4 +1,4 @@
-"""What every request passes first: it is recorded, and a gateway or a fault may take it over."""
+"""First steps for every request: record it, then let the gateway or a fault answer in the crew's place."""
 
 import contextlib
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from airflow_provider_crew.local.record import ReceivedRequest, Record
 from airflow_provider_crew.local.wire.api import Api
 from airflow_provider_crew.local.wire.gateway import Gateway
 
-# More than any crew needs as inputs.
+# Larger than the inputs of any crew.
 LARGEST_BODY = 16 * 1024 * 1024
 _TOO_LARGE = text_answer(413, f"The body is larger than {LARGEST_BODY // 1024 // 1024} MiB.")
 
@@ -36,9 +36,9 @@ class Front:
 
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
         """
-        Record a request and see to its answer. One whose client goes away before it is whole is none.
+        Record a request and answer it. An incomplete request from a client that disconnects is ignored.
 
-        Without a valid token the body is not read: it could be of any size.
+        Without a valid token the body is not read, because it could have any size.
         """
         request = _head(raw)
         is_known = self._api.knows(request)
@@ -46,7 +46,7 @@ class Front:
         self._record.add(request, of_stranger=not is_known)
         exchange = Exchange(request, raw, self._api.answer)
         try:
-            # That a client has gone is no news.
+            # A client that disconnects is expected.
             with contextlib.suppress(ConnectionError):
                 await (self._see_to(exchange) if is_whole else exchange.send(_TOO_LARGE))
         finally:
@@ -54,7 +54,7 @@ class Front:
         return exchange.answered
 
     async def _see_to(self, exchange: Exchange) -> None:
-        # A fault is the crew's, so it waits until the crew is awake.
+        # Faults belong to the crew, so they wait until the crew is awake.
         asleep = self._gateway.answer()
         if asleep is not None:
             exchange.request.fault = "cold_start"

@@ -1,11 +1,11 @@
-"""What stands in front of a crew that sleeps: it answers in the crew's place until the crew is awake."""
+"""Gateway in front of a sleeping crew: it answers in the crew's place until the crew is awake."""
 
 import threading
 from collections.abc import Callable
 
 from airflow_provider_crew.local.answer import Answer, text_answer
 
-# Gateways know nothing of the crew's JSON, and not how long it takes to wake up.
+# Gateways know neither the crew's JSON nor how long it takes to wake up.
 _ASLEEP = text_answer(
     503,
     "<html><head><title>503 Service Temporarily Unavailable</title></head>\n"
@@ -15,7 +15,7 @@ _ASLEEP = text_answer(
 
 
 class Gateway:
-    """The way to a crew that a first request wakes, which takes some seconds. Safe to use from any thread."""
+    """Gateway to a crew that takes some seconds to wake up after a first request. Safe to use from any thread."""
 
     def __init__(self, clock: Callable[[], float], seconds: float) -> None:
         self._clock = clock
@@ -23,13 +23,13 @@ class Gateway:
         self.fall_asleep(seconds)
 
     def fall_asleep(self, seconds: float) -> None:
-        """Let the crew sleep; the next request wakes it, and so many seconds later it is awake."""
+        """Put the crew to sleep. The next request wakes it, and it is awake this many seconds later."""
         with self._lock:
             self._seconds = seconds
             self._awake_at: float | None = None
 
     def answer(self) -> Answer | None:
-        """Return what a request gets instead of the crew, or None when the crew is awake."""
+        """Return the gateway's answer to a request, or None if the crew is awake."""
         now = self._clock()
         with self._lock:
             if self._awake_at is None:

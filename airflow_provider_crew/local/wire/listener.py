@@ -1,4 +1,4 @@
-"""The HTTP server, on an event loop of its own, in a thread of its own."""
+"""HTTP server, in a thread and on an event loop of its own."""
 
 import asyncio
 import math
@@ -12,13 +12,13 @@ from typing import Any
 
 from aiohttp import web
 
-# Longer than any test pauses between two requests, as real gateways have it.
+# Longer than the pauses between requests in a test, as in real gateways.
 _KEEP_ALIVE_SECONDS = 75
 
-# For the longest kickoff id and token that anybody tries.
+# Long enough for the longest kickoff ID and token that a client may send.
 _LONGEST_LINE = 64 * 1024
 
-# Until a connection that is just being accepted is among the known ones: its task starts, then its protocol.
+# Event loop turns until a new connection is registered: its task starts first, then its protocol.
 _TURNS_TO_ACCEPT = 2
 
 
@@ -26,8 +26,8 @@ class Listener:
     """
     Listens on one port from ``start`` to ``stop``, and can refuse connections in between.
 
-    aiohttp's runners wait for answers in progress when they stop. A test does not want that, least of all for an
-    answer that never comes, so only its protocol is used.
+    aiohttp's runners wait for answers in progress when they stop. A test must not wait, especially for an answer
+    that never comes, so only aiohttp's protocol is used.
     """
 
     def __init__(
@@ -53,40 +53,40 @@ class Listener:
         self._thread = threading.Thread(target=self._run, name="local-crew-service", daemon=True)
 
     def start(self) -> int:
-        """Start to listen and return the port; OSError when it cannot be had."""
+        """Start listening and return the port. Raise OSError if the port cannot be used."""
         self._socket = _bound(self._address, listening=True)
         self._address = (self._address[0], self._socket.getsockname()[1])
         self._thread.start()
         try:
             self._ready.result()
-        except BaseException:  # Ctrl-C, for one
+        except BaseException:  # such as KeyboardInterrupt
             self.stop()
             raise
         return self._address[1]
 
     def stop(self) -> None:
-        """Stop listening, cut every connection, and end the thread. Once more does no harm."""
+        """Stop listening, cut every connection and end the thread. You can call it more than once."""
         if not self._thread.is_alive():
             return
         self._begun.wait()
-        # It may just be ending by itself, with what it could not begin with.
+        # The thread may be ending by itself, because it could not start.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join()
 
     def refuse(self, seconds: float | None) -> None:
-        """Refuse connections from now on, for so many seconds or until ``accept``."""
+        """Refuse connections from now on, for this many seconds or until ``accept``."""
         self._do(lambda: self._refuse(seconds))
 
     def accept(self) -> None:
-        """Accept connections, on the same port as ever."""
+        """Accept connections again, on the same port."""
         self._do(self._accept)
 
     def _do(self, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if not self._thread.is_alive():
             raise RuntimeError("The local crew service is not running. Use it inside its with block.")
         done = asyncio.run_coroutine_threadsafe(change(), self._loop)
-        # Called back by the service itself, waiting would be waiting for oneself.
+        # If the service itself calls this in its thread, waiting would deadlock.
         if threading.current_thread() is not self._thread:
             done.result()
 
@@ -112,7 +112,7 @@ class Listener:
         self._protocols = web.Server(
             self._handler,
             handler_cancellation=True,
-            # The record tells more, and nobody asked for a line per request in the log of their tests.
+            # The record has more detail, and an access log would add a line per request to the log of your tests.
             access_log=None,
             keepalive_timeout=_KEEP_ALIVE_SECONDS,
             max_line_size=_LONGEST_LINE,
@@ -133,7 +133,7 @@ class Listener:
         async with self._changing:
             self._cancel_reopening()
             await self._stop_listening()
-            # A socket that is bound and does not listen keeps the port from everybody else meanwhile.
+            # A socket that is bound but not listening reserves the port in the meantime.
             self._socket = _bound(self._address, listening=False)
             await self._cut_connections()
             if seconds is not None:
@@ -161,7 +161,7 @@ class Listener:
 
     async def _stop_listening(self) -> None:
         if self._server is not None:
-            # asyncio loses a connection whose server is closed while it is being accepted, so that comes first.
+            # asyncio loses a connection if the server closes while accepting it, so stop accepting first.
             self._loop.remove_reader(self._socket)
             for _ in range(_TURNS_TO_ACCEPT):
                 await asyncio.sleep(0)
@@ -173,13 +173,13 @@ class Listener:
         for connection in self._protocols.connections:
             if connection.transport is not None:
                 connection.transport.abort()
-        while self._protocols.connections:  # noqa: ASYNC110 - aiohttp has no event for the last one
+        while self._protocols.connections:  # noqa: ASYNC110 - aiohttp has no event for the last connection
             await asyncio.sleep(0)
 
 
 def _bound(address: tuple[str, int], *, listening: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio lets answers wait
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio sets no TCP_NODELAY
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)

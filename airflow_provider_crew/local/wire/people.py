@@ -1,4 +1,4 @@
-"""What people do with executions: look at them and answer, in a browser or by ``POST /resume``. Local only."""
+"""Pages for human input: view executions and answer, in a browser or by ``POST /resume``. Local only."""
 
 import base64
 import binascii
@@ -17,17 +17,17 @@ from airflow_provider_crew.local.record import ReceivedRequest
 
 PATH = "/local/"
 _SHOWN = 100
-# What a crew writes may have long lines.
+# The output of a crew may have long lines.
 _STYLE = (
     "body { max-width: 60em; margin: auto; padding: 1em } pre { white-space: pre-wrap; overflow-wrap: anywhere }"
 )
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _HEADERS = {
-    # Nothing but the page itself: what a crew writes can load nothing, run nothing and send nothing.
+    # Allow only the page itself: the output of a crew can load nothing, run nothing and send nothing.
     "content-security-policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    # With no-referrer, a browser would not tell the origin of an answer.
+    # With no-referrer, a browser would not send the origin of an answer.
     "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
@@ -51,7 +51,7 @@ _FORM = """\
 
 
 class Resume(BaseModel):
-    """What ``POST /resume`` sends, in either spelling. ``task_id`` says which wait is meant, by its id or task."""
+    """Body of ``POST /resume``, in either spelling. ``task_id`` names the request for input, by its ID or task."""
 
     execution_id: str = Field(validation_alias=AliasChoices("execution_id", "executionId"))
     task_id: str | None = Field(default=None, validation_alias=AliasChoices("task_id", "taskId"))
@@ -60,7 +60,7 @@ class Resume(BaseModel):
 
 
 class People:
-    """The page of executions, for those who have the token and come from the page itself."""
+    """The page of executions, for browsers that have the token and come from the page itself."""
 
     def __init__(self, crew: Crew, host: str) -> None:
         self._crew = crew
@@ -71,7 +71,7 @@ class People:
         return self.refusal(request) or self._shown(request)
 
     def refusal(self, request: ReceivedRequest) -> Answer | None:
-        """Refuse who has no token, or whom somebody else's page has sent here under another name."""
+        """Return a rejection unless the request has the token and was sent to a known host name."""
         if not self._is_known(request.header("host") or ""):
             return _text(403, "This host name is not the service's.")
         if not self._crew.accepts(token_of(request)):
@@ -81,7 +81,7 @@ class People:
         return None
 
     def answered(self, request: ReceivedRequest) -> Answer:
-        """Take what a person has answered on the page."""
+        """Apply the answer that a person gave on the page."""
         origin = urlsplit(request.header("origin") or "")
         if (refused := self.refusal(request)) or origin.netloc != request.header("host"):
             return refused or _text(403, "This answer does not come from the page itself.")
@@ -99,7 +99,7 @@ class People:
         return Answer(303, headers={"location": PATH})
 
     def _is_known(self, host: str) -> bool:
-        # Only a name can lead somewhere else tomorrow. That is how a foreign page gets to talk to this machine.
+        # Only a name can later resolve to another address. Foreign pages use that to reach this machine.
         name = urlsplit(f"//{host}").hostname or ""
         try:
             ipaddress.ip_address(name)
@@ -150,7 +150,7 @@ def _text(status: int, text: str, kind: str = "plain") -> Answer:
 
 
 def token_of(request: ReceivedRequest) -> str:
-    """Return the token that a client or a browser has sent, or nothing."""
+    """Return the token that a client or a browser sent, or an empty string."""
     scheme, _, proof = (request.header("authorization") or "").partition(" ")
     if scheme.lower() == "bearer":
         return proof
