@@ -76,8 +76,8 @@ CONFIGURATION: dict[str, Any] = {
             },
             "progress_xcom": {
                 "description": (
-                    "Whether triggers leave in XCom how their execution is doing (crew_progress). Without that, "
-                    "only tasks do, while they poll by themselves, and at their end."
+                    "Whether triggers push progress to the XCom crew_progress. Tasks that poll in the worker do "
+                    "so in any case."
                 ),
                 "version_added": "0.1.0",
                 "type": "boolean",
@@ -86,9 +86,8 @@ CONFIGURATION: dict[str, Any] = {
             },
             "remember_in_variables": {
                 "description": (
-                    "Before Airflow 3.3 tries know nothing of each other. With this, a task leaves its kickoff in "
-                    "a variable, so that a retry or a Clear goes on with it. The variable is deleted when the "
-                    "task has returned."
+                    "Before Airflow 3.3, keep each task's kickoff record in an Airflow variable, so that a later "
+                    "attempt reattaches to its execution. The variable is deleted when the task has returned."
                 ),
                 "version_added": "0.1.0",
                 "type": "boolean",

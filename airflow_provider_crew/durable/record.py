@@ -370,5 +370,5 @@ def _repeat_while_away(ask: Callable[[], Any]) -> Any:
         except Exception as error:
             if not compat.api_server_is_away(error) or time.monotonic() > until:
                 raise
-            warn(log, f"Airflow's API server does not answer, and is asked again: {error}")
+            warn(log, f"Airflow's API server does not answer. Trying again: {error}")
         time.sleep(_PAUSE)

@@ -110,7 +110,7 @@ class TaskMetrics:
             measured = timedelta(seconds=value) if how == "timing" else value
             getattr(Stats, how)(f"crew.{name}", measured, tags=self._tags)
         except Exception as error:  # noqa: BLE001 - metrics are best effort
-            warn(log, f"Airflow's statistics do not take what happened to an execution. The task goes on: {error}")
+            warn(log, f"Metrics were not sent. The task continues: {error}")
 
 
 # Keyword argument of a resumed task: its name before the deferral.
@@ -193,7 +193,7 @@ class MappedName:
             context[_TEMPLATE] = f"{environment.variable_start_string} {_NAME} {environment.variable_end_string}"
             show_name(context["ti"], name)
         except Exception as error:  # noqa: BLE001 - rendering the name is best effort
-            warn(self._log, f"Airflow was not told the name of this mapped task: {error}")
+            warn(self._log, f"The name of this mapped task was not sent to Airflow: {error}")
 
 
 # Keyword argument of a resumed task: asset event extras set before the deferral, by number of the outlet.
@@ -219,7 +219,7 @@ class OutletEvents:
             if extras:
                 self._carried[CARRIED_EXTRAS] = json.dumps(extras)
         except Exception as error:  # noqa: BLE001 - a user's extras may contain any object
-            warn(self._log, f"What is in the events of the outlets is lost by the deferral: {error}")
+            warn(self._log, f"The extra of an outlet event is lost by the deferral: {error}")
 
     def tell(self, execution: dict[str, Any]) -> None:
         """Add the execution's values to the extras. A user's extra with the same name takes precedence."""
@@ -228,7 +228,7 @@ class OutletEvents:
             for number, event in self._events():
                 event.extra = {**execution, **carried.get(str(number), {}), **event.extra}
         except Exception as error:  # noqa: BLE001
-            warn(self._log, f"The events of the outlets do not tell of the execution: {error}")
+            warn(self._log, f"The execution was not added to the outlet events: {error}")
 
     def _events(self) -> Iterator[tuple[int, Any]]:
         outlets = self._context.get("outlets") or ()
@@ -366,7 +366,7 @@ class RunningTask:
             self.memory.note_again()
         if self.execution:
             step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.execution}").'
-            event = f"Task is told to end. Execution {self.execution} continues."
+            event = f"Task is being stopped. Execution {self.execution} continues."
             self.log.warning("%s", self.about_its_execution(event, step))
 
     def about_its_execution(self, event: str, next_step: str) -> CrewError:

@@ -257,7 +257,7 @@ class Poller:
             try:
                 self._observer.saw(self.report, self.report.saw(execution))
             except Exception as error:  # noqa: BLE001 - nobody who looks on may end the watch of a paid execution
-                self._hook.log.debug("How the execution is doing could not be told: %s", error)
+                self._hook.log.debug("Progress was not reported: %s", error)
         if step.error:
             raise step.error
         return step

@@ -66,12 +66,11 @@ class CrewExecutionTrigger(BaseTrigger):
             watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
             event = await watching.watched(self)
         except asyncio.CancelledError:
-            self.log.info("Execution %s: not watched any more by this triggerer.", self.kickoff_id)
             self.log.info(
-                "As far as is known, it goes on and is paid for. "
-                "The triggerer stops or hands over, or the task was changed."
+                "This triggerer no longer polls execution %s, which was running when last polled: the triggerer "
+                "stops or hands over, or the task was changed. If no task waits for it, use CrewExecutionSensor.",
+                self.kickoff_id,
             )
-            self.log.info('If nothing waits for it: CrewExecutionSensor(kickoff_id="%s").', self.kickoff_id)
             raise
         await asyncio.sleep(self._too_early_by())
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]

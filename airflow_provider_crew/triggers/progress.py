@@ -52,7 +52,7 @@ def progress_of(ti: Any) -> "TriggerProgress | None":
     try:
         wanted = conf.getboolean("crew", "progress_xcom", fallback=True)
     except Exception as error:  # noqa: BLE001 - a setting that cannot be read may not end the watch
-        warn(log, f"No trigger leaves in XCom how its execution is doing: {error}")
+        warn(log, f"Triggers push no progress, because [crew] progress_xcom is unreadable: {error}")
         return None
     return TriggerProgress(ti) if wanted else None
 
@@ -119,7 +119,7 @@ class _Turns:
                 await leave()
             except Exception as error:  # noqa: BLE001
                 if not self._has_complained:
-                    warn(log, f"How executions are doing could not be left in XCom. They are watched on: {error}")
+                    warn(log, f"Progress was not pushed to XCom. Polling continues: {error}")
                 self._has_complained = True
             finally:
                 self._not_before = time.monotonic() + max(_PAUSE_FOR_ALL, _PAUSE_FOR_EACH * self.takers)

@@ -115,7 +115,7 @@ def test_unusable_event_extra_is_a_warning(live_crew, task_log, put):
     result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
 
     assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "outlets" in task_log.warnings
+    assert "outlet" in task_log.warnings
 
 
 def test_missing_outlet_events_are_a_warning(live_crew, task_log):
