@@ -24,7 +24,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, and nothing else: each DAG that is parsed pays for it."""
+    """Import an exported name on first use, which keeps DAG parsing fast."""
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_ROOMS[name]}.crew"), name)

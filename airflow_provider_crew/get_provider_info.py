@@ -1,4 +1,4 @@
-"""What Airflow is told about this package, without importing any more of it."""
+"""Provider metadata for Airflow, without further imports from this package."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
-# One description of the connection's own fields: Airflow 3.2 and newer read it from here, and the hook builds
-# the form of older versions from it.
+# Fields of the connection. Airflow 3.2 and later read them from here. The hook builds the connection form of
+# earlier versions from them.
 CONNECTION_FIELDS = {
     "user_bearer_token": _field(
         "User bearer token",
@@ -59,7 +59,7 @@ CONNECTION_FIELDS = {
     ),
 }
 
-# Each is read with its default as the fallback: not every process of every Airflow has read this.
+# The code repeats each default as a fallback, because some Airflow processes do not load this metadata.
 CONFIGURATION: dict[str, Any] = {
     "crew": {
         "description": "What is shown of crews, and what their tasks remember.",
@@ -112,7 +112,7 @@ FORM_BEHAVIOUR: dict[str, Any] = {
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the metadata that Airflow looks for behind the entry point apache_airflow_provider."""
+    """Return the metadata for the ``apache_airflow_provider`` entry point."""
     return {
         "package-name": "airflow-provider-crew",
         "name": "Crew",

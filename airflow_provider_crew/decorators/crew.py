@@ -1,4 +1,4 @@
-"""``@task.crew``: a function returns the inputs, the task returns the crew's result."""
+"""``@task.crew`` decorator: the function returns the inputs, and the task returns the crew's result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
-    """Calls the function for the inputs of its kickoff, and not at all when it goes on with an earlier one."""
+    """Operator that calls the function for the inputs of its kickoff. It skips the call if it reattaches."""
 
     overwrite_rtif_after_execution = False
     custom_operator_name = "@task.crew"
@@ -41,18 +41,18 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
         super().__init__(inputs=SET_DURING_EXECUTION, **kwargs)
 
     def kickoff_inputs(self, context: Context) -> Any:
-        """Call the function. What it returns is shown as the rendered inputs, and is not rendered again."""
+        """Call the function. Airflow shows its return value as the rendered inputs without rendering it again."""
         from airflow_provider_crew.client.api import plain
 
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)
         self._show(plain(self.python_callable(*self.op_args, **arguments), "inputs"))
-        if self._running:  # else the page would show none when the task resumes
+        if self._running:  # otherwise the UI would show no inputs after the task resumes
             self._running.carried["inputs"] = json.dumps(self.inputs)
         return self.inputs
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume, and show the inputs once more."""
+        """Resume after a deferral, and show the inputs again."""
         next_kwargs = dict(next_kwargs or {})
         if inputs := next_kwargs.pop("inputs", None):
             self._show(json.loads(inputs))
@@ -75,10 +75,10 @@ def crew_task(python_callable: Inputs | None = None, **kwargs: Any) -> Any:
     """
     Run a crew with the inputs that the decorated function returns.
 
-    Takes the arguments of CrewRunOperator, but for ``inputs``. A DAG may write ``@task.crew``; who has types
-    checked imports this one.
+    Takes the arguments of CrewRunOperator except ``inputs``. In a DAG you can write ``@task.crew`` instead. Import
+    this function if you use a type checker.
     """
-    # Airflow would unroll the result because of an annotation that speaks of the inputs.
+    # Otherwise Airflow would split the result because of the return annotation, which describes the inputs.
     options = {"multiple_outputs": False, **kwargs}
     return task_decorator_factory(
         python_callable=python_callable, decorated_operator_class=_CrewDecoratedOperator, **options

@@ -1,1 +1,1 @@
-"""What makes an execution durable. Imported when a task runs, not when a DAG is parsed."""
+"""Durable execution of crew tasks. Imported when a task runs, not when a DAG is parsed."""

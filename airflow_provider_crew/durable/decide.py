@@ -1,8 +1,8 @@
 """
-What a try does about the kickoff that its task remembers: one table, without I/O, because money hangs on it.
+Decision table for the kickoff record of a task: reattach, start an execution, or fail. It does no I/O.
 
-An execution costs money and cannot be cancelled. So a try kicks off only when nothing is remembered, when what is
-remembered has ended and another run is wanted, or when somebody who was told has chosen so.
+An execution is billed and cannot be cancelled. So an attempt starts one only in these cases: there is no kickoff
+record, the recorded execution has ended and another is wanted, or a user has chosen to after a report in the log.
 """
 
 from dataclasses import dataclass
@@ -14,19 +14,24 @@ from pydantic import Field
 End = Literal["completed", "failed"]
 
 Standing = Literal["going on", "completed", "failed", "unknown", "not told"]
-"""How the service says that an execution stands; ``not told``: it did not answer."""
+"""Status of an execution at the service. The last value means that the service did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class KickoffRecord:
     """
-    A kickoff of this task: sent, and, when it has an id, answered.
+    Record of a kickoff that a task has sent. It has a kickoff ID once the crew has answered.
 
-    ``max_tries`` is that of the task at the time: Airflow raises it when the task is cleared, and not for a retry.
-    ``reported``: a try has ended by telling people that it is not known what became of the kickoff. ``address`` is
-    that of the crew at the time. ``delivered``: Airflow has what the task returns. ``name``: what the task was
-    called, if it is mapped and has a name. ``fingerprint``: the hash of the inputs, empty in the record of an
-    older version.
+    :param max_tries: The task's ``max_tries`` at the time. Airflow raises it when you clear the task, and not for
+        a retry.
+    :param kicked_off_at: Time of the kickoff.
+    :param kickoff_id: Kickoff ID of the execution. ``None`` if the kickoff has no answer yet.
+    :param end: End of the execution. ``None`` if it may be running.
+    :param reported: Whether an attempt has failed with an error that reports the kickoff as uncertain.
+    :param address: Address of the crew at the time.
+    :param delivered: Whether Airflow has stored the task's return value.
+    :param name: Rendered ``map_index_template`` of the task, if it is mapped and has one.
+    :param fingerprint: Hash of the inputs. Empty in the record of an earlier version.
     """
 
     max_tries: int
@@ -41,21 +46,21 @@ class KickoffRecord:
 
 
 class Decision(Enum):
-    """What a try does."""
+    """Action of an attempt."""
 
     KICK_OFF = auto()
-    """Nothing is remembered."""
+    """There is no kickoff record."""
     KICK_OFF_AFTER_END = auto()
     KICK_OFF_BY_CHOICE = auto()
-    """It is not known whether an earlier kickoff has started an execution, and somebody has chosen to go on."""
+    """An earlier kickoff is uncertain, and the DAG author or a user has chosen to start another execution."""
     KICK_OFF_AFTER_OBLIVION = auto()
-    """The kickoff is longer ago than forget_after, the service does not know it, and the task was cleared."""
+    """The kickoff is older than forget_after, its execution is unknown, and the task was cleared."""
     REATTACH = auto()
     ASK = auto()
-    """The service has to say first how the execution stands."""
+    """The decision depends on the status of the execution, so the service is polled first."""
     FAIL_UNCERTAIN = auto()
     FAIL_OTHER_INPUTS = auto()
-    """The execution may be running, and belongs to another row of a mapped task."""
+    """The execution may be running, and its inputs belong to another row of a mapped task."""
 
 
 def decide(  # noqa: PLR0911, PLR0913 - a table
@@ -69,12 +74,16 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     other_inputs: bool = False,
 ) -> Decision:
     """
-    Decide; without ``standing`` the service was not asked yet.
+    Return the action of this attempt.
 
-    ``cleared``: somebody has cleared the task since it remembers, so that this is no retry. ``chooses_twice``: the
-    author of the DAG would rather run the crew twice than fail. ``is_old``: the kickoff is longer ago than a
-    person may take to answer. ``other_inputs``: the task has other inputs now than the kickoff had. Airflow finds
-    a record by the map index (apache/airflow#72725), so after a clear that can be the record of another row.
+    :param remembered: Kickoff record of the task. ``None`` if there is none.
+    :param standing: Status of the execution. ``None`` if the service was not polled yet.
+    :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
+    :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
+    :param is_old: Whether the kickoff is older than ``forget_after``, the time allowed for human input.
+    :param is_mapped: Whether the task is mapped.
+    :param other_inputs: Whether the task's inputs differ from those of the kickoff. Airflow finds a record by its
+        map index (apache/airflow#72725), so a cleared task can find the record of another row.
     """
     if remembered is None:
         return Decision.KICK_OFF
@@ -85,7 +94,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     match remembered.end or standing:
         case None:
             return Decision.ASK
-        case "unknown" if cleared and is_old:  # before that, it may be waiting for a person, for days
+        case "unknown" if cleared and is_old:  # a younger execution may be waiting for human input, for days
             return Decision.KICK_OFF_AFTER_OBLIVION
         case "failed":
             return Decision.KICK_OFF_AFTER_END

@@ -1,4 +1,4 @@
-"""Starting an execution once, whatever happens to the task: the one place that kicks off."""
+"""Kickoff of a task, sent once no matter how the task is interrupted. No other module sends kickoffs for tasks."""
 
 import json
 import signal
@@ -61,16 +61,16 @@ from airflow_provider_crew.durable.outcome import (
 from airflow_provider_crew.durable.record import KICKOFF_ID, RETURN_VALUE, KickoffMemory, fingerprint
 from airflow_provider_crew.durable.task import RunningTask, check_option
 
-# How a task is ended by Airflow, by its execution_timeout, and by Ctrl-C.
+# Signals that end a task: from Airflow, from its execution_timeout, and from Ctrl-C.
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
 
 
 class InterruptionsHeldOff:
     """
-    Let signals that would interrupt a task wait until the end of the block; ``on_arrival`` is told of each.
+    Context manager that defers signals until the end of the block. It calls ``on_arrival`` for each of them.
 
-    Handlers are replaced, not masked: a mask holds for one thread only, and Python runs handlers in the main
-    thread whichever thread the signal has reached. In other threads nothing is interrupted in the first place.
+    It replaces handlers instead of masking signals. A mask applies to one thread only, and Python runs handlers in
+    the main thread regardless of the thread that received the signal. Other threads are never interrupted.
 
     Python replaces one handler at a time, so a signal may arrive between two replacements, and its own handler may
     raise there. A replacement therefore holds signals only while ``_arrived`` is a list, which begins and ends in
@@ -83,7 +83,7 @@ class InterruptionsHeldOff:
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Hold signals off."""
+        """Start to defer signals."""
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
             # None is a handler that Python has not installed and cannot restore.
@@ -98,16 +98,16 @@ class InterruptionsHeldOff:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Deliver those that have arrived, each also when the handler of the one before raises."""
+        """Deliver every deferred signal, even if the handler of the previous one raises."""
         try:
-            # Signals are still held, so nothing interrupts the delivery.
+            # Signals are still deferred, so nothing interrupts the delivery.
             self._deliver(self._arrived)
         finally:
             self._let_go()
 
     @contextmanager
     def let_through(self) -> Iterator[None]:
-        """Let signals interrupt the block."""
+        """Allow signals to interrupt the block."""
         self.__exit__()
         try:
             yield
@@ -129,7 +129,7 @@ class InterruptionsHeldOff:
             late, self._arrived = self._arrived, None
             self._restore()
         finally:
-            # Again, because a handler that the first call has restored may have interrupted that call.
+            # Restore again, because a handler restored by the first call may have interrupted that call.
             self._restore()
             self._deliver(late)
 
@@ -155,9 +155,9 @@ class InterruptionsHeldOff:
 
 def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateInputs) -> None:
     """
-    Raise what would keep a kickoff from starting, and warn of what may be wrong.
+    Raise errors that would make the kickoff fail, and log warnings for doubtful inputs.
 
-    The crew is asked which inputs it takes in any case: one that sleeps wakes up by that.
+    The request for the crew's inputs is sent even without validation, because it wakes up a sleeping crew.
     """
     policy = tenacity.Retrying(**repeating("GET /inputs", wake_up_within=WAKING_UP))
     try:
@@ -166,7 +166,7 @@ def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateI
         if validate:
             task.warn(f"Inputs are not checked, because the crew does not list them. {error.event}")
     except (errors.TransientError, errors.AnswerTooLarge) as error:
-        # If /inputs is unreadable, the kickoff ID would be unreadable as well, and its execution billed and lost.
+        # If /inputs is unreadable, the kickoff ID would be as well, and its execution would be billed but lost.
         if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):
             raise
     else:
@@ -179,13 +179,17 @@ BUDGET_DAG = "crew_budget"
 
 
 def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
-    """Count the kickoff that is to come, or raise BudgetSpent. ``origin``: where it comes from, for people."""
+    """
+    Count the next kickoff against the daily limit, or raise BudgetSpent.
+
+    :param origin: DAG, run and task of the kickoff, stored in the run that counts it.
+    """
     limit = task.hook.connection.max_kickoffs_per_day
     if limit is None:
         return
     try:
         number = _number_of_this(task, limit, origin)
-    except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
+    except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
         why = f"{type(error).__name__}: {error}"
         if refuses_runs(error):
             raise InvalidSettings(
@@ -209,11 +213,11 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
 
 def _number_of_this(task: RunningTask, limit: int, origin: dict[str, Any]) -> int | None:
     """
-    Return which kickoff of the day this is; None if there may be no more.
+    Return the number of this kickoff within the day. None if the limit is reached.
 
-    Numbers are taken in order, so a binary search finds the first that may be free.
+    Numbers are used in order, so a binary search finds the first one that may be free.
     """
-    # An Airflow refuses most other characters in the name of a run.
+    # Airflow rejects most other characters in a run ID.
     connection = quote(task.crew_conn_id, safe="").replace("%", "~")
     day = f"{connection}.{datetime.now(UTC):%Y-%m-%d}"
     numbers = range(1, limit + 1)
@@ -238,12 +242,13 @@ def earlier_execution(
     fingerprint: Callable[[bool], str | None],
 ) -> str | None:
     """
-    Return the kickoff id of the execution that this try goes on with; None when it has to kick off.
+    Return the kickoff ID of the execution to reattach to. None if this attempt has to start one.
 
-    ``chooses_twice``: the author of the DAG would rather run the crew twice than fail. ``forget_after``: for how
-    many seconds an execution that the service does not know may be waiting for a person; None: for ever.
-    ``fingerprint``: the fingerprint of the inputs of this try, and None if it is not known. It is asked with
-    whether it has to be known.
+    :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
+    :param forget_after: Seconds for which an unknown execution may be waiting for human input. ``None`` sets no
+        limit.
+    :param fingerprint: Function that returns the fingerprint of this attempt's inputs, or None if it is not known.
+        Its argument is whether the fingerprint is required.
     """
     if not memory.lasts:
         _refuse_a_try_that_nobody_asked_for(task, chooses_twice=chooses_twice)
@@ -304,7 +309,7 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
             pass
         case Decision.FAIL_OTHER_INPUTS:
             _fail_with_other_inputs(task, kickoff_id or "")
-        case _:  # nothing that is not named here may start an execution
+        case _:  # no decision other than those above may start an execution
             raise UncertainKickoff(_NO_ANSWER)
     return None
 
@@ -313,7 +318,7 @@ def _fail_with_other_inputs(task: RunningTask, kickoff_id: str) -> NoReturn:
     """
     Fail without a retry, because an execution that may be running has the inputs of another row.
 
-    To reattach would hand the result of that row to this one. To kick off would pay while the execution runs.
+    Reattaching would return the result of the other row. Starting another execution could bill two at once.
     """
     ti = task.ti
     error = OtherInputs(
@@ -339,7 +344,11 @@ def reattach(task: RunningTask, memory: KickoffMemory, kickoff_id: str | None) -
 
 
 def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Standing:
-    """Ask the service how the execution stands, and remember an end. Asked elsewhere, it cannot say."""
+    """
+    Return the status of the execution at the service, and record its end.
+
+    Raises ExecutionUnknown if the connection now points to another address than that of the kickoff.
+    """
     try:
         execution = task.hook.status(kickoff_id)
     except ExecutionNotFound as error:
@@ -357,9 +366,9 @@ def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Stan
 
 
 def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: bool) -> None:
-    """Refuse one that Airflow begins by itself, where no try knows of another."""
+    """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
     ti = task.ti
-    # It had left a kickoff id, which Airflow has deleted just now.
+    # The attempt had pushed a kickoff ID, which Airflow has just deleted.
     if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
         raise UncertainKickoff(
             "This attempt has started an execution before, and Airflow has begun it again because it could not "
@@ -378,7 +387,7 @@ def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: boo
 
 T = TypeVar("T")
 
-# These say themselves what they cost.
+# Exceptions that are not logged again, because they state their own cost or are expected.
 _SELF_EXPLANATORY = (CrewError, EndedTask, AirflowSkipException, KeyboardInterrupt, SystemExit)
 _RETRY_CONTINUES = "Airflow's retry, or clearing the task, continues."
 _FIND_IT = "The crew may be running, and billed."
@@ -389,7 +398,7 @@ _SENDING = (
 
 
 class KickoffArguments(Protocol):
-    """What an operator that kicks off was given, rendered; besides, under the same names, all KickoffOptions."""
+    """Rendered arguments of an operator that starts an execution. All KickoffOptions are attributes as well."""
 
     inputs: Any
     meta: Mapping[str, Any] | None
@@ -404,10 +413,11 @@ class KickoffArguments(Protocol):
 
 class Kickoff:
     """
-    The one kickoff that the tries of a task share, as far as Airflow lets them know of each other.
+    Kickoff shared by all attempts of a task, if Airflow can store a kickoff record.
 
-    From Airflow 3.3 on a retry goes on with the execution of the try before. ``resumed``: this process goes on
-    after a deferral, so that the crew was kicked off before it.
+    On Airflow 3.3 and later, a retry reattaches to the execution of the previous attempt.
+
+    :param resumed: Whether this process resumes after a deferral, so the execution was started before it.
     """
 
     def __init__(self, task: RunningTask, given: KickoffArguments, *, resumed: bool = False) -> None:
@@ -423,10 +433,11 @@ class Kickoff:
 
     def execution(self, inputs: Callable[[], Any], *, check: Callable[[], object] = lambda: None) -> str:
         """
-        Kick off, or find the execution of an earlier try that this one goes on with; return its kickoff id.
+        Start an execution, or reattach to that of an earlier attempt. Return its kickoff ID.
 
-        A try that goes on with an execution asks for inputs only if it could be the execution of another row.
-        ``check`` is called before a kickoff.
+        :param inputs: Function that returns the inputs. An attempt that reattaches calls a decorated function only
+            if the execution could belong to another row.
+        :param check: Function called before a kickoff, which raises to prevent it.
         """
         task, given, inputs = self._task, self._given, cache(inputs)
         twice = given.on_uncertain_kickoff == "retry"
@@ -453,10 +464,10 @@ class Kickoff:
 
     def secure(self, value: T) -> T:
         """
-        Return what the task is about to return.
+        Return the task's return value.
 
-        Where tries do not know of each other it is stored right here, in the shelter: failing later would cost a
-        second execution.
+        If attempts share no kickoff record, push the value to XCom first, inside the shelter. A later failure to
+        push would be retried, and start a second execution.
         """
         ti = self._task.ti
         if not self.memory.lasts and ti.max_tries and self._given.do_xcom_push:
@@ -465,7 +476,7 @@ class Kickoff:
 
     @contextmanager
     def shelter(self) -> Iterator[None]:
-        """Let nothing that ends the task after its kickoff lead to a retry that would start another."""
+        """Prevent retries that would start another execution, however the task ends after its kickoff."""
         task = self._task
         try:
             yield
@@ -491,10 +502,10 @@ class Kickoff:
 
     def cannot_render(self, error: Exception) -> NoReturn:
         """
-        Fail without a retry where only people can mend a template.
+        Fail without a retry if only a change to the template can fix the error.
 
-        Other errors are left to the task's retries, as is a file that is not there at the moment. So is any error
-        where an earlier try has left something: a retry that can render goes on with it.
+        Other errors are retried, as is a missing template file. If an earlier attempt may have started an
+        execution, every error is retried, because a retry that renders its templates can reattach.
         """
         passes = not isinstance(error, TemplateError) or isinstance(error, TemplateNotFound)
         with self.shelter():
@@ -510,7 +521,7 @@ class Kickoff:
             raise error
 
     def _is_the_first_kickoff(self) -> bool:
-        """Whether this try, as far as is known, would kick off, and no other has left anything to go on with."""
+        """Whether this attempt would start an execution, and no earlier one has left any to reattach to."""
         memory, ti = self.memory, self._task.ti
         if not memory.lasts:
             return bool(ti.try_number <= 1 and not was_rescheduled(ti))
@@ -519,9 +530,9 @@ class Kickoff:
 
     def _fingerprint(self, inputs: Callable[[], Any], *, required: bool) -> str | None:
         """
-        Return the fingerprint of the inputs of this try, or None if it is not known.
+        Return the fingerprint of this attempt's inputs, or None if it is not known.
 
-        A decorated function is called only if it is required. Inputs that are no JSON are no earlier inputs.
+        A decorated function is called only if ``required``. Inputs that are not JSON match no earlier kickoff.
         """
         state = self._given.restore_from_state_id
         if required:
@@ -538,14 +549,14 @@ class Kickoff:
         self._check_options()
         check()
         request = self._request(inputs())
-        self._task.name.render()  # with what the function that returned them has set in its context
+        self._task.name.render()  # the function may have set variables in its context
         check_inputs(self._task, request, self._given.validate_inputs)
         count_kickoff(self._task, self._origin()["airflow"])
         self._warn_of_retries()
         with InterruptionsHeldOff(self.memory.note_again) as held:
 
             def pause(seconds: float) -> None:
-                """Wait, open to interruptions, before a kickoff that was certainly not taken is sent again."""
+                """Wait before a rejected kickoff is sent again. Signals may interrupt this wait."""
                 with held.let_through():
                     time.sleep(seconds)
 
@@ -553,14 +564,14 @@ class Kickoff:
             kickoff_id: str = policy(
                 self._send, request, fingerprint(request.inputs, self._given.restore_from_state_id)
             )
-            # Known to the task before anything may interrupt it.
+            # Set before a deferred signal can interrupt the task.
             self._task.execution = kickoff_id
             self.memory.note_answer(kickoff_id)
         self._task.metrics.kickoff("started")
         return kickoff_id
 
     def _check_options(self) -> None:
-        """Reject options that render to nothing, before the inputs are asked for and anything is sent."""
+        """Reject options that render to nothing, before the inputs are computed and anything is sent."""
         self._task.check_connection()
         templates = self._task.templates
         for name in KickoffOptions.__annotations__:
@@ -584,16 +595,16 @@ class Kickoff:
         return load_secret(self._given.webhook_conn_id) if self._given.webhook_conn_id else None
 
     def _send(self, request: KickoffRequest, digest: str) -> str:
-        """Send once, and remember before that it is sent, and after it what came of it."""
+        """Send the kickoff once. Record it first, and remove the record if it certainly started nothing."""
         task, memory = self._task, self.memory
         if task.is_told_to_end:
             self._end_before("Task was told to end before the kickoff.")
         try:
             memory.note_sending(task.hook.connection.settings.address, task.name.text, digest)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing is sent
+        except Exception as error:  # noqa: BLE001 - no error may send an unrecorded kickoff
             self._end_before(f"Airflow did not store the kickoff record, so nothing was sent: {_in_words(error)}.")
         self._on_its_way = True
-        # A process that is killed from here on cannot say more: this line has to be enough.
+        # If the process is killed from here on, this line is the last in the log.
         task.log.info(_SENDING, *self._whose())
         try:
             kickoff_id = task.hook.get_conn().kickoff(request)
@@ -606,12 +617,12 @@ class Kickoff:
         return kickoff_id
 
     def _end_before(self, event: str, kind: type[EndedTask] = CrewTaskError) -> NoReturn:
-        """End the task before its kickoff, and leave it to its retries."""
+        """End the task before its kickoff, with retries."""
         failure = CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES)
         give_up(self._task, kind(self._with_earlier(failure)))
 
     def _with_earlier(self, failure: CrewError) -> CrewError:
-        """Add what is known of the executions of earlier attempts to a failure before this kickoff."""
+        """Add the execution of an earlier attempt, and its cost, to a failure before this kickoff."""
         task, memory, running = self._task, self.memory, self.memory.going_on
         started = "This attempt started nothing."
         if running and memory.has_given_up:
@@ -633,24 +644,24 @@ class Kickoff:
         return failure
 
     def _decides_on(self, record: KickoffRecord) -> Decision:
-        """Return what this try does about a record, without asking the service."""
+        """Return the decision of this attempt about a record, without a request to the service."""
         memory = self.memory
         other = memory.has_other_inputs
         is_mapped = other and self._task.ti.map_index >= 0
         return decide(record, cleared=memory.was_cleared, is_mapped=is_mapped, other_inputs=other)
 
     def _origin(self) -> dict[str, Any]:
-        """Say where the kickoff comes from: as the service lists no executions, it is how a lost one is found."""
+        """Return the meta of the kickoff. It identifies a lost execution, since the service lists none."""
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
         return {"airflow": {name: getattr(self._task.ti, name) for name in names}}
 
     def _whose(self) -> tuple[str, str]:
-        """Name the run and the task, as the meta of the kickoff does."""
+        """Return the run ID and the task ID, as in the meta of the kickoff."""
         ti = self._task.ti
         return ti.run_id, f"{ti.task_id} {ti.map_index}" if ti.map_index >= 0 else ti.task_id
 
     def _mark(self) -> str:
-        """Say how to recognise this task's execution in the dashboard."""
+        """Return a hint for finding this task's execution in the crew's dashboard."""
         if self._given.meta is not None:
             return "by the meta of this task"
         names = {name: value for name, value in self._origin()["airflow"].items() if name != "try_number"}
@@ -709,7 +720,7 @@ class Kickoff:
         )
 
     def _ended_by(self, error: BaseException, *, kicked_off: bool) -> CrewError:
-        """Return what is known if something other than the crew has ended the task."""
+        """Return the error to log if something other than the crew has ended the task."""
         if not kicked_off:
             event = f"Task was ended before the kickoff: {_in_words(error)}."
             return self._with_earlier(CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES))
@@ -719,11 +730,11 @@ class Kickoff:
         return task.about_its_execution(f"Task was ended while waiting for {which}: {_in_words(error)}.", step)
 
     def _recalled(self) -> KickoffMemory:
-        """Recall what earlier tries have left. Where Airflow does not tell, nothing may be sent."""
+        """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         task = self._task
         try:
             return KickoffMemory(task.context, wanted=self._given.reattach)
-        except Exception as error:  # noqa: BLE001 - whatever it is
+        except Exception as error:  # noqa: BLE001 - a store may raise anything
             if not self._resumed:
                 failure = CrewError(
                     f"Airflow did not return the kickoff record, so nothing was sent: {_in_words(error)}.",

@@ -1,5 +1,5 @@
 """
-What the end of a wait means for its task: a retry, no retry, or a skip, with its cost and the next step.
+Mapping from the end of a wait to the end of its task: a retry, no retry, or a skip, with its cost and next step.
 
 Exceptions are raised from None: a chain of tracebacks would hide the message.
 """
@@ -32,50 +32,50 @@ def wait_with_sensor(kickoff_id: str | None) -> str:
 
 
 class EndedTask(BaseException):
-    """What an Airflow exception knows of the CrewError that ended its task, which is ``failure``."""
+    """Base of the Airflow exceptions that end a task because of a CrewError, their ``failure``."""
 
     def __init__(self, failure: errors.CrewError) -> None:
         super().__init__(str(failure))
         self.failure = failure
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keep the failure on its way to another process."""
+        """Pickle the exception with its failure."""
         return type(self), (self.failure,)
 
     @property
     def kickoff_id(self) -> str:
-        """The execution, if there is one."""
+        """Kickoff ID of the execution, if there is one."""
         return self.failure.kickoff_id
 
     @property
     def cost(self) -> Cost:
-        """What is known to be billed."""
+        """Billing status of the execution."""
         return self.failure.cost
 
     @property
     def error(self) -> str:
-        """The crew's own reason, or else the event."""
+        """Reason given by the crew, or else the event."""
         return self.failure.error
 
 
 class CrewTaskFailed(EndedTask, sdk.AirflowFailException):
-    """End a task without a retry, because a retry would not help or would be billed."""
+    """Raised to fail a task without a retry, because a retry would not help or would be billed."""
 
 
 class CrewTaskError(EndedTask, sdk.AirflowException):
-    """Leave a task to its retries, because of Airflow and not of the crew."""
+    """Raised to fail a task with retries, because of an error in Airflow and not in the crew."""
 
 
 class CrewTaskTimeout(EndedTask, sdk.AirflowTaskTimeout):
-    """End a task at its execution_timeout."""
+    """Raised to end a task at its execution_timeout."""
 
 
 class CrewSensorTimeout(EndedTask, sdk.AirflowSensorTimeout):
-    """End a sensor at its timeout."""
+    """Raised to end a sensor at its timeout."""
 
 
 class CrewTaskSkipped(EndedTask, sdk.AirflowSkipException):
-    """Skip a sensor instead of failing it."""
+    """Raised to skip a sensor instead of failing it."""
 
 
 class OtherInputs(errors.WatchError):
@@ -87,20 +87,20 @@ class CutShort(errors.WaitedTooLong):
 
 
 def give_up(task: RunningTask, end: errors.CrewError | EndedTask) -> NoReturn:
-    """End the task, and leave the reason in its progress."""
+    """End the task, and push the reason with its progress."""
     if task.execution:
         task.progress.ended(task.execution, end.failure if isinstance(end, EndedTask) else end)
     raise end from None
 
 
 def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -> NoReturn:
-    """Leave a failed crew to the task's retries, and other ends only if a retry starts nothing."""
+    """End the task. Airflow retries it after a failed execution, or if a retry starts no execution."""
     if isinstance(error, errors.ExecutionFailed):
-        # Also logged if the task is killed before Airflow has taken note.
+        # Logged as well if the task is killed before Airflow has stored its state.
         task.has_ended, task.waits_again = True, STARTS_AGAIN
         memory.note(kickoff_id=task.execution, end="failed")
         give_up(task, error.replace(next_step=STARTS_AGAIN))
-    if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # its result is out of reach for good
+    if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # its result is permanently unavailable
         memory.note(kickoff_id=task.execution, end="completed", delivered=True)
         step = f"{error.next_step} Clearing the task starts a new execution, which is billed again."
         give_up(task, CrewTaskFailed(error.replace(next_step=step)))
@@ -121,7 +121,7 @@ def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -
 
 
 def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
-    """Keep an output that does not match, for a clear to check again; ``anew``: a retry starts a new execution."""
+    """End the task because its output does not match. A retry starts a new execution only if the flag is set."""
     if anew and error.misfits:
         task.waits_again = STARTS_AGAIN
         memory.note(kickoff_id=task.execution, end="failed")
@@ -138,8 +138,8 @@ def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOu
 
 
 def end_sensor(task: RunningTask, error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
-    """Skip, time out, fail, or leave it to a retry: the same in every mode."""
-    if isinstance(error, errors.InvalidOutputType):  # nothing is known of the execution that was not polled
+    """Skip, time out, fail or retry the sensor, in the same way in every mode."""
+    if isinstance(error, errors.InvalidOutputType):  # the execution was never polled
         error = error.replace(cost=Cost.UNKNOWN)
     passes = isinstance(error, PASSING)
     if never_fail or (soft_fail and not passes):

@@ -1,4 +1,4 @@
-"""Progress of an execution in XCom, written by a task that polls, and at the end of every wait."""
+"""Progress of an execution in XCom, pushed by a task that polls and at the end of every wait."""
 
 import time
 from collections.abc import Mapping
@@ -12,35 +12,35 @@ from airflow_provider_crew.compat import SHOWS_PROGRESS
 
 
 class TaskProgress:
-    """Progress of one task's execution. Nothing here may fail the task."""
+    """Progress of one task's execution. Its methods never fail the task."""
 
     def __init__(self, ti: Any, log: Any, started_at: float) -> None:
         self._ti = ti
         self._log = log
         self._started_at = started_at
         self._known: dict[str, Any] = {}
-        """What was known last, pushed or not."""
+        """Last known progress, pushed or not."""
         self._is_new = self._was_pushed = self._has_failed = False
         self._not_before = 0.0
 
-    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - as an observer of polls
-        """Push what a poll has brought, if it is news."""
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - signature of a poll observer
+        """Push the progress after a poll, if it has changed."""
         if not (SHOWS_PROGRESS and report.tells):
             return
         known = report.told()
-        # The trigger has seen tasks that a last poll may not list.
+        # The trigger may have seen tasks that the last poll does not list.
         self._known = known | {"tasks": max(known["tasks"], self._known.get("tasks", []), key=len)}
         self._is_new = self._is_new or is_news
         if self._is_new and time.monotonic() >= self._not_before:
             self._push()
 
     def leave_again(self) -> None:
-        """Push it once more: Airflow deletes it before each poke of a rescheduled sensor."""
+        """Push the progress again, because Airflow deletes it before each poke of a rescheduled sensor."""
         if self._known and not self._was_pushed:
             self._push()
 
     def heard(self, known: Mapping[str, Any] | None) -> None:
-        """Take over what the trigger knew last."""
+        """Set the progress last known to the trigger."""
         self._known = dict(known or {})
 
     def completed(self, kickoff_id: str, result: Mapping[str, Any]) -> None:
@@ -48,7 +48,7 @@ class TaskProgress:
         self._end(kickoff_id, result)
 
     def ended(self, kickoff_id: str, error: CrewError) -> None:
-        """Push why the wait has ended otherwise."""
+        """Push the error that ended the wait."""
         self._end(kickoff_id, error)
 
     def _end(self, kickoff_id: str, end: Mapping[str, Any] | CrewError) -> None:
@@ -60,7 +60,7 @@ class TaskProgress:
                 self._known = progress.ended(known, end, now)
             else:
                 self._known = progress.completed(known, end, now)
-        except Exception as error:  # noqa: BLE001 - what the trigger knew may be of another version
+        except Exception as error:  # noqa: BLE001 - the trigger's progress may be from another version
             self._warn(error)
         else:
             self._push()

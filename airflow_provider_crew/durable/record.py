@@ -22,24 +22,24 @@ KICKOFF_ID = "kickoff_id"
 RETURN_VALUE = "return_value"
 USAGE = "usage"
 RESULT = "crew_result"
-"""Of a result that is not returned, since the output is not of the type that was asked for."""
+"""XCom key of a result that is not returned, because the output does not match ``output_type``."""
 
-# Airflow's serializers refuse objects with these keys, or read another meaning into them.
+# Airflow's serializers reject objects with these keys, or interpret the keys themselves.
 _RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
 
 
 def kickoff_id_left_by(ti: Any) -> str | None:
     """
-    Return the kickoff id that this try has left before it was deferred, or a process that should be gone by now.
+    Return the kickoff ID that an earlier process of this attempt pushed to XCom.
 
-    Airflow deletes that of another try, but for that of a mapped task in 3.0.
+    Airflow deletes the kickoff ID of an earlier attempt, except for a mapped task on 3.0.
     """
     found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
     return found
 
 
 def without_reserved_keys(value: Any) -> Any:
-    """Return JSON data as Airflow stores it."""
+    """Return JSON data with renamed reserved keys, so that Airflow can store it."""
     if isinstance(value, dict):
         renamed = {key: f"{key}_" if key in _RESERVED_KEYS else key for key in value}
         return {renamed[key]: without_reserved_keys(item) for key, item in value.items()}
@@ -48,7 +48,7 @@ def without_reserved_keys(value: Any) -> Any:
 
 def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
     """
-    Return the SHA-256 of the canonical JSON of both, as 64 hexadecimal digits.
+    Return the SHA-256 of the canonical JSON of both arguments, as 64 hexadecimal digits.
 
     Raises InvalidInputs for inputs that are not JSON. An option that is not set counts as ``None``.
     """
@@ -59,17 +59,19 @@ def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
 
 _LONGEST = 500
 _FIELDS = {field.name: field for field in fields(KickoffRecord)}
-# Where the fields are kept that could not be read.
+# Key under which unreadable fields are stored.
 _UNREAD = "unread"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
     """
-    Record as the store keeps it.
+    Kickoff record in its stored form.
 
-    ``besides`` are the keys that this version does not know, and the values that it could not read. They are
-    written back with the record. ``unread`` shows those values in one line, which is empty if there are none.
+    :param record: Fields that this version can read.
+    :param besides: Keys that this version does not know, and values that it cannot read. They are written back
+        with the record.
+    :param unread: Unreadable values on one line, for the log. Empty if there are none.
     """
 
     record: KickoffRecord
@@ -77,13 +79,13 @@ class StoredRecord:
     unread: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what to keep."""
+        """Return the record as JSON data to store."""
         return {**self.besides, **asdict(self.record)}
 
 
 def read_record(kept: Any, *, max_tries: int, now: float) -> StoredRecord:
     """
-    Read what was kept.
+    Read a stored record.
 
     :param max_tries: Stands in for a value that cannot be read, so that the attempt counts as a retry.
     :param now: Stands in for the time of the kickoff, so that the execution does not count as old.
@@ -102,7 +104,7 @@ def read_record(kept: Any, *, max_tries: int, now: float) -> StoredRecord:
         earlier = besides.get(_UNREAD)
         besides[_UNREAD] = {**earlier, **odd} if isinstance(earlier, Mapping) else odd
     if "kickoff_id" in odd:
-        known["reported"] = False  # the log shows the value first, before a clear starts another execution
+        known["reported"] = False  # log the value first, before clearing the task can start another execution
     record = KickoffRecord(**{"max_tries": max_tries, "kicked_off_at": now, **known})
     return StoredRecord(
         record, besides, one_line(repr(odd | dict.fromkeys(missing)), _LONGEST) if odd or missing else ""
@@ -123,23 +125,23 @@ _PREFIX = f"{KEY}_"
 
 
 class Store(Protocol):
-    """What Airflow's store of task states offers."""
+    """Interface of Airflow's task state store."""
 
     def get(self, key: str) -> Any:
-        """Return what is kept, None when there is nothing."""
+        """Return the stored value, or None."""
         ...
 
     def set(self, key: str, value: Any, **options: Any) -> None:
-        """Keep it; when this returns, the next try finds it."""
+        """Store a value. Once this returns, the next attempt can read it."""
         ...
 
     def delete(self, key: str) -> None:
-        """Keep nothing."""
+        """Delete the stored value."""
         ...
 
 
 class Superseded(Exception):
-    """A later try of the task has taken over, so that this one has nothing to remember any more."""
+    """Raised if a later attempt has taken over, so this one must not store anything."""
 
 
 class VariableStore:
@@ -187,14 +189,14 @@ class VariableStore:
             kept = text
         if isinstance(kept, dict) and type(kept.get("try")) is int:
             return kept
-        # Somebody has edited it, or a newer version has written it: the memory reads what it can.
+        # Edited by hand, or written by a later version. KickoffMemory reads the fields that it can.
         told = kept.get(KEY, kept) if isinstance(kept, dict) else kept
         return {"try": 0, KEY: told}
 
 
 def store_of(context: Context) -> Store | None:
-    """Return where this task may remember; None when it forgets."""
-    store: Store | None = context.get("task_state_store")  # type: ignore[assignment] # Airflow 2 does not know it
+    """Return the store for this task's kickoff record, or None if there is none."""
+    store: Store | None = context.get("task_state_store")  # type: ignore[assignment] # missing in Airflow 2
     if store is None and conf.getboolean("crew", "remember_in_variables", fallback=False):
         return VariableStore(context["ti"])
     return store
@@ -202,13 +204,13 @@ def store_of(context: Context) -> Store | None:
 
 log = logging.getLogger(__name__)
 
-# Airflow ends a task whose heartbeats fail for about as long.
+# Airflow ends a task whose heartbeats fail for about this long.
 _PATIENCE = 120.0
 _PAUSE = 2.0
 
 
 class KickoffMemory:
-    """Keeps the last kickoff of a task."""
+    """Kickoff record of a task, with access to its store."""
 
     def __init__(self, context: Context, *, wanted: bool) -> None:
         self._store = store_of(context) if wanted else None
@@ -217,7 +219,7 @@ class KickoffMemory:
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
         self.may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
-        """Whether somebody has perhaps cleared the task since an earlier try."""
+        """Whether the task may have been cleared since an earlier attempt."""
         self.last: KickoffRecord | None = None
         self._before: KickoffRecord | None = None
         self._besides: Mapping[str, Any] = {}
@@ -225,33 +227,33 @@ class KickoffMemory:
         self._keeping = threading.Lock()
         self._was_refused = False
         self.has_given_up = False
-        """Whether this try has given up the last kickoff, and is to kick off anew."""
+        """Whether this attempt has given up the last kickoff, and will start another execution."""
         self.has_other_inputs = False
-        """Whether the task has other inputs now than the last kickoff had."""
+        """Whether the task's inputs differ from those of the last kickoff."""
         self._recall()
 
     @property
     def lasts(self) -> bool:
-        """Whether the next try will know what this one did."""
+        """Whether the next attempt can read the record of this one."""
         return self._store is not None and not self._was_refused
 
     @property
     def going_on(self) -> str | None:
-        """The execution of an earlier try that may be running."""
+        """Kickoff ID of an earlier attempt's execution that may be running."""
         return self.last.kickoff_id if self.last and not self.last.end else None
 
     @property
     def was_cleared(self) -> bool:
-        """Whether somebody has cleared the task since a try has kicked off, or reattached."""
+        """Whether the task was cleared since an attempt last started an execution or reattached."""
         return self.last is not None and self.last.max_tries != self._max_tries
 
     @property
     def may_have_forgotten(self) -> bool:
-        """Whether Airflow has perhaps forgotten a kickoff: from 3.4 on a Clear does so, unless told to keep it."""
+        """Whether clearing the task may have deleted its record (Airflow 3.4 without 'Keep task state')."""
         return compat.FORGETS_AT_CLEAR and self.lasts and self.last is None and self.may_follow_a_clear
 
     def note_sending(self, address: str, name: str, fingerprint: str) -> None:
-        """Remember that a kickoff is on its way. When this fails, nothing is sent."""
+        """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""
         self._before, self._besides_before = self.last, self._besides
         self._besides = {}
         self.last = KickoffRecord(
@@ -265,16 +267,16 @@ class KickoffMemory:
 
     def note_again(self) -> None:
         """
-        Keep the record once more, when the process is told to end.
+        Store the record again when Airflow stops the process.
 
-        From Airflow 3.4 on, the Clear that ends the process has deleted it. A signal's handler calls this, perhaps
-        in the middle of a question to Airflow, which another thread can wait for.
+        On Airflow 3.4 and later, clearing a running task deletes the record before it stops the process. A signal
+        handler calls this, possibly during a request to Airflow, so a separate thread waits for that request.
         """
         if compat.FORGETS_AT_CLEAR and self.last:
             threading.Thread(target=self._keep_if_possible, daemon=True).start()
 
     def forget_sending(self) -> None:
-        """Forget a kickoff that certainly started nothing; what was remembered before it counts again."""
+        """Remove the record of a kickoff that certainly started nothing, and restore the one before it."""
         self._restore()
         self._keep_if_possible()
 
@@ -282,33 +284,33 @@ class KickoffMemory:
         self.last, self._besides = self._before, self._besides_before
 
     def note_answer(self, kickoff_id: str) -> None:
-        """Remember the answer to a kickoff, if it is not known yet. The execution runs, whether this succeeds."""
+        """Record the kickoff ID, unless it is known. The execution is running even if the store fails."""
         if self.last and self.last.kickoff_id is None and not self.note(kickoff_id=kickoff_id):
-            self._was_refused = True  # the next try may not know, so nothing may count on it
+            self._was_refused = True  # the next attempt may not see the kickoff ID
 
     def note_report(self) -> bool:
         """
-        Remember that the log reports the kickoff as uncertain. A later Clear then means: kick off anew.
+        Record that the log reports the kickoff as uncertain, so clearing the task later starts another execution.
 
-        A Clear before the report, while the process was still there, does not.
+        Return False if the task was cleared before the report, while the process was still running.
         """
         return not compat.is_cleared_meanwhile(self._ti) and self.note(max_tries=self._max_tries, reported=True)
 
     def note_reattached(self) -> None:
-        """Count the last kickoff as one of this try: a Clear that led to it is none for the next try."""
+        """Record that this attempt has reattached, so an earlier clear no longer counts for the next attempt."""
         self.note(max_tries=self._max_tries)
 
     def note_delivery(self) -> None:
         """
-        Remember that Airflow has what the task returned; until then it is wanted even after a Clear.
+        Record that Airflow has stored the return value. Until then, a cleared task returns the same result again.
 
-        From Airflow 3.4 on a task that was cleared may go on to its end, and its outcome is discarded then.
+        On Airflow 3.4 and later, a cleared task may continue to its end, but Airflow discards its return value.
         """
         if not (compat.FORGETS_AT_CLEAR and compat.is_cleared_meanwhile(self._ti)):
             self.note(delivered=True)
 
     def note(self, **changes: Any) -> bool:
-        """Remember more of the last kickoff, if there is one; return whether Airflow has taken it."""
+        """Update the record, if there is one. Return whether Airflow has stored it."""
         if self.last is None:
             return True
         self.last = replace(self.last, **changes)
@@ -325,11 +327,11 @@ class KickoffMemory:
         self.last, self._besides = stored.record, stored.besides
         if stored.unread:
             self._warn_of_unread(stored)
-            # Kept, so that a Clear can be told from a retry.
+            # Stored with this attempt's max_tries, so the next attempt can tell whether it is a retry.
             self._keep_if_possible()
 
     def _warn_of_unread(self, stored: StoredRecord) -> None:
-        """Log the values that are unreadable, before anything is written over them."""
+        """Log the unreadable values before the record is overwritten."""
         if kickoff_id := stored.record.kickoff_id:
             warn(log, f"Kickoff record of execution {kickoff_id} is partly unreadable: {stored.unread}")
         else:
@@ -346,7 +348,7 @@ class KickoffMemory:
     def _keep(self) -> None:
         if self._store is None:
             return
-        with self._keeping:  # so that what is kept last is what is known last
+        with self._keeping:  # so that the last write stores the latest record
             if self.last:
                 value = StoredRecord(self.last, self._besides).as_dict()
                 keep = partial(self._store.set, KEY, value, **compat.never_expires())
@@ -357,9 +359,9 @@ class KickoffMemory:
 
 def _repeat_while_away(ask: Callable[[], Any]) -> Any:
     """
-    Ask the store, and again as long as Airflow's API server is away.
+    Call the store, and repeat the call while Airflow's API server is unreachable.
 
-    What is remembered decides whether an execution is paid for twice; Airflow itself gives up much sooner.
+    Airflow itself gives up much sooner, but a lost record could start a second billed execution.
     """
     until = time.monotonic() + _PATIENCE
     while True:

@@ -1,4 +1,4 @@
-"""The result of an execution as its task returns it: structured output, and what the log shows of it."""
+"""Return value of a task: the result of its execution, structured output, and the report in the log."""
 
 import json
 import pkgutil
@@ -17,7 +17,7 @@ from airflow_provider_crew.durable.record import RESULT, without_reserved_keys
 from airflow_provider_crew.durable.task import RunningTask
 
 _MOST_MISFITS = 10
-# Beyond so many, pydantic's own account of them would take more memory than a worker may have.
+# For more errors than this, pydantic's list of them could exceed a worker's memory.
 _MOST_TO_ASK_FOR = 100_000
 _PLACE = 100
 _REASON = 200
@@ -26,16 +26,16 @@ _FAULT = 300
 
 def adapter_of(output_type: object) -> TypeAdapter[Any]:
     """
-    Return what checks data by a type, or by the one at an import path.
+    Return the pydantic adapter of a type, or of the type at an import path.
 
-    Whatever keeps the type from being used is an InvalidOutputType: the module of a user may raise anything.
+    Raises InvalidOutputType for every error, because importing a user's module may raise anything.
     """
     try:
         wanted: Any = pkgutil.resolve_name(output_type) if isinstance(output_type, str) else output_type
         adapter = TypeAdapter[Any](wanted)
-        adapter.rebuild()  # else a name that a model lacks would be found out with the first output
+        adapter.rebuild()  # otherwise an undefined name in a model would surface with the first output
     except Exception as error:  # noqa: BLE001
-        # Of what pydantic says, the first paragraph: the others lead to its documentation.
+        # Keep the first paragraph of pydantic's message. The others link to its documentation.
         fault = one_line(str(error).partition("\n\n")[0], _FAULT).rstrip(". ")
         raise InvalidOutputType(
             f"output_type {_shown(output_type)} is unusable: {type(error).__name__}: {fault}.",
@@ -47,9 +47,14 @@ def adapter_of(output_type: object) -> TypeAdapter[Any]:
 
 def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) -> Any:
     """
-    Return the output as JSON data of the type, with its defaults filled in.
+    Return the output as JSON data of the type, with the type's defaults filled in.
 
-    ``output_json`` is what the output holds as JSON, if that is known already. InvalidOutput when it does not fit.
+    Raises InvalidOutput if the output does not match.
+
+    :param output_type: Type, or its import path.
+    :param kickoff_id: Kickoff ID of the execution, for the error.
+    :param output: Output of the crew as text.
+    :param output_json: JSON data of the output. ``None`` parses ``output``.
     """
     try:
         adapter = adapter_of(output_type)
@@ -60,11 +65,11 @@ def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) 
     except ValueError as error:
         raise _misfitting(kickoff_id, [f"it cannot be read as JSON: {error}"]) from None
     try:
-        # Read from JSON, where a strict type takes what JSON has no other form for, such as a date.
+        # Validate JSON text, because a strict type then accepts strings for types that JSON lacks, such as dates.
         return storable_json(adapter.dump_python(adapter.validate_json(json.dumps(data)), mode="json"))
     except ValidationError as error:
         raise _misfitting(kickoff_id, _misfits(error)) from None
-    except Exception as error:  # noqa: BLE001 - a type may have code of its own, and that is no fault of the crew
+    except Exception as error:  # noqa: BLE001 - a type may run its own code, whose errors are not the crew's
         raise _unchecked(kickoff_id, f"output_type raised {type(error).__name__}.") from None
 
 
@@ -95,7 +100,7 @@ def _unchecked(kickoff_id: str, why: str) -> InvalidOutput:
 
 
 def _misfits(error: ValidationError) -> Iterable[str]:
-    """Name the places that do not fit, and why."""
+    """Return one line for each mismatch, with its place and reason."""
     count = error.error_count()
     if count > _MOST_TO_ASK_FOR:
         return [f"{count:,} places do not fit, too many to name them"]
@@ -103,33 +108,33 @@ def _misfits(error: ValidationError) -> Iterable[str]:
 
 
 def _misfit(told: Mapping[str, Any]) -> str:
-    """Name one place that does not fit, and why."""
+    """Return the place and the reason of one mismatch."""
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in told["loc"]).lstrip(".")
     reason: str = told["msg"]
-    if told["type"] == "union_tag_invalid":  # the one reason that pydantic gives with what it has found
+    if told["type"] == "union_tag_invalid":  # the only message of pydantic that repeats the value
         reason = f"Input tag is none of {told['ctx']['expected_tags']}"
     named = f"{one_line(place, _PLACE)}: " if place else ""
     return f"{named}{one_line(reason, _REASON).rstrip('. ')}"
 
 
 class OutputArguments(Protocol):
-    """What the output is to be, as its author says. Without ``do_xcom_push`` nobody wants a result in XCom."""
+    """Arguments of an operator about its output. Without ``do_xcom_push`` no result is pushed to XCom."""
 
     output_type: object
     do_xcom_push: bool
 
 
 def check_type(given: OutputArguments) -> None:
-    """Refuse a type that cannot be used, while nothing is paid for, or waited for."""
+    """Reject an unusable output type before the kickoff or the wait."""
     if given.output_type is not None:
         adapter_of(given.output_type)
 
 
 def finished(task: RunningTask, given: OutputArguments, result: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return the result of an execution as the task's own.
+    Return the result of an execution in the form that the task returns.
 
-    When the output is not of the type, the result stays in XCom under a key of its own: it is paid for.
+    If the output does not match its type, the result is pushed to XCom under its own key, because it was billed.
     """
     kickoff_id, output, data = str(task.execution), str(result.get("output", "")), result.get("output_json")
     if given.output_type is not None:
@@ -145,7 +150,7 @@ def finished(task: RunningTask, given: OutputArguments, result: Mapping[str, Any
 
 
 def _with(result: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return a result with the output as data, in a form that XCom takes."""
+    """Return a result with the output as JSON data, in a form that XCom can store."""
     return {
         **result,
         "usage": without_reserved_keys(result.get("usage")),
@@ -157,25 +162,25 @@ _MOST_OUTPUT = 4_000
 
 
 class ReportArguments(Protocol):
-    """What an operator was given. ``log_output``: the log may show what the crew has put out."""
+    """Arguments of an operator about its log. ``log_output`` sets whether the log may show the crew's output."""
 
     log_output: bool
     do_xcom_push: bool
 
 
 def may_log_output(given: ReportArguments) -> bool:
-    """Whether the log of the triggerer may show what the crew has put out."""
+    """Whether the triggerer's log may show the crew's output."""
     try:
         return _may_show_output(given)
-    except Exception:  # noqa: BLE001 - the report warns of a setting that cannot be read
+    except Exception:  # noqa: BLE001 - the report warns about an unreadable setting
         return False
 
 
 def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any]) -> None:
     """
-    Tell what each task of the crew took and wrote, what all of it cost, and what came of it.
+    Log the duration and output size of each task of the crew, the token usage, and the crew's output.
 
-    The result is paid for, so whatever fails here fails no more than the report.
+    The result was billed, so an error here ends only the report and not the task.
     """
     try:
         about = f"Execution {result['kickoff_id']}:"
@@ -189,18 +194,18 @@ def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any])
                 task.log.info(
                     "%s its output, %s, is %s: log_output keeps it out of the log.", about, size(output), where
                 )
-    except Exception as error:  # noqa: BLE001 - whatever it is; its text may hold what is not to be shown
+    except Exception as error:  # noqa: BLE001 - log only the type, because the text may contain output
         task.log.warning("What the execution has put out could not be told here: %s", type(error).__name__)
 
 
 def _show(task: RunningTask, heading: str, output: str, where: str) -> None:
     shown, is_cut = quoted(output, _MOST_OUTPUT)
-    # Each a record of its own: Airflow's log page takes the whole record for the heading.
+    # Log separate records, because the Airflow UI uses the whole record as the heading of the group.
     task.log.info("::group::%s", heading)
     task.log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
     task.log.info("::endgroup::")
 
 
 def _may_show_output(given: ReportArguments) -> bool:
-    """Whether the author of the task and those who run this Airflow let outputs into its logs."""
+    """Whether both the task and the Airflow configuration allow outputs in the log."""
     return given.log_output and bool(conf.getboolean("crew", "log_output", fallback=True))

@@ -1,4 +1,4 @@
-"""A task that kicks a crew off and waits for it: its kickoff, its wait, and what it remembers of both."""
+"""Task that starts an execution and waits for it: its kickoff, its wait, and its kickoff record."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,28 +18,28 @@ from airflow_provider_crew.triggers.events import read_event
 
 
 class RunArguments(KickoffArguments, WaitArguments, Protocol):
-    """What an operator that kicks off and waits was given, rendered."""
+    """Rendered arguments of an operator that starts an execution and waits for it."""
 
     on_invalid_output: OnInvalidOutput
 
 
 @dataclass(frozen=True, slots=True)
 class CrewRun:
-    """One run of a crew. ``inputs`` are asked for when it is kicked off."""
+    """One run of a crew. ``inputs`` is called when the kickoff needs it."""
 
     task: RunningTask
     given: RunArguments
     inputs: Callable[[], Any]
 
     def result(self) -> dict[str, Any]:
-        """Kick off and wait."""
+        """Start an execution, wait for it, and return its result."""
         kickoff = Kickoff(self.task, self.given)
         with kickoff.shelter():
             kickoff_id = kickoff.execution(self.inputs, check=partial(check_type, self.given))
             return kickoff.secure(self._result(kickoff.memory, kickoff_id))
 
     def resume(self, next_method: str, next_kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Resume after a deferral: the crew was kicked off, and what came of it counts more than a memory."""
+        """Resume after a deferral. The trigger's event takes precedence over the kickoff record."""
         if resumed_with_old_error(next_kwargs, self.task.ti):
             return self.result()
         try:
@@ -47,7 +47,7 @@ class CrewRun:
         except InvalidOutput:
             if not resumed_with_old_event(next_kwargs, self.task.ti):
                 raise
-            self.task.execution, self.task.has_ended = None, False  # it is over, and not of this try
+            self.task.execution, self.task.has_ended = None, False  # of an earlier attempt, and ended
             return self.result()
 
     def _resumed(self, next_method: str, next_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class CrewRun:
         end_run(self.task, memory, error)
 
     def _kickoff_id(self, memory: KickoffMemory) -> str:
-        """Return the kickoff id that this try has left in XCom, or that the task remembers."""
+        """Return the kickoff ID that this attempt pushed to XCom, or else that of the kickoff record."""
         remembered = memory.last.kickoff_id if memory.last else None
         found = kickoff_id_left_by(self.task.ti) or remembered
         if not found:
@@ -100,6 +100,6 @@ class CrewRun:
 
 
 def _origin(memory: KickoffMemory) -> dict[str, Any]:
-    """Return what is known of the execution for the rules of its watch: it exists, and where and since when."""
+    """Return watch rules for an execution that exists: its address and the time of its kickoff."""
     last = memory.last
     return {"exists": True} | ({"kicked_off_at": last.kicked_off_at, "address": last.address} if last else {})

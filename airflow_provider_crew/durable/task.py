@@ -1,4 +1,4 @@
-"""A task in its process: what it asks Airflow and the crew for, and which execution it is about."""
+"""Process of a running task: its execution, its hook, and its access to Airflow."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.hooks.crew import CrewHook
 
-# What a template makes of a task that has returned nothing, or that does not exist.
+# Rendered value of a template that names a task without a result, or a task that does not exist.
 _NOTHING = frozenset({"", "None"})
 _SHOWN = 300
 
@@ -35,7 +35,7 @@ def is_nothing(value: Any) -> bool:
 
 
 def check_option(kind: type[CrewError], name: str, value: Any, template: Any) -> None:
-    """Raise an error of that kind if the author has set the option, and its value is nothing."""
+    """Raise an error of the given kind if an option is set but has no value."""
     is_set = value is not None or template is not None
     if is_set and is_nothing(value):
         raise kind(
@@ -63,9 +63,9 @@ _ENDS = {
 
 class TaskMetrics:
     """
-    Tells of one task. Nothing here may fail it.
+    Metrics of one task. Its methods never fail the task.
 
-    The tags reach backends that have tags; StatsD itself has none.
+    Only backends with tags receive the tags. Plain StatsD has none.
     """
 
     def __init__(self, crew_conn_id: str, context: Context) -> None:
@@ -73,28 +73,28 @@ class TaskMetrics:
         self._tags = {"crew_conn_id": crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
 
     def kickoff(self, end: Literal["started", "not_taken", "uncertain"]) -> None:
-        """Tell what came of a kickoff."""
+        """Count a kickoff by its outcome."""
         self._count(f"kickoff.{end}")
 
     def gave_up(self, error: errors.CrewError) -> None:
-        """Tell how else a wait ended."""
+        """Count a wait that ended without a result."""
         end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), "broken")
         self.ended(end, error.execution_time if isinstance(error, errors.ExecutionFailed) else None)
 
     def polls(self, polls: Polls) -> None:
-        """Tell how often an execution was polled."""
+        """Count the polls of an execution."""
         self._count("polls", polls.all)
         self._count("failed_polls", polls.failed)
         self._count("execution.paused", polls.paused)
 
     def tokens(self, usage: Mapping[str, Any]) -> None:
-        """Tell how many tokens an execution has spent."""
+        """Count the tokens that an execution used."""
         for name in ("prompt", "completion", "total"):
             if isinstance(count := usage.get(f"{name}_tokens"), int) and count > 0:
                 self._count(f"tokens.{name}", count)
 
     def ended(self, end: str, execution_time: float | None) -> None:
-        """Tell how an execution ended for a task, and how long it took, if the crew says so."""
+        """Count the end of an execution, and record its duration if the crew reports it."""
         self._count(f"execution.{end}")
         if execution_time is not None:
             self._tell("timing", "execution.duration", execution_time)
@@ -109,27 +109,27 @@ class TaskMetrics:
 
             measured = timedelta(seconds=value) if how == "timing" else value
             getattr(Stats, how)(f"crew.{name}", measured, tags=self._tags)
-        except Exception as error:  # noqa: BLE001 - an execution is worth more than a figure about it
+        except Exception as error:  # noqa: BLE001 - metrics are best effort
             warn(log, f"Metrics were not sent. The task continues: {error}")
 
 
-# What a task is given when it resumes: the name that it had before.
+# Keyword argument of a resumed task: its name before the deferral.
 CARRIED_NAME = "map_index_name"
 
 _TEMPLATE = "map_index_template"
 _NAME = "crew_map_index_name"
-# As much as Airflow's database takes.
+# Longest name that Airflow's database can store.
 _LONGEST = 250
 
 
 class MappedName:
     """
-    The name of a task among those that are mapped, for as long as its process lives.
+    Rendered ``map_index_template`` of a mapped task.
 
-    Airflow renders it when a task has done its work. A template that cannot be rendered then fails the task, and a
-    retry would run the crew again. After a deferral even a good one cannot, if it needs what a function has set in
-    its context before. So it is rendered here, as soon as it can be and once more at the end. What is left to
-    Airflow is a template that certainly gives the same.
+    Airflow renders the template after the task's work. If that fails, the task fails, and a retry would run the
+    crew again. After a deferral, even a valid template fails if it needs variables that a function set in the
+    context before. So this class renders the template as soon as possible, and again at the end. It replaces the
+    template with one that always renders to the same name.
     """
 
     def __init__(self, log: Any, context: Context, carried: dict[str, Any]) -> None:
@@ -143,7 +143,7 @@ class MappedName:
             self.render()
 
     def render(self) -> None:
-        """Render it with what is in the context by now, unless the name of an earlier process stands."""
+        """Render the name with the current context, unless an earlier process has set it."""
         if self._template is None:
             return
         if not self._stands:
@@ -151,14 +151,14 @@ class MappedName:
         self._leave_to_airflow()
 
     def recall(self, name: str) -> None:
-        """Take the name of the try before: this one does not call the function that names it."""
+        """Use the name of an earlier attempt, because this one does not call the function that sets it."""
         if name and self._template is not None and not self._stands:
             self._carried[CARRIED_NAME] = name
             self._stands = True
             self._leave_to_airflow()
 
     def finish(self) -> None:
-        """Render it for the last time, and say so if it never could be."""
+        """Render the name for the last time, and log a warning if that never succeeded."""
         self.render()
         if self._fault and not self.text:
             warn(
@@ -168,15 +168,15 @@ class MappedName:
 
     @property
     def text(self) -> str:
-        """What it is, as far as it could be rendered."""
+        """Rendered name, or an empty string."""
         return str(self._carried.get(CARRIED_NAME, ""))
 
     def _try_to_render(self) -> None:
         try:
-            # A native environment may make something else of it than a text.
+            # A native environment may render the template to something other than a string.
             environment = self._context["dag"].get_template_env(force_sandboxed=True)
             text = environment.from_string(self._template).render(self._context)
-        except Exception as error:  # noqa: BLE001 - it is a user's, and may raise anything
+        except Exception as error:  # noqa: BLE001 - a user's template may raise anything
             self._fault = error
         else:
             if name := storable_text(text)[:_LONGEST]:
@@ -192,19 +192,19 @@ class MappedName:
             context[_NAME] = repr(name) if reads_names(context["dag"]) else name
             context[_TEMPLATE] = f"{environment.variable_start_string} {_NAME} {environment.variable_end_string}"
             show_name(context["ti"], name)
-        except Exception as error:  # noqa: BLE001 - a name is not worth failing for
+        except Exception as error:  # noqa: BLE001 - rendering the name is best effort
             warn(self._log, f"The name of this mapped task was not sent to Airflow: {error}")
 
 
-# What a task is given when it resumes: what its function has put into the events before, by number of the outlet.
+# Keyword argument of a resumed task: asset event extras set before the deferral, by number of the outlet.
 CARRIED_EXTRAS = "outlet_extras"
 
 
 class OutletEvents:
     """
-    The events of the assets that a task has as outlets.
+    Asset events of a task's outlets.
 
-    Airflow sends them when the task has succeeded. By then the crew was paid, so nothing here fails the task.
+    Airflow sends them after the task has succeeded. The execution is billed by then, so no method fails the task.
     """
 
     def __init__(self, log: Any, context: Any, carried: dict[str, Any]) -> None:
@@ -213,16 +213,16 @@ class OutletEvents:
         self._carried = carried
 
     def carry(self) -> None:
-        """Keep what there is in them for the process that resumes, which begins with empty ones."""
+        """Save the extras for the process that resumes, which starts with empty events."""
         try:
             extras = {str(number): event.extra for number, event in self._events() if event.extra}
             if extras:
                 self._carried[CARRIED_EXTRAS] = json.dumps(extras)
-        except Exception as error:  # noqa: BLE001 - whatever a user has put there
+        except Exception as error:  # noqa: BLE001 - a user's extras may contain any object
             warn(self._log, f"The extra of an outlet event is lost by the deferral: {error}")
 
     def tell(self, execution: dict[str, Any]) -> None:
-        """Add what is known of the execution. What a user has put there under the same name stands."""
+        """Add the execution's values to the extras. A user's extra with the same name takes precedence."""
         try:
             carried = json.loads(self._carried.get(CARRIED_EXTRAS, "{}"))
             for number, event in self._events():
@@ -237,22 +237,29 @@ class OutletEvents:
                 yield number, self._context["outlet_events"][outlet]
 
 
-# What a process hands on to the one that resumes, whatever the operator is.
+# Keyword arguments that any operator's process passes to the one that resumes.
 CARRIED = (CARRIED_NAME, CARRIED_EXTRAS)
-# What the events of outlets tell of a result, beside the kickoff id.
+# Values of a result in the asset event extras, besides the kickoff ID.
 _TOLD_TO_OUTLETS = ("usage", "execution_time")
 
 
 @dataclass
 class RunningTask:
     """
-    One try of a task, for as long as its process lives.
+    One attempt of a task in the current process.
 
-    ``execution``: the kickoff id of the execution that the task is about, as soon as that is known. ``memory``:
-    what a task that kicks off remembers. ``carried``: what it is given besides the event when it resumes, as plain
-    data. ``templates``: the arguments as the author gave them, before they were rendered. ``waits_again``: how
-    this task itself can wait again, if it can, in words. ``has_ended``: so has the execution. ``result``: what it
-    has put out, as the task returns it. ``name`` and ``outlets`` are what Airflow shows of the task.
+    :param log: Logger of the task.
+    :param context: Airflow's context of the task.
+    :param crew_conn_id: Connection to the crew.
+    :param token_type: Token to use. ``None`` uses the connection's setting.
+    :param is_told_to_end: Whether Airflow is stopping the task.
+    :param execution: Kickoff ID of the task's execution. ``None`` until it is known.
+    :param memory: Kickoff record. ``None`` for a sensor.
+    :param carried: Plain data that the next process receives when the task resumes, besides the event.
+    :param templates: Arguments of the operator before they were rendered.
+    :param waits_again: Next step with which this task can wait again, for messages. Empty if there is none.
+    :param has_ended: Whether the execution has ended.
+    :param result: Result of the execution as the task returns it.
     """
 
     log: Any
@@ -275,18 +282,18 @@ class RunningTask:
 
     @property
     def ti(self) -> Any:
-        """The task instance."""
+        """Task instance."""
         return self.context["ti"]
 
     @property
     def started_at(self) -> float:
-        """When this try has begun."""
-        started_at = self.ti.start_date  # which Airflow 2 does not set in dag.test()
+        """Start time of this attempt."""
+        started_at = self.ti.start_date  # Airflow 2 does not set it in dag.test()
         return started_at.timestamp() if started_at else time.time()
 
     @cached_property
     def hook(self) -> "CrewHook":
-        """The hook for the connection, of which a task that is told the end by its trigger has no need."""
+        """Hook for the connection, created on first use. A task whose trigger returns the result needs none."""
         from airflow_provider_crew.hooks.crew import CrewHook
 
         self.check_connection()
@@ -300,26 +307,26 @@ class RunningTask:
 
     @cached_property
     def metrics(self) -> TaskMetrics:
-        """What tells Airflow's statistics of this task."""
+        """Metrics of this task."""
         return TaskMetrics(self.crew_conn_id, self.context)
 
     @cached_property
     def progress(self) -> TaskProgress:
-        """What leaves in XCom how the execution is doing."""
+        """Progress of the execution in XCom."""
         return TaskProgress(self.ti, self.log, self.started_at)
 
     def finish(self) -> None:
-        """Complete what Airflow takes from the task itself: its name, and the events of its outlets."""
+        """Set the task's name and its asset event extras for Airflow."""
         self.name.finish()
         told = {name: self.result[name] for name in _TOLD_TO_OUTLETS if name in self.result}
         self.outlets.tell({"kickoff_id": self.execution, **told})
 
     def warn(self, text: str) -> None:
-        """Warn in lines that fit a screen."""
+        """Log a warning."""
         warn(self.log, text)
 
     def leave(self, key: str, value: Any, *, what: str) -> None:
-        """Leave a value in XCom. The execution runs, or has ended, so this may not fail the task."""
+        """Push a value to XCom. An error is only logged, because the execution is billed already."""
         try:
             self.ti.xcom_push(key=key, value=value)
         except Exception as error:  # noqa: BLE001
@@ -327,13 +334,13 @@ class RunningTask:
 
     def leave_link(self, kickoff_id: str | None = None) -> None:
         """
-        Leave the address of the page to look at, once as soon as it is known.
+        Push the dashboard URL to XCom, unless this process has pushed the same one.
 
-        That of an execution has the kickoff id in it. A try that goes on with an execution has to leave it again.
+        The URL of an execution contains its kickoff ID. Each attempt pushes it, including one that reattaches.
         """
         try:
             url = self.hook.connection.page_of(kickoff_id)
-        except Exception:  # noqa: BLE001 - what needs the connection says what is wrong with it
+        except Exception:  # noqa: BLE001 - the next use of the connection raises the error
             return
         before, self._link = self._link, url or ""
         if url and url != before:
@@ -342,9 +349,10 @@ class RunningTask:
     @property
     def dashboard_url(self) -> str:
         """
-        The page to look at, as this process or the one before has left it.
+        Dashboard URL that this process or the previous one has pushed.
 
-        Airflow is asked only where this process does not know: it logs an error about an XCom that is not there.
+        The XCom is pulled only if this process has not set the URL, because Airflow logs an error for a missing
+        XCom.
         """
         if self._link is not None:
             return self._link
@@ -352,7 +360,7 @@ class RunningTask:
         return str(ti.xcom_pull(task_ids=ti.task_id, key=DASHBOARD_KEY, map_indexes=ti.map_index) or "")
 
     def end(self) -> None:
-        """Say what goes on when the task is told to end. Airflow 3 lets it run on a while, perhaps to its end."""
+        """Log that the execution continues while Airflow stops the task. On Airflow 3, the task may yet finish."""
         self.is_told_to_end = True
         if self.memory:
             self.memory.note_again()
@@ -362,6 +370,6 @@ class RunningTask:
             self.log.warning("%s", self.about_its_execution(event, step))
 
     def about_its_execution(self, event: str, next_step: str) -> CrewError:
-        """Return what is known of the execution if the task is ended by something else."""
+        """Return an error about the execution, with its cost, if something other than the crew ends the task."""
         cost = Cost.ENDED if self.has_ended else Cost.RUNNING
         return CrewError(event, cost=cost, next_step=next_step, kickoff_id=self.execution or "")

@@ -1,4 +1,4 @@
-"""A task that waits for an execution which was kicked off elsewhere."""
+"""Wait of a task for its execution, for the run operator and the sensor."""
 
 import logging
 import time
@@ -48,19 +48,19 @@ from airflow_provider_crew.triggers.events import WatchEnd, read_event
 if TYPE_CHECKING:
     from airflow_provider_crew.hooks.polling import Poller
 
-# Of what a short execution_timeout allows, this share is left for the end.
+# Share of a short execution_timeout that is reserved for ending the task.
 _LARGEST_SHARE = 0.1
-# How long after the deadline Airflow resumes a task that no triggerer has resumed.
+# Seconds after the deadline at which Airflow resumes a task that no triggerer has resumed.
 _BACKSTOP = 60.0
 
 
 class WaitArguments(OutputArguments, ReportArguments, Protocol):
     """
-    How a task waits, as its author says.
+    Arguments of an operator about its wait.
 
-    ``poll_interval``: seconds between two polls; None: what suits the age of the execution. ``max_outage``:
-    seconds for which the service may give no usable answer; None: for as long as it takes. ``human_input``: the
-    crew may wait for a person.
+    ``poll_interval``: Seconds between two polls. ``None`` depends on the age of the execution. ``max_outage``:
+    Seconds the service may be unreachable. ``None`` disables the limit. ``human_input``: Whether the crew may wait
+    for human input.
     """
 
     deferrable: bool
@@ -71,16 +71,19 @@ class WaitArguments(OutputArguments, ReportArguments, Protocol):
 
     @property
     def time_limit(self) -> timedelta | None:
-        """What ends every task of Airflow, and so this one's wait."""
+        """Limit set by execution_timeout, which ends the wait as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """
-    One task's wait for one execution.
+    Wait of one task for one execution.
 
-    ``give_up`` raises what an end without a result means for the task. ``saw`` is told what each poll has left the
-    watch with, and ``has_completed`` that the execution has, before its output is looked at.
+    :param task: Running task.
+    :param given: Arguments of the operator.
+    :param give_up: Function that ends the task if the wait ends without a result.
+    :param saw: Function called with the state of the watch after each poll.
+    :param has_completed: Function called when the execution has completed, before its output is checked.
     """
 
     task: RunningTask
@@ -90,7 +93,7 @@ class Wait:
     has_completed: Callable[[], object] = lambda: None
 
     def rules(self, deadline: float, **origin: Any) -> WatchRules:
-        """Return how an execution is watched; ``origin`` is what is known of it, as the rules take it."""
+        """Return the rules for polling an execution. ``origin`` holds further fields of WatchRules."""
         given = self.given
         return WatchRules(
             deadline=deadline,
@@ -101,7 +104,7 @@ class Wait:
         )
 
     def deadline(self) -> float:
-        """Return when to stop waiting, by the clock on the wall."""
+        """Return the time at which to stop waiting, as a timestamp."""
         deadline, limit = time.time() + self.given.timeout, self.given.time_limit
         if limit is None:
             return deadline
@@ -111,7 +114,7 @@ class Wait:
     def result(self, kickoff_id: str, **origin: Any) -> dict[str, Any]:
         """Return the result of the execution, or defer until there is one."""
         rules = self.rules(self.deadline(), **origin)
-        # Whether there is such an execution is seen here: another triggerer would not know.
+        # Defer only after the execution was found or the grace period is over: a new triggerer can't tell.
         defers_at = time.time() + (0.0 if rules.exists or rules.human_input else NOT_FOUND_GRACE)
         with self.polling(kickoff_id, rules) as poller:
             while not (step := poller.poll()).completed:
@@ -123,21 +126,21 @@ class Wait:
         return self.finish(step.completed.result())
 
     def result_of_completed(self, kickoff_id: str, **origin: Any) -> dict[str, Any]:
-        """Return the result of an execution that is known to have completed."""
+        """Return the result of a completed execution."""
         return self.finish(self._read(WatchEnd(kickoff_id=kickoff_id, completed=True), **origin))
 
     def resume(self, end: WatchEnd, **origin: Any) -> dict[str, Any]:
-        """Resume with what the trigger has seen."""
+        """Resume after a deferral with the trigger's event."""
         self.task.metrics.polls(end.polls)
         self.task.progress.heard(end.progress)
         with self.ending(end.kickoff_id):
             if end.error:
                 raise _seen_by_triggerer(end.error, end)
-        # The service knew it a moment ago, as after a kickoff.
+        # The service has just reported the execution, so the grace period after a kickoff applies.
         return self.finish(end.result or self._read(end, **origin | {"kicked_off_at": time.time()}))
 
     def poll_after_all(self, kickoff_id: str, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Poll once when the trigger broke, or no triggerer was there in time."""
+        """Poll once if the trigger failed, or if no triggerer ended the wait in time."""
         task, why = self.task, next_kwargs.get("error", "its event cannot be read")
         if traceback := next_kwargs.get("traceback"):
             task.log.error("The trigger failed:\n%s", "".join(traceback))
@@ -156,7 +159,7 @@ class Wait:
         return self.finish(completed.result())
 
     def finish(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result as the task's own, if its output is what it is to be."""
+        """Report a completed execution and return the result, or fail the task if the output does not match."""
         self._note_completion()
         kickoff_id = str(result.get("kickoff_id"))
         self.task.metrics.ended("completed", result.get("execution_time"))
@@ -171,7 +174,7 @@ class Wait:
 
     @contextmanager
     def polling(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory | None = None) -> "Iterator[Poller]":
-        """Poll, tell of the polls, and let the task end as it should where they bring no result."""
+        """Provide a poller, count its polls, and end the task if they return no result."""
         from airflow_provider_crew.hooks.polling import Poller
 
         with self.ending(kickoff_id):
@@ -184,7 +187,7 @@ class Wait:
                 self.task.metrics.polls(poller.watch.polls)
 
     def _check_connection(self, kickoff_id: str) -> None:
-        """Leave a task without its connection to its retries at once, instead of after an outage."""
+        """Raise LostContact at once if the connection is missing, instead of after an outage."""
         try:
             self.task.hook.get_conn()
         except errors.Unreachable as error:
@@ -197,7 +200,7 @@ class Wait:
 
     @contextmanager
     def ending(self, kickoff_id: str) -> Iterator[None]:
-        """Let the task end as it should where the block ends without a result."""
+        """End the task with the right exception if the block ends without a result."""
         task = self.task
         task.execution = kickoff_id
         try:
@@ -215,7 +218,7 @@ class Wait:
         limit = self.given.time_limit
         if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
             end = CutShort(end.event, kickoff_id=kickoff_id)
-        if task.has_ended:  # what ended is the wait for its result
+        if task.has_ended:  # only the wait for its result has ended
             end = end.replace(cost=Cost.ENDED)
         task.metrics.gave_up(end)
         if isinstance(end, errors.ExecutionFailed):
@@ -223,14 +226,14 @@ class Wait:
         self.give_up(end)
 
     def _read(self, end: WatchEnd, **origin: Any) -> dict[str, Any]:
-        """Read what no process has handed over. Want of time or a hiccup of the service may not fail a task."""
+        """Poll for a result that the trigger did not return, despite a short outage or a passed deadline."""
         given = self.given
         deadline = max(end.deadline, time.time() + (given.max_outage or given.timeout))
         rules = self.rules(deadline, **{"exists": True, **origin})
         if end.completed:
             self.task.execution = end.kickoff_id
             self._note_completion()
-            # It waits for nobody, and what is in the way ends this before the time does.
+            # A completed execution needs no human input, so the outage limit always ends this before the deadline.
             patience = given.max_outage or MAX_OUTAGE
             rules = replace(rules, human_input=False, max_outage=patience, deadline=deadline + patience)
         with self.polling(end.kickoff_id, rules) as poller:
@@ -242,13 +245,13 @@ class Wait:
                 raise result_out_of_reach(end.kickoff_id, error.lasted) from None
 
     def _note_completion(self) -> None:
-        """See to it that what ends the task from here on is told, and remembered, of a completed execution."""
+        """Record that the execution has completed, for later errors and for the next attempt."""
         if not self.task.has_ended:
             self.task.has_ended = True
             self.has_completed()
 
     def _leave_usage(self, usage: Any, kickoff_id: str) -> None:
-        """Leave what the execution has spent where it can be queried."""
+        """Push the token usage of the execution to XCom, and count it in the metrics."""
         if not isinstance(usage, Mapping) or not usage:
             return
         task = self.task
@@ -277,7 +280,7 @@ class Wait:
 
 
 def _seen_by_triggerer(error: errors.CrewError, end: WatchEnd) -> errors.CrewError:
-    """Add a hint when the triggerer alone could not reach the crew: the worker had an answer before it."""
+    """Add a hint if the triggerer cannot reach the crew although the worker did."""
     if not (isinstance(error, errors.LostContact) and end.seen and 0 < end.polls.all == end.polls.failed):
         return error
     hint = (
@@ -290,7 +293,7 @@ def _seen_by_triggerer(error: errors.CrewError, end: WatchEnd) -> errors.CrewErr
 
 
 def _about(kickoff_id: str, error: errors.CrewError) -> errors.CrewError:
-    """Name the execution in an error that does not know of it, such as that of a connection."""
+    """Add the execution to an error that does not name it, such as an invalid connection."""
     event = f"Execution {kickoff_id} cannot be polled. {error.event}"
     return errors.WatchBroken(event, next_step=error.next_step, kickoff_id=kickoff_id)
 
@@ -301,14 +304,14 @@ _KEY = "crew_watch"
 
 
 class Sense:
-    """One task's wait for an execution of which it knows no more than the id."""
+    """Wait of a sensor, which knows only the kickoff ID of its execution."""
 
     def __init__(
         self, task: RunningTask, given: WaitArguments, kickoff_id: Any, give_up: Callable[[CrewError], NoReturn]
     ) -> None:
         task.waits_again = "Airflow's retry, or clearing this task, waits for the same execution."
-        if type(kickoff_id) is int:  # True is none
-            kickoff_id = str(kickoff_id)  # native rendering makes a number of one that looks like one
+        if type(kickoff_id) is int:  # not isinstance, because True is an int
+            kickoff_id = str(kickoff_id)  # native rendering turns a numeric kickoff ID into an int
         if not isinstance(kickoff_id, str) or is_nothing(kickoff_id):
             template = template_text(task.templates.get("kickoff_id"), kickoff_id)
             give_up(
@@ -328,26 +331,26 @@ class Sense:
         self._wait = Wait(task, given, give_up, self._seen.keep_that_it_exists)
 
     def result(self) -> dict[str, Any]:
-        """Wait in the worker or in the triggerer, and return the result."""
+        """Wait in the worker or the triggerer, and return the result."""
         self._check_given()
         self._wait.task.leave_link(self._kickoff_id)
-        # Perhaps it was kicked off just now, by the task before.
+        # The upstream task may have started the execution just now.
         return self._wait.result(self._kickoff_id, kicked_off_at=time.time(), exists=self._seen.exists)
 
     def result_or_reschedule(self) -> dict[str, Any]:
-        """Poll in a process of its own, which remembers the polls before it where Airflow lets it (from 3.3)."""
+        """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
         self._check_given()
         self._wait.task.leave_link(self._kickoff_id)
         wait, seen = self._wait, self._seen
         began = first_poke(wait.task.context)
         if seen.lasts:
             kicked_off_at, memory = began, seen.recall()
-        else:  # a poke that remembers none begins anew
+        else:  # without a store, each poke starts a new watch
             kicked_off_at, memory = time.time(), WatchMemory(began, said_at=time.time())
         rules = wait.rules(began + wait.given.timeout, kicked_off_at=kicked_off_at, exists=seen.exists)
         with wait.polling(self._kickoff_id, rules, memory) as poller:
             step = poller.poll()
-            # A process that leaves nothing to the next polls on where only polling again soon can tell.
+            # Without a store, keep polling in this process while only a quick next poll can settle the doubt.
             while not seen.lasts and (step.renew_token or poller.watch.is_in_doubt):
                 poller.pause(step)
                 step = poller.poll()
@@ -355,13 +358,13 @@ class Sense:
             return wait.finish(step.completed.result())
         seen.keep(poller.watch.memory)
         wait.task.progress.leave_again()
-        # Without a memory every "unknown" looks like the first one, so there is no hurry.
+        # Without a store, every "unknown" looks like the first one, so polling sooner does not help.
         is_at_leisure = not seen.lasts and "unknown" in poller.watch.memory.troubles
         pause = timedelta(seconds=max(step.poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 
     def poke(self) -> dict[str, Any] | None:
-        """Poll once; return the result, or None while there is none."""
+        """Poll once. Return the result, or None while the execution is running."""
         self._check_given()
         wait, now = self._wait, time.time()
         rules = wait.rules(now + wait.given.timeout, kicked_off_at=now, exists=self._seen.exists)
@@ -381,7 +384,7 @@ class Sense:
         return self._wait.resume(end)
 
     def _check_given(self) -> None:
-        """Reject a type, or a connection, that cannot be used before there is a long wait."""
+        """Reject an unusable output type or connection before a long wait."""
         try:
             self._wait.task.check_connection()
             check_type(self._wait.given)
@@ -393,32 +396,32 @@ class Sense:
 
 class SeenBefore:
     """
-    What a sensor remembers between two pokes and between tries, where Airflow lets it (from 3.3).
+    State of a sensor between pokes and attempts, stored on Airflow 3.3 and later.
 
-    It keeps what the watch of one try has seen, and for all tries that the service has known the execution. Losing
-    it fails nothing.
+    It stores the watch of one attempt and, for all attempts, whether the service has known the execution. Losing
+    this state never fails the task.
     """
 
     def __init__(self, context: Context, kickoff_id: str) -> None:
         self._store: Any = context.get("task_state_store")
         self.lasts = self._store is not None
-        """Whether the next process will know what this one saw."""
+        """Whether the next process can read the state of this one."""
         self._kickoff_id = kickoff_id
         self._try = {"kickoff_id": kickoff_id, "try_number": context["ti"].try_number}
         self._kept = self._read()
 
     @property
     def exists(self) -> bool:
-        """Whether the service has known the execution, in this try or in one before."""
+        """Whether the service has known the execution in this attempt or an earlier one."""
         return bool(self._kept.get("seen", {}).get("seen"))
 
     def recall(self) -> WatchMemory | None:
-        """Return what the poke before has kept, if it was one of this try."""
+        """Return the watch stored by the previous poke of this attempt, or None."""
         return WatchMemory.recalled(self._kept["seen"]) if self._kept.get("try") == self._try else None
 
     def keep(self, memory: WatchMemory) -> None:
-        """Keep it for the next process, which most of the time is to know what this one was told already."""
-        # A new try begins a new watch, and what an earlier one has seen still exists.
+        """Store the watch for the next process, unless it has not changed."""
+        # A new attempt starts a new watch, but an execution that an earlier attempt has seen still exists.
         kept = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.exists}}
         if not self.lasts or kept == self._kept:
             return
@@ -429,7 +432,7 @@ class SeenBefore:
             warn(log, f"What was seen of the execution cannot be kept for the next process: {error}")
 
     def keep_that_it_exists(self, memory: WatchMemory) -> None:
-        """Keep it as soon as the service knows the execution: from then on, unknown is not gone."""
+        """Store that the execution exists once the service knows it, so a later NOT FOUND means unknown."""
         if memory.seen and not self.exists:
             self.keep(memory)
 

@@ -1,1 +1,1 @@
-"""Operators: kick a crew off, with or without waiting for its result."""
+"""Operators that start an execution of a crew, with or without waiting for its result."""

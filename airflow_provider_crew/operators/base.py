@@ -1,4 +1,4 @@
-"""What Airflow asks of every task of this package."""
+"""Base class and argument checks shared by the operators and the sensor."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.connection import TokenType
 
 
-# How long a person may take to answer a crew, before a Clear may give the execution up.
+# Time for human input, in seconds. After that, clearing the task may give up an unknown execution.
 FORGET_AFTER = 7 * 24 * 60 * 60.0
-# Beyond it lie dates that neither Airflow nor its database can hold, which would be found out after the kickoff.
+# A longer time overflows dates in Airflow and its database, and the error would come after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
-# Found in the place of a type: an example, a schema, a list of names.
+# Common mistakes for a type: an example, a schema, a list of names.
 _NO_TYPES = (int, float, bytes, dict, list, tuple, set, frozenset)
 _BETWEEN_NAMES = re.compile(r"[.:]")
 
@@ -38,7 +38,7 @@ def check_choices(
     on_uncertain_kickoff: OnUncertainKickoff,
     on_invalid_output: OnInvalidOutput = "fail",
 ) -> None:
-    """Refuse what is none of the choices before a DAG runs with it."""
+    """Reject values that are not among the choices, when the DAG is parsed."""
     if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
         raise ValueError(f"{task.operator_name}: on_uncertain_kickoff must be 'fail' or 'retry'.")
     if validate_inputs not in get_args(ValidateInputs):
@@ -49,9 +49,9 @@ def check_choices(
 
 def checked_output_type(task: BaseOperator, given: object) -> object:
     """
-    Return the type of an output as it is, or refuse what can be none, before a DAG runs with it.
+    Return the output type unchanged, or reject a value that cannot be one, when the DAG is parsed.
 
-    Whether pydantic can check by it is found out when the task runs: to ask would import both.
+    Whether pydantic supports the type is checked when the task runs, because that imports pydantic and the type.
     """
     if isinstance(given, XComArg):
         raise ValueError(f"{task.operator_name}: output_type takes nothing from another task.")  # noqa: TRY004
@@ -61,7 +61,7 @@ def checked_output_type(task: BaseOperator, given: object) -> object:
         )
     if isinstance(given, _NO_TYPES):
         kind = type(given).__name__
-        raise ValueError(  # noqa: TRY004 - as of every other argument
+        raise ValueError(  # noqa: TRY004 - ValueError, like every other argument
             f"{task.operator_name}: output_type must be a type, or the import path of one, and is of type {kind}."
         )
     return given
@@ -73,7 +73,7 @@ def _is_import_path(text: str) -> bool:
 
 
 def seconds(task: BaseOperator, given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
-    """Return a time in seconds, or refuse it before a DAG runs with it."""
+    """Return a time in seconds, or reject it when the DAG is parsed."""
     try:
         number = given.total_seconds() if isinstance(given, timedelta) else float(given)
     except (TypeError, ValueError, OverflowError):
@@ -90,12 +90,12 @@ def seconds(task: BaseOperator, given: timedelta | float, name: str, *, at_least
 def seconds_or_none(
     task: BaseOperator, given: timedelta | float | None, name: str, *, at_least: float = math.ulp(0)
 ) -> float | None:
-    """Return a time in seconds; None stays none."""
+    """Return a time in seconds, or None if none is set."""
     return None if given is None else seconds(task, given, name, at_least=at_least)
 
 
 class CrewTask(BaseOperator):
-    """A task about one execution of one crew."""
+    """Base class of tasks that start or wait for one execution of a crew."""
 
     crew_conn_id: str
     token_type: TokenType | None
@@ -107,22 +107,22 @@ class CrewTask(BaseOperator):
 
     @property
     def dashboard_url(self) -> str:
-        """The page of the crew, where the task is running and knows it."""
+        """URL of the crew's dashboard, if the task is running and knows it."""
         return self._running.dashboard_url if self._running else ""
 
     @property
     def time_limit(self) -> timedelta | None:
-        """The execution_timeout, also where Airflow is kept from enforcing it."""
+        """Limit set by execution_timeout, even if Airflow's own enforcement is suspended."""
         return self._time_limit or self.execution_timeout
 
     def on_kill(self) -> None:
-        """Say what goes on when the task is told to end, and keep one from kicking off that has not begun yet."""
+        """Log that the execution continues when Airflow stops the task, and prevent a kickoff not yet sent."""
         self._is_told_to_end = True
         if self._running:
             self._running.end()
 
     def get_openlineage_facets_on_complete(self, _task_instance: object) -> object:
-        """Tell OpenLineage, when it is installed and asks, which execution of which crew the task was about."""
+        """Return the kickoff ID and the crew's address for OpenLineage, which calls this if it is installed."""
         from airflow.providers.common.compat.openlineage.facet import ExternalQueryRunFacet
         from airflow.providers.openlineage.extractors import OperatorLineage
 
@@ -134,14 +134,14 @@ class CrewTask(BaseOperator):
         return OperatorLineage(run_facets={"externalQuery": facet})
 
     def post_execute(self, context: Context, result: Any = None) -> None:
-        """Complete what Airflow takes from a task that has succeeded, after the author's own post_execute."""
+        """Set the task's name and its asset event extras after the author's own post_execute."""
         super().post_execute(context, result)
         if self._running:
             self._running.finish()
             note_when_delivered(self)
 
     def note_crew_delivery(self) -> None:
-        """Record that Airflow has noted the success of the task."""
+        """Record that Airflow has stored the success of the task."""
         if self._running and self._running.memory:
             self._running.memory.note_delivery()
 
@@ -149,9 +149,9 @@ class CrewTask(BaseOperator):
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
     ) -> None:
         """
-        Remember the templates before Airflow replaces them by what they render to. Mapped tasks pass here as well.
+        Save the templates before Airflow replaces them with their rendered values, for mapped tasks as well.
 
-        Only the template tells an option that renders to nothing from one that is not set.
+        Only the template distinguishes an option that renders to nothing from one that is not set.
         """
         if parent is self:
             template_fields = tuple(template_fields)
@@ -159,10 +159,10 @@ class CrewTask(BaseOperator):
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def _template(self, name: str) -> Any:
-        """Return what the author gave: a template, a value, an XCom of another task, or None."""
+        """Return the author's argument: a template, a value, an XCom of another task, or None."""
         if (given := getattr(self, name, None)) is not None:
             return given
-        # Airflow replaces an XCom that a task is mapped over by its row. The author's own list may hold None.
+        # Airflow replaces an XCom that a task is mapped over with one of its items. A literal list may hold None.
         dag = self.get_dag()
         task = dag.task_dict.get(self.task_id) if dag else None
         mapped = getattr(getattr(task, "expand_input", None), "value", None)
@@ -170,7 +170,11 @@ class CrewTask(BaseOperator):
         return None if isinstance(source, Sequence | Mapping) else source
 
     def _begin(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> RunningTask:
-        """Begin this process of the task; ``next_kwargs``: what the one before it has left to one that resumes."""
+        """
+        Create the state of this attempt's process.
+
+        :param next_kwargs: Values that the previous process stored for this one when it deferred the task.
+        """
         from airflow_provider_crew.durable.task import CARRIED, RunningTask
 
         carried = {name: next_kwargs[name] for name in CARRIED if name in next_kwargs} if next_kwargs else {}

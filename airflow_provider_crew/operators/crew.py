@@ -1,4 +1,4 @@
-"""The operators: one that kicks a crew off, and one that also waits for its result."""
+"""Operators that start an execution of a crew: one returns the kickoff ID, the other waits for the result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _KickoffTask(CrewTask):
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
     ) -> None:
-        """Render what a kickoff needs; of a mapped task, too, Airflow has it done here."""
+        """Render the kickoff's templates. Airflow also calls this for mapped tasks."""
         try:
             super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
         except Exception as error:
@@ -48,7 +48,7 @@ class _KickoffTask(CrewTask):
             self._cannot_render(error, context, jinja_env)
 
     def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:  # noqa: ARG002
-        """Tell what that means for the money, as of whatever else ends a task before its kickoff."""
+        """Raise an error with its cost, like any other failure before the kickoff."""
         self._kickoff(context).cannot_render(error)
 
     def _kickoff(self, context: Context) -> Kickoff:
@@ -59,32 +59,38 @@ class _KickoffTask(CrewTask):
 
 class CrewKickoffOperator(_KickoffTask):
     """
-    Kick a crew off and return the kickoff id, for a CrewExecutionSensor to wait for.
+    Start an execution of a crew and return its kickoff ID, for a CrewExecutionSensor to wait for.
 
-    Each kickoff costs money, so it is sent again by itself only when the crew certainly did not take it. When it
-    cannot be known whether it did, the task fails without a retry.
+    Each execution is billed. The operator sends a kickoff again only if the first one certainly started nothing.
+    If a kickoff is uncertain, the task fails without a retry.
 
-    :param inputs: what the crew works on, names and JSON values (templated)
-    :param crew_conn_id: the connection to the crew (templated)
-    :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token it has
-    :param meta: any object, passed to the crew (templated); by default it says which task of which run kicked
-        off, and ``{}`` sends none
-    :param task_webhook_url: called by the service after each task of the crew (templated)
-    :param step_webhook_url: called after each step of an agent (templated)
-    :param crew_webhook_url: called at the end (templated)
-    :param human_input_webhook_url: called when a task of the crew waits for a person (templated)
-    :param webhooks: which ``events`` the service sends to which ``url`` (templated)
-    :param webhook_conn_id: the connection whose password the service sends with them (templated)
-    :param restore_from_state_id: the kickoff id of an earlier run of a flow, with whose state to begin (templated)
-    :param validate_inputs: compare the inputs with what the crew lists before anything is paid for; ``strict``
-        refuses what else would be a warning
-    :param on_uncertain_kickoff: ``fail``, or ``retry`` to let Airflow retry, which may run the crew twice
-    :param reattach: go on with the execution of an earlier try (from Airflow 3.3)
-    :param forget_after: seconds after which a Clear gives up an execution that the service does not know, and
-        kicks off anew: until then it may be waiting for a person. None: never
+    :param inputs: Inputs of the crew, a mapping of names to JSON values. (templated)
+    :param crew_conn_id: Connection to the crew. (templated)
+    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
+        the only token it has.
+    :param meta: Object passed to the crew. ``None`` passes the DAG ID, run ID, task ID, map index and attempt
+        number of the task, and ``{}`` passes nothing. (templated)
+    :param task_webhook_url: URL that the service calls after each task of the crew. (templated)
+    :param step_webhook_url: URL that the service calls after each step of an agent. (templated)
+    :param crew_webhook_url: URL that the service calls when the execution ends. (templated)
+    :param human_input_webhook_url: URL that the service calls when the crew waits for human input. (templated)
+    :param webhooks: Object with the ``events`` that the service sends, and the ``url`` it sends them to.
+        (templated)
+    :param webhook_conn_id: Connection whose password the service sends with these events. (templated)
+    :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state is the initial state of
+        the new one. (templated)
+    :param validate_inputs: Whether to compare the inputs with the crew's list of inputs before the kickoff.
+        ``strict`` raises an error for mismatches that are otherwise logged as warnings.
+    :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
+        the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
+    :param reattach: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
+        ``[crew] remember_in_variables``.
+    :param forget_after: Seconds after which clearing the task gives up an execution that is unknown to the crew,
+        and starts another. Until then it may be waiting for human input. ``None`` never gives it up. Default:
+        7 days.
     """
 
-    def __init__(  # noqa: PLR0913 - what a user sets by name
+    def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
         *,
         inputs: Mapping[str, Any] | XComArg,
@@ -106,7 +112,7 @@ class CrewKickoffOperator(_KickoffTask):
     ) -> None:
         super().__init__(**kwargs)
         check_choices(self, validate_inputs, on_uncertain_kickoff)
-        if self.multiple_outputs:  # Airflow finds it out after the kickoff
+        if self.multiple_outputs:  # Airflow would raise only after the kickoff
             raise ValueError(f"{self.operator_name}: multiple_outputs splits a mapping, and a kickoff id is none.")
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
@@ -125,7 +131,7 @@ class CrewKickoffOperator(_KickoffTask):
         self.forget_after = seconds_or_none(self, forget_after, "forget_after", at_least=0)
 
     def execute(self, context: Context) -> str:
-        """Kick off."""
+        """Start an execution and return its kickoff ID."""
         kickoff = self._kickoff(context)
         with kickoff.shelter():
             return kickoff.secure(kickoff.execution(lambda: self.inputs))
@@ -133,46 +139,56 @@ class CrewKickoffOperator(_KickoffTask):
 
 class CrewRunOperator(_KickoffTask):
     """
-    Kick a crew off, wait for it, and return its result.
+    Start an execution of a crew, wait for it, and return its result.
 
-    A failed crew is retried as the task's ``retries`` say, with a new kickoff. A retry after anything else goes on
-    with the same execution (from Airflow 3.3), or there is none.
+    If the execution fails, each of the task's ``retries`` starts a new one. If the wait ends for any other reason,
+    a retry reattaches to the same execution (Airflow 3.3 and later), or the task fails without a retry.
 
-    :param inputs: what the crew works on, names and JSON values (templated)
-    :param crew_conn_id: the connection to the crew (templated)
-    :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token it has
-    :param meta: any object, passed to the crew (templated); by default it says which task of which run kicked
-        off, and ``{}`` sends none
-    :param task_webhook_url: called by the service after each task of the crew (templated)
-    :param step_webhook_url: called after each step of an agent (templated)
-    :param crew_webhook_url: called at the end (templated)
-    :param human_input_webhook_url: called when a task of the crew waits for a person (templated)
-    :param webhooks: which ``events`` the service sends to which ``url`` (templated)
-    :param webhook_conn_id: the connection whose password the service sends with them (templated)
-    :param restore_from_state_id: the kickoff id of an earlier run of a flow, with whose state to begin (templated)
-    :param validate_inputs: compare the inputs with what the crew lists before anything is paid for; ``strict``
-        refuses what else would be a warning
-    :param on_uncertain_kickoff: ``fail``, or ``retry`` to let Airflow retry, which may run the crew twice
-    :param reattach: go on with the execution of an earlier try (from Airflow 3.3)
-    :param forget_after: seconds after which a Clear gives up an execution that the service does not know, and
-        kicks off anew: until then it may be waiting for a person. None: never
-    :param deferrable: wait in the triggerer, without holding a worker; by default what
-        ``[operators] default_deferrable`` says
-    :param poll_interval: seconds between two polls; None: 5 to 60, the more the longer the execution has run
-    :param timeout: seconds after which a try stops waiting; the execution goes on
-    :param max_outage: seconds without a usable answer after which a try stops waiting; None: go on until timeout
-    :param human_input: the crew may wait for a person's answer, until timeout if need be; by default whether
-        ``human_input_webhook_url`` is set
-    :param log_output: show in the log what the crew has put out, unless ``[crew] log_output`` forbids it
-    :param output_type: what the output has to be: a pydantic model, any type that pydantic can check JSON data by,
-        or the import path of one
-    :param on_invalid_output: ``fail`` when the output is not of that type, without a retry: a Clear checks the
-        same result again (from Airflow 3.3); or ``retry`` to let Airflow retry, which kicks off, and pays, again
+    :param inputs: Inputs of the crew, a mapping of names to JSON values. (templated)
+    :param crew_conn_id: Connection to the crew. (templated)
+    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
+        the only token it has.
+    :param meta: Object passed to the crew. ``None`` passes the DAG ID, run ID, task ID, map index and attempt
+        number of the task, and ``{}`` passes nothing. (templated)
+    :param task_webhook_url: URL that the service calls after each task of the crew. (templated)
+    :param step_webhook_url: URL that the service calls after each step of an agent. (templated)
+    :param crew_webhook_url: URL that the service calls when the execution ends. (templated)
+    :param human_input_webhook_url: URL that the service calls when the crew waits for human input. (templated)
+    :param webhooks: Object with the ``events`` that the service sends, and the ``url`` it sends them to.
+        (templated)
+    :param webhook_conn_id: Connection whose password the service sends with these events. (templated)
+    :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state is the initial state of
+        the new one. (templated)
+    :param validate_inputs: Whether to compare the inputs with the crew's list of inputs before the kickoff.
+        ``strict`` raises an error for mismatches that are otherwise logged as warnings.
+    :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
+        the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
+    :param reattach: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
+        ``[crew] remember_in_variables``.
+    :param forget_after: Seconds after which clearing the task gives up an execution that is unknown to the crew,
+        and starts another. Until then it may be waiting for human input. ``None`` never gives it up. Default:
+        7 days.
+    :param deferrable: Whether to wait in the triggerer instead of a worker. By default
+        ``[operators] default_deferrable``.
+    :param poll_interval: Seconds between two polls. ``None`` polls every 5 to 60 seconds, less often the longer
+        the execution has run.
+    :param timeout: Seconds after which an attempt stops waiting. The execution continues. Default: 24 hours.
+    :param max_outage: Seconds the service may be unreachable before an attempt stops waiting. ``None`` disables
+        the limit. Default: 10 minutes.
+    :param human_input: Whether the crew may wait for human input. If True, the task keeps waiting until
+        ``timeout`` even while the execution is unknown to the crew. ``None`` means True if
+        ``human_input_webhook_url`` is set.
+    :param log_output: Whether to log the crew's output. ``[crew] log_output`` can disable this for all tasks.
+    :param output_type: Type that the output must match: a pydantic model, any other type that pydantic can
+        validate JSON data with, or the import path of either.
+    :param on_invalid_output: Reaction if the output does not match ``output_type``. ``fail`` fails the task
+        without a retry. Clearing the task then checks the same result again (Airflow 3.3 and later). ``retry``
+        lets Airflow retry, which starts another billed execution.
     """
 
     _not_rendered: Exception | None = None
 
-    def __init__(  # noqa: PLR0913 - what a user sets by name
+    def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
         *,
         inputs: Mapping[str, Any] | XComArg,
@@ -227,20 +243,20 @@ class CrewRunOperator(_KickoffTask):
         self.on_invalid_output = on_invalid_output
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Kick off and wait."""
+        """Start an execution, wait for it, and return its result."""
         return self._run(context).result()
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume after a deferral, also without an event."""
+        """Resume after a deferral, with or without an event."""
         next_kwargs = dict(next_kwargs or {})
         return self._run(context, next_kwargs).resume(next_method, next_kwargs)
 
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
-        """Return what to kick off with. A try that goes on with an execution does not ask."""
+        """Return the inputs of the kickoff. Not called if the task reattaches."""
         return self.inputs
 
     def pre_execute(self, context: Context) -> None:
-        """Keep the time limit from Airflow where it would not let the task say anything."""
+        """Suspend Airflow's execution_timeout if it would end the task without an error message."""
         self._time_limit = take_time_limit(self)
         super().pre_execute(context)
 
@@ -248,23 +264,23 @@ class CrewRunOperator(_KickoffTask):
         from airflow_provider_crew.durable.run import CrewRun
 
         if self.human_input is None:
-            # Also if it renders to nothing now: the execution that a retry reattaches to may have it.
+            # A retry may reattach to an execution that has the webhook, even if it renders to nothing now.
             was_set = (self._templates or {}).get("human_input_webhook_url")
             self.human_input = bool(self.human_input_webhook_url or was_set)
         return CrewRun(self._begin(context, next_kwargs), self, partial(self._inputs, context))
 
     def _inputs(self, context: Context) -> Any:
-        """Return what to kick off with, which nobody may be sent as a template."""
+        """Return the inputs of the kickoff, and never send them as unrendered templates."""
         if self._not_rendered:
             raise self._not_rendered
         return self.kickoff_inputs(context)
 
     def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:
         """
-        Wait all the same, after a deferral.
+        Continue to wait if this happens after a deferral.
 
-        Airflow renders again then, perhaps in vain: what the inputs were made of may be gone. Waiting needs the
-        connection alone.
+        Airflow renders the templates again when the task resumes. The data behind the inputs may be gone by then,
+        but waiting needs only the connection.
         """
         from airflow_provider_crew.client.text import warn
         from airflow_provider_crew.durable.record import kickoff_id_left_by
@@ -277,5 +293,5 @@ class CrewRunOperator(_KickoffTask):
             self.log,
             f"Templates cannot be rendered again, and waiting for execution {known} does not need them: {error}",
         )
-        with suppress(Exception):  # else a poll says that there is no such connection; a result needs none
+        with suppress(Exception):  # a missing connection fails the next poll, and a result needs none
             self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)

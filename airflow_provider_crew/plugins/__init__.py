@@ -1,1 +1,1 @@
-"""What this package adds to Airflow's web interface."""
+"""Airflow plugin: the Crew tab in the Airflow UI, and a listener."""

@@ -1,7 +1,7 @@
 """
-The tab "Crew" on the page of a task instance, from Airflow 3.1 on, and the listener for delivered results.
+Crew tab of a task instance (Airflow 3.1 and later), and the listener for delivered results.
 
-Every process of Airflow loads this module. What the tab needs is made when the API server asks for it.
+Every Airflow process loads this module, so the tab's application is created only when the API server asks for it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 _FILES = Path(__file__).with_name("tab")
 _PREFIX = "/crew-tab"
-# The label of the tab, and the name under which the bundle leaves its component for the page.
+# Label of the tab, and the name under which the bundle registers its component.
 _LABEL = "Crew"
 
 
 class CrewPlugin(AirflowPlugin):
-    """Shows what a crew does, and what it has put out. On Airflow 2.11 and 3.0 there is nothing to put it in."""
+    """Show the progress and the output of a crew. Airflow 2.11 and 3.0 have no place for a tab."""
 
     name = "crew"
     listeners = [delivery] if IS_AIRFLOW_2 else []
 
     @cached_property
-    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # made for whoever asks, not at import
-        """Serve the files of the tab."""
+    def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # created on first use, not at import
+        """Return the application that serves the files of the tab."""
         return [{"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX}] if HAS_TABS else []
 
     @cached_property
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # it reads the configuration
         """
-        Describe the tab.
+        Return the definition of the tab.
 
-        The address is a whole path: Airflow 3.1 and 3.2 resolve a relative one against their own bundle, later
-        versions against the page.
+        The URLs are absolute paths, because Airflow 3.1 and 3.2 resolve a relative one against their own bundle,
+        and later versions against the page.
         """
         if not HAS_TABS:
             return []
@@ -55,20 +55,20 @@ class CrewPlugin(AirflowPlugin):
                 "bundle_url": f"{root}/crew.js",
                 "icon": f"{root}/crew.svg",
                 "icon_dark_mode": f"{root}/crew-dark.svg",
-                # From 3.4 on Airflow takes note of this. Before, the tab tells whether the task is a crew's.
+                # Only Airflow 3.4 and later read this. In earlier versions, the tab itself checks the task.
                 "applies_to": {"task.template_fields": ["crew_conn_id"]},
             }
         ]
 
 
 def _file_server() -> FastAPI:
-    """Return an application that serves these files, to anybody: they hold no data."""
+    """Return an application that serves the tab's files without authentication, since they contain no data."""
     from fastapi import FastAPI
     from fastapi.staticfiles import StaticFiles
 
     class Files(StaticFiles):
         def file_response(self, *args: Any, **kwargs: Any) -> Any:
-            # Else a browser would keep them for a tenth of their age, beyond an update of this package.
+            # Without this header, browsers cache the files for a tenth of their age, even after an upgrade.
             answer = super().file_response(*args, **kwargs)
             answer.headers["Cache-Control"] = "no-cache"
             answer.headers["X-Content-Type-Options"] = "nosniff"

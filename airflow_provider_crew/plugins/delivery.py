@@ -1,7 +1,7 @@
 """
-Listener that records, on Airflow 2, that Airflow has the result of a task.
+Listener that records, on Airflow 2, that Airflow has stored the result of a task.
 
-There, success callbacks run before the success is noted, and listeners after it.
+Airflow 2 runs success callbacks before it stores the success, and listeners afterwards.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from airflow.listeners import hookimpl
 
 @hookimpl
 def on_task_instance_success(task_instance: object) -> None:
-    """Record the delivery, if the task is one of this package and has run in this process."""
+    """Record the delivery if the task belongs to this package and ran in this process."""
     note = getattr(getattr(task_instance, "task", None), "note_crew_delivery", None)
     if note:
         note()

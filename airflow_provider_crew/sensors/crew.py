@@ -1,4 +1,4 @@
-"""The sensor: waits for an execution that was kicked off elsewhere."""
+"""Sensor that waits for an execution started elsewhere."""
 
 from __future__ import annotations
 
@@ -24,28 +24,32 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     """
     Wait until an execution has completed, and return its result.
 
-    A failed execution ends the task without a retry, since it stays failed; so do a token that is not accepted, an
-    unknown execution and a time-out. An outage of the service beyond max_outage is retried.
+    The task fails without a retry if the execution failed, if it is unknown to the crew, if the crew rejects the
+    token, or at the timeout. Airflow retries the task after an outage longer than ``max_outage``.
 
-    :param kickoff_id: the id that a kickoff returned (templated)
-    :param crew_conn_id: the connection to the crew (templated)
-    :param token_type: ``organization`` or ``user``; by default what the connection says, or the only token it has
-    :param deferrable: wait in the triggerer; by default what ``[operators] default_deferrable`` says. Without it,
-        ``mode`` says how the worker waits.
-    :param poke_interval: seconds between two polls; None: 5 to 60, the more the longer the execution has run
-    :param timeout: seconds after which to stop waiting; the execution goes on
-    :param max_outage: seconds without a usable answer after which to stop waiting; None: go on until timeout
-    :param human_input: the crew may wait for a person's answer, until timeout if need be. The service may say of
-        a crew that waits that it does not know it.
-    :param log_output: show in the log what the crew has put out, unless ``[crew] log_output`` forbids it
-    :param output_type: what the output has to be: a pydantic model, any type that pydantic can check JSON data by,
-        or the import path of one. When it is not, the task fails without a retry.
+    :param kickoff_id: Kickoff ID of the execution, as returned by a kickoff task. (templated)
+    :param crew_conn_id: Connection to the crew. (templated)
+    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
+        the only token it has.
+    :param deferrable: Whether to wait in the triggerer instead of a worker. By default
+        ``[operators] default_deferrable``. If False, ``mode`` selects how the worker waits.
+    :param poke_interval: Seconds between two polls. ``None`` polls every 5 to 60 seconds, less often the longer
+        the execution has run.
+    :param timeout: Seconds after which the sensor stops waiting. The execution continues. Default: 24 hours.
+    :param max_outage: Seconds the service may be unreachable before the sensor stops waiting. ``None`` disables
+        the limit. Default: 10 minutes.
+    :param human_input: Whether the crew may wait for human input. If True, the sensor keeps waiting until
+        ``timeout`` even while the execution is unknown to the crew, as it may be during that time.
+    :param log_output: Whether to log the crew's output. ``[crew] log_output`` can disable this for all tasks.
+    :param output_type: Type that the output must match: a pydantic model, any other type that pydantic can
+        validate JSON data with, or the import path of either. If the output does not match, the task fails
+        without a retry.
     """
 
     template_fields = ("kickoff_id", "crew_conn_id")
     ui_color = "#d6e9e3"
 
-    def __init__(  # noqa: PLR0913 - what a user sets by name
+    def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
         *,
         kickoff_id: str | XComArg,
@@ -70,31 +74,31 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         self.human_input: bool | None = human_input
         self.log_output = log_output
         self.output_type = checked_output_type(self, output_type)
-        # Who wants a sensor to go on silently after a failed poll wants no outage to end it.
+        # silent_fail continues after a failed poke, so an outage must not end the wait either.
         self.max_outage = None if self.silent_fail else seconds_or_none(self, max_outage, "max_outage")
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Wait, and return the result."""
+        """Wait for the execution and return its result."""
         sense = self._sense(context)
         return sense.result() if self.deferrable or not self.reschedule else sense.result_or_reschedule()
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Poll once."""
+        """Poll the execution once."""
         result = self._sense(context).poke()
         return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """
-        Resume after a deferral, also without an event.
+        Resume after a deferral, with or without an event.
 
-        Not through the base class: that replaces what a skipped or timed out sensor has to say.
+        The base class is bypassed because it replaces the message of a skipped or timed-out sensor.
         """
         next_kwargs = dict(next_kwargs or {})
         return self._sense(context, next_kwargs).resume(next_method, next_kwargs)
 
     @property
     def time_limit(self) -> timedelta | None:
-        """The execution_timeout, but for a sensor that is given it anew at every poke."""
+        """Limit set by execution_timeout. None in reschedule mode, where the limit starts again at each poke."""
         return super().time_limit if self.deferrable or not self.reschedule else None
 
     def _sense(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> Sense:
@@ -107,5 +111,5 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         give_up = partial(end_sensor, task, soft_fail=self.soft_fail, never_fail=self.never_fail)
         kickoff_id: Any = self.kickoff_id
         if is_nothing(kickoff_id) and (end := read_event((next_kwargs or {}).get("event"))):
-            kickoff_id = end.kickoff_id  # the task that kicked off may have been cleared since the deferral
+            kickoff_id = end.kickoff_id  # the kickoff task may have been cleared since the deferral
         return Sense(task, self, kickoff_id, give_up)
