@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from airflow_provider_crew.client.errors import Cost
+
 KICKOFF_ID = "57a13a6e-0d6f-4b36-9d0e-3a1f6c2b9e11"
 DASHBOARD = "https://app.example/crews/7?execution=57a13a6e"
 REPORT = """# Electric ferries, for harbour masters
@@ -111,9 +113,10 @@ FINISHED = {
     "return_value": result(),
 }
 END = {
-    "what": "The crew has failed at writing_task (Writer): the model's provider has no credit left.",
-    "cost": "The execution was paid for, and has ended.",
-    "next": "Top up the account, then clear this task. A retry kicks off anew, and pays again.",
+    "error": "ExecutionFailed",
+    "event": "Crew failed at writing_task (Writer): the model's provider has no credit left.",
+    "cost": Cost.ENDED.value,
+    "next_step": "Top up the account, then clear this task: it starts a new execution, which is billed again.",
 }
 
 # Each tries to run a script that calls crewGotIn(), or to reach another host.

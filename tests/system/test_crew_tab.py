@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 import requests
 
+from airflow_provider_crew.client.errors import Cost
 from dev.chromium import EXECUTABLE, Chromium, Page
 from dev.loopback import HOST, free_port
 from dev.rest import ApiError
@@ -312,7 +313,7 @@ def test_failure_shows_event_cost_and_next_step(shown, page):
     said = shown("failed")
 
     assert said.startswith("Failed\n")
-    assert all_of(page, ".crew-end dd") == [END["what"], END["cost"], END["next"]]
+    assert all_of(page, ".crew-end dd") == [END["event"], Cost.ENDED.sentence, END["next_step"]]
     assert all_of(page, ".crew-row-failed .crew-name") == ["writing_task"]
 
 

@@ -25,8 +25,7 @@ def run(start):
         ("kickoff_no_json", "inputs.topic[1].on"),
         ("kickoff_no_mapping", "inputs"),
         ("kickoff_refused_token", "401"),
-        ("kickoff_no_connection", "crew_of_nobody"),
-        ("kickoff_no_user_token", "token_type"),
+        ("kickoff_no_user_token", "user_bearer_token"),
         ("sensor_nothing", "None"),
         ("sensor_odd_id", r"a\tb"),
     ],
@@ -39,9 +38,16 @@ def test_error_that_a_retry_would_not_fix_is_not_retried(run, task, cause):
     assert cause in message
 
 
-def test_unreachable_crew_is_retried(run):
-    assert run.task("kickoff_nobody_there")["try_number"] == 2
-    assert run.error("kickoff_nobody_there", 2)[0] == "Unreachable"
+@pytest.mark.parametrize(
+    ("task", "cause"),
+    [("kickoff_nobody_there", "127.0.0.1:9"), ("kickoff_no_connection", "crew_of_nobody")],
+)
+def test_unreachable_crew_or_connection_is_retried(run, task, cause):
+    kind, message = run.error(task, 2)
+
+    assert run.task(task)["try_number"] == 2
+    assert kind == "Unreachable"
+    assert cause in message
 
 
 @pytest.mark.parametrize("mode", ["deferred", "sync"])
