@@ -1,7 +1,7 @@
 """
-Ask a crew from the command line: ``python -m airflow_provider_crew``. It never starts an execution.
+Command line: ``python -m airflow_provider_crew`` queries a crew. It never starts an execution.
 
-Airflow takes seconds to load, so it is imported when the arguments are known to be right.
+Airflow takes seconds to import, so it is imported after the arguments are validated.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _EXIT_CODES = """exit codes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ask the crew once, print the answer, and return the exit code."""
+    """Query the crew once, print the answer, and return the exit code."""
     options = _parser().parse_args(arguments)
-    logging.disable()  # what Airflow logs on the way is not for scripts
+    logging.disable()  # Airflow's own log lines are not part of the command's output
     try:
         with contextlib.redirect_stdout(sys.stderr):
             code, answer = _ask(options)
@@ -101,7 +101,7 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     except errors.CrewError as error:
         is_undecided = isinstance(error, errors.TransientError | errors.ExecutionNotFound)
         if options.command == "status" and not isinstance(error, errors.ExecutionNotFound):
-            error = error.replace(cost=errors.Cost.UNKNOWN)  # a question that fails says nothing of the execution
+            error = error.replace(cost=errors.Cost.UNKNOWN)  # a failed query reveals nothing about the execution
         state = {"state": "unknown"} if isinstance(error, errors.ExecutionNotFound) else {}
         return UNDECIDED if is_undecided else FAILED, {**about, **state, **error.as_dict()}
 
@@ -128,7 +128,7 @@ def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str,
 
 
 def _line(value: Any) -> str:
-    """Return a value on one line, so that a crew's output forges none."""
+    """Return a value on one line, so that a crew's output cannot forge another."""
     from airflow_provider_crew.client.text import one_line
 
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Every branch on Airflow's version and every private name of Airflow, each with its reason."""
+"""All branches on Airflow's version and all uses of its private names, each with its reason."""
 
 from __future__ import annotations
 
@@ -17,73 +17,73 @@ if TYPE_CHECKING:
 _RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 
 IS_AIRFLOW_2 = _RELEASE < (3,)
-# In Airflow 2's form the button Test breaks off with an error in the page while the field Extra is hidden.
+# In Airflow 2's form, the Test button fails with a JavaScript error while the Extra field is hidden.
 HIDES_EXTRA = not IS_AIRFLOW_2
-# The page of a task instance has room for the tabs of others.
+# The task instance page supports tabs from plugins.
 HAS_TABS = _RELEASE >= (3, 1)
-# How long before Airflow's own end of a task its wait ends, which says what goes on. Airflow 2 enforces
-# execution_timeout while a task is deferred, and then needs time to resume it.
+# Seconds before Airflow's own timeout at which a wait ends, so that the task can log that the execution keeps
+# running. Airflow 2 enforces execution_timeout during a deferral, and then needs time to resume the task.
 TIME_TO_SAY_SO = 60.0 if IS_AIRFLOW_2 else 2.0
-# It forgets what a task remembers whenever the task is cleared, unless the person who does so keeps it.
+# Airflow deletes the task state when the task is cleared, unless the user keeps it.
 FORGETS_AT_CLEAR = _RELEASE >= (3, 4)
-# Its wrapper of decorated tasks looks for a method of that name, and never calls it.
+# The wrapper of decorated tasks looks for a method of that name, but never calls it.
 ASKS_FOR_XCOM_PUSH = _RELEASE == (3, 0)
-# There a retry may be resumed with the event of the try before: https://github.com/apache/airflow/issues/56704
+# A retry may be resumed with the event of the previous attempt: https://github.com/apache/airflow/issues/56704
 _KEEPS_OLD_EVENTS = (3,) <= _RELEASE < (3, 2)
 
-# It has a store of task states, which outlives a try.
+# The task state store outlives an attempt.
 _HAS_STORE = _RELEASE >= (3, 3)
 HOW_TO_FORGET = (
     "on the page of {}, under Storage, Task State Store, delete crew_kickoff"
     if _HAS_STORE
     else "under Admin, Variables, delete the one whose description names {}"
 )
-"""What somebody does who wants a task to forget its kickoff."""
-# Its triggers may leave XComs, and its pages can show what they leave.
+"""Instructions to delete a task's kickoff record."""
+# Triggers may push XComs, and the Airflow UI can show them.
 SHOWS_PROGRESS = _RELEASE >= (3, 1)
-# There a thread that asks Airflow for something mixes up what all others in its process are answered.
+# A thread that sends a request to Airflow mixes up the answers of all others in its process.
 _ASKS_IN_ONE_THREAD = _RELEASE < (3, 2)
 
 KEEPING = " with 'Keep task state'" if FORGETS_AT_CLEAR else ""
 CLEARING = f"clearing it{KEEPING}"
 
-# A task that starts again within a second or so of its deferral, or of its reschedule, is sometimes failed by
-# Airflow's scheduler: it has not yet taken note that the process before has ended.
+# The scheduler sometimes fails a task that starts again within about a second of its deferral or reschedule,
+# because it has not yet recorded the end of the previous process.
 SETTLING_TIME = 10.0
 
-# What Airflow calls when a trigger has ended without an event.
+# Method that Airflow calls if a trigger ended without an event.
 _RESUMED_WITHOUT_EVENT = "__fail__"
-# States of a task whose process is there, and that nobody has cleared.
+# States of a task whose process exists, and that has not been cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
 _TRIGGER_TIMED_OUT = frozenset({"Trigger timeout", "Trigger/execution timeout"})
 
 
 def resumed_with_old_error(next_kwargs: dict[str, Any], ti: Any) -> bool:
-    """Whether Airflow resumes a retry with the event that an earlier try has failed for."""
+    """Whether Airflow resumes a retry with the event that failed an earlier attempt."""
     return resumed_with_old_event(next_kwargs, ti) and "error" in (next_kwargs.get("event") or ())
 
 
 def resumed_with_old_event(next_kwargs: dict[str, Any], ti: Any) -> bool:
-    """Whether Airflow resumes a retry with the event of an earlier try, instead of running it."""
+    """Whether Airflow resumes a retry with the event of an earlier attempt, instead of running it."""
     return _KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
 
 
 def lacks_event(next_method: str, next_kwargs: Mapping[str, Any]) -> bool:
-    """Whether the task was cleared in the very moment of its deferral: its trigger neither fired nor failed."""
+    """Whether the task was cleared during its deferral, so that its trigger neither fired nor failed."""
     return next_method != _RESUMED_WITHOUT_EVENT and "event" not in next_kwargs
 
 
 def trigger_timed_out(next_kwargs: Mapping[str, Any]) -> bool:
-    """Whether Airflow has resumed a task because no event came in time."""
+    """Whether Airflow resumed a task because no event came in time."""
     return next_kwargs.get("error") in _TRIGGER_TIMED_OUT
 
 
 def api_server_is_away(error: Exception) -> bool:
     """
-    Whether Airflow's API server did not answer, or failed. What it refuses, it refuses again.
+    Whether Airflow's API server did not answer, or failed. A rejected request would be rejected again.
 
-    Everything that a task of Airflow 3 asks of Airflow goes there. While it is away Airflow repeats a request for
-    about ten seconds, and then fails it.
+    Every request of an Airflow 3 task goes to the API server. During an outage, Airflow repeats a request for
+    about ten seconds before it fails.
     """
     if IS_AIRFLOW_2:
         return False
@@ -97,46 +97,46 @@ def api_server_is_away(error: Exception) -> bool:
 
 def reads_connections_as_commands_do() -> None:
     """
-    Have this process read connections as Airflow's own commands do.
+    Make this process read connections as Airflow's own commands do.
 
-    Outside of a task, Airflow 3.1 and newer leave out their database, unless this says otherwise.
+    Outside a task, Airflow 3.1 and newer skip the database unless this variable is set.
     """
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
 
 
 def xcom_keys_left_behind(ti: Any) -> Sequence[str]:
     """
-    Return the keys of the XComs that Airflow 3 has deleted at the beginning of this try.
+    Return the keys of the XComs that Airflow 3 deleted at the start of this attempt.
 
-    A process that Airflow 3.3 has cleared away may write no more to the store, but it may push XComs.
+    After Airflow 3.3 has replaced a process, that process can no longer write to the store, but it can push XComs.
     """
     from_server: Any = getattr(ti, "_ti_context_from_server", None)
     return (from_server and from_server.xcom_keys_to_clear) or ()
 
 
 def was_rescheduled(ti: Any) -> bool:
-    """Whether this very try has run before: Airflow 3.1 and 3.2 begin one anew whose DAG cannot be loaded."""
+    """Whether this attempt has run before. Airflow 3.1 and 3.2 restart an attempt whose DAG cannot be loaded."""
     from_server: Any = getattr(ti, "_ti_context_from_server", None)
     return bool(from_server and from_server.task_reschedule_count)
 
 
 def was_changed_from_outside(ti: Any) -> bool:
-    """Whether somebody has marked or cleared the task. On Airflow 2 that ends it with an exception."""
+    """Whether the task was marked or cleared by a user. On Airflow 2, an exception then ends the task."""
     return hasattr(ti, "current_state") and ti.current_state() != "running"
 
 
 def is_cleared_meanwhile(ti: Any) -> bool:
-    """Whether somebody has cleared the task while this process runs. When Airflow does not say, it is not."""
+    """Whether the task was cleared while this process runs. Defaults to False if Airflow does not answer."""
     which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id]}
     try:
         found = ti.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
-    except Exception:  # noqa: BLE001 - then it is not known, and as likely as ever
+    except Exception:  # noqa: BLE001 - unknown, so assume that it was not cleared
         return False
     return any(state not in _STATES_OF_ITS_OWN for states in found.values() for state in states.values())
 
 
 def has_run(ti: Any, dag_id: str, run_id: str) -> bool:
-    """Whether a DAG has a run of that name."""
+    """Whether a DAG has a run with this ID."""
     if IS_AIRFLOW_2:
         from airflow.models.dagrun import DagRun
 
@@ -146,10 +146,10 @@ def has_run(ti: Any, dag_id: str, run_id: str) -> bool:
 
 def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
     """
-    Start a run of a DAG; return whether it is the first one of that name.
+    Start a run of a DAG. Return whether it is the first one with this ID.
 
-    Of all that a task can ask of Airflow, only this is told no when another was faster: Airflow's database has a
-    name once. Variables, XComs and the stores of states are overwritten.
+    This is the only request of a task that fails if another task was faster, because run IDs are unique in
+    Airflow's database. Variables, XComs and task states are overwritten.
     """
     if IS_AIRFLOW_2:
         return _start_run_of_airflow_2(dag_id, run_id, conf)
@@ -173,7 +173,7 @@ def _start_run_of_airflow_2(dag_id: str, run_id: str, conf: dict[str, Any]) -> b
 
 
 def refuses_runs(error: Exception) -> bool:
-    """Whether Airflow will not start runs of a DAG: it knows none of that name, or cannot load it."""
+    """Whether Airflow rejects runs of a DAG, because it is missing or cannot be loaded."""
     if IS_AIRFLOW_2:
         from airflow.exceptions import DagNotFound
 
@@ -185,7 +185,7 @@ def refuses_runs(error: Exception) -> bool:
 
 
 def never_expires() -> dict[str, Any]:
-    """Return how to keep an entry of the store for as long as its run: Airflow deletes others after a while."""
+    """Return the arguments that keep a store entry as long as its run. Airflow deletes other entries earlier."""
     if not _HAS_STORE:
         return {}
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
@@ -195,17 +195,16 @@ def never_expires() -> dict[str, Any]:
 
 def variable(name: str) -> str | None:
     """
-    Return a variable of Airflow's database, None when there is none.
+    Return a variable from Airflow's database, or None if it does not exist.
 
-    Airflow's own way to read one asks other backends first, and says that there is none
-    also when it could not ask.
+    Airflow's own API asks other backends first, and reports a missing variable even if the request failed.
     """
     if IS_AIRFLOW_2:
         from airflow.models import Variable
         from airflow.utils.session import create_session
 
         with create_session() as session:
-            found = session.query(Variable).filter_by(key=name).one_or_none()  # noqa: AIR311 - Airflow 2's
+            found = session.query(Variable).filter_by(key=name).one_or_none()  # noqa: AIR311 - Airflow 2 only
             return found.val if found else None
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
     from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable
@@ -220,11 +219,11 @@ def variable(name: str) -> str | None:
 
 
 def set_variable(name: str, value: str, about: str) -> None:
-    """Set a variable of Airflow's database, whatever other backends know by that name."""
+    """Set a variable in Airflow's database, even if another backend has a variable of that name."""
     if IS_AIRFLOW_2:
         from airflow.models import Variable
 
-        Variable.set(name, value, about)  # noqa: AIR311 - Airflow 2's
+        Variable.set(name, value, about)  # noqa: AIR311 - Airflow 2 only
         return
     from airflow.sdk.execution_time.comms import PutVariable
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
@@ -233,11 +232,11 @@ def set_variable(name: str, value: str, about: str) -> None:
 
 
 def delete_variable(name: str) -> None:
-    """Delete a variable of Airflow's database, if it is there."""
+    """Delete a variable from Airflow's database, if it exists."""
     if IS_AIRFLOW_2:
         from airflow.models import Variable
 
-        Variable.delete(name)  # noqa: AIR311 - Airflow 2's
+        Variable.delete(name)  # noqa: AIR311 - Airflow 2 only
         return
     from airflow.sdk.execution_time.comms import DeleteVariable
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
@@ -246,18 +245,18 @@ def delete_variable(name: str) -> None:
 
 
 def leaves_progress() -> bool:
-    """Whether XComs may be left beside what a process does: the backend encodes them in a thread of its own."""
+    """Whether a separate thread may encode and push XComs in this process."""
     if not (SHOWS_PROGRESS and _ASKS_IN_ONE_THREAD):
         return SHOWS_PROGRESS
     from airflow.sdk.bases.xcom import BaseXCom
     from airflow.sdk.execution_time.xcom import XCom
 
-    # A backend of somebody's own may ask for a connection.
+    # A custom backend may request a connection.
     return XCom.serialize_value is BaseXCom.serialize_value
 
 
 def encoded_xcom(ti: Any, key: str, value: Any) -> Any:
-    """Return what the XCom backend makes of a value. A custom one may take as long as it likes."""
+    """Return a value as encoded by the XCom backend. A custom backend may take any amount of time."""
     from airflow.sdk.execution_time.xcom import XCom
 
     return XCom.serialize_value(
@@ -266,7 +265,7 @@ def encoded_xcom(ti: Any, key: str, value: Any) -> Any:
 
 
 def leave_encoded_xcom(ti: Any, key: str, encoded: Any) -> None:
-    """Leave in XCom what the backend has made of a value: Airflow itself would do both in one."""
+    """Push an encoded value to XCom. Airflow's own API would encode and push in one step."""
     from airflow.sdk.bases.xcom import BaseXCom
 
     class Encoded(BaseXCom):
@@ -278,7 +277,7 @@ def leave_encoded_xcom(ti: Any, key: str, encoded: Any) -> None:
 
 
 def first_poke(context: Context) -> float:
-    """Return when the first poke of this try began, which Airflow 2 has another place for."""
+    """Return the time of this attempt's first poke, which Airflow 2 keeps in a different place."""
     ti: Any = context["ti"]
     if hasattr(ti, "get_first_reschedule_date"):
         first = ti.get_first_reschedule_date(context)
@@ -291,11 +290,11 @@ def first_poke(context: Context) -> float:
 
 def note_when_delivered(operator: Any) -> None:
     """
-    Have a delivery recorded as soon as Airflow has noted the success of the task.
+    Record a delivery as soon as Airflow has recorded the success of the task.
 
-    On Airflow 3 the success callbacks come next. This is called after the author's code, so neither a cluster
-    policy nor an assignment replaces the list any more. First in it, the note does not depend on the author's
-    callbacks. On Airflow 2 callbacks come before the success is noted: there, a listener records the delivery.
+    On Airflow 3, success callbacks run next. Call this after the DAG author's code, so that neither a cluster
+    policy nor an assignment replaces the list. The callback is the first, so it does not depend on the author's
+    callbacks. On Airflow 2, callbacks run before the success is recorded, so a listener records the delivery.
     """
     if not IS_AIRFLOW_2:
         own = operator.on_success_callback or []
@@ -304,25 +303,25 @@ def note_when_delivered(operator: Any) -> None:
 
 
 def reads_names(dag: Any) -> bool:
-    """Whether Airflow makes what a map_index_template says a value of Python, and perhaps no text."""
+    """Whether Airflow converts a rendered map_index_template to a Python value, which may not be a string."""
     return bool(dag.render_template_as_native_obj) and _RELEASE < (3, 4)
 
 
 def show_name(ti: Any, name: str) -> None:
-    """Have a mapped task called by its name already while it is deferred, where Airflow takes that (2.11, 3.2)."""
+    """Show the name of a mapped task while it is deferred, on Airflow versions that support this (2.11, 3.2)."""
     if getattr(ti, "rendered_map_index", None) == name:
         return
     ti.rendered_map_index = name
     try:
         from airflow.sdk.execution_time.comms import SetRenderedMapIndex
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-    except ImportError:  # before 3.2, or not in a task
+    except ImportError:  # before 3.2, or outside a task
         return
     SUPERVISOR_COMMS.send(SetRenderedMapIndex(rendered_map_index=name))
 
 
 def asset_kinds() -> tuple[type, ...]:
-    """Return the kinds of outlets that are assets. Airflow 2 calls them datasets, and has no references."""
+    """Return the classes of outlets that are assets. Airflow 2 calls them datasets, and has no references."""
     from airflow.providers.common.compat.sdk import Asset
 
     if IS_AIRFLOW_2:
@@ -334,10 +333,10 @@ def asset_kinds() -> tuple[type, ...]:
 
 def take_time_limit(operator: Any) -> timedelta | None:
     """
-    Return the operator's execution_timeout, for the task to keep it by itself where Airflow would not let it.
+    Return the operator's execution_timeout. On Airflow 2, remove it so that the task can enforce it itself.
 
-    Airflow 2 fails a task that resumes too late before the task could say anything; a retry would start, and pay
-    for, another execution.
+    Airflow 2 fails a task that resumes too late before its code runs. A retry would then start and bill another
+    execution.
     """
     limit: timedelta | None = operator.execution_timeout
     if IS_AIRFLOW_2:

@@ -1,1 +1,1 @@
-"""The crew's REST API: no Airflow in here."""
+"""Client for the crew's REST API. Nothing here imports Airflow."""

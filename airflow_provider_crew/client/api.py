@@ -1,8 +1,7 @@
 """
-The calls to the service, without I/O: each yields requests, receives their outcomes, and returns a model.
+Calls to the service, without I/O: each one yields requests, receives their outcomes, and returns a model.
 
-Both clients run the same flows, so neither can do what the other cannot. A client adds only how a request is
-exchanged for an answer.
+Both clients run the same flows, so they behave alike. A client adds only the exchange of a request for an answer.
 """
 
 import json
@@ -51,8 +50,8 @@ _LONGEST = 1_000
 
 
 def issued_kickoff_id(value: Any) -> str:
-    """Keep the id as the service sent it, as a text; ValueError when there is none that could be asked after."""
-    # Python reads NaN, Infinity and 1e309 from JSON, and writes them in another way than the service.
+    """Return the kickoff ID as a string, as the service sent it. Raise ValueError if it is missing or unusable."""
+    # Python reads NaN, Infinity and 1e309 from JSON, but writes them differently from the service.
     is_usable = type(value) in (str, int) or (type(value) is float and math.isfinite(value))
     text = str(value) if is_usable else ""
     if not text:
@@ -63,7 +62,7 @@ def issued_kickoff_id(value: Any) -> str:
 
 
 def checked_kickoff_id(kickoff_id: str) -> str:
-    """Refuse an id that no kickoff has returned, before it reaches a path."""
+    """Reject a kickoff ID that no kickoff can have returned, before it becomes part of a path."""
     if not (fault := _fault_of(kickoff_id)):
         return kickoff_id
     raise InvalidKickoffId(
@@ -72,7 +71,7 @@ def checked_kickoff_id(kickoff_id: str) -> str:
 
 
 def path_segment(kickoff_id: str) -> str:
-    """Encode a checked id for a path, in which dots alone would be a step."""
+    """Percent-encode a checked kickoff ID for a path, including its dots: dots alone would be a path segment."""
     return quote(kickoff_id, safe="").replace(".", "%2E")
 
 
@@ -90,12 +89,12 @@ _MESSAGE = 500
 _EXCERPT = 200
 _NAME = 100
 _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
-# More than an excerpt shows, so that no secret is cut before it is found.
+# Longer than the excerpt shown, so that a secret is found before it is cut off.
 _LOOKED_AT = 16 * 1024
 
 
 class Answer:
-    """What came back, without the token and other secrets, should the service repeat them."""
+    """HTTP response of the service. Secrets, including the token, are masked if the service repeats them."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes, secrets: tuple[bytes, ...]) -> None:
         self.status = status
@@ -105,27 +104,27 @@ class Answer:
 
     @property
     def size(self) -> int:
-        """How many bytes the body has."""
+        """Size of the body in bytes."""
         return len(self._body)
 
     @property
     def is_success(self) -> bool:
-        """Whether the service did what it was asked (2xx)."""
+        """Whether the request succeeded (2xx)."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property
     def content_type(self) -> str:
-        """What the service says that the body is."""
+        """Content type of the body, as declared by the service."""
         return self._header("Content-Type") or "no content type"
 
     @property
     def redirect_target(self) -> str:
-        """Where a redirect leads, without its query, which may hold a secret."""
+        """Target of a redirect, without its query string, which may hold a secret."""
         return re.split("[?#]", self._header("Location"), maxsplit=1)[0]
 
     @property
     def retry_after(self) -> float | None:
-        """For how many seconds the service wants to be left alone, if it says so in seconds or with a date."""
+        """Seconds to wait before the next request, from a Retry-After header in seconds or with a date."""
         wanted = self._header("Retry-After")
         if wanted.isdecimal():
             return float(wanted)
@@ -136,12 +135,12 @@ class Answer:
 
     @property
     def has_error_body(self) -> bool:
-        """Whether it is the service itself that reports an error, and not something in front of it."""
+        """Whether the error was reported by the service itself rather than by a gateway in front of it."""
         return all(isinstance(self._told.get(key), str) for key in ("error", "message"))
 
     @property
     def missing_inputs(self) -> tuple[str, ...]:
-        """The names that a refused kickoff should have held."""
+        """Names of the inputs that a rejected kickoff lacks."""
         details, detail = self._told.get("details"), self._told.get("detail")
         names = details.get("missing_inputs") if isinstance(details, Mapping) else None
         if isinstance(detail, str) and (found := _MISSING_INPUTS.match(detail)):
@@ -152,22 +151,22 @@ class Answer:
         return tuple(filter(None, shown))
 
     def json_object(self) -> Mapping[str, Any]:
-        """Return the body as a JSON object; ValueError when it is none."""
-        # One wrong byte in a text must not cost the whole result.
+        """Return the body as a JSON object. Raise ValueError for anything else."""
+        # Replace invalid bytes, so that one of them does not cost the whole result.
         text = self._body.decode("utf-8-sig", "replace")
         try:
             document = json.loads(text)
         except ValueError:
             raise ValueError("it is not JSON") from None
         if not isinstance(document, dict):
-            raise ValueError("it is no JSON object")  # noqa: TRY004 - one kind with what cannot be read otherwise
-        # Parsed first: in bytes, a secret has as many spellings as JSON has for each of its characters.
+            raise ValueError("it is no JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
+        # Parse first: in raw bytes, a secret has as many spellings as JSON has for each of its characters.
         if self._secrets.may_be_in(text):
             self._secrets.mask(document)
         return document
 
     def reason(self) -> str:
-        """Tell what the service itself gives as the reason, in whichever of the usual forms."""
+        """Return the reason given by the service, or else the beginning of the body."""
         keys = ("status",) if "state" in self._told else ("error", "title", "message", "detail")
         said = [self._told.get(key) for key in keys]
         if told := ": ".join(text.rstrip(". ") for text in said if isinstance(text, str) and text):
@@ -175,13 +174,13 @@ class Answer:
         return f" It begins: {self.excerpt()!r} ({self.content_type})." if self._body else ""
 
     def excerpt(self) -> str:
-        """Return the beginning of the body, fit for one line of a log."""
+        """Return the beginning of the body, on one line."""
         beginning = self._body[:_LOOKED_AT].decode("utf-8", "replace")
         return one_line(self._secrets.masked(beginning), _EXCERPT)
 
     @cached_property
     def _told(self) -> Mapping[str, Any]:
-        """What the service tells of an error: an object in JSON, or nothing."""
+        """The error as a JSON object. Empty if the body is anything else."""
         try:
             return self.json_object()
         except (ValueError, RecursionError):
@@ -194,17 +193,16 @@ class Answer:
 
 _MAX_TOLD = 300
 _OBJECTS = frozenset({"inputs", "meta", "webhooks"})
-# A field of every flow's state, which flows list among their inputs.
+# Flows list this field of their state among their inputs.
 _STATE_ID = "id"
 
 
 @dataclass(frozen=True, slots=True)
 class KickoffRequest:
     """
-    One kickoff: what was checked is what is sent, however often that takes.
+    Validated kickoff. Each attempt to send it uses the same body.
 
-    ``inputs`` are plain JSON data. ``secrets`` are what the body holds that nobody may read in an answer that
-    repeats it.
+    ``inputs`` are plain JSON data. ``secrets`` are the parts of the body to mask in an answer that repeats them.
     """
 
     inputs: dict[str, Any]
@@ -220,9 +218,9 @@ class KickoffRequest:
         **options: Unpack[KickoffOptions],
     ) -> Self:
         """
-        Put a kickoff together; what was not given is not sent. InvalidInputs names the path to what is no JSON.
+        Build a kickoff from the options that are set. InvalidInputs names the path to a value that is not JSON.
 
-        :param webhook_secret: the bearer token by which the receiver of ``webhooks`` knows the service
+        :param webhook_secret: Bearer token that authenticates the service to the receiver of ``webhooks``.
         """
         if unknown := options.keys() - KickoffOptions.__annotations__.keys():
             raise TypeError(f"a kickoff takes no {some_names(sorted(unknown))}")
@@ -241,7 +239,7 @@ class KickoffRequest:
 def _checked(name: str, value: Any) -> Any:
     if name == "restore_from_state_id":
         try:
-            # Native rendering of templates makes a number of an id that looks like one.
+            # Native template rendering turns an ID that looks like a number into one.
             return issued_kickoff_id(value)
         except ValueError:
             raise InvalidInputs(
@@ -268,9 +266,9 @@ def _check_webhooks(webhooks: dict[str, Any]) -> None:
 
 def plain(value: Any, path: str) -> Any:
     """
-    Return JSON data as nothing but texts, numbers, lists and dicts; InvalidInputs names the path to anything else.
+    Return JSON data as plain strings, numbers, lists and dicts. InvalidInputs names the path to anything else.
 
-    Any other sequence becomes a list: values that are fetched one by one are fetched once.
+    Any other sequence becomes a list, so that lazily fetched values are fetched once.
     """
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -286,12 +284,11 @@ def plain(value: Any, path: str) -> Any:
 
 def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool = False) -> list[str]:
     """
-    Return doubts about names that are given and not listed, and the other way round.
+    Return warnings about inputs that the crew does not list and about listed inputs that are missing.
 
-    InvalidInputs names what the service says is needed and is not given; and what is not given, but looks like a
-    mistyped name that is: a flow would drop that one, and run, and be paid for, on its defaults. ``strict``
-    refuses every name that is not listed, and every one that is not given, unless the service says that it is
-    optional.
+    Raise InvalidInputs if a required input is missing, or if a name looks like a misspelled listed one. A flow
+    would ignore the misspelled name and start a billed execution with its defaults. ``strict`` also rejects every
+    unlisted name, and requires every listed input that the service does not mark as optional.
     """
     listed = [name for name in known.names if name != _STATE_ID]
     unlisted = [name for name in given if name not in known.names and name != _STATE_ID]
@@ -329,7 +326,7 @@ def _question(name: str, others: list[str]) -> str:
 
 
 def some_names(names: Iterable[str]) -> str:
-    """Return names for a message, as many as it may hold."""
+    """Return names for a message, shortened to a fixed length."""
     return one_line(", ".join(names), _MAX_TOLD)
 
 
@@ -343,10 +340,10 @@ _JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
 
 def repeating(call: str, *, only_if_not_taken: bool = False, wake_up_within: float = 0.0) -> dict[str, Any]:
     """
-    Return how tenacity's Retrying, or its AsyncRetrying, repeats a call.
+    Return the arguments for tenacity's Retrying or AsyncRetrying that resend a call.
 
-    A read may be repeated after any passing failure. A kickoff only when it certainly was not taken. A crew that
-    may be waking up after a quiet period is given ``wake_up_within`` seconds.
+    A read is retried after any transient failure. A kickoff is retried only if it certainly started nothing. A
+    crew that may be waking up after a quiet period is given ``wake_up_within`` seconds.
     """
     policy = _Repeating(call, only_if_not_taken, wake_up_within)
     return {
@@ -360,7 +357,7 @@ def repeating(call: str, *, only_if_not_taken: bool = False, wake_up_within: flo
 
 @dataclass(slots=True)
 class _Repeating:
-    """One call and its repetitions. What fails otherwise while a crew wakes up is a part of that."""
+    """Retry policy of one call. While a crew wakes up, other failures count as part of the startup."""
 
     call: str
     only_if_not_taken: bool
@@ -370,7 +367,7 @@ class _Repeating:
     def again(self, error: BaseException) -> bool:
         self.is_waking = self.is_waking or self._wakes_up(error)
         if isinstance(error, Unreachable) and not error.trusted:
-            return False  # a second later it is the same, and someone should know
+            return False  # not worth a retry: a certificate error persists, and should be reported at once
         if self.only_if_not_taken:
             return isinstance(error, RateLimited) or (isinstance(error, Unreachable) and not error.sent)
         return isinstance(error, TransientError)
@@ -403,7 +400,7 @@ def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
 def _wait(state: tenacity.RetryCallState) -> float:
     error = _error_of(state)
     asked_for = error.retry_after if isinstance(error, TransientError) else None
-    # The jitter comes on top, or all who were told the same time would come back together.
+    # Add the jitter to Retry-After, or all clients that received the same value would return together.
     return _JITTER(state) + min(asked_for or 0.0, _LONGEST_RETRY_AFTER)
 
 
@@ -411,12 +408,12 @@ T = TypeVar("T")
 
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-# An error page is read for its reason, and may be of any length.
+# Error responses may be of any length, and are read only for their reason.
 MAX_ERROR_BYTES = 64 * 1024
 
-# A load balancer that gives up on an idle connection says 408 to the next request that comes along it.
+# A load balancer that closes an idle connection answers 408 to the next request on it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
-# A gateway may answer these after it has passed the request on: See Other, Request Timeout, Conflict, and Client
+# A gateway may answer these after it has forwarded the request: See Other, Request Timeout, Conflict, and Client
 # Closed Request.
 _UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
 _NOWHERE = "no place that it names"
@@ -426,9 +423,9 @@ _STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
 @dataclass(frozen=True, slots=True)
 class Request:
     """
-    What to send. ``url`` is percent-encoded for good: no library may decode or normalise it.
+    HTTP request. ``url`` is already percent-encoded, so no library may decode or normalize it.
 
-    ``secrets`` are left out of an answer that repeats them. ``kickoff_id`` is the execution that is polled.
+    ``secrets`` are masked in an answer that repeats them. ``kickoff_id`` names the execution that is polled.
     """
 
     method: str
@@ -440,28 +437,28 @@ class Request:
 
     @property
     def starts_work(self) -> bool:
-        """Whether sending it twice would do the work twice."""
+        """Whether sending the request twice would start two executions."""
         return self.method == "POST"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What an error of this request knows."""
+        """Attributes for an error of this request."""
         if self.kickoff_id:
             return {"kickoff_id": self.kickoff_id, "cost": Cost.RUNNING}
         return {} if self.starts_work else {"cost": Cost.NONE}
 
     def __str__(self) -> str:
-        """Name it in a message."""
+        """Return the method and URL, for messages."""
         return f"{self.method} {self.url}"
 
 
-# An error is received like an answer and raised by the flow: a traceback of the transport could show the token.
+# Return transport errors like answers and raise them in the flow: a transport traceback could show the token.
 Outcome = Answer | errors.CallError
 Flow = Generator[Request, Outcome, T]
 
 
 class CrewApi:
-    """The calls of one crew, and which of the two status paths it has."""
+    """API calls of one crew. Remembers which of the two status paths the crew has."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
@@ -469,15 +466,15 @@ class CrewApi:
         self._status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
 
     def inputs(self) -> Flow[CrewInputs]:
-        """Ask which inputs the crew takes."""
+        """Return the inputs that the crew takes."""
         request = self._request("GET", "/inputs")
         return _read(request, _answer((yield request)), read_inputs)
 
     def kickoff(self, kickoff: KickoffRequest) -> Flow[str]:
         """
-        Send a kickoff once, and return its kickoff ID.
+        Send a kickoff once and return its kickoff ID.
 
-        Any outcome is an uncertain kickoff, unless it proves that no execution started.
+        Treat every outcome as an uncertain kickoff, unless it proves that no execution started.
         """
         request = self._request("POST", "/kickoff", kickoff.body, *kickoff.secrets)
         try:
@@ -492,12 +489,12 @@ class CrewApi:
             if not started and _proves_nothing_started(error):
                 raise
             raise _uncertain(error, started) from None
-        # Before the caller has it: a cancelled coroutine never returns it, and the execution is paid for.
+        # Log the ID before returning it: a cancelled coroutine never returns it, and the execution is billed.
         log.info("Started execution %s.", kickoff_id)
         return kickoff_id
 
     def status(self, kickoff_id: str) -> Flow[Execution]:
-        """Ask how an execution is doing, on whichever of the two paths the crew has."""
+        """Return the status of an execution, from whichever of the two paths the crew has."""
         segment = path_segment(checked_kickoff_id(kickoff_id))
         failure: errors.CallError | None = None
         for path in self._status_paths:
@@ -514,7 +511,7 @@ class CrewApi:
         raise cast("errors.CallError", failure)
 
     def unreachable(self, request: Request, error: BaseException, *, sent: bool) -> errors.Unreachable:
-        """Return the error for an exchange that brought no answer."""
+        """Return the error for an exchange without an answer."""
         reason = reason_for(error, connected=sent, settings=self.settings)
         facts = {"sent": sent, "trusted": is_trusted(error), "timed_out": timed_out(error), **request.facts}
         if sent:
@@ -537,10 +534,10 @@ class CrewApi:
     def _request(
         self, method: str, path: str, body: bytes | None = None, *secrets: str, kickoff_id: str = ""
     ) -> Request:
-        # Put together anew for each request: who shows a client shows no token.
+        # Build the headers for each request, so that the repr of a client never shows the token.
         headers = {
             "Accept": "application/json",
-            # Some gateways compress all the same; received() undoes that.
+            # Some gateways compress anyway; received() decompresses.
             "Accept-Encoding": "identity",
             "Authorization": f"Bearer {self.settings.token}",
             "User-Agent": self.settings.user_agent,
@@ -552,7 +549,7 @@ class CrewApi:
 
     def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> errors.CallError:
         if not (answer.is_success or answer.has_error_body):
-            # A gateway without the crew behind it says 404 as well, and the execution runs on.
+            # A gateway without the crew behind it also answers 404, while the execution keeps running.
             return _unreadable(request, answer, "it is not the crew's own")
         return errors.ExecutionNotFound(
             f"Execution {kickoff_id} is unknown to the crew: {_told(request, answer)}",
@@ -565,21 +562,21 @@ class CrewApi:
 
 
 class Done(NamedTuple):
-    """The end of a flow."""
+    """Return value of a flow."""
 
     value: Any
 
 
 def advance(flow: Flow[Any], outcome: Outcome | None) -> Request | Done:
-    """Hand a flow the outcome of its last request; return its next request, or its end."""
+    """Send a flow the outcome of its last request. Return its next request, or its return value."""
     try:
-        return flow.send(outcome)  # type: ignore[arg-type] # a flow begins with None
+        return flow.send(outcome)  # type: ignore[arg-type] # a flow starts with None
     except StopIteration as end:
         return Done(end.value)
 
 
 def most_bytes(status: int, largest: int | None = None) -> int:
-    """Return how much to read of an answer; the rest of an error page is left unread."""
+    """Return the maximum number of bytes to read. The rest of an error response is left unread."""
     return (largest or MAX_ANSWER_BYTES) if HTTPStatus(200) <= status < HTTPStatus(300) else MAX_ERROR_BYTES
 
 
@@ -587,10 +584,10 @@ def received(request: Request, status: int, headers: Mapping[str, str], body: by
     """
     Return the answer of an exchange, or the error for one that is too large to read.
 
-    :param body: What was read of it, at least one byte more than ``most`` if there is more.
+    :param body: Bytes that were read. If there are more than ``most``, at least one more than ``most``.
     """
     if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
-        with suppress(zlib.error):  # what it is instead will be unreadable as JSON
+        with suppress(zlib.error):  # otherwise, reading the body as JSON reports the error
             body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
     if len(body) > most:
         if HTTPStatus(200) <= status < HTTPStatus(300):
@@ -615,7 +612,7 @@ def _started(outcome: Outcome) -> str:
 
 
 def _proves_nothing_started(error: errors.CallError) -> bool:
-    """Whether the outcome of a kickoff proves that no execution started; the default of every doubt is no."""
+    """Whether the outcome of a kickoff proves that no execution started. Defaults to False in case of doubt."""
     match error:
         case errors.Unreachable():
             return not error.sent
@@ -649,7 +646,7 @@ def _read(request: Request, answer: Answer, read: Callable[[Mapping[str, Any]], 
 def _failure(request: Request, answer: Answer) -> errors.CallError:  # noqa: C901 - one branch for each status
     status, told = answer.status, _told(request, answer)
     facts: dict[str, Any] = {"http_status": status, "error": answer.reason().strip()} | request.facts
-    if status < HTTPStatus.OK:  # such as 102 and 103: the work may be under way
+    if status < HTTPStatus.OK:  # such as 102 and 103: the work may be in progress
         return _unreadable(request, answer, "it is not a final answer")
     if status == HTTPStatus.UNAUTHORIZED:
         return errors.NotAuthenticated(

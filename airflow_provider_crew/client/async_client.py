@@ -1,4 +1,4 @@
-"""The asynchronous client, on aiohttp: the same methods and results as the synchronous one."""
+"""Asynchronous client, based on aiohttp, with the methods and results of the synchronous one."""
 
 import asyncio
 from typing import Any, Self, TypeVar, cast
@@ -25,28 +25,28 @@ from airflow_provider_crew.client.settings import ServiceSettings, connect_timeo
 T = TypeVar("T")
 
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
-# As much as the synchronous client takes; gateways send headers longer than aiohttp's 8 KB.
+# The limit of the synchronous client. Gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
-# Polls at a time, and so connections that are kept.
+# Maximum number of concurrent polls, and so of kept connections.
 _MOST_AT_ONCE = 100
-# Reading a larger answer takes up to half a second, so it is read in a thread.
+# Parsing a larger answer takes up to half a second, so it runs in a thread.
 _LARGE = 64 * 1024
-# aiohttp's own 15 seconds would mean a new connection for every poll at a usual interval.
+# With aiohttp's default of 15 seconds, every poll at a typical interval would open a new connection.
 _KEEP_ALIVE = 120.0
-# Seconds for an answer to a kickoff whose caller was cancelled: it may have arrived already.
+# Seconds to wait for a kickoff's answer after its caller was cancelled. The answer may have arrived already.
 _LATE_ANSWER = 1.0
 
 
 class AsyncCrewClient:
     """
-    Talk to one crew from one event loop. Use it as an asynchronous context manager, or close it.
+    Client for one crew and one event loop. Use it as an asynchronous context manager, or close it.
 
     :param settings: The crew's address and token.
-    :param largest: Bytes to read of an answer at most. ``None`` reads as much as the synchronous client.
+    :param largest: Maximum size of an answer in bytes. ``None`` uses the limit of the synchronous client.
     """
 
     users = 0
-    """How many watches share it."""
+    """Number of watches that share this client."""
 
     def __init__(self, settings: ServiceSettings, *, largest: int | None = None) -> None:
         self.settings = settings
@@ -58,16 +58,17 @@ class AsyncCrewClient:
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def inputs(self) -> CrewInputs:
-        """Ask which inputs the crew takes."""
+        """Return the inputs that the crew takes."""
         return await self._run(self._api.inputs(), self._session)
 
     async def kickoff(self, request: KickoffRequest) -> str:
         """
-        Send a kickoff once, and return its kickoff ID. Raise UncertainKickoff if it may have started one.
+        Send a kickoff once and return its kickoff ID. Raise UncertainKickoff if an execution may have started.
 
-        If the caller is cancelled after it was sent, an answer that is arriving is still read, and its ID logged.
+        If the caller is cancelled after the kickoff was sent, wait briefly for the answer, so that its ID is
+        logged.
         """
-        # A kept connection that the peer has closed looks like a lost answer, so this one is new.
+        # Use a new connection: a kept one that the peer has closed looks like a lost answer.
         connector = _Connector(ssl=self._tls, force_close=True)
 
         async def send() -> str:
@@ -83,7 +84,7 @@ class AsyncCrewClient:
             sending.cancel()
 
     async def status(self, kickoff_id: str) -> Execution:
-        """Ask how an execution is doing."""
+        """Return the status of an execution."""
         return await self._run(self._api.status(kickoff_id), self._session)
 
     async def close(self) -> None:
@@ -124,11 +125,12 @@ class AsyncCrewClient:
         return cast("T", step.value)
 
     async def _exchange(self, request: Request, session: aiohttp.ClientSession) -> Outcome:
-        """Send once. Any failure counts as sent, unless it proves that there was no open connection."""
+        """Send the request once. Any failure counts as sent, unless it proves that no connection was open."""
         if request.starts_work:
             return await self._send(request, session)
         try:
-            # One time limit for both: a watch has to notice its deadline while others wait for a dead crew.
+            # One timeout for both: a watch must notice its deadline while other polls wait for an unresponsive
+            # crew.
             async with asyncio.timeout(self.settings.request_timeout), self._places:
                 return await self._send(request, session)
         except TimeoutError as error:
@@ -138,7 +140,7 @@ class AsyncCrewClient:
         try:
             async with session.request(
                 request.method,
-                # Encoded: yarl would undo escapes that an odd kickoff ID needs.
+                # Keep it encoded: yarl would undo escapes that an unusual kickoff ID needs.
                 URL(request.url, encoded=True),
                 data=request.body,
                 headers=request.headers,
@@ -155,11 +157,11 @@ class AsyncCrewClient:
 
 
 class _NotConnectedError(aiohttp.ClientConnectionError):
-    """Proves that nothing was sent, since there was no open connection yet."""
+    """Raised before a connection was open, so nothing was sent."""
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connect to the crew, through a proxy or not, and tell a failure to connect from all that comes after."""
+    """Connector that distinguishes a failure to connect, directly or through a proxy, from later failures."""
 
     has_connected = False
 

@@ -1,4 +1,4 @@
-"""The synchronous client, on requests. A hook imports it with its first call, because that takes long."""
+"""Synchronous client, based on requests. A hook imports it at its first call, because the import is slow."""
 
 import errno
 import http.client
@@ -39,35 +39,35 @@ from airflow_provider_crew.client.settings import (
 
 T = TypeVar("T")
 
-# What requests raises is an OSError.
+# The exceptions of requests are subclasses of OSError.
 _TRANSPORT_FAILURES = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 _CHUNK = 65536
 
 _this_thread = threading.local()
-# urllib3 warns of malformed headers and repeats them. A service may have put the token there.
+# urllib3 logs malformed headers, in which a service may have repeated the token.
 logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_this_thread, "exchanges", False))
 
 
 class CrewClient:
-    """Talk to one crew. Use it as a context manager, or close it."""
+    """Client for one crew. Use it as a context manager, or close it."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self._api = CrewApi(settings)
-        tls_context(settings)  # rejects certificates that cannot be read
+        tls_context(settings)  # rejects unreadable certificates
         self._verify = trusted_certificates(settings) or False
         self._open_transport()
 
     def inputs(self) -> CrewInputs:
-        """Ask which inputs the crew takes."""
+        """Return the inputs that the crew takes."""
         return self._run(self._api.inputs())
 
     def kickoff(self, request: KickoffRequest) -> str:
-        """Send a kickoff once, and return its kickoff ID. Raise UncertainKickoff if it may have started one."""
+        """Send a kickoff once and return its kickoff ID. Raise UncertainKickoff if its outcome is unknown."""
         return self._run(self._api.kickoff(request))
 
     def status(self, kickoff_id: str) -> Execution:
-        """Ask how an execution is doing."""
+        """Return the status of an execution."""
         return self._run(self._api.status(kickoff_id))
 
     def close(self) -> None:
@@ -96,13 +96,13 @@ class CrewClient:
         return cast("T", step.value)
 
     def _exchange(self, request: Request) -> Outcome:
-        """Connect, and then send once. Only a failure to connect proves that nothing was sent."""
+        """Connect, then send the request once. Only a failure to connect proves that nothing was sent."""
         if os.getpid() != self._process:
-            self._open_transport()  # a forked process would read the answers of its parent
+            self._open_transport()  # a forked process would read its parent's answers
         if request.starts_work:
             self.close()  # a kept connection that the peer has closed looks like a lost answer
         until, sent = time.monotonic() + self.settings.request_timeout, False
-        # A timeout that comes before this was raised by a signal handler of the caller.
+        # An earlier timeout was raised by a signal handler of the caller.
         earliest_timeout = time.monotonic() + connect_timeout(self.settings)
         _this_thread.exchanges = True
         try:
@@ -113,7 +113,7 @@ class CrewClient:
             cause = root_cause(error)
             if type(cause) is TimeoutError and cause.errno is None and time.monotonic() < earliest_timeout:
                 raise cause from None
-            # Its traceback holds the token.
+            # Drop the traceback, which holds the token.
             return self._api.unreachable(request, error.with_traceback(None), sent=sent)
         finally:
             _this_thread.exchanges = False
@@ -121,7 +121,7 @@ class CrewClient:
     def _send(self, request: Request, connection: Any, until: float) -> Outcome:
         connection.timeout = self.settings.request_timeout
         connection.sock.settimeout(connection.timeout)
-        with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):  # an answer may be there already
+        with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):  # it may have answered already
             connection.request(
                 request.method,
                 self._transport.target(request),
@@ -144,7 +144,7 @@ class CrewClient:
 
 
 class _Transport(HTTPAdapter):
-    """The connections that requests makes and keeps: through a proxy, with TLS, and known to be open."""
+    """Connections kept by requests: through a proxy, with TLS, and known to be open."""
 
     def __init__(self, proxy: str | None) -> None:
         super().__init__()
@@ -152,10 +152,10 @@ class _Transport(HTTPAdapter):
 
     @contextmanager
     def connection(self, request: Request, seconds: float, verify: str | bool) -> Iterator[Any]:  # noqa: FBT001
-        """Provide an open connection, and keep it if nothing fails. Until it is provided, nothing was sent."""
+        """Provide an open connection and keep it unless the block fails. Nothing is sent before that."""
         prepared = requests.Request(request.method, request.url).prepare()
         pool: Any = self.get_connection_with_tls_context(prepared, verify, proxies=self._proxies)
-        # An https proxy in front of an http crew is verified as well; requests would do so for https crews only.
+        # Verify an https proxy in front of an http crew as well; requests would do so for https crews only.
         self.cert_verify(pool, "https:", verify, None)  # type: ignore[no-untyped-call,unused-ignore]
         connection = pool._get_conn()  # noqa: SLF001 - urllib3 has no public way to connect before a request
         try:
@@ -172,13 +172,13 @@ class _Transport(HTTPAdapter):
         pool._put_conn(connection)  # noqa: SLF001
 
     def target(self, request: Request) -> str:
-        """Return what stands behind the method: the path, or for a forwarding proxy the whole address."""
+        """Return the request target: the path, or the full URL for a forwarding proxy."""
         if self._forwards(request):
             return request.url
         return request.url[len(urlsplit(request.url)._replace(path="", query="").geturl()) :]
 
     def forwarding_headers(self, request: Request) -> dict[str, str]:
-        """Return the proxy's credentials, if it forwards requests; one that tunnels gets them with CONNECT."""
+        """Return the proxy's credentials if it forwards requests. A tunneling proxy receives them with CONNECT."""
         return self.proxy_headers(self._proxies["http"]) if self._forwards(request) else {}
 
     def _forwards(self, request: Request) -> bool:

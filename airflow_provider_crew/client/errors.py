@@ -1,4 +1,4 @@
-"""Errors as plain JSON data, to travel from the process that watched to the one that acts on it."""
+"""Errors, and their conversion to plain JSON data that one process can pass to another."""
 
 import json
 import math
@@ -10,20 +10,20 @@ from typing import Any, Self, dataclass_transform
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
-# Wider integers do not fit into what carries a value from one process to another.
+# The serialization between processes has no room for wider integers.
 MIN_INT, MAX_INT = -(2**63), 2**64 - 1
 
-# Deeper JSON than this is no data that a crew puts out, and it breaks the recursion of whoever stores it.
+# No crew returns JSON nested more deeply than this, and storing it would exceed the recursion limit.
 _MAX_DEPTH = 64
 
 
 def storable_text(text: str) -> str:
-    """Replace what PostgreSQL and JSON refuse to store: NUL and lone surrogates."""
+    """Replace characters that PostgreSQL or JSON cannot store: NUL and lone surrogates."""
     return _UNSTORABLE.sub("\ufffd", text)
 
 
 def text_of(value: Any) -> str:
-    """Return a text as it is, nothing as an empty one, and anything else as JSON."""
+    """Return a string as it is, None as an empty string, and anything else as JSON."""
     if value is None:
         return ""
     return storable_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
@@ -31,9 +31,9 @@ def text_of(value: Any) -> str:
 
 def storable_json(value: Any, depth: int = 0) -> Any:
     """
-    Return JSON data that every store takes; raise ValueError when it is nested too deeply.
+    Return JSON data that every store accepts. Raise ValueError if it is nested too deeply.
 
-    Integers that are too wide become texts, so that no digit is lost.
+    Integers that are too wide become strings, so that no digit is lost.
     """
     if depth > _MAX_DEPTH:
         raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")
@@ -55,7 +55,7 @@ _GATEWAY_WITHOUT_CREW = frozenset({502, 503, 504})
 
 
 class Cost(StrEnum):
-    """What is known to be billed."""
+    """Billing state, as far as it is known."""
 
     NONE = "none"
     RUNNING = "running"
@@ -64,7 +64,7 @@ class Cost(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """Return it as a reader sees it."""
+        """Sentence for a message."""
         return _SENTENCES[self]
 
 
@@ -80,13 +80,13 @@ _SENTENCES = {
 @dataclass(eq=False, repr=False)
 class CrewError(Exception):
     """
-    Anything that goes wrong between this package and a crew.
+    Base class of the errors between this package and a crew.
 
-    :param message: What happened, in sentences that name their subject.
-    :param cost: What is known to be billed.
-    :param next_step: What the reader can do now.
+    :param message: The event, in sentences that name their subject.
+    :param cost: Billing state, as far as it is known.
+    :param next_step: Action for the reader.
     :param kickoff_id: The execution, if there is one.
-    :param error: The crew's own reason. By default the message.
+    :param error: The crew's own reason. Defaults to the message.
     """
 
     message: InitVar[str]
@@ -99,21 +99,21 @@ class CrewError(Exception):
         dataclass(eq=False, repr=False, kw_only=True)(cls)
 
     def __post_init__(self, message: str) -> None:
-        """Let the message stand in for a reason."""
+        """Use the message as the reason if there is none."""
         self.error = self.error or message
 
     @property
     def event(self) -> str:
-        """What happened."""
+        """Description of the event."""
         return str(self.args[0])
 
     def replace(self, event: str | None = None, **changes: Any) -> Self:
-        """Return the same error with other facts."""
+        """Return a copy of the error with other attributes."""
         facts = {each.name: getattr(self, each.name) for each in fields(self)}
         return type(self)(event or str(self.args[0]), **facts | changes)
 
     def as_dict(self) -> dict[str, str]:
-        """Return what the Crew tab shows."""
+        """Return the fields that the Crew tab shows."""
         return {
             "error": type(self).__name__,
             "event": self.event,
@@ -122,7 +122,7 @@ class CrewError(Exception):
         }
 
     def __str__(self) -> str:
-        """Return the event, the cost and the next step, a line each."""
+        """Return the event, the cost and the next step, one per line."""
         lines = [self.event, f"Cost: {self.cost.sentence}"]
         return "\n".join([*lines, f"Next: {self.next_step}"] if self.next_step else lines)
 
@@ -135,35 +135,35 @@ class InvalidSettings(CrewError):
 
     @property
     def event(self) -> str:
-        """What is wrong, with the connection that the settings come from."""
+        """Description of the error, with the connection that holds the settings."""
         fault = str(self.args[0])
         return f"Connection {self.conn_id!r} is unusable. {fault}" if self.conn_id else fault
 
 
 class InvalidKickoffId(CrewError):
-    """A kickoff ID that no service can have issued."""
+    """The service cannot have issued this kickoff ID."""
 
     cost: Cost = Cost.NONE
 
 
 class InvalidInputs(CrewError):
-    """Inputs or options that cannot be sent, or that are missing."""
+    """Inputs or options are missing or cannot be sent."""
 
     cost: Cost = Cost.NONE
 
 
 class BudgetSpent(CrewError):
-    """The connection's daily limit of kickoffs is reached. Nothing was sent."""
+    """The connection's daily kickoff limit is reached. Nothing was sent."""
 
     cost: Cost = Cost.NONE
 
 
 class InvalidOutputType(CrewError):
-    """An output_type that pydantic cannot check by. Nothing was sent."""
+    """pydantic cannot validate against this output_type. Nothing was sent."""
 
 
 class CallError(CrewError):
-    """A call did not get the answer it asked for."""
+    """A call failed to return the requested answer."""
 
     http_status: int | None = None
 
@@ -175,7 +175,7 @@ class NotAuthenticated(CallError):
 
 
 class NotAllowed(CallError):
-    """403: the token is valid, but not allowed to do this."""
+    """403: the token is valid, but lacks permission."""
 
     cost: Cost = Cost.NONE
 
@@ -187,7 +187,7 @@ class ExecutionNotFound(CallError):
 
 
 class Refused(CallError):
-    """Another 3xx or 4xx: the service declined, so nothing was started."""
+    """Another 3xx or 4xx: the service rejected the request, so nothing was started."""
 
     cost: Cost = Cost.NONE
     missing_inputs: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ class ServiceError(TransientError):
 
 class Unreachable(TransientError):
     """
-    There was no answer. ``sent`` is False only if it is certain that the request did not leave.
+    There was no answer. ``sent`` is False only if the request was certainly not sent.
 
     ``trusted`` is False if a certificate was rejected. ``lacks_connection``: Airflow's connection is unreadable.
     """
@@ -228,11 +228,11 @@ class Unreachable(TransientError):
 
 
 class UnreadableAnswer(TransientError):
-    """There was an answer, and it is unreadable."""
+    """The answer is unreadable."""
 
 
 class AnswerTooLarge(CallError):
-    """The answer exceeds the limit, and will do so the next time."""
+    """The answer exceeds the size limit, so a retry fails in the same way."""
 
 
 class UncertainKickoff(CrewError):
@@ -255,9 +255,9 @@ class ExecutionFailed(WatchError):
 
 class InvalidOutput(WatchError):
     """
-    The execution has completed, and its output does not match ``output_type``.
+    The execution has completed, but its output does not match ``output_type``.
 
-    ``misfits`` name the fields that do not match. There are none if the output could not be checked.
+    ``misfits`` name the fields that do not match. It is empty if the output could not be checked.
     """
 
     cost: Cost = Cost.ENDED
@@ -269,17 +269,17 @@ class WaitedTooLong(WatchError):
 
 
 class WatchBroken(WatchError):
-    """The execution can no longer be polled, and waiting does not help. ``cause`` says why."""
+    """The execution can no longer be polled, and waiting does not help. ``cause`` is the reason."""
 
     cause: CallError | None = None
 
 
 class ExecutionUnknown(WatchError):
     """
-    An execution that exists is unknown to the service, as it is while a crew waits for human input.
+    An existing execution is unknown to the service, as it is while a crew waits for human input.
 
-    ``elsewhere`` is the address of the kickoff, if another one was polled. ``has_completed``: the execution was
-    seen to have completed, and its result is unreadable.
+    ``elsewhere`` is the address of the kickoff, if a different one was polled. ``has_completed``: an earlier poll
+    saw the execution complete, but its result is unreadable.
     """
 
     lasted: float = 0.0
@@ -297,12 +297,12 @@ class LostContact(WatchError):
     lacks_connection: bool = False
 
 
-# What an error tells whoever catches it, and no other process.
+# Attributes that stay in the process that raised the error.
 _STAYS_HERE = {"cause", "misfits", "missing_inputs"}
 
 
 def error_record(error: CrewError) -> dict[str, Any]:
-    """Return the kind, the message and the facts of an error."""
+    """Return the class, the message and the attributes of an error as JSON data."""
     facts = {each.name: getattr(error, each.name) for each in fields(error) if each.name not in _STAYS_HERE}
     told = {"kind": type(error).__name__, "message": str(error.args[0]), "facts": facts}
     return dict(storable_json(told))
@@ -310,10 +310,10 @@ def error_record(error: CrewError) -> dict[str, Any]:
 
 def recorded_error(record: Any) -> CrewError:
     """
-    Return the error of a record; ValueError when it is none.
+    Return the error of a record. Raise ValueError if the record is malformed.
 
-    While an installation is being upgraded, the record may come from a newer version: a kind that is not known
-    here is a plain CrewError, and a fact that is not known here is left out.
+    During an upgrade, the record may come from a newer version. An unknown class becomes CrewError, and unknown
+    attributes are dropped.
     """
     match record:
         case {"kind": str(name), "message": str(message), "facts": Mapping() as facts}:

@@ -1,8 +1,8 @@
 """
-Models of what the service answers, in one shape whichever dialect it speaks.
+Models of the service's answers, in one form for both dialects of the API.
 
-What matters is read strictly: whether an execution has ended, and how. Everything else is left out if it is odd,
-because a result that was paid for must not be lost to a detail.
+Whether and how an execution has ended is read strictly. Any other malformed field is dropped, so that a detail
+cannot cost the result of a billed execution.
 """
 
 import json
@@ -18,7 +18,7 @@ _DECODER = json.JSONDecoder()
 _FENCED = re.compile(
     r"^[ \t]*+`{3,}+[ \t]*+json\b[^\n]*+\n(.*?)(?:^[ \t]*+`{3,}|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
-# As data begins, and prose does not, which has footnotes [1], {placeholders} and [links](…).
+# Matches the beginning of data but not of prose, with its footnotes [1], {placeholders} and [links](…).
 _BEGIN = re.compile(
     r"""
     \{\s*+ (?: "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+" | '[^'\n]*+' ) \s*+:
@@ -29,12 +29,12 @@ _BEGIN = re.compile(
 
 
 def json_of(text: str) -> Any:
-    """Return the JSON value that a text is, or its only fenced block. ValueError says why there is none."""
+    """Return the JSON value of a text or of its only fenced block. ValueError gives the reason on failure."""
     return _read(_only_block(text) or text)
 
 
 def json_within(text: str) -> Any:
-    """Return the JSON value that a text is, or its longest fenced block, or the first one in prose."""
+    """Return the JSON value of a text, of its longest fenced block, or of the first one in prose."""
     try:
         return _read(text)
     except ValueError:
@@ -46,7 +46,7 @@ def json_within(text: str) -> Any:
 
 
 def doubt_about(text: str) -> str:
-    """Return what is wrong with a text that looks like a JSON object or array, and is neither."""
+    """Return the error in a text that looks like a JSON object or array but cannot be parsed."""
     if _BEGIN.match((_only_block(text) or text).lstrip()):
         try:
             json_of(text)
@@ -61,7 +61,7 @@ def _only_block(text: str) -> str:
 
 
 def _read(text: str, begin: int = 0, *, only: bool = True) -> Any:
-    """Return a value in a form that every store takes. If it is the only one, nothing may follow it."""
+    """Return a value that every store accepts. With ``only``, nothing may follow the value."""
     try:
         value, end = _DECODER.raw_decode(text, begin or len(text) - len(text.lstrip()))
     except json.JSONDecodeError as error:
@@ -79,10 +79,10 @@ def _broken(error: json.JSONDecodeError) -> ValueError:
 
 Meaning = Literal["running", "paused", "completed", "error", "not found"]
 
-# No crew has as many tasks. An answer of 2 MB can list 700,000 empty ones, which take seconds to read.
+# No crew has this many tasks. A 2 MB answer can list 700,000 empty ones, which take seconds to read.
 _MOST_TASKS = 10_000
 
-# Words for a state that are documented, or known from the field.
+# State names, documented or observed in the field.
 MEANINGS: dict[str, Meaning] = {
     "queued": "running",
     "pending": "running",
@@ -99,16 +99,16 @@ MEANINGS: dict[str, Meaning] = {
     "not_found": "not found",
 }
 
-# Where the documented answer, or one seen in the field, has the text of what went wrong.
+# Fields that hold the error in documented answers or in answers observed in the field.
 _REASONS = ("error", "error_message")
 
 
 def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
-    """Return the service's own word for how an execution is, and what it means; ValueError when it says none."""
+    """Return the service's name for the state of an execution, and its meaning. Raise ValueError if missing."""
     if word := _word(body.get("state")):
         return storable_text(word), _meaning(word)
     if word := _word(body.get("status")):
-        # A gateway says ``error`` as well, of a call. What it says then stands in ``message`` or ``detail``.
+        # A gateway also reports ``error`` if a call fails, with its reason in ``message`` or ``detail``.
         if _meaning(word) == "error" and not any(_word(body.get(place)) for place in _REASONS):
             raise ValueError("it tells of an error, and not which")
         return storable_text(word), _meaning(word)
@@ -116,13 +116,13 @@ def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
 
 
 def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an execution has put out. ValueError when the documented answer holds no result."""
+    """Return the output of an execution. Raise ValueError if a documented answer lacks a result."""
     result, tasks = body.get("result"), None
     if isinstance(result, Mapping) and "output" in result:
         result, tasks = result["output"], result.get("tasks")
     output = body.get("final_output") if result is None else result
     result_json = body.get("result_json")
-    # A deployed crew or flow that puts out nothing says so with null. It has ended, and will never say more.
+    # A deployed crew or flow without output sends null. The execution has ended, so waiting adds nothing.
     if output is None and result_json is None and not _word(body.get("state")):
         raise ValueError("it is completed and has no result")
     listed = tasks if isinstance(tasks, list) else []
@@ -135,7 +135,7 @@ def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reason_of(body: Mapping[str, Any], word: str) -> str:
-    """Tell why an execution has failed: of a deployed crew the sentence says it, where nothing else does."""
+    """Return the reason of a failed execution. A deployed crew may give it only in its status sentence."""
     for place in (*_REASONS, "result", "status"):
         if (said := body.get(place)) and (reason := text_of(said).strip()):
             return reason
@@ -147,12 +147,12 @@ def _word(said: Any) -> str:
 
 
 def _meaning(word: str) -> Meaning:
-    # A word that is not known ends nothing.
+    # Treat an unrecognized state as running.
     return MEANINGS.get(word.lower(), "running")
 
 
 def _output_json(result_json: Any, output: Any) -> Any:
-    """Return what the service says is JSON, or the output when it holds an object or an array, else None."""
+    """Return the service's JSON result, or else the output if it is a JSON object or array, or else None."""
     if (parsed := _parsed(result_json)) is not None:
         return parsed
     parsed = _parsed(output)
@@ -167,7 +167,7 @@ def _parsed(value: Any) -> Any:
 
 
 class OrNone:
-    """Marks a field that is None where its value does not fit: a schema of pydantic's own, and so a fast one."""
+    """Annotation for a field that falls back to None if its value is invalid. It is fast, as a core schema."""
 
     @staticmethod
     def __get_pydantic_core_schema__(source: Any, handler: Any) -> Any:
@@ -181,7 +181,7 @@ def _storable(value: Any) -> Any:
 Words = Annotated[str, BeforeValidator(_storable), Field(min_length=1)]
 Text = Annotated[str, BeforeValidator(text_of)]
 OptionalText = Annotated[Words | None, OrNone]
-# A watch adds one to a count, so the largest has to leave room below MAX_INT. JavaScript rounds larger ones.
+# A watch adds one to a count, so the largest must leave room below MAX_INT. JavaScript rounds larger numbers.
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, OrNone]
 StorableInt = Annotated[int, Field(strict=True, ge=MIN_INT, le=MAX_INT)]
@@ -190,12 +190,12 @@ Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, OrNone, Field(validat
 
 
 class _Shape(BaseModel):
-    # A task's process reads one or two of these and pays for what it imports: each is built when first used.
+    # Build each model at its first use: a task's process uses one or two of them.
     model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, defer_build=True)
 
 
 class Progress(_Shape):
-    """How many of the crew's tasks, or of the flow's steps, are done; a flow does not tell of how many."""
+    """Number of completed tasks of a crew or steps of a flow. A flow reports no total."""
 
     completed: Count = Field(validation_alias=AliasChoices("completed", "completed_tasks"))
     total: Count | None = Field(default=None, validation_alias=AliasChoices("total", "total_tasks"))
@@ -203,7 +203,7 @@ class Progress(_Shape):
 
 
 class TaskResult(_Shape):
-    """What one task of the crew put out."""
+    """Output of one task of the crew."""
 
     task_id: Text = Field(default="", validation_alias=AliasChoices("task_id", "name"))
     agent: Text = ""
@@ -212,7 +212,7 @@ class TaskResult(_Shape):
 
 
 class _Ongoing(_Shape):
-    """Not over. ``word`` is what the service said."""
+    """Base class of executions that have not ended. ``word`` is the service's name for the state."""
 
     kickoff_id: str
     word: str
@@ -225,24 +225,24 @@ class _Ongoing(_Shape):
 
     @property
     def is_known(self) -> bool:
-        """Whether the service's own word is one that is documented or known from the field."""
+        """Whether the service's name for the state is documented or was observed in the field."""
         return self.word.lower() in MEANINGS
 
 
 class Running(_Ongoing):
-    """Not over: running, or in a state this package has no word for."""
+    """Execution that is running, or whose state this package does not recognize."""
 
     status: Literal["running"]
 
 
 class Paused(_Ongoing):
-    """Not over: it waits for a person's answer."""
+    """Execution that waits for human input."""
 
     status: Literal["paused"]
 
 
 class Completed(_Shape):
-    """Over, with a result. ``lists_tasks``: it is the answer itself that lists the tasks."""
+    """Execution that ended with a result. ``lists_tasks``: the answer itself lists the tasks."""
 
     status: Literal["completed"]
     kickoff_id: str
@@ -256,14 +256,14 @@ class Completed(_Shape):
 
     @property
     def tasks_complete(self) -> bool:
-        """Whether ``tasks`` are certainly all: they are listed, or as many as the service counts."""
+        """Whether ``tasks`` is certainly complete: the answer lists them, or the service counts as many."""
         if self.lists_tasks:
             return True
         counted = self.progress.total if self.progress and self.progress.unit == "task" else None
         return bool(counted) and counted == len({task.task_id or task for task in self.tasks})
 
     def including(self, seen: Sequence[TaskResult]) -> Self:
-        """Return it with tasks that were seen before, each once, for a service that tells only the last one."""
+        """Return a copy that includes the tasks of earlier polls, if the service lists only the last task."""
         if self.lists_tasks or not seen:
             return self
         return self.model_copy(update={"tasks": tuple(dict.fromkeys((*seen, *self.tasks)))})
@@ -275,7 +275,7 @@ class Completed(_Shape):
 
 
 class Failed(_Shape):
-    """Over, without a result."""
+    """Execution that ended without a result."""
 
     status: Literal["error"]
     kickoff_id: str
@@ -288,38 +288,38 @@ Execution = Running | Paused | Completed | Failed
 
 
 class CrewInput(_Shape):
-    """One input that the crew takes. ``required`` is None where the service does not say."""
+    """Input that the crew takes. ``required`` defaults to None, if the service does not specify it."""
 
     name: Words
     required: Annotated[bool | None, OrNone] = None
 
 
 class CrewInputs(_Shape):
-    """The inputs that the crew takes. It may list only some of them."""
+    """Inputs that the crew takes. The list may be incomplete."""
 
     inputs: tuple[CrewInput, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name listed, in the service's order."""
+        """All listed names, in the service's order."""
         return tuple(known.name for known in self.inputs)
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The names that the service says are needed."""
+        """Names that the service marks as required."""
         return tuple(known.name for known in self.inputs if known.required)
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """The names that the service says may be left out."""
+        """Names that the service marks as optional."""
         return tuple(known.name for known in self.inputs if known.required is False)
 
 
 def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None:
     """
-    Read either dialect; None when the service says that it does not know the execution.
+    Read an answer of either dialect. Return None if the execution is unknown to the service.
 
-    Raises ValueError (pydantic's ValidationError is one) for a body that tells no status, or no result.
+    Raise ValueError (or its subclass ValidationError, from pydantic) for a body without a status or a result.
     """
     word, meaning = state_of(body)
     fields = {**body, "status": meaning, "kickoff_id": kickoff_id, "word": word}
@@ -336,12 +336,12 @@ def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None
 
 
 def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
-    """Read a list of names, a list of objects, or an object of names; ValueError for anything else."""
+    """Read a list of names, a list of objects, or an object keyed by name. Raise ValueError for anything else."""
     listed = body.get("inputs")
     if isinstance(listed, Mapping):
         listed = [{**(told if isinstance(told, Mapping) else {}), "name": name} for name, told in listed.items()]
     elif isinstance(listed, list):
         listed = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
     else:
-        raise ValueError("it lists no inputs")  # noqa: TRY004 - the caller reads every misfit as one kind
+        raise ValueError("it lists no inputs")  # noqa: TRY004 - callers handle all malformed answers alike
     return CrewInputs.model_validate({"inputs": listed})

@@ -1,4 +1,4 @@
-"""Options of a kickoff and default limits. DAG files import this, so it imports nothing."""
+"""Options of a kickoff and default limits. DAG files import this module, so it imports nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_OUTAGE = 600.0
 REQUEST_TIMEOUT = 60.0
 # A service may need a moment until it knows an execution that it has just started.
 NOT_FOUND_GRACE = 30.0
-# A deployment that has been quiet for a while needs a moment, too, until it answers at all.
+# A deployment that has been idle for a while needs a moment until it answers at all.
 WAKING_UP = 300.0
-# For how long a rejected token may still be replaced in the connection.
+# Seconds during which a rejected token may still be replaced in the connection.
 TOKEN_PATIENCE = 120.0
-# Between two polls, growing with the age of the execution: its end is noticed soon, for its run time.
+# Seconds between two polls. The interval grows with the age of the execution.
 SHORTEST_INTERVAL = 5.0
 LONGEST_INTERVAL = 60.0
 
@@ -29,12 +29,12 @@ OnInvalidOutput = Literal["fail", "retry"]
 
 class KickoffOptions(TypedDict, total=False):
     """
-    What a kickoff may carry besides the inputs. The service calls it the same in camel case: ``taskWebhookUrl``.
+    Options of a kickoff besides the inputs. The service uses the same names in camel case: ``taskWebhookUrl``.
 
-    ``meta`` is passed to the crew. The addresses are called by the service: after each task, after each step
-    of an agent, at the end, and when a task waits for a person. ``webhooks`` says which ``events`` go to which
-    ``url``, and is sent as given. ``restore_from_state_id`` is the kickoff id of an earlier run of a flow, with
-    whose state the new one begins.
+    ``meta`` is passed to the crew. The service calls the URLs after each task, after each step of an agent, at the
+    end, and when a task waits for human input. ``webhooks`` selects the ``events`` to send to a ``url``, and is
+    sent as given. ``restore_from_state_id`` is the kickoff ID of an earlier execution of a flow, whose state the
+    new one starts with.
     """
 
     meta: Mapping[str, Any] | None

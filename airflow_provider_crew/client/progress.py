@@ -1,7 +1,7 @@
 """
-How an execution is doing, for people who look on while somebody watches it: one JSON object, whoever watches.
+Progress of an execution as one JSON object for display, whichever process polls.
 
-It may be written often and read by anybody, so it is short. Nothing may depend on it.
+The object is short, because it may be written often. It is informational, so no code may depend on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,24 +18,24 @@ from airflow_provider_crew.client.models import Execution, Paused, Running, Task
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.client.watch import NOTHING_SEEN, Watch, describe_progress, duration
 
-# Under which key it is left for people.
+# XCom key of the progress.
 PROGRESS = "crew_progress"
-# What is left of one execution within that many seconds is left as one.
+# Seconds between two updates of one execution. Later news replaces earlier news.
 PAUSE = 5.0
 
 State = Literal["running", "paused", "unknown", "completed", "failed"]
 
-# What where() tells at most.
+# All keys that where() can return.
 NOWHERE = dict.fromkeys(("unit", "completed", "total", "current_task", "current_agent"))
 
 _VERSION = 1
 _NAME = 200
 _SAID = 1_000
 _OUTPUT = 2_000
-# The outputs of all tasks together.
+# Limit for the outputs of all tasks together.
 _OUTPUTS = 8 * _OUTPUT
 _MOST_TASKS = 100
-# Other errors say nothing new about the execution.
+# Other errors add nothing about the state of the execution.
 _ENDS: tuple[tuple[type[CrewError], State], ...] = (
     (ExecutionFailed, "failed"),
     (ExecutionNotFound, "unknown"),
@@ -45,9 +45,9 @@ _ENDS: tuple[tuple[type[CrewError], State], ...] = (
 
 class ProgressReport:
     """
-    What there is to tell of one watch, and whether that has changed since the last poll.
+    Progress of one watch. Detects changes since the last poll.
 
-    What the watch was handed over with has been told by the process before.
+    The initial state of the watch is not news, because the previous process has reported it.
     """
 
     __slots__ = ("_paused_at", "_since", "_told", "_watch", "_where")
@@ -55,13 +55,13 @@ class ProgressReport:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._where: dict[str, Any] = {}
-        """What is told of where the execution is: less than the answer, since thousands keep it between polls."""
+        """Position only. The full answer would be too large, because a triggerer keeps thousands between polls."""
         self._paused_at = ""
         self._told = self._what_counts()
         self._since = watch.memory.progress_since or watch.memory.started_at
 
     def saw(self, execution: Execution | None) -> bool:
-        """Take note of a poll, and say whether there is news. An end is told by the task."""
+        """Record a poll and return whether anything changed. The task itself reports the end of the execution."""
         if isinstance(execution, Running | Paused):
             self._where = where(execution)
             for name in ("current_task", "current_agent"):
@@ -76,11 +76,11 @@ class ProgressReport:
 
     @property
     def tells(self) -> bool:
-        """Whether anything is known of the execution, or is in the way."""
+        """Whether there is any progress or trouble to report."""
         return bool(self._watch.memory.seen or self._watch.memory.said_trouble)
 
     def told(self) -> dict[str, Any]:
-        """Return how the execution was doing at the last poll."""
+        """Return the progress at the last poll."""
         watch = self._watch
         state, doing, _, trouble = self._told
         known = begun(watch.kickoff_id, watch.started_at) | self._where
@@ -94,9 +94,9 @@ class ProgressReport:
         }
 
     def _what_counts(self) -> tuple[State, str, TaskResult | None, str]:
-        """Return what is news when it changes, and cheap to compare at each of many polls."""
+        """Return the values whose change is news. They are cheap to compare at each of many polls."""
         memory = self._watch.memory
-        # Not how many tasks: the oldest make room for the newest.
+        # Compare the newest task, not the number of tasks: the oldest are dropped to make room.
         newest = memory.tasks[-1] if memory.tasks else None
         return self._state(), self._doing(), newest, memory.said_trouble
 
@@ -104,7 +104,7 @@ class ProgressReport:
         memory = self._watch.memory
         if "paused" in memory.troubles:
             return "paused"
-        # Before anything is said of it, the service only does not know it yet.
+        # Until the trouble is logged, the service may just not know the new execution yet.
         return "unknown" if "unknown" in memory.troubles and memory.said_trouble else "running"
 
     def _doing(self) -> str:
@@ -113,7 +113,7 @@ class ProgressReport:
 
 
 def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
-    """Return what is told of an execution of which nothing was seen yet."""
+    """Return the progress of an execution that has not been polled yet."""
     return {
         "version": _VERSION,
         "kickoff_id": storable_text(kickoff_id),
@@ -134,9 +134,9 @@ def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
 
 
 def completed(told: Mapping[str, Any], result: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Return the report of a completed execution; ``told`` is the report before."""
+    """Return the progress of a completed execution, based on its previous progress."""
     took = result.get("execution_time")
-    # One that was read apart from the watch, because it is large, may list the last task alone.
+    # A large result that was read without the watch may list only the last task.
     tasks = max(_tasks(result.get("tasks") or ()), told["tasks"], key=len)
     total = told["total"] or (len(tasks) if result.get("tasks_complete") else None)
     return _over(told, now) | {
@@ -151,7 +151,7 @@ def completed(told: Mapping[str, Any], result: Mapping[str, Any], now: float) ->
 
 
 def ended(told: Mapping[str, Any], error: CrewError, now: float) -> dict[str, Any]:
-    """Return what is told when a wait has ended without a result. The execution itself may go on."""
+    """Return the progress after a wait that ended without a result. The execution itself may keep running."""
     state = next((state for kind, state in _ENDS if isinstance(error, kind)), told["state"])
     if isinstance(error, ExecutionUnknown) and error.has_completed:
         state = "completed"
@@ -162,7 +162,7 @@ def ended(told: Mapping[str, Any], error: CrewError, now: float) -> dict[str, An
 
 
 def where(execution: Running | Paused) -> dict[str, Any]:
-    """Return where an execution is, as far as the service tells."""
+    """Return the position of an execution, as far as the service reports it."""
     known = {"current_task": execution.current_task, "current_agent": execution.current_agent}
     if count := execution.progress:
         return known | {"unit": count.unit, "completed": count.completed, "total": count.total}

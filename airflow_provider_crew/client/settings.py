@@ -1,4 +1,4 @@
-"""The address, token, TLS and proxy of one crew, checked before anything is sent."""
+"""Address, token, TLS and proxy of one crew, validated before anything is sent."""
 
 import base64
 import os
@@ -26,20 +26,20 @@ StatusPath = Literal["auto", "status_first", "id_first"]
 
 USER_AGENT = f"airflow-provider-crew/{__version__} Python/{platform.python_version()}"
 _ENDPOINTS = ("/kickoff", "/inputs", "/status")
-# An IP address, or a name that only this machine may have.
+# A loopback address, or a host name that resolves to one.
 _LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d+){3}|::1")
 _URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 
 
 class CheckedFields(pydantic.BaseModel):
-    """Fields of a connection. InvalidSettings names the invalid field and repeats its description."""
+    """Validated fields of a connection. InvalidSettings names the invalid field and repeats its description."""
 
     model_config = pydantic.ConfigDict(frozen=True, hide_input_in_errors=True)
 
     @model_validator(mode="wrap")
     @classmethod
     def _refuse_in_words(cls, filled_in: dict[str, Any], check: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
-        # A form leaves an empty text in a field that nobody has filled in.
+        # A form submits an empty string for a field that is left empty.
         given = {name: value for name, value in filled_in.items() if value is not None and value != ""}
         try:
             return check(given)
@@ -54,7 +54,7 @@ def invalid_field(name: str, description: str) -> InvalidSettings:
 
 
 def printable(text: str) -> str:
-    """Return an address without the white space around it; a parser would drop a line break inside it silently."""
+    """Return an address without surrounding white space. Reject line breaks, which parsers drop silently."""
     stripped = text.strip()
     if not stripped.isprintable():
         raise ValueError("it holds characters that cannot be printed")
@@ -62,7 +62,7 @@ def printable(text: str) -> str:
 
 
 def _crew_address(address: str) -> str:
-    """Return the crew's address with its scheme and without a slash at the end; a bare name means https."""
+    """Return the crew's address with its scheme and without a trailing slash. The default scheme is https."""
     text = printable(address)
     url = _URL.validate_python(text if "://" in text else f"https://{text}")
     found = str(url).rstrip("/")
@@ -72,7 +72,7 @@ def _crew_address(address: str) -> str:
 
 
 def usable_proxy(proxy: str) -> str:
-    """Return the proxy's URL; both clients speak to http and https proxies, and to no others."""
+    """Return the proxy's URL. Both clients support only http and https proxies."""
     try:
         text = printable(proxy)
         return str(_URL.validate_python(text if "://" in text else f"http://{text}")).rstrip("/")
@@ -88,11 +88,11 @@ Token = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern
 
 class ServiceSettings(CheckedFields):
     """
-    The address and the token of a crew, and how to reach it.
+    Address and token of a crew, and how to connect to it.
 
-    ``request_timeout`` bounds a whole exchange, from connecting to the last byte of the answer. ``verify`` is
-    True, False or a file of certificates. ``status_path`` says which of the two paths in the field the crew
-    has; ``auto`` finds out. Neither the token nor the proxy (it may hold a password) shows in ``repr``.
+    ``request_timeout`` limits a whole exchange, from connecting to the last byte of the answer. ``verify`` is
+    True, False or a file of certificates. ``status_path`` selects one of the two status paths; ``auto`` detects
+    it. ``repr`` shows neither the token nor the proxy, which may hold a password.
     """
 
     address: Annotated[str, AfterValidator(_crew_address)] = Field(
@@ -102,11 +102,11 @@ class ServiceSettings(CheckedFields):
     token: Token = Field(
         repr=False, description="the bearer token (password, or user_bearer_token), without the word Bearer"
     )
-    # Far beyond a day, a socket refuses the number after the connection is made.
+    # A socket rejects a number far beyond a day, but only after the connection is made.
     request_timeout: float = Field(
         REQUEST_TIMEOUT, gt=0, le=86_400, description="a number of seconds above 0, and not more than a day"
     )
-    # From left to right: a URI has only texts, and "true" is no path.
+    # Left to right, because a URI has only strings, and "true" must not become a path.
     verify: bool | str = Field(
         default=True, union_mode="left_to_right", description="true, false, or the path of a file of certificates"
     )
@@ -117,7 +117,7 @@ class ServiceSettings(CheckedFields):
 
     @property
     def host(self) -> str:
-        """Where the crew is to be found, with the port that is connected to."""
+        """Host and port of the crew."""
         parts = urlsplit(self.address)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return f"{parts.hostname}:{port}" if ":" not in (parts.hostname or "") else f"[{parts.hostname}]:{port}"
@@ -134,7 +134,7 @@ class ServiceSettings(CheckedFields):
 
 
 def refuse_secret_in(address: str, *secrets: str) -> None:
-    """Refuse an address that holds a secret: it stands in messages, logs and records."""
+    """Reject an address that contains a secret, because messages, logs and records show the address."""
     spelled = {text.lower() for text in (address, unquote(address))}
     for secret in filter(None, map(str.strip, secrets)):
         if len(secret) >= SHORTEST_SECRET and any(secret.lower() in text for text in spelled):
@@ -143,9 +143,9 @@ def refuse_secret_in(address: str, *secrets: str) -> None:
 
 def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
     """
-    Return the secrets in a proxy's URL in each form that is sent: a page of the proxy may repeat any of them.
+    Return the secrets in a proxy's URL in each form that is sent, since an error page may repeat any of them.
 
-    The name of the user alone is none: it may be a word, which must not be left out of what a crew has written.
+    A user name with a password is not a secret: it may be a word, and masking it would damage the crew's output.
     """
     _, scheme, rest = (proxy or "").partition("://")
     raw = (rest if scheme else proxy or "").rpartition("@")[0]
@@ -153,7 +153,7 @@ def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
     if not raw:
         return ()
     pair = f"{name}:{password}"
-    # Clients differ in how they encode what is not ASCII.
+    # Clients encode non-ASCII characters differently.
     in_bytes = (pair.encode(errors="replace"), pair.encode("latin-1", "replace"))
     encoded = dict.fromkeys(base64.b64encode(each).decode() for each in in_bytes)
     basic = (f"Basic {each}" for each in encoded)
@@ -161,29 +161,29 @@ def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address stays on this machine."""
+    """Whether an address is on this machine."""
     return _LOOPBACK.fullmatch(urlsplit(address).hostname or "") is not None
 
 
 _CONNECT_TIMEOUT = 10.0
-# What http.client says, and what aiohttp does.
+# Matches the messages of http.client and aiohttp.
 _TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")
 
 
 def connect_timeout(settings: ServiceSettings) -> float:
-    """Return the seconds to connect: fewer than for the whole exchange, so that the error tells the two apart."""
+    """Return the connect timeout in seconds. It is below request_timeout, so that errors distinguish the two."""
     return min(_CONNECT_TIMEOUT, 0.9 * settings.request_timeout)
 
 
 def trusted_certificates(settings: ServiceSettings) -> str | None:
-    """Return the file or folder of certificates to trust, None when they are not to be checked."""
+    """Return the file or folder of trusted certificates, or None if verification is off."""
     if settings.verify is not True:
         return settings.verify or None
     return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or certifi.where()
 
 
 def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
-    """Return what verifies certificates, of an https proxy as well. ``None``: there are none to verify."""
+    """Return the TLS context for the crew or an https proxy, or None if there are no certificates to verify."""
     certificates = trusted_certificates(settings)
     if certificates is None or not any(
         url and url.startswith("https:") for url in (settings.address, proxy_for(settings))
@@ -191,8 +191,8 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
         return None
     try:
         return _context_of(certificates, Path(certificates).stat().st_mtime)
-    except (OSError, ValueError):  # a file without certificates ends here, too
-        # The path is not repeated: it may be a token in the wrong field.
+    except (OSError, ValueError):  # also raised for a file without certificates
+        # Omit the path from the message: it may be a token in the wrong field.
         raise InvalidSettings(
             "Certificates are unreadable.",
             next_step="Fix the path in `verify`, or in REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE of the environment.",
@@ -200,7 +200,7 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 def load_async_client(settings: ServiceSettings) -> None:
-    """Load what an asynchronous client needs, in a thread: it would hold up an event loop for too long."""
+    """Import the modules of the asynchronous client. Call this in a thread: it would block an event loop."""
     import_module("airflow_provider_crew.client.async_client")
     import_module("requests.utils")
     tls_context(settings)
@@ -208,19 +208,19 @@ def load_async_client(settings: ServiceSettings) -> None:
 
 @lru_cache(maxsize=16)
 def _context_of(certificates: str, _changed_at: float) -> ssl.SSLContext:
-    """Load certificates once: that blocks an event loop for as long as many answers take."""
+    """Load certificates once, because loading blocks an event loop for as long as many answers."""
     if Path(certificates).is_dir():
         return ssl.create_default_context(capath=certificates)
     return ssl.create_default_context(cafile=certificates)
 
 
 def proxy_for(settings: ServiceSettings) -> str | None:
-    """Return the proxy for the crew: the one in the settings, or what the environment says."""
+    """Return the proxy for the crew, from the settings or else from the environment."""
     if settings.proxy:
         return settings.proxy
     if is_loopback(settings.address):
         return None
-    from requests.utils import get_environ_proxies, select_proxy  # knows NO_PROXY with networks, and takes long
+    from requests.utils import get_environ_proxies, select_proxy  # supports networks in NO_PROXY; slow to import
 
     found = select_proxy(settings.address, get_environ_proxies(settings.address))
     return usable_proxy(found) if found else None
@@ -228,9 +228,9 @@ def proxy_for(settings: ServiceSettings) -> str | None:
 
 def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettings) -> str:
     """
-    Return why an exchange failed.
+    Return the reason of a failed exchange.
 
-    The words come from the operating system's error, because a library's text may repeat headers or a password.
+    Prefer the operating system's error text, because a library's text may repeat headers or a password.
     """
     if timed_out(error):
         if connected:
@@ -242,7 +242,7 @@ def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettin
 
 
 def timed_out(error: BaseException) -> bool:
-    """Whether an exchange failed because time was over, and nobody said no."""
+    """Whether an exchange failed because of a timeout."""
     return any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in _causes(error))
 
 
@@ -252,7 +252,7 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def is_trusted(error: BaseException) -> bool:
-    """Whether an exchange failed for another reason than a certificate."""
+    """Whether an exchange failed for a reason other than a rejected certificate."""
     return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
 
 
@@ -272,7 +272,7 @@ def _words_for(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Walk from a library's exception down to what caused it."""
+    """Iterate from a library's exception down to its root cause."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -1,4 +1,4 @@
-"""What others say, on its way into a log or an error: on one line, bounded, and without secrets."""
+"""Sanitize external text for a log or an error: on one line, bounded, and without secrets."""
 
 import base64
 import html
@@ -11,37 +11,37 @@ from html.entities import html5
 from typing import Any
 from urllib.parse import quote, unquote
 
-# Airflow's log page folds what stands between two of these, wherever in a line they are, and shows neither.
+# Airflow's log page folds the text between two of these markers, anywhere in a line, and hides the markers.
 _FOLDS = re.compile(r"(?:::|##\[\]?)(?=(?:end)?group(?:::|\]))")
-# Some scripts, and some emoji, are not legible without them.
+# Some scripts and some emoji need them to be legible.
 _JOINERS = "\u200c\u200d"
 _TAB = 4
 
 
 def one_line(text: str, most: int) -> str:
     """
-    Return the text on one line and not too long, without characters that a terminal obeys or that turn it around.
+    Return text on one line, shortened, and without control characters or bidirectional overrides.
 
-    Whoever writes it could otherwise forge the next line of a log, or hide what stands there.
+    Otherwise, external text could forge the next line of a log or hide part of a line.
     """
     if len(text) <= most and text.isprintable() and "  " not in text and "group" not in text:
         return text.strip()
-    # Cut first: what others say may be as long as an answer.
+    # Cut first: external text may be as long as an answer.
     line = " ".join(text[: 4 * most].split())
     shown = _unfolded("".join(character if character.isprintable() else "\ufffd" for character in line[:most]))
     return shown if len(line) <= most and len(text) <= 4 * most else f"{shown}…"
 
 
 def warn(log: Any, text: str) -> None:
-    """Log a warning whose text is no template."""
+    """Log a warning whose text may contain percent signs."""
     log.warning("%s", text)
 
 
 def quoted(text: str, most: int) -> tuple[str, bool]:
     """
-    Return as many bytes of a text, line by line behind a bar, so that it forges no line, and whether it is cut.
+    Return up to ``most`` bytes of a text, each line prefixed with a bar, and whether the text is cut.
 
-    Nothing in it commands a terminal, or ends what Airflow's log page folds.
+    The prefix prevents forged log lines. Terminal commands and Airflow's fold markers are neutralized.
     """
     beginning = text[:most].encode(errors="replace")[:most].decode(errors="ignore")
     lines = beginning.expandtabs(_TAB).splitlines()
@@ -51,7 +51,7 @@ def quoted(text: str, most: int) -> tuple[str, bool]:
 
 
 def size(text: str) -> str:
-    """Say how large a text is, as people do: ``4.2 KB``."""
+    """Return the size of a text in readable form: ``4.2 KB``."""
     from pydantic import ByteSize
 
     return ByteSize(len(text.encode(errors="replace"))).human_readable(decimal=True, separator=" ")
@@ -68,18 +68,18 @@ def _unfolded(text: str) -> str:
 
 
 _MASK = "***"
-# A shorter secret would be found inside ordinary words.
+# A shorter secret would match inside ordinary words.
 SHORTEST_SECRET = 8
-# JSON inside JSON, or a URL inside HTML inside JSON, escapes what is escaped.
+# JSON inside JSON, or a URL inside HTML inside JSON, nests escapes.
 _LAYERS = 4
-# What an escape is made of may be escaped itself.
+# The characters of an escape may be escaped themselves.
 _OF_ESCAPES = "%&#;\\"
 _NAMES = {character: name for name, character in html5.items() if name.endswith(";") and len(character) == 1}
 
 
 @lru_cache(maxsize=64)
 def forms_of(*secrets: str) -> tuple[bytes, ...]:
-    """Return secrets as they stand, in JSON and in base64, the longest first."""
+    """Return the secrets in plain, JSON and base64 form, longest first."""
     forms = {form for secret in secrets for form in _forms(secret)}
     longest_first = sorted(forms, key=lambda form: (-len(form), form))
     return tuple(form.encode() for form in longest_first if len(form) >= SHORTEST_SECRET)
@@ -89,8 +89,8 @@ def _forms(secret: str) -> Iterator[str]:
     if not secret:
         return
     yield from (secret, json.dumps(secret)[1:-1])
-    # Base64 of a text that holds the secret: in one of three alignments, and without the characters at both ends,
-    # which depend on what stands next to it.
+    # Base64 of a text that contains the secret, in each of three alignments. The characters at both ends are
+    # dropped, because they depend on the adjacent text.
     for before in range(3):
         held = bytes(before) + secret.encode()
         certain = slice(before and before + 1, len(held) * 8 // 6)
@@ -100,25 +100,25 @@ def _forms(secret: str) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def secrets_of(forms: tuple[bytes, ...]) -> "Secrets":
-    """Return what leaves the secrets out that come in these forms."""
+    """Return the masking for secrets in these forms."""
     return Secrets(forms)
 
 
 class Secrets:
-    """Leaves secrets out of text. A server that means to can disguise them in yet another way."""
+    """Masks secrets in text. A malicious server can still disguise a secret in another encoding."""
 
     def __init__(self, forms: tuple[bytes, ...]) -> None:
         self._forms = [form.decode() for form in forms]
         self._escape = _escape_of({*"".join(self._forms), *_OF_ESCAPES})
 
     def may_be_in(self, text: str) -> bool:
-        """Whether a text has to be masked: it holds a secret, or an escape of a character that a secret has."""
+        """Whether a text may need masking: it contains a secret, or an escape of a character in a secret."""
         return any(form in text for form in self._forms) or (
             bool(self._forms) and self._escape.search(text) is not None
         )
 
     def masked(self, text: str) -> str:
-        """Return the text without the secrets, and with all else as it is."""
+        """Return the text with its secrets masked and everything else unchanged."""
         if not self.may_be_in(text):
             return text
         kept, end = [], 0
@@ -128,7 +128,7 @@ class Secrets:
         return "".join([*kept, text[end:]])
 
     def mask(self, document: dict[str, Any]) -> None:
-        """Leave the secrets out of every name and every text of parsed JSON, however deeply it is nested."""
+        """Mask the secrets in every name and value of parsed JSON, at any depth."""
         unread: list[Any] = [document]
         while unread:
             holder = unread.pop()
@@ -148,7 +148,7 @@ class Secrets:
         return _MASK if is_number and any(form in str(value) for form in self._forms) else value
 
     def _spans(self, text: str, layers: int = _LAYERS) -> Iterator[tuple[int, int]]:
-        """Find where secrets stand, in the text itself and in what its escapes spell."""
+        """Find the positions of secrets in the text and in its unescaped form."""
         for form in self._forms:
             first = text.find(form)
             while first >= 0:
@@ -170,11 +170,11 @@ class Secrets:
 
 
 class _Spelled:
-    """A text with its escapes undone, and where each of its characters comes from."""
+    """Unescaped text, with the original position of each character."""
 
     def __init__(self, raw: str, escapes: list[re.Match[str]]) -> None:
         pieces: list[str] = []
-        # Of every piece: where it begins here, and where it begins and ends in the raw text.
+        # For every piece: its start in the unescaped text, and its start and end in the raw text.
         self._begins: list[int] = []
         self._raw: list[tuple[int, int]] = []
         length = end = 0
@@ -188,11 +188,11 @@ class _Spelled:
         self._raw.append((end, len(raw)))
 
     def begin_of(self, place: int) -> int:
-        """Return where the spelling of a character begins."""
+        """Return the raw position at which a character begins."""
         return self._range_of(place)[0]
 
     def end_of(self, place: int) -> int:
-        """Return where the spelling of a character ends."""
+        """Return the raw position at which a character ends."""
         return self._range_of(place)[1]
 
     def _range_of(self, place: int) -> tuple[int, int]:
@@ -242,10 +242,10 @@ def _spelled_by(escape: str) -> str:
 
 def _escape_of(characters: set[str]) -> re.Pattern[str]:
     """
-    Return what matches an escape of one of the characters, as in JSON (backslashes may be doubled), URLs or HTML.
+    Return a pattern for escapes of the characters in JSON (backslashes may be doubled), URLs or HTML.
 
-    It matches the NULs of UTF-16 as well. Each alternative begins with one certain character, so that a search
-    through megabytes passes over all others.
+    The pattern also matches the NULs of UTF-16. Each alternative begins with one fixed character, so a search
+    through megabytes skips all others.
     """
     plain = sorted(each for each in characters if each.isascii())
     others = sorted(characters - {*plain})
@@ -259,7 +259,7 @@ def _escape_of(characters: set[str]) -> re.Pattern[str]:
     in_html += [rf"#[xX]0{{0,9}}+(?:{'|'.join([code, *wide])})(?![0-9a-fA-F]);?"]
     in_html += [re.escape(_NAMES[each]) for each in (*plain, *others) if each in _NAMES]
     escapes = (
-        # Only at the first of several backslashes: a search from each of many would take minutes.
+        # Match only at the first of several backslashes: a search from each of them would take minutes.
         rf"\\(?<!\\\\)\\{{0,31}}+(?:{'|'.join(in_json)})",
         f"%(?:{'|'.join(in_url)})",
         f"&(?:{'|'.join(in_html)})",
@@ -269,12 +269,12 @@ def _escape_of(characters: set[str]) -> re.Pattern[str]:
 
 
 def _any_hex(characters: list[str]) -> str:
-    """Return what matches the code of one of some ASCII characters, in two digits of either case."""
+    """Return a pattern for the two-digit hex codes of ASCII characters, in either case."""
     codes = [f"{ord(each):02x}" for each in characters]
     second = {first: "".join(code[1] for code in codes if code[0] == first) for first in "234567"}
     return "|".join(f"{first}[{digits}{digits.upper()}]" for first, digits in second.items() if digits)
 
 
 def _any_case(code: str, kept: str = "") -> str:
-    """Return what matches a code with its hexadecimal digits in either case."""
+    """Return a pattern for a code with its hex digits in either case."""
     return "".join(f"[{each}{each.swapcase()}]" if each.isalpha() and each not in kept else each for each in code)

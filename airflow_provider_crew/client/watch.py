@@ -1,9 +1,9 @@
 """
-What each poll of an execution means, and when to poll again.
+Decide after each poll of an execution: continue, finish or fail, and when to poll again.
 
-Whoever waits (hook, operator, sensor, trigger) feeds in what a poll brought and does what the step says, so all
-of them decide alike and in the same  No I/O happens here; the clock and the random source are passed in.
-Times are wall-clock, because a deadline has to survive the restart of the process that watches.
+The hook, operator, sensor and trigger all pass the outcome of a poll and follow the returned step, so they behave
+alike. There is no I/O here; the clock and the random source are passed in. Times are wall-clock times, because a
+deadline must survive a restart of the polling process.
 """
 
 import json
@@ -25,14 +25,14 @@ from airflow_provider_crew.client.models import Completed, Execution, Failed, Pa
 from airflow_provider_crew.client.options import MAX_OUTAGE
 from airflow_provider_crew.client.text import one_line, size
 
-# What the crew says may be as long as an answer; logs, errors and what is stored may not.
+# Text from the crew may be as long as an answer. Logs, errors and stored data are limited.
 _PROGRESS = 200
 _SHOWN_ERROR = 2_000
 _KEPT_ERROR = 64 * 1024
 
 
 def place(execution: Running | Paused) -> str:
-    """Say where it is: ``task 2 of 3, writing_task (Writer)``, or of a flow ``step 4, write_summary``."""
+    """Return the position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
     said = []
     if (progress := execution.progress) and (step := step_of(execution)):
         said.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
@@ -43,7 +43,7 @@ def place(execution: Running | Paused) -> str:
 
 
 def step_of(execution: Running | Paused) -> int:
-    """Return the number of the task, or step, that it is at; 0 where it does not tell."""
+    """Return the number of the current task or step, or 0 if it is unknown."""
     progress = execution.progress
     if progress is None or progress.total == 0:
         return 0
@@ -51,7 +51,7 @@ def step_of(execution: Running | Paused) -> int:
 
 
 def passed_unseen(execution: Completed, step: int) -> str:
-    """Say which tasks, or steps, have come after the last one that a poll has met, where one has met any."""
+    """Return a note about tasks or steps that were completed after the last one seen by a poll, if any."""
     counted = execution.progress.completed if execution.progress else 0
     done = len(execution.tasks) if execution.lists_tasks else counted
     if not 0 < step < done:
@@ -62,13 +62,13 @@ def passed_unseen(execution: Completed, step: int) -> str:
 
 
 def describe_progress(execution: Running | Paused) -> str:
-    """Say where it is, and how it is where that is all that is known, or no known word."""
+    """Return the position, followed by the state if there is no position or the state is unrecognized."""
     where, word = place(execution), execution.word.lower()
     return where if where and execution.is_known else one_line(", ".join(filter(None, (where, word))), _PROGRESS)
 
 
 def duration(seconds: float) -> str:
-    """Say a time as people do: ``4m 10s``."""
+    """Format seconds for a message: ``4m 10s``."""
     minutes, left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -77,12 +77,12 @@ def duration(seconds: float) -> str:
 
 
 def after(execution: Completed | Failed) -> str:
-    """Say how long it took, where the service tells."""
+    """Return the run time for a message, if the service reports it."""
     return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
 
 
 def execution_failed(failed: Failed, was_at: str) -> ExecutionFailed:
-    """Return the error for a crew that failed; ``was_at``: where the last poll before saw it."""
+    """Return the error for a failed crew. ``was_at``: its position at the last poll before."""
     place = f", last seen at {was_at}" if was_at else ""
     reason = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
     return ExecutionFailed(
@@ -96,7 +96,7 @@ def execution_failed(failed: Failed, was_at: str) -> ExecutionFailed:
 
 
 def result_out_of_reach(kickoff_id: str, lasted: float) -> ExecutionUnknown:
-    """Return the error for an execution that has completed, and that is unknown now."""
+    """Return the error for an execution that has completed, but is unknown now."""
     return ExecutionUnknown(
         f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has answered for "
         f"{duration(lasted)} that the execution is unknown.",
@@ -109,7 +109,7 @@ def result_out_of_reach(kickoff_id: str, lasted: float) -> ExecutionUnknown:
 
 
 def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> ExecutionUnknown:
-    """Return the error for an execution that is polled at another address than that of its kickoff."""
+    """Return the error for an execution that was polled at a different address than that of its kickoff."""
     return ExecutionUnknown(
         f"Execution {kickoff_id} was started at {kicked_off_at}, and is unknown at {polled_at}, where the "
         "connection points now.",
@@ -125,7 +125,7 @@ _USAGE = 300
 
 
 def wrote(result: Mapping[str, Any]) -> Iterator[str]:
-    """Tell one line for each task of the crew, with its number where all of them are there."""
+    """Yield one line for each task of the crew, numbered if the list of tasks is complete."""
     tasks = result["tasks"]
     for number, task in enumerate(tasks[:_MOST_TASKS], start=1):
         which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
@@ -138,7 +138,7 @@ def wrote(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def in_all(result: Mapping[str, Any]) -> Iterator[str]:
-    """Tell how long all of it took and what it has spent, as far as the service says so."""
+    """Yield the total run time and token usage, as far as the service reports them."""
     took, usage = result["execution_time"], result["usage"]
     told = [] if took is None else [duration(took)]
     told += [f"{name} {count:,}" for name, count in (usage or {}).items()]
@@ -146,29 +146,29 @@ def in_all(result: Mapping[str, Any]) -> Iterator[str]:
         yield one_line(f"in all: {', '.join(told)}", _USAGE)
 
 
-# In the year 2242. What lies beyond cannot be slept for, and comes from no clock.
+# In the year 2242. A later time exceeds the maximum sleep, and is not a clock reading.
 _LAST_TIME = 2.0**33
-# A trigger's row and a task's state are no place for what a crew puts out; the newest tasks are worth carrying.
+# Outputs are too large for a trigger's row or the task state store. Only the newest tasks are kept.
 _MOST_CARRIED = 16 * 1024
-# A triggerer keeps thousands of watches in memory, for days.
+# A triggerer keeps thousands of watches in memory for days.
 _MOST_KEPT = 64 * 1024
 
-# Built when first used: a task that resumes with a result needs neither.
+# Build at first use: a task that resumes with a result needs neither.
 _WHEN_USED = ConfigDict(defer_build=True)
 
 Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
 Interval = Annotated[float, Field(strict=True, gt=0, le=_LAST_TIME)]
 Pause = Annotated[float, Field(strict=True, ge=0, le=_LAST_TIME)]
 Patience = Annotated[float, Field(strict=True, ge=0)]
-# How far an execution is that nobody has seen yet.
+# Progress before the first successful poll.
 NOTHING_SEEN = "nothing"
-# Each tells more of the execution than those before it.
+# Ordered by how much each one reveals about the execution, least first.
 Trouble = Literal["rejected", "silent", "unknown", "paused"]
 
 
 @dataclass(slots=True)
 class Polls:
-    """How often one has polled, how often in vain, and how often the crew had begun to wait for a person."""
+    """Number of polls, of failed polls, and of pauses for human input."""
 
     all: int = 0
     failed: int = 0
@@ -176,14 +176,14 @@ class Polls:
 
 
 class Line(NamedTuple):
-    """One line for the log."""
+    """Log line."""
 
     level: int
     text: str
 
 
 class Step(NamedTuple):
-    """What to do after a poll: log the lines, then end with a result or an error, or poll again later."""
+    """Action after a poll: log the lines, then end with a result or an error, or poll again later."""
 
     lines: tuple[Line, ...] = ()
     completed: Completed | None = None
@@ -195,15 +195,16 @@ class Step(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True, config=_WHEN_USED)
 class WatchRules:
     """
-    How one execution is watched. What would poll without a pause, or for ever, is refused.
+    Rules for watching one execution. Values that would poll without a pause or endlessly are rejected.
 
-    ``deadline`` and ``kicked_off_at`` are wall-clock times. ``poll_interval`` is the time between two polls; None:
-    what suits the age of the execution. ``max_outage`` is how long the service may give no usable answer; None:
-    for ever. ``kicked_off_at`` allows for a service that needs a moment until it knows the execution.
+    ``deadline`` and ``kicked_off_at`` are wall-clock times. ``poll_interval`` is the time between two polls.
+    ``None`` adapts it to the age of the execution. ``max_outage`` limits the time without a usable answer.
+    ``None`` disables the limit. ``kicked_off_at`` allows for a service that needs a moment until it knows the
+    execution.
 
-    ``exists``: the service itself has given out the id, so that the execution exists even while the service says
-    that it does not know it. ``address`` is where it was kicked off, if that is known. ``human_input``: the crew
-    may wait for a person, who may take until the deadline.
+    ``exists``: the service issued the kickoff ID, so the execution exists even while it is unknown. ``address``:
+    the address of the kickoff, if it is known. ``human_input``: the crew may wait for human input until the
+    deadline.
     """
 
     deadline: Time
@@ -217,42 +218,42 @@ class WatchRules:
 
 @dataclass(slots=True, config=_WHEN_USED)
 class WatchMemory:
-    """What a watch has seen so far: plain data, so that the next process can go on where this one ended."""
+    """State of a watch as plain data, so that the next process can continue from it."""
 
     started_at: Time
     seen: StrictBool = False
-    """Whether the service has known the execution at any poll."""
+    """Whether any poll has found the execution."""
     progress: str = NOTHING_SEEN
-    """What was seen of it last, in """
+    """Description of the last known progress."""
     place: str = ""
-    """At which task or step it was seen last."""
+    """Last known task or step."""
     progress_since: Time = 0.0
     step: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """The number of the task, or step, that the log was told of last."""
+    """Number of the task or step that was logged last."""
     said_at: Time = 0.0
     troubles: dict[Trouble, Time | None] = Field(default_factory=dict)
-    """What is in the way, and since when: None where another process is to count that anew."""
+    """Start time of each current trouble. ``None`` restarts the count in the next process."""
     said_trouble: str = ""
-    """What the log was last told of them."""
+    """Text of the trouble that was logged last."""
     said_about: str = ""
-    """The kind of trouble that was. Its text may hold the ID of a request, which differs at every poll."""
+    """Kind of that trouble. Its text may hold a request ID, which differs at every poll."""
     polled_at: Time = 0.0
-    """When the last poll came back."""
+    """Time of the last poll's answer."""
     pause: Pause = 0.0
-    """Seconds from then to the next poll."""
+    """Seconds between that answer and the next poll."""
     tasks: list[TaskResult] = Field(default_factory=list)
-    """What the crew's tasks have put out, as far as the service told it: some tell the last one alone."""
+    """Outputs of the crew's tasks, as far as they were seen. Some services report only the last task."""
 
     @classmethod
     def recalled(cls, kept: Any) -> "WatchMemory | None":
-        """Return what another process has kept, perhaps of another version; None when it makes no sense."""
+        """Restore the state kept by another process, perhaps of another version. Return None if it is invalid."""
         try:
             return _MEMORY.validate_python(kept)
         except ValidationError:
             return None
 
     def keep(self, task: TaskResult) -> None:
-        """Keep what a task has put out, if it is new, and of all tasks as many of the newest as fit."""
+        """Keep the output of a task if it is new, and drop the oldest outputs beyond the size limit."""
         tasks = self.tasks
         if task in reversed(tasks) or _size(task) > _MOST_KEPT:
             return
@@ -262,9 +263,9 @@ class WatchMemory:
             left_over -= _size(tasks.pop(0))
 
     def carried(self) -> dict[str, Any]:
-        """Return it as plain data, with as many of the newest tasks as are worth carrying."""
+        """Return the state as plain data, limited to the newest tasks."""
         needless = set() if self.said_about else {"said_about"}
-        if not self.troubles.keys() - {"paused"}:  # nothing lasts that a clock could stretch
+        if not self.troubles.keys() - {"paused"}:  # no trouble whose duration a clock change could stretch
             needless |= {"polled_at", "pause"}
         kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
         newest_first = kept["tasks"][::-1]
@@ -274,15 +275,15 @@ class WatchMemory:
 
     def handed_over(self) -> dict[str, Any]:
         """
-        Return it for a process that may begin, or begin again, much later.
+        Return the state for a process that may start, or restart, much later.
 
-        How long a trouble has lasted is counted anew there.
+        That process counts the duration of each trouble from its own start.
         """
         return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
 
 
 def _size(task: TaskResult) -> int:
-    """Return how much memory a task's texts take, without reading them."""
+    """Return the memory size of a task's texts without encoding them."""
     return sum(map(sys.getsizeof, (task.task_id, task.agent, task.output)))
 
 
@@ -294,9 +295,9 @@ _LONGEST_SPREAD = 15.0
 _SHARE_OF_AGE = 0.05
 _LONGEST_RETRY_AFTER = 300.0
 _REMINDER = 300.0
-# Until the service knows an execution that it has just started, or knows it again.
+# While a new execution is not known yet, or one has just become unknown.
 _SOON = limits.NOT_FOUND_GRACE / 6
-# People take their time, and nothing else ends such a wait.
+# Human input takes a while, and nothing else ends such a wait.
 _WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
 _TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
@@ -304,7 +305,7 @@ _MAY_HAVE_FAILED = " A failed execution may answer like this indefinitely: check
 
 
 class Watch:
-    """Watches one execution: remembers what was seen and decides what comes next."""
+    """Watch of one execution. Records the outcome of each poll and decides the next step."""
 
     def __init__(
         self,
@@ -321,39 +322,39 @@ class Watch:
         self.memory = memory or WatchMemory(started_at=self._now, said_at=self._now)
         self._polls = self._failed = self._paused = 0
         self.is_in_doubt = False
-        """Whether the execution may not exist, or is not known yet: only polling again soon can tell."""
+        """Whether the execution may not exist, or is not known yet. Only another poll, soon, can tell."""
         self._rules = rules
         self._patience = math.inf if rules.max_outage is None else rules.max_outage
         self.request_timeout = limits.REQUEST_TIMEOUT
-        """For how long one poll may take."""
+        """Maximum duration of one poll in seconds."""
         self._random = random
 
     @property
     def polls(self) -> Polls:
-        """How often it was fed, and with what."""
+        """Counts of the polls so far."""
         return Polls(self._polls, self._failed, self._paused)
 
     @property
     def polled_at(self) -> float:
-        """When the poll came back that is being judged."""
+        """Time of the current poll's answer."""
         return self._now
 
     @property
     def started_at(self) -> float:
-        """When the execution was kicked off, as far as is known, or else when the watch began."""
+        """Start time of the execution, if known and earlier than the watch, or else of the watch."""
         return min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
 
     def spread(self) -> Step:
         """
-        Put off the first poll, so that many watches that begin in one instant do not poll in one instant.
+        Delay the first poll at random, so that watches that start together do not poll together.
 
-        Not for long: after a restart of the triggerer nobody may have polled for a while.
+        The delay is short, because the execution may not have been polled for a while after a triggerer restart.
         """
         left = max(self._rules.deadline - self._now, 0.0)
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
     def saw(self, execution: Execution) -> Step:
-        """Decide after an answer."""
+        """Decide the next step after an answer."""
         self._take_time()
         self._polls += 1
         self.memory.seen, self.is_in_doubt = True, False
@@ -378,7 +379,7 @@ class Watch:
                 return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
 
     def failed(self, error: errors.CallError) -> Step:
-        """Decide after a poll that brought no answer."""
+        """Decide the next step after a poll without an answer."""
         self._take_time()
         self._polls += 1
         self._failed += 1
@@ -392,14 +393,14 @@ class Watch:
         return self._broken(error)
 
     def token_renewed(self) -> None:
-        """Take note that the connection held another token when it was read anew."""
+        """Record that the connection held a new token when it was read again."""
         self.memory.troubles.pop("rejected", None)
 
     def _take_time(self) -> None:
         """
-        Read the clock, and count the time since the poll before as one pause and one timeout at the most.
+        Read the clock. Count at most one pause and one timeout since the last poll.
 
-        Somebody may have set the clock meanwhile, or suspended the machine. Troubles have lasted no longer for it.
+        A change of the clock or a suspended machine must not extend the duration of a trouble.
         """
         memory, now = self.memory, self._clock()
         if memory.polled_at:
@@ -414,7 +415,7 @@ class Watch:
             self.memory.keep(task)
 
     def _unknown(self, error: errors.ExecutionNotFound) -> Step:
-        """Unknown is not gone: a crew that waits for a person reads like this, for as long as it waits."""
+        """Keep waiting while the execution is unknown, as it is while a crew waits for human input."""
         rules, seen = self._rules, self.memory.seen
         if rules.address and error.address and rules.address != error.address:
             return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
@@ -424,7 +425,7 @@ class Watch:
             self.is_in_doubt = True
             return self._poll_again((), at_most=_SOON) if is_young else Step(error=error)
         lasted = self._lasted("unknown")
-        if is_young and not seen and lasted < limits.NOT_FOUND_GRACE:  # not known yet, which is no outage
+        if is_young and not seen and lasted < limits.NOT_FOUND_GRACE:  # not known yet, so no outage
             return self._poll_again((), at_most=_SOON)
         patience = math.inf if rules.human_input else self._patience
         if lasted >= patience:
@@ -484,7 +485,7 @@ class Watch:
         return Step(error=lost)
 
     def _broken(self, error: errors.CallError) -> Step:
-        """End a watch that cannot continue until a person has fixed the cause."""
+        """End a watch that cannot continue until its cause is fixed."""
         broken = errors.WatchBroken(
             f"Execution {self.kickoff_id} can no longer be polled. {error.event}",
             next_step=error.next_step,
@@ -511,23 +512,23 @@ class Watch:
         if left <= 0:
             return self._out_of_time()
         chance = self._random()
-        # Looking again before the time that the service named would only be turned away again.
+        # The service would reject a poll before the time that it requested.
         pause = max(self._interval(chance), at_least * (1 + _JITTER * chance))
         self.memory.pause = min(pause, at_most, left)
         return Step(lines, poll_again_in=self.memory.pause)
 
     def _interval(self, chance: float = 0.5) -> float:
-        """Return the time between two polls: spread by chance, or what once coincides would do so for ever."""
+        """Return the time between two polls, with jitter, so that watches do not stay synchronized."""
         spread = 2 * _JITTER * chance
         if self._rules.poll_interval is not None:
             return self._rules.poll_interval * (1 - _JITTER + spread)
         age = self._now - self.started_at
         interval = min(max(age * _SHARE_OF_AGE, limits.SHORTEST_INTERVAL), limits.LONGEST_INTERVAL)
-        # What was promised is the longest, and the shortest is short enough.
+        # Only shorten the interval: the adaptive value is the documented maximum, and the minimum is short enough.
         return interval - spread * (interval - limits.SHORTEST_INTERVAL)
 
     def _lasted(self, trouble: Trouble) -> float:
-        """Tell for how long a trouble has lasted. It ends those that tell less of the execution."""
+        """Return the duration of a trouble. Clear the troubles that reveal less about the execution."""
         troubles = self.memory.troubles
         for lesser in _TROUBLES[: _TROUBLES.index(trouble)]:
             troubles.pop(lesser, None)
@@ -538,9 +539,9 @@ class Watch:
 
     def _in_trouble(self, text: str, *, about: str = "") -> tuple[Line, ...]:
         """
-        Log a trouble when it is new, and again from time to time while it lasts.
+        Log a trouble when it is new, and again at intervals while it lasts.
 
-        ``about`` tells one kind from another, if the text differs from poll to poll.
+        ``about`` identifies the kind of trouble, if the text differs from poll to poll.
         """
         memory = self.memory
         about = about or text
@@ -584,10 +585,10 @@ class Watch:
 
 
 def _kind_of(error: errors.CallError) -> str:
-    """Tell one kind of failure from another. Only an answer may hold what differs from request to request."""
+    """Return the kind of a failure. An answer may hold text that differs from request to request."""
     return error.event if error.http_status is None else f"{type(error).__name__} {error.http_status}"
 
 
 def _up_to(patience: float) -> str:
-    """Say how long a trouble is put up with, where that has an end."""
+    """Return the limit of a trouble for a message. Empty if there is no limit."""
     return "" if patience == math.inf else f"for up to {duration(patience)}"

@@ -1,1 +1,1 @@
-"""From an Airflow connection to a client of a crew."""
+"""Hook for Airflow connections of type crew, and polling through it."""

@@ -1,4 +1,4 @@
-"""What a connection of type crew says, read into settings for a client."""
+"""Read an Airflow connection of type crew into settings for a client."""
 
 import re
 from collections.abc import Iterator
@@ -29,23 +29,23 @@ _USER_AGENT = f"{USER_AGENT} Airflow/{airflow_version}"
 _EXTRA: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 _URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 
-# Where the address of a page has the id of the execution.
+# Placeholder for the kickoff ID in the address of a page.
 _KICKOFF_ID = "{kickoff_id}"
 _ANY_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 
 def _page(address: str) -> str:
-    """Return the address of a page, which may have a placeholder for the kickoff id."""
+    """Return the address of a page, which may contain a placeholder for the kickoff ID."""
     address = printable(address)
     if _ANY_PLACEHOLDER.search(address.replace(_KICKOFF_ID, "")) or _KICKOFF_ID in urlsplit(address).netloc:
         raise ValueError("it has another placeholder, or one that is no part of a page's address")
     checked = str(_URL.validate_python(address))
-    # In a path the braces are encoded by now.
+    # Validation percent-encodes the braces in a path.
     return checked.replace("%7Bkickoff_id%7D", _KICKOFF_ID) if _KICKOFF_ID in address else checked
 
 
 class _Fields(CheckedFields):
-    """What is read from a connection besides the settings: Airflow's own fields, and four of the extra."""
+    """Fields of a connection besides the settings: Airflow's own, and four from the extra."""
 
     host: str = ""
     port: int | None = Field(None, description="a number")
@@ -63,20 +63,20 @@ class _Fields(CheckedFields):
 
 
 class _Secret(CheckedFields):
-    """What is read from the connection that holds the secret of webhooks."""
+    """Fields of the connection that holds the webhook secret."""
 
     password: Token = Field(description="the secret of webhooks, in characters that a bearer token may have")
 
 
 class CrewConnection(NamedTuple):
-    """A connection that has been read: how to talk to the crew, where people look at it, and its budget."""
+    """Settings of a connection, with its dashboard page and its daily limit."""
 
     settings: ServiceSettings
     dashboard_url: str | None
     max_kickoffs_per_day: int | None
 
     def page_of(self, kickoff_id: str | None) -> str | None:
-        """Return the page to look at. One of an execution, and not of its crew, is not known before the id is."""
+        """Return the dashboard page. A page of an execution is unavailable until its kickoff ID is known."""
         page = self.dashboard_url
         if page is None or _KICKOFF_ID not in page:
             return page
@@ -85,15 +85,15 @@ class CrewConnection(NamedTuple):
 
 def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
     """
-    Look a connection up and read it.
+    Look up a connection and read it.
 
-    From an event loop it is called in a thread: asking Airflow, and telling it what to mask, may block.
+    In an event loop, call this in a thread: the look-up and the masking of secrets may block.
     """
     return read_connection(_find(conn_id), token_type=token_type)
 
 
 def load_secret(conn_id: str) -> str:
-    """Return a connection's password, the secret of webhooks, and have Airflow mask it."""
+    """Return a connection's password, which is the webhook secret, and mask it in Airflow's logs."""
     connection = _find(conn_id)
     with _named(connection):
         _mask(connection.password)
@@ -102,9 +102,9 @@ def load_secret(conn_id: str) -> str:
 
 def read_connection(connection: Connection, *, token_type: str | None = None) -> CrewConnection:
     """
-    Read a connection, and have Airflow mask its secrets, used or not.
+    Read a connection and mask its secrets in Airflow's logs, whether used or not.
 
-    InvalidSettings names the field that is wrong and how to mend it.
+    InvalidSettings names the invalid field and how to fix it.
     """
     with _named(connection):
         _mask(connection.password)
@@ -124,7 +124,7 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
 
 @contextmanager
 def _named(connection: Connection) -> Iterator[None]:
-    """Say which connection it is that cannot be used."""
+    """Add the connection's ID to InvalidSettings."""
     try:
         yield
     except InvalidSettings as error:
@@ -132,7 +132,7 @@ def _named(connection: Connection) -> Iterator[None]:
 
 
 def _find(conn_id: str) -> Connection:
-    """Return a connection. If Airflow does not return it, a later attempt may get it."""
+    """Return a connection. Raise Unreachable if it is missing or unreadable, since a later attempt may find it."""
     try:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
@@ -158,7 +158,7 @@ def _mask(*secrets: Any) -> None:
 
 
 def _extra_of(connection: Connection) -> dict[str, Any]:
-    # Not Connection.extra_dejson: it takes what it cannot read for empty, and a token would silently be missing.
+    # Connection.extra_dejson treats unreadable JSON as empty, so a token would be missing without an error.
     try:
         return _EXTRA.validate_python(connection.extra or "{}")
     except ValidationError:
@@ -179,7 +179,7 @@ def _chosen_token(fields: _Fields) -> str:
 
 
 def _address(fields: _Fields) -> str:
-    """Put the address together from host, port and schema, which in a URI holds the scheme or the prefix."""
+    """Build the address from host, port and schema. In a URI, the schema is the scheme or the path prefix."""
     schema = fields.scheme_or_prefix.strip().strip("/")
     scheme, prefix = (schema, "") if schema.lower() in {"http", "https"} else ("https", schema)
     own_scheme, _, rest = fields.host.strip().rpartition("://")
@@ -189,7 +189,7 @@ def _address(fields: _Fields) -> str:
     if name.count(":") > 1 and "[" not in name:
         name = f"[{name}]"
     if fields.port is not None:
-        # A host that says another port ends in two, and is refused.
+        # If the host already has a different port, the result has two ports and is rejected.
         name = f"{name.removesuffix(f':{fields.port}').removesuffix(':')}:{fields.port}"
     whole = f"{own_scheme or scheme}://{name}{slash}{path}".rstrip("/")
     return f"{whole}/{prefix}" if prefix else whole

@@ -1,4 +1,4 @@
-"""The hook: a connection becomes a client."""
+"""Airflow hook for a deployed crew."""
 
 import asyncio
 import time
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 class CrewHook(BaseHook):
     """
-    Talk to a deployed crew through a connection of type ``crew``.
+    Hook for a deployed crew, through a connection of type ``crew``.
 
-    :param crew_conn_id: the connection that holds the crew's address and its bearer token
-    :param token_type: ``organization`` or ``user``; by default what the connection says, or its only token
+    :param crew_conn_id: Connection that holds the crew's address and its bearer token.
+    :param token_type: ``organization`` or ``user``. Defaults to the connection's setting, or to its only token.
 
-    What the hook does goes over one connection kept alive. Of the methods ending in ``_async``, ``wait_async``
-    shares its connections with all that wait for the same crew on its event loop. Each of the others opens and
-    closes its own; for many calls in a row use ``async with await hook.get_async_conn() as crew``.
+    Synchronous methods reuse one keep-alive connection. ``wait_async`` shares a connection pool with other waits
+    for the same crew on the same event loop. Each of the other ``_async`` methods opens and closes its own
+    connection. For many calls in a row, use ``async with await hook.get_async_conn() as crew``.
     """
 
     conn_name_attr = "crew_conn_id"
@@ -50,26 +50,27 @@ class CrewHook(BaseHook):
         self._kicked_off_at: dict[str, float] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was read from the connection holds the token. Another process, or a copy, reads it by itself.
+        # Drop the connection's data and the client, which hold the token. A copy or another process reads them
+        # again.
         return {name: value for name, value in vars(self).items() if name not in {"connection", "_client"}}
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
-        """Describe the connection's own fields to Airflow up to 3.1."""
+        """Return form widgets for the connection's extra fields, for Airflow up to 3.1."""
         return form.widgets()
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Describe the standard fields to Airflow up to 3.1."""
+        """Return the layout of the standard fields, for Airflow up to 3.1."""
         return form.behaviour()
 
     @cached_property
     def connection(self) -> CrewConnection:
-        """What the connection says, read once."""
+        """Connection of the hook, read once."""
         return load_connection(self.crew_conn_id, self.token_type)
 
     def get_conn(self) -> "CrewClient":
-        """Return the client for the crew, the same one for the life of the hook."""
+        """Return the client for the crew. It is created once per hook."""
         return self._client
 
     async def get_async_conn(self) -> "AsyncCrewClient":
@@ -81,26 +82,26 @@ class CrewHook(BaseHook):
         return AsyncCrewClient(settings)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Answer with what was found at the address, or with exactly what is wrong."""
+        """Return whether the crew answers, with the inputs that it expects or the reason of the failure."""
         try:
             inputs = self._client.inputs()
         except CrewError as error:
-            # The page names the connection.
+            # The form shows the connection's name already.
             error = error.replace(conn_id="") if isinstance(error, InvalidSettings) else error
             return False, f"{error.event} {error.next_step}".rstrip()
         listed = [f"{name} (optional)" if name in inputs.optional else name for name in inputs.names]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 
     def inputs(self) -> CrewInputs:
-        """Ask which inputs the crew takes."""
+        """Return the inputs that the crew takes."""
         return tenacity.Retrying(**repeating("GET /inputs"))(self._client.inputs)
 
     async def inputs_async(self) -> CrewInputs:
-        """Ask which inputs the crew takes."""
+        """Return the inputs that the crew takes."""
         async with await self.get_async_conn() as crew:
             return await tenacity.AsyncRetrying(**repeating("GET /inputs"))(crew.inputs)
 
-    def kickoff(  # noqa: PLR0913 - what a user sets by name
+    def kickoff(  # noqa: PLR0913 - keyword arguments for users
         self,
         inputs: Mapping[str, Any],
         *,
@@ -114,20 +115,21 @@ class CrewHook(BaseHook):
         restore_from_state_id: str | None = None,
     ) -> str:
         """
-        Start an execution and return its kickoff id. Each call starts one, and each one is paid for.
+        Start an execution and return its kickoff ID. Each call starts one execution, which is billed.
 
-        It is sent again only when the service certainly did not take it. Raises UncertainKickoff when it cannot be
-        known whether one started.
+        Resend the kickoff only if the service certainly did not accept it. Raise UncertainKickoff if it is unknown
+        whether an execution started.
 
-        :param inputs: what the crew works on, names and JSON values
-        :param meta: any object, passed to the crew
-        :param task_webhook_url: called by the service after each task of the crew
-        :param step_webhook_url: called after each step of an agent
-        :param crew_webhook_url: called at the end
-        :param human_input_webhook_url: called when a task of the crew waits for a person
-        :param webhooks: which ``events`` the service sends to which ``url``
-        :param webhook_conn_id: the connection whose password is sent along with what ``webhooks`` asks for
-        :param restore_from_state_id: the kickoff id of an earlier run of a flow, with whose state to begin
+        :param inputs: Inputs of the crew: names and JSON values.
+        :param meta: Any JSON object, passed to the crew.
+        :param task_webhook_url: URL that the service calls after each task of the crew.
+        :param step_webhook_url: URL that the service calls after each step of an agent.
+        :param crew_webhook_url: URL that the service calls at the end of the execution.
+        :param human_input_webhook_url: URL that the service calls when a task of the crew waits for human input.
+        :param webhooks: The ``events`` that the service sends, and the ``url`` that receives them.
+        :param webhook_conn_id: Connection whose password the service sends along with ``webhooks``.
+        :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state the new one starts
+            with.
         """
         request = KickoffRequest.of(
             inputs,
@@ -146,7 +148,7 @@ class CrewHook(BaseHook):
     async def kickoff_async(
         self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Unpack[KickoffOptions]
     ) -> str:
-        """Start an execution and return its kickoff id, like kickoff()."""
+        """Start an execution and return its kickoff ID, like kickoff()."""
         secret = await sync_to_async(load_secret)(webhook_conn_id) if webhook_conn_id else None
         request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
         policy = tenacity.AsyncRetrying(**repeating("POST /kickoff", only_if_not_taken=True))
@@ -154,11 +156,11 @@ class CrewHook(BaseHook):
             return self._note(await policy(crew.kickoff, request))
 
     def status(self, kickoff_id: str) -> Execution:
-        """Ask how an execution is doing."""
+        """Return the status of an execution."""
         return tenacity.Retrying(**repeating("GET status"))(self._client.status, kickoff_id)
 
     async def status_async(self, kickoff_id: str) -> Execution:
-        """Ask how an execution is doing."""
+        """Return the status of an execution."""
         async with await self.get_async_conn() as crew:
             return await tenacity.AsyncRetrying(**repeating("GET status"))(crew.status, kickoff_id)
 
@@ -172,16 +174,16 @@ class CrewHook(BaseHook):
         human_input: bool = False,
     ) -> Completed:
         """
-        Wait until an execution has completed, log its progress, and return it.
+        Wait until an execution has completed, log its progress, and return the completed execution.
 
-        :param kickoff_id: the id that the kickoff returned
-        :param poll_interval: seconds between two polls; None: 5 to 60, the more the longer the execution has run
-        :param timeout: seconds after which to stop waiting; the execution goes on
-        :param max_outage: seconds for which the service may give no usable answer; None: for ever
-        :param human_input: the crew may wait for a person's answer, until timeout if need be
+        :param kickoff_id: Kickoff ID of the execution.
+        :param poll_interval: Seconds between two polls. ``None`` grows from 5 to 60 with the age of the execution.
+        :param timeout: Seconds after which to stop waiting. The execution keeps running.
+        :param max_outage: Seconds that the service may give no usable answer. ``None`` disables the limit.
+        :param human_input: Whether the crew may wait for human input, until the timeout if necessary.
 
-        Raises ExecutionFailed when the crew failed, and WaitedTooLong, LostContact, WatchBroken, ExecutionUnknown
-        or ExecutionNotFound when the wait ended without its end.
+        Raise ExecutionFailed if the crew failed. Raise WaitedTooLong, LostContact, WatchBroken, ExecutionUnknown
+        or ExecutionNotFound if the wait ended before the execution was seen to end.
         """
         rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
         with self._watching(kickoff_id, timeout, **rules) as poller:
@@ -192,7 +194,7 @@ class CrewHook(BaseHook):
         kickoff_id: str,
         *,
         poll_interval: float | None = None,
-        timeout: float = TIMEOUT,  # noqa: ASYNC109 - a deadline on the wall clock, as in wait()
+        timeout: float = TIMEOUT,  # noqa: ASYNC109 - a wall-clock deadline, as in wait()
         max_outage: float | None = MAX_OUTAGE,
         human_input: bool = False,
     ) -> Completed:
@@ -210,13 +212,13 @@ class CrewHook(BaseHook):
         return CrewClient(self.connection.settings)
 
     def _note(self, kickoff_id: str) -> str:
-        """Note when the execution started: a service may need a moment to know it."""
+        """Record the start time of an execution, because the service may need a moment to know it."""
         self._kicked_off_at[kickoff_id] = time.time()
         return kickoff_id
 
     @contextmanager
     def _watching(self, kickoff_id: str, timeout: float, **rules: Any) -> Iterator[Poller]:
-        """Provide for a wait, and say what goes on when a time-out, a kill or a cancelled task ends it."""
+        """Provide a poller. If an interruption ends the wait, log that the execution keeps running."""
         kicked_off_at = self._kicked_off_at.get(kickoff_id)
         known: dict[str, Any] = {"kicked_off_at": kicked_off_at, "exists": kicked_off_at is not None}
         try:

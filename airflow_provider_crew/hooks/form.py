@@ -1,4 +1,4 @@
-"""The connection form of Airflow up to 3.1, built from the metadata that newer versions read themselves."""
+"""Connection form for Airflow up to 3.1, built from the metadata that newer versions read themselves."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def widgets() -> dict[str, Any]:
 
 
 def behaviour() -> dict[str, Any]:
-    """Return which of the standard fields are hidden, and what the others are called."""
+    """Return the hidden standard fields and the labels of the others."""
     named = {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
     hidden = [field for field in named["hidden_fields"] if field != "extra" or HIDES_EXTRA]
     return named | {"hidden_fields": hidden}

@@ -1,4 +1,4 @@
-"""Polling one execution through a connection until it has ended."""
+"""Poll one execution through a connection until it has ended."""
 
 import asyncio
 import copy
@@ -28,24 +28,24 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# For so long what a connection said is used again; after that it is read anew.
+# Seconds before a connection is read again.
 _FRESH = 60.0
-# A rejected token is rejected for all, each at its own next poll.
+# Shorter, because a rejected token affects all watches, each at its own next poll.
 _FRESH_AFTER_REJECTION = 5.0
-# A watch waits no longer for the connection: a secrets backend may hang, and the watch has a deadline.
+# Maximum wait for the connection: a secrets backend may hang, and the watch has a deadline.
 _LOOK_UP = 10.0
 
 
 class SharedCrew:
     """
-    The crew behind a connection, for all who watch executions of it on one event loop.
+    Crew behind a connection, shared by all watches on one event loop.
 
-    The connection is looked up in a task of its own, one at a time, and all watches that wait take its answer. A
-    watch keeps its client unless the token is rejected: if a connection is pointed to another crew, executions of
-    the first are still watched. A client is closed with its last user.
+    The connection is looked up in a separate task, one at a time, and all waiting watches use the result. A watch
+    keeps its client unless the token is rejected. If a connection is pointed to another crew, executions of the
+    first are therefore still polled. A client is closed when its last user returns it.
 
-    :param name: how messages name the connection
-    :param ask: reads the connection
+    :param name: Name of the connection in messages.
+    :param ask: Function that reads the connection.
     """
 
     def __init__(self, name: str, ask: Callable[[], Awaitable[ServiceSettings]]) -> None:
@@ -58,19 +58,19 @@ class SharedCrew:
 
     async def take(self, largest: int | None = None) -> "AsyncCrewClient":
         """
-        Return a client, after reading the connection if nobody has done so lately.
+        Return a client, after reading the connection unless it was read recently.
 
-        :param largest: the most that is read of an answer, in bytes; None: as much as anybody reads
+        :param largest: Maximum size of an answer in bytes. ``None`` uses the default limit of the clients.
         """
         return await self._client(await self._settings(_FRESH), largest)
 
     async def reach(self, largest: int | None) -> "AsyncCrewClient":
-        """Take a client for a poll: a connection that cannot be read just now is an outage like any other."""
+        """Return a client for a poll. Treat an unreadable connection as an outage."""
         try:
             return await self.take(largest)
-        except (ImportError, Unreachable):  # no outage, but an incomplete installation; or told already
+        except (ImportError, Unreachable):  # an incomplete installation, or wrapped already
             raise
-        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+        except Exception as error:  # noqa: BLE001 - a failed look-up must not end the watch
             raise Unreachable(
                 f"Connection {self._name} is unreadable: {_reason(error)}",
                 cost=Cost.RUNNING,
@@ -79,15 +79,15 @@ class SharedCrew:
             ) from None
 
     async def renewed(self, old: "AsyncCrewClient") -> "AsyncCrewClient | None":
-        """Take a client of what the connection says now; None where it cannot be read."""
+        """Return a client after reading the connection again, or None if the connection is unreadable."""
         try:
             return await self._client(await self._settings(_FRESH_AFTER_REJECTION), old.largest)
-        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+        except Exception as error:  # noqa: BLE001 - a failed look-up must not end the watch
             warn(log, f"Connection {self._name} is unreadable, so the old token is used: {_reason(error)}")
             return None
 
     async def give_back(self, client: "AsyncCrewClient") -> None:
-        """Close what nobody else uses."""
+        """Release a client, and close it after its last user."""
         client.users -= 1
         if not client.users:
             del self._clients[client.settings, client.largest]
@@ -105,7 +105,7 @@ class SharedCrew:
         return client
 
     async def _settings(self, fresh: float) -> ServiceSettings:
-        """Read the connection, unless it was read lately, or could not be read while this one waited."""
+        """Return the connection's settings, read again unless recent. Concurrent callers share one look-up."""
         if not self._asking:
             is_fresh = time.monotonic() - self._answered_at < fresh
             if is_fresh and isinstance(self._answer, ServiceSettings):
@@ -121,7 +121,7 @@ class SharedCrew:
     async def _look_up(self) -> None:
         try:
             self._answer = await self._ask()
-        except Exception as error:  # noqa: BLE001 - told to all who wait
+        except Exception as error:  # noqa: BLE001 - raised in all waiting watches
             self._answer = error
         finally:
             self._answered_at, self._asking = time.monotonic(), None
@@ -132,7 +132,7 @@ def _reason(error: Exception) -> str:
 
 
 def shared_here(key: str, make: Callable[[], T]) -> T:
-    """Return what all share on this event loop under a key: made for the first of them, gone with the last."""
+    """Return the object shared under a key on this event loop. It is created for its first user."""
     here = _shared.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
     shared = here.get(key)
     if shared is None:
@@ -140,36 +140,36 @@ def shared_here(key: str, make: Callable[[], T]) -> T:
     return cast("T", shared)
 
 
-# By event loop, and by key.
+# Shared objects by event loop and key.
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, Any]] = WeakKeyDictionary()
 
 
 class Hook(Protocol):
-    """What reads the connection, and a copy of it anew."""
+    """Hook that reads the connection. A copy reads it again."""
 
     crew_conn_id: str
     token_type: TokenType | None
 
     @property
     def log(self) -> Any:
-        """Where it says what it does."""
+        """Logger of the hook."""
 
     def get_conn(self) -> "CrewClient":
         """Return the client for the crew."""
 
 
 class Observer(Protocol):
-    """Who looks on."""
+    """Observer of the polls."""
 
-    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - two words about one poll
-        """Hear after each poll what there is to tell, and whether that is news."""
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - two facts about one poll
+        """Handle the progress after a poll."""
 
 
 class Poller:
     """
-    Feeds a watch with what the polls bring, and does what it says.
+    Poller that passes the outcome of each poll to a watch and follows the returned steps.
 
-    The connection is read anew when the token is rejected.
+    If the token is rejected, the connection is read again.
     """
 
     def __init__(
@@ -184,17 +184,17 @@ class Poller:
         self.watch = Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
         self.report = ProgressReport(self.watch)
         self.client: AsyncCrewClient | None = None
-        """Who polls asynchronously has one from the first poll to the end."""
+        """Asynchronous client, set from the first poll to the end."""
         self._observer = observer
 
     def to_end(self) -> Completed:
-        """Poll until the execution has completed; raise what ends the watch otherwise."""
+        """Poll until the execution has completed. Raise the error that ends the watch otherwise."""
         while not (step := self.poll()).completed:
             self.pause(step)
         return step.completed
 
     def poll(self) -> Step:
-        """Poll once, log what is new, and raise what ends the watch. The step says when to poll again."""
+        """Poll once, log what is new, and raise any error that ends the watch. The step holds the pause."""
         execution = None
         try:
             client = self._hook.get_conn()
@@ -206,17 +206,17 @@ class Poller:
         return self._told(step, execution)
 
     def pause(self, step: Step) -> None:
-        """Do what a step says is to be done before the next poll."""
+        """Sleep until the next poll, then renew the token if the step requires it."""
         time.sleep(step.poll_again_in)
         if step.renew_token:
             self._renew()
 
     async def to_end_async(self, crew: SharedCrew, *, largest: int | None = None) -> Completed:
-        """Poll until the execution has completed, like to_end(). ``largest``: the most to read of an answer."""
+        """Poll until the execution has completed, like to_end(). ``largest``: maximum answer size in bytes."""
         try:
             while not (step := await self._poll_async(crew, largest)).completed:
                 pause, renew_token = step.poll_again_in, step.renew_token
-                del step  # thousands of pauses would keep what nobody needs, and the garbage collector walks it
+                del step  # free it during the pause: thousands of watches slow down the garbage collector
                 await asyncio.sleep(pause)
                 if renew_token:
                     await self._renew_async(crew)
@@ -227,13 +227,13 @@ class Poller:
                 await crew.give_back(client)
 
     def shared_crew(self) -> SharedCrew:
-        """Return the crew behind the connection, shared by all that poll it on this event loop."""
+        """Return the crew behind the connection, shared by all pollers on this event loop."""
         conn_id, token_type = self._hook.crew_conn_id, self._hook.token_type
 
         async def settings() -> ServiceSettings:
             return (await sync_to_async(load_connection)(conn_id, token_type)).settings
 
-        # As text: what a trigger was stored with may be anything.
+        # Format it with repr, because a stored trigger may hold any type.
         token = f" ({token_type!r} token)" if token_type else ""
         name = f"{conn_id!r}{token}"
         return shared_here(name, lambda: SharedCrew(name, settings))
@@ -256,14 +256,14 @@ class Poller:
         if self._observer:
             try:
                 self._observer.saw(self.report, self.report.saw(execution))
-            except Exception as error:  # noqa: BLE001 - nobody who looks on may end the watch of a paid execution
+            except Exception as error:  # noqa: BLE001 - an observer must not end the watch
                 self._hook.log.debug("Progress was not reported: %s", error)
         if step.error:
             raise step.error
         return step
 
     async def _renew_async(self, crew: SharedCrew) -> None:
-        """Read the connection anew, like _renew()."""
+        """Read the connection again, like _renew()."""
         old = self.client
         if old and (fresh := await crew.renewed(old)):
             self.client = fresh
@@ -272,11 +272,11 @@ class Poller:
                 self.watch.token_renewed()
 
     def _renew(self) -> None:
-        """Read the connection anew. One that cannot be read just now leaves the old one in place."""
+        """Read the connection again. If it is unreadable, keep the current client."""
         old, fresh = self._hook, copy.copy(self._hook)
         try:
             client = fresh.get_conn()
-        except Exception as error:  # noqa: BLE001 - nothing in the look-up may end the watch of a paid execution
+        except Exception as error:  # noqa: BLE001 - a failed look-up must not end the watch
             reason = error.event if isinstance(error, CrewError) else error
             warn(old.log, f"Connection {old.crew_conn_id!r} is unreadable, so the old token is used: {reason}")
             return

@@ -1,1 +1,1 @@
-"""Triggers: wait for executions without holding a worker."""
+"""Triggers that wait for executions without occupying a worker."""

@@ -1,4 +1,4 @@
-"""The trigger: watches one execution from the triggerer."""
+"""Trigger that watches one execution from the triggerer."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class CrewExecutionTrigger(BaseTrigger):
     """
     Watch one execution until it has ended, log its progress, and fire one event.
 
-    Arguments are plain and hold no secret: they are stored in Airflow's database.
+    The arguments are plain data without secrets, because Airflow stores them in its database.
 
-    :param kickoff_id: the execution to watch
-    :param crew_conn_id: the connection to its crew
-    :param rules: how it is watched, and until when: a record of WatchRules
-    :param token_type: which token of the connection to use, if not the one it says
-    :param deferred_at: when the task was deferred
-    :param memory: what the task has seen before it was deferred: a record of WatchMemory
-    :param log_output: the event may hold what the crew has put out: Airflow logs each event
+    :param kickoff_id: Kickoff ID of the execution.
+    :param crew_conn_id: Connection to the crew.
+    :param rules: WatchRules as plain data, including the deadline.
+    :param token_type: Token of the connection to use. ``None`` uses the connection's setting.
+    :param deferred_at: Time at which the task was deferred.
+    :param memory: WatchMemory of the task before it was deferred, as plain data.
+    :param log_output: Whether the event may contain the crew's output, because Airflow logs each event.
     """
 
-    def __init__(  # noqa: PLR0913 - what is stored, each by its name
+    def __init__(  # noqa: PLR0913 - stored by name
         self,
         kickoff_id: str,
         crew_conn_id: str,
@@ -55,14 +55,14 @@ class CrewExecutionTrigger(BaseTrigger):
         self.log_output = log_output
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what is stored."""
+        """Return the class path and the arguments to store."""
         stored = {name: getattr(self, name) for name in _STORED}
         return f"{type(self).__module__}.{type(self).__qualname__}", stored
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Watch to the end and fire."""
+        """Watch the execution until it has ended, then fire."""
         try:
-            # In a thread: the first import takes long enough to hold up all other triggers.
+            # Import in a thread: the first import is slow enough to block all other triggers.
             watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
             event = await watching.watched(self)
         except asyncio.CancelledError:
@@ -76,6 +76,6 @@ class CrewExecutionTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def _too_early_by(self) -> float:
-        """Seconds until the event may fire; bounded, because the clock of the worker may be ahead of this one."""
+        """Seconds until the event may fire. Bounded, because the worker's clock may be ahead of this one."""
         since = SETTLING_TIME if self.deferred_at is None else time.time() - self.deferred_at
         return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)

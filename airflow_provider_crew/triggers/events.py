@@ -1,8 +1,7 @@
 """
-What a trigger tells the task that waits for it.
+Events from a trigger to its task.
 
-Results and errors travel as text: an event passes through Airflow's own encodings, some of which read a meaning
-into keys of an object.
+Results and errors are encoded as strings, because some of Airflow's own encodings interpret the keys of an object.
 """
 
 import json
@@ -17,10 +16,10 @@ from airflow_provider_crew.client.models import Completed, OrNone
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.watch import Polls, Watch
 
-# What is larger is read from the service by the task, so that it goes through Airflow's database only once.
+# The task reads a larger result from the service, so that it passes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
-# A larger one would hold up every other trigger for too long, even if it is read in a thread. The task, which has
-# a process of its own, then waits in that.
+# A larger answer would block other triggers for too long, even if parsed in a thread. The task then resumes and
+# polls in its own process.
 LARGEST_ANSWER = 2 * 1024 * 1024
 
 _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
@@ -32,10 +31,10 @@ def _recorded(told: Any) -> CrewError:
 
 class WatchEnd(BaseModel):
     """
-    How a watch ended: with a result, with an error, or with an answer that the task is to read itself.
+    End of a watch: a result, an error, or an answer that the task must read itself.
 
-    ``deadline``: until when to wait. ``completed``: the execution was seen to have completed. ``seen``: the
-    service has known it. ``progress``: how the execution was doing before.
+    ``deadline``: time at which the wait ends. ``completed``: a poll saw the execution complete. ``seen``: a poll
+    found the execution. ``progress``: progress at the last poll.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -52,16 +51,16 @@ class WatchEnd(BaseModel):
 
 def _text(told: Mapping[str, Any]) -> str:
     """
-    Return it as JSON, in which nothing stands that Airflow's log page takes for a mark of what it folds.
+    Return JSON without any fold markers of Airflow's log page.
 
-    Airflow logs each event, with what the crew wrote in it. A mark would hide what the task itself says below.
+    Airflow logs each event, including the crew's output. A marker would hide the task's own log lines below it.
     """
     return json.dumps(told).replace("::", ":\\u003a").replace("##", "#\\u0023")
 
 
 def told_completed(completed: Completed, *, with_output: bool) -> dict[str, Any]:
-    """Tell that the execution has completed, and with which result, unless the task is to read it itself."""
-    # What is certainly too large is not even encoded, which takes a second for many small objects.
+    """Return the event data of a completed execution, without the result if the task must read it itself."""
+    # Skip results that are certainly too large: encoding many small objects takes a second.
     if not with_output or _is_larger((completed.output, completed.output_json, completed.tasks, completed.usage)):
         return {"completed": True}
     result = _text(completed.result())
@@ -69,7 +68,7 @@ def told_completed(completed: Completed, *, with_output: bool) -> dict[str, Any]
 
 
 def _is_larger(value: Any, than: int = _LARGEST_RESULT) -> bool:
-    """Whether data is larger as JSON, as far as that is certain at a glance: there is no look at all of it."""
+    """Whether data is certainly larger as JSON. Stops counting at the limit."""
     values = [value]
     while values and than >= 0:
         each = values.pop()
@@ -85,17 +84,17 @@ def _is_larger(value: Any, than: int = _LARGEST_RESULT) -> bool:
 
 
 def told_error(error: CrewError) -> dict[str, Any]:
-    """Tell what ended the watch otherwise."""
+    """Return the event data of an error."""
     return {"error": _text(error_record(error))}
 
 
 def told_watch(watch: Watch) -> dict[str, Any]:
-    """Tell how often the trigger has polled, and whether the service has known the execution."""
+    """Return the poll counts, and whether any poll found the execution."""
     return {"polls": asdict(watch.polls), "seen": watch.memory.seen}
 
 
 def told_progress(report: ProgressReport, event: Mapping[str, Any], *, with_outputs: bool) -> dict[str, Any]:
-    """Tell how the execution was doing, for a task that knows no more; a result lists the tasks by itself."""
+    """Return the progress for the task. Omit the tasks if the result lists them."""
     told = report.told()
     if "result" in event:
         told["tasks"] = []
@@ -105,7 +104,7 @@ def told_progress(report: ProgressReport, event: Mapping[str, Any], *, with_outp
 
 
 def read_event(event: Any) -> WatchEnd | None:
-    """Read what was told; None when it does not tell which execution ended, or how."""
+    """Read an event. Return None if it names no execution or is malformed."""
     try:
         return WatchEnd.model_validate(event)
     except ValidationError:

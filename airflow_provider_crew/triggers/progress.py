@@ -1,4 +1,4 @@
-"""What a trigger leaves in XCom while its task is deferred, so that people see how the execution is doing."""
+"""Progress that a trigger pushes to XCom while its task is deferred."""
 
 import asyncio
 import logging
@@ -20,12 +20,12 @@ from airflow_provider_crew.compat import encoded_xcom, leave_encoded_xcom, leave
 
 def encoding(ti: Any, told: dict[str, Any]) -> Future[Any]:
     """
-    Begin to encode what is told of an execution, and return where it will be.
+    Start encoding the progress of an execution and return a future.
 
-    Not in a thread of a pool: one that is stuck would be missing there, and keep its process from ending.
+    Use a daemon thread: a stuck encoder would occupy a pool's thread and prevent the process from ending.
     """
     encoded: Future[Any] = Future()
-    encoded.set_running_or_notify_cancel()  # so that who stops waiting cancels nothing
+    encoded.set_running_or_notify_cancel()  # so that cancelling a wait does not cancel the future
     threading.Thread(target=partial(_encode, encoded, ti, told), name="crew-progress", daemon=True).start()
     return encoded
 
@@ -33,25 +33,25 @@ def encoding(ti: Any, told: dict[str, Any]) -> Future[Any]:
 def _encode(encoded: Future[Any], ti: Any, told: dict[str, Any]) -> None:
     try:
         encoded.set_result(encoded_xcom(ti, PROGRESS, told))
-    except BaseException as error:  # noqa: BLE001 - handed to whoever waits
+    except BaseException as error:  # noqa: BLE001 - raised in the waiting coroutine
         encoded.set_exception(error)
 
 
 log = logging.getLogger(__name__)
 
-# In seconds, between two XComs of one triggerer: the longer of the two. Each costs as much as fifteen polls or so.
-# Where many executions are watched, all XComs together are to cost less than a tenth of the polls.
+# Seconds between two XComs of one triggerer: the longer of the two applies. One XCom costs about as much as 15
+# polls. With many executions, this keeps all XComs below a tenth of the cost of the polls.
 _PAUSE_FOR_ALL = 2.0
 _PAUSE_FOR_EACH = 0.01
 
 
 def progress_of(ti: Any) -> "TriggerProgress | None":
-    """Return what leaves the progress of a deferred task, where Airflow can and its operators want that."""
-    if ti is None or not leaves_progress():  # dag.test() tells a trigger of no task
+    """Return the progress writer of a deferred task, or None if Airflow lacks support or it is turned off."""
+    if ti is None or not leaves_progress():  # dag.test() passes no task instance to a trigger
         return None
     try:
         wanted = conf.getboolean("crew", "progress_xcom", fallback=True)
-    except Exception as error:  # noqa: BLE001 - a setting that cannot be read may not end the watch
+    except Exception as error:  # noqa: BLE001 - an invalid setting must not end the watch
         warn(log, f"Triggers push no progress, because [crew] progress_xcom is unreadable: {error}")
         return None
     return TriggerProgress(ti) if wanted else None
@@ -59,11 +59,11 @@ def progress_of(ti: Any) -> "TriggerProgress | None":
 
 class TriggerProgress:
     """
-    Leaves what is new, soon, beside the polls.
+    Progress writer that pushes news to XCom between polls.
 
-    All that watch on one event loop take turns, so that many cost no more than a few, and so that a backend of
-    XComs that blocks holds up nothing else. What is new meanwhile is left along with what waits. What still waits
-    at the end goes to the task, with the event.
+    All writers on one event loop take turns. This limits the total cost, and an XCom backend that blocks delays
+    nothing else. Later news replaces news that is still waiting. At the end, unpushed news reaches the task with
+    the event.
     """
 
     def __init__(self, ti: Any) -> None:
@@ -73,15 +73,15 @@ class TriggerProgress:
         self._news: ProgressReport | None = None
         self._leaving: asyncio.Task[None] | None = None
 
-    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - as an observer of polls
-        """See to it that what a poll has brought is left, if it is news."""
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - implements Observer
+        """Schedule a push if a poll brought news."""
         if is_news:
             self._news = report
             if self._leaving is None or self._leaving.done():
                 self._leaving = asyncio.create_task(self._leave())
 
     def close(self) -> None:
-        """Leave nothing any more: what comes now is the task's to tell."""
+        """Stop pushing. From here on, the task reports the progress."""
         self._turns.takers -= 1
         if self._leaving:
             self._leaving.cancel()
@@ -95,12 +95,12 @@ class TriggerProgress:
         report, self._news = self._news, None
         if report:
             encoded = await self._turns.encoded(self._ti, report.told())
-            # In a thread, from which every triggerer finds back to its event loop.
+            # sync_to_async works with the event loop of every triggerer.
             await sync_to_async(leave_encoded_xcom)(self._ti, PROGRESS, encoded)
 
 
 class _Turns:
-    """One XCom at a time, and no more than that many in a while, in the order in which there was news."""
+    """Queue that pushes one XCom at a time, at a limited rate, in the order of the news."""
 
     def __init__(self) -> None:
         self.takers = 0
@@ -110,10 +110,10 @@ class _Turns:
         self._has_complained = False
 
     async def take(self, leave: Callable[[], Awaitable[None]]) -> None:
-        """Take a turn. What fails is said once, and is worth no more."""
+        """Wait for a turn and push. Log only the first failure."""
         async with self._one_at_a_time:
             await asyncio.sleep(max(self._not_before - time.monotonic(), 0.0))
-            if self._encoding:  # for one who has gone meanwhile
+            if self._encoding:  # still encoding for a writer that was cancelled
                 await asyncio.gather(asyncio.wrap_future(self._encoding), return_exceptions=True)
             try:
                 await leave()
@@ -125,10 +125,10 @@ class _Turns:
                 self._not_before = time.monotonic() + max(_PAUSE_FOR_ALL, _PAUSE_FOR_EACH * self.takers)
 
     async def encoded(self, ti: Any, told: dict[str, Any]) -> Any:
-        """Have the backend encode it, which may never come back."""
+        """Encode a value with the XCom backend, which may hang."""
         self._encoding = encoding(ti, told)
         return await asyncio.wrap_future(self._encoding)
 
 
-# By event loop.
+# Queues by event loop.
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""What a trigger does: apart from it, because what this imports takes long to import."""
+"""Implementation of the trigger, in a separate module because its imports are slow."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ from airflow_provider_crew.triggers.progress import progress_of
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
-    """Watch to the end, and return the event."""
+    """Watch the execution until it has ended and return the event."""
     rules = WatchRules(**trigger.rules)
     event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id, "deadline": rules.deadline}
     progress = progress_of(trigger.task_instance)
@@ -28,7 +28,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         completed = await poller.to_end_async(poller.shared_crew(), largest=LARGEST_ANSWER)
-        # In a thread: a large result takes long enough to hold up all other triggers.
+        # Encode in a thread: a large result takes long enough to block all other triggers.
         event |= await asyncio.to_thread(told_completed, completed, with_output=trigger.log_output)
     except CrewError as error:
         if isinstance(error, WatchBroken) and isinstance(error.cause, AnswerTooLarge):
@@ -42,7 +42,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
 
 
 def _hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
-    """Return the hook of all who watch through this connection. With its logger it is nine objects."""
+    """Return the hook shared by all watches of this connection, which saves nine objects per trigger."""
     conn_id, token_type = trigger.crew_conn_id, trigger.token_type
-    # As text: what a trigger was stored with may be anything.
+    # Format them with repr, because a stored trigger may hold any type.
     return shared_here(f"hook {conn_id!r} {token_type!r}", lambda: CrewHook(conn_id, token_type=token_type))
