@@ -76,7 +76,7 @@ def _judge_task(verdict: Verdict, run: Run, task_id: str, ends_in: str, executio
     verdict.counts["reports of an uncertain kickoff"] += len(_reports(attempts))
     for before, after in pairwise(executions):
         is_wanted = _had_failed(before, after.started_at) or _was_rerun(verdict, run, task_id, before)
-        if not (is_wanted or _is_chosen(task_id, attempts, before, after)):
+        if not (is_wanted or _is_chosen(verdict, run, task_id, attempts, before, after)):
             verdict.faults.append(f"{where}: started twice by accident, {before.kickoff_id}, {after.kickoff_id}")
     returned = _returned(run, ends_in) if last["state"] == "success" else None
     if last["state"] == "success" and not _is_the_result(returned, run, task_id, executions):
@@ -125,16 +125,22 @@ def _reports(attempts: list[Attempt]) -> list[Attempt]:
     return [attempt for attempt in attempts if attempt.failure and attempt.failure.is_uncertain]
 
 
-def _is_chosen(task_id: str, attempts: list[Attempt], before: Execution, after: Execution) -> bool:
+def _is_chosen(
+    verdict: Verdict, run: Run, task_id: str, attempts: list[Attempt], before: Execution, after: Execution
+) -> bool:
     """
     Whether a second execution was wanted although the first one may be running.
 
     The author chose it with on_uncertain_kickoff="retry", and no attempt had got the first kickoff ID until then.
+    If the task was cleared, the answer may have reached only the process that the clear ended.
     Or a person chose it: cleared the task after an attempt had reported the kickoff as uncertain, and had failed
     without a retry.
     """
     if task_id == ANYWAY:
-        return not any(attempt.names(before.kickoff_id, before=after.started_at) for attempt in attempts)
+        was_cleared = any((run.run_id, task_id) == (run_id, cleared) for run_id, cleared, _ in verdict.cleared)
+        return was_cleared or not any(
+            attempt.names(before.kickoff_id, before=after.started_at) for attempt in attempts
+        )
     between = range(_started_by(before), _started_by(after) + 1)
     return any(
         attempt.number in between and failure.needs_a_clear and failure.at < after.started_at

@@ -59,7 +59,7 @@ def execution(kickoff_id: str, attempt: int, started_at: float, *, failed: bool 
 def faults(monkeypatch):
     """Return the faults that the judge finds in one history."""
 
-    def find(history: History, *executions: Any) -> list[str]:
+    def find(history: History, *executions: Any, cleared: Any = ()) -> list[str]:
         for one in executions:
             one.meta["airflow"]["task_id"] = history.task_id
         monkeypatch.setattr(verdict, "RETURNED_BY", {history.task_id: history.task_id})
@@ -69,7 +69,7 @@ def faults(monkeypatch):
         )
         crew: Any = SimpleNamespace(kickoffs=executions)
         runs: Any = [history]
-        return verdict.judge(crew, runs, []).faults
+        return verdict.judge(crew, runs, list(cleared)).faults
 
     return find
 
@@ -113,6 +113,14 @@ def test_second_start_without_a_choice_is_a_fault(faults, task_id, options):
 )
 def test_second_start_by_choice_is_no_fault(faults, task_id, options):
     found = faults(History(task_id, returned="second", **options), execution(*FIRST), execution(*SECOND))
+
+    assert found == []
+
+
+def test_answer_that_reached_only_a_cleared_process_leaves_the_choice(faults):
+    history = History("run_anyway", returned="second", logs=[["got first"], ["got second"]])
+
+    found = faults(history, execution(*FIRST), execution(*SECOND), cleared=[("run", "run_anyway", 61.0)])
 
     assert found == []
 
