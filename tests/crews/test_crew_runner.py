@@ -61,7 +61,7 @@ def test_person_rejects_drafts_and_approves_the_third(tmp_path):
         run.do(answer(approved=True))
         *_, completed = run.until("completed", "failed")
 
-    assert (started["said"], goes_on["said"]) == ("task_started", "running")
+    assert (started["said"], goes_on["said"]) == ("task_started", "goes_on")
     assert (first["task"], first["draft"]) == ("write", "A draft")
     assert second["draft"] == "A draft and shorter"
     assert third["draft"] == completed["output"] == "A draft that was rejected"
