@@ -70,7 +70,11 @@ def start(airflow: AirflowStack) -> Callable[[str], Run]:
 
 
 def told_by(run: Run) -> str:
-    return "\n".join(event["event"] for event in run.events("run"))
+    return "\n".join(
+        line
+        for event in run.events("run")
+        for line in (event["event"], *(detail["exc_value"] for detail in event.get("error_detail") or ()))
+    )
 
 
 @pytest.mark.parametrize("dag_id", [pytest.param("real_run", marks=pytest.mark.core), "real_run_sync"])
