@@ -598,7 +598,7 @@ class Kickoff:
         """Send the kickoff once. Record it first, and remove the record if it certainly started nothing."""
         task, memory = self._task, self.memory
         if task.is_told_to_end:
-            self._end_before("Task was told to end before the kickoff.")
+            self._end_before("Task was ended before the kickoff.")
         try:
             memory.note_sending(task.hook.connection.settings.address, task.name.text, digest)
         except Exception as error:  # noqa: BLE001 - no error may send an unrecorded kickoff

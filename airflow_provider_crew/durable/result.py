@@ -195,7 +195,7 @@ def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any])
                     "%s its output, %s, is %s: log_output keeps it out of the log.", about, size(output), where
                 )
     except Exception as error:  # noqa: BLE001 - log only the type, because the text may contain output
-        task.log.warning("What the execution has put out could not be told here: %s", type(error).__name__)
+        task.log.warning("Output was not logged: %s", type(error).__name__)
 
 
 def _show(task: RunningTask, heading: str, output: str, where: str) -> None:
