@@ -23,9 +23,9 @@ HIDES_EXTRA = not IS_AIRFLOW_2
 HAS_TABS = _RELEASE >= (3, 1)
 # Seconds before Airflow's own timeout at which a wait ends, so that the task can log that the execution keeps
 # running. Airflow 2 enforces execution_timeout during a deferral, and then needs time to resume the task.
-TIME_TO_SAY_SO = 60.0 if IS_AIRFLOW_2 else 2.0
+SHUTDOWN_MARGIN = 60.0 if IS_AIRFLOW_2 else 2.0
 # Airflow deletes the task state when the task is cleared, unless the user keeps it.
-FORGETS_AT_CLEAR = _RELEASE >= (3, 4)
+CLEARING_DELETES_TASK_STATE = _RELEASE >= (3, 4)
 # The wrapper of decorated tasks looks for a method of that name, but never calls it.
 ASKS_FOR_XCOM_PUSH = _RELEASE == (3, 0)
 # A retry may be resumed with the event of the previous attempt: https://github.com/apache/airflow/issues/56704
@@ -44,12 +44,12 @@ SHOWS_PROGRESS = _RELEASE >= (3, 1)
 # A thread that sends a request to Airflow mixes up the answers of all others in its process.
 _ASKS_IN_ONE_THREAD = _RELEASE < (3, 2)
 
-KEEPING = " with 'Keep task state'" if FORGETS_AT_CLEAR else ""
+KEEPING = " with 'Keep task state'" if CLEARING_DELETES_TASK_STATE else ""
 CLEARING = f"clearing it{KEEPING}"
 
 # The scheduler sometimes fails a task that starts again within about a second of its deferral or reschedule,
 # because it has not yet recorded the end of the previous process.
-SETTLING_TIME = 10.0
+MIN_DEFERRAL_SECONDS = 10.0
 
 # Method that Airflow calls if a trigger ended without an event.
 _RESUMED_WITHOUT_EVENT = "__fail__"
@@ -331,7 +331,7 @@ def asset_kinds() -> tuple[type, ...]:
     return (Asset, AssetRef)
 
 
-def take_time_limit(operator: Any) -> timedelta | None:
+def suspend_execution_timeout(operator: Any) -> timedelta | None:
     """
     Return the operator's execution_timeout. On Airflow 2, remove it so that the task can enforce it itself.
 

@@ -84,7 +84,7 @@ CONFIGURATION: dict[str, Any] = {
                 "example": None,
                 "default": "True",
             },
-            "remember_in_variables": {
+            "kickoff_records_in_variables": {
                 "description": (
                     "Before Airflow 3.3, keep each task's kickoff record in an Airflow variable, so that a later "
                     "attempt reattaches to its execution. The variable is deleted when the task has returned."

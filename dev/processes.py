@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.durable.kickoff import InterruptionsHeldOff
+from airflow_provider_crew.durable.kickoff import DeferSignals
 from dev import sessions
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.started_at = time.time()
         # A Ctrl-C between the start and the guardian's knowing of it would leave the process behind.
-        with self.log.open("ab") as output, InterruptionsHeldOff():
+        with self.log.open("ab") as output, DeferSignals():
             self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's own
                 self._command,
                 stdin=subprocess.DEVNULL,

@@ -53,8 +53,8 @@ class Decision(Enum):
     KICK_OFF_AFTER_END = auto()
     KICK_OFF_BY_CHOICE = auto()
     """An earlier kickoff is uncertain, and the DAG author or a user has chosen to start another execution."""
-    KICK_OFF_AFTER_OBLIVION = auto()
-    """The kickoff is older than forget_after, its execution is unknown, and the task was cleared."""
+    KICK_OFF_AFTER_EXPIRY = auto()
+    """The kickoff is older than abandon_unknown_after, its execution is unknown, and the task was cleared."""
     REATTACH = auto()
     ASK = auto()
     """The decision depends on the status of the execution, so the service is polled first."""
@@ -80,7 +80,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     :param standing: Status of the execution. ``None`` if the service was not polled yet.
     :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
     :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
-    :param is_old: Whether the kickoff is older than ``forget_after``, the time allowed for human input.
+    :param is_old: Whether the kickoff is older than ``abandon_unknown_after``, the time allowed for human input.
     :param is_mapped: Whether the task is mapped.
     :param other_inputs: Whether the task's inputs differ from those of the kickoff. Airflow finds a record by its
         map index (apache/airflow#72725), so a cleared task can find the record of another row.
@@ -95,7 +95,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
         case None:
             return Decision.ASK
         case "unknown" if cleared and is_old:  # a younger execution may be waiting for human input, for days
-            return Decision.KICK_OFF_AFTER_OBLIVION
+            return Decision.KICK_OFF_AFTER_EXPIRY
         case "failed":
             return Decision.KICK_OFF_AFTER_END
         case "completed" if is_another_row or (cleared and remembered.delivered):

@@ -65,7 +65,7 @@ from airflow_provider_crew.durable.task import RunningTask, check_option
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
 
 
-class InterruptionsHeldOff:
+class DeferSignals:
     """
     Context manager that defers signals until the end of the block. It calls ``on_arrival`` for each of them.
 
@@ -238,15 +238,15 @@ def earlier_execution(
     memory: KickoffMemory,
     *,
     chooses_twice: bool,
-    forget_after: float | None,
+    abandon_unknown_after: float | None,
     fingerprint: Callable[[bool], str | None],
 ) -> str | None:
     """
     Return the kickoff ID of the execution to reattach to. None if this attempt has to start one.
 
     :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
-    :param forget_after: Seconds for which an unknown execution may be waiting for human input. ``None`` sets no
-        limit.
+    :param abandon_unknown_after: Seconds for which an unknown execution may be waiting for human input.
+        ``None`` sets no limit.
     :param fingerprint: Function that returns the fingerprint of this attempt's inputs, or None if it is not known.
         Its argument is whether the fingerprint is required.
     """
@@ -265,7 +265,9 @@ def earlier_execution(
         decide,
         cleared=memory.was_cleared,
         chooses_twice=chooses_twice,
-        is_old=bool(last and forget_after is not None and time.time() - last.kicked_off_at > forget_after),
+        is_old=bool(
+            last and abandon_unknown_after is not None and time.time() - last.kicked_off_at > abandon_unknown_after
+        ),
         is_mapped=is_mapped,
         other_inputs=memory.has_other_inputs,
     )
@@ -296,12 +298,12 @@ def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> 
             by_people = memory.was_cleared and last and last.reported
             why = "the task was cleared" if by_people else "on_uncertain_kickoff='retry'"
             task.warn(f"{_NO_ANSWER} This attempt starts another, because {why}. Two may be billed.")
-        case Decision.KICK_OFF_AFTER_OBLIVION:
+        case Decision.KICK_OFF_AFTER_EXPIRY:
             memory.has_given_up = True
             task.warn(
                 f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
-                "forget_after. The task was cleared, so it starts another. If the earlier one still waits for "
-                "human input, two are billed."
+                "abandon_unknown_after. The task was cleared, so it starts another. If the earlier one still "
+                "waits for human input, two are billed."
             )
         case Decision.KICK_OFF_AFTER_END:
             log.info("Execution %s of an earlier attempt has ended. Starting another.", kickoff_id)
@@ -338,7 +340,7 @@ def reattach(task: RunningTask, memory: KickoffMemory, kickoff_id: str | None) -
     memory.note_reattached()
     task.log.info(
         "Reattached to execution %s, which an earlier attempt started with its inputs. To start another: clear "
-        "the task when it has ended, or set reattach=False.",
+        "the task when it has ended, or set durable=False.",
         kickoff_id,
     )
 
@@ -406,8 +408,8 @@ class KickoffArguments(Protocol):
     webhook_conn_id: str | None
     validate_inputs: ValidateInputs
     on_uncertain_kickoff: OnUncertainKickoff
-    reattach: bool
-    forget_after: float | None
+    durable: bool
+    abandon_unknown_after: float | None
     do_xcom_push: bool
 
 
@@ -447,7 +449,7 @@ class Kickoff:
                 task,
                 self.memory,
                 chooses_twice=twice,
-                forget_after=given.forget_after,
+                abandon_unknown_after=given.abandon_unknown_after,
                 fingerprint=lambda required: self._fingerprint(inputs, required=required),
             )
             if earlier:
@@ -553,7 +555,7 @@ class Kickoff:
         check_inputs(self._task, request, self._given.validate_inputs)
         count_kickoff(self._task, self._origin()["airflow"])
         self._warn_of_retries()
-        with InterruptionsHeldOff(self.memory.note_again) as held:
+        with DeferSignals(self.memory.note_again) as held:
 
             def pause(seconds: float) -> None:
                 """Wait before a rejected kickoff is sent again. Signals may interrupt this wait."""
@@ -670,7 +672,7 @@ class Kickoff:
     def _warn_of_retries(self) -> None:
         if self.memory.lasts or not self._task.ti.max_tries:
             return
-        why = "Airflow keeps a kickoff record from 3.3 on" if self._given.reattach else "reattach=False"
+        why = "Airflow keeps a kickoff record from 3.3 on" if self._given.durable else "durable=False"
         self._task.warn(
             f"This task has retries, and its attempts do not know of each other ({why}). If it is killed after "
             "the kickoff, a retry starts another execution, which is billed. CrewKickoffOperator with retries=0, "
@@ -733,7 +735,7 @@ class Kickoff:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         task = self._task
         try:
-            return KickoffMemory(task.context, wanted=self._given.reattach)
+            return KickoffMemory(task.context, wanted=self._given.durable)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             if not self._resumed:
                 failure = CrewError(

@@ -197,7 +197,7 @@ class VariableStore:
 def store_of(context: Context) -> Store | None:
     """Return the store for this task's kickoff record, or None if there is none."""
     store: Store | None = context.get("task_state_store")  # type: ignore[assignment] # missing in Airflow 2
-    if store is None and conf.getboolean("crew", "remember_in_variables", fallback=False):
+    if store is None and conf.getboolean("crew", "kickoff_records_in_variables", fallback=False):
         return VariableStore(context["ti"])
     return store
 
@@ -250,7 +250,7 @@ class KickoffMemory:
     @property
     def may_have_forgotten(self) -> bool:
         """Whether clearing the task may have deleted its record (Airflow 3.4 without 'Keep task state')."""
-        return compat.FORGETS_AT_CLEAR and self.lasts and self.last is None and self.may_follow_a_clear
+        return compat.CLEARING_DELETES_TASK_STATE and self.lasts and self.last is None and self.may_follow_a_clear
 
     def note_sending(self, address: str, name: str, fingerprint: str) -> None:
         """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""
@@ -272,7 +272,7 @@ class KickoffMemory:
         On Airflow 3.4 and later, clearing a running task deletes the record before it stops the process. A signal
         handler calls this, possibly during a request to Airflow, so a separate thread waits for that request.
         """
-        if compat.FORGETS_AT_CLEAR and self.last:
+        if compat.CLEARING_DELETES_TASK_STATE and self.last:
             threading.Thread(target=self._keep_if_possible, daemon=True).start()
 
     def forget_sending(self) -> None:
@@ -306,7 +306,7 @@ class KickoffMemory:
 
         On Airflow 3.4 and later, a cleared task may continue to its end, but Airflow discards its return value.
         """
-        if not (compat.FORGETS_AT_CLEAR and compat.is_cleared_meanwhile(self._ti)):
+        if not (compat.CLEARING_DELETES_TASK_STATE and compat.is_cleared_meanwhile(self._ti)):
             self.note(delivered=True)
 
     def note(self, **changes: Any) -> bool:

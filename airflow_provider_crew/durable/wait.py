@@ -24,8 +24,8 @@ from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, N
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import WatchMemory, WatchRules, result_out_of_reach
 from airflow_provider_crew.compat import (
-    SETTLING_TIME,
-    TIME_TO_SAY_SO,
+    MIN_DEFERRAL_SECONDS,
+    SHUTDOWN_MARGIN,
     first_poke,
     lacks_event,
     resumed_with_old_error,
@@ -109,7 +109,7 @@ class Wait:
         if limit is None:
             return deadline
         allowed = limit.total_seconds()
-        return min(deadline, self.task.started_at + allowed - min(TIME_TO_SAY_SO, allowed * _LARGEST_SHARE))
+        return min(deadline, self.task.started_at + allowed - min(SHUTDOWN_MARGIN, allowed * _LARGEST_SHARE))
 
     def result(self, kickoff_id: str, **origin: Any) -> dict[str, Any]:
         """Return the result of the execution, or defer until there is one."""
@@ -360,7 +360,9 @@ class Sense:
         wait.task.progress.leave_again()
         # Without a store, every "unknown" looks like the first one, so polling sooner does not help.
         is_at_leisure = not seen.lasts and "unknown" in poller.watch.memory.troubles
-        pause = timedelta(seconds=max(step.poll_again_in, LONGEST_INTERVAL if is_at_leisure else SETTLING_TIME))
+        pause = timedelta(
+            seconds=max(step.poll_again_in, LONGEST_INTERVAL if is_at_leisure else MIN_DEFERRAL_SECONDS)
+        )
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 
     def poke(self) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # Time for human input, in seconds. After that, clearing the task may give up an unknown execution.
-FORGET_AFTER = 7 * 24 * 60 * 60.0
+ABANDON_UNKNOWN_AFTER = 7 * 24 * 60 * 60.0
 # A longer time overflows dates in Airflow and its database, and the error would come after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
 # Common mistakes for a type: an example, a schema, a list of names.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
-from airflow_provider_crew.compat import take_time_limit
+from airflow_provider_crew.compat import suspend_execution_timeout
 from airflow_provider_crew.operators.base import (
-    FORGET_AFTER,
+    ABANDON_UNKNOWN_AFTER,
     CrewTask,
     check_choices,
     checked_output_type,
@@ -83,11 +83,11 @@ class CrewKickoffOperator(_KickoffTask):
         ``strict`` raises an error for mismatches that are otherwise logged as warnings.
     :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
-    :param reattach: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
-        ``[crew] remember_in_variables``.
-    :param forget_after: Seconds after which clearing the task gives up an execution that is unknown to the crew,
-        and starts another. Until then it may be waiting for human input. ``None`` never gives it up. Default:
-        7 days.
+    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
+        ``[crew] kickoff_records_in_variables``.
+    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the crew, and
+        starts another. Until then it may be waiting for human input. ``None`` never gives it up.
+        Default: 7 days.
     """
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
@@ -106,8 +106,8 @@ class CrewKickoffOperator(_KickoffTask):
         restore_from_state_id: str | XComArg | None = None,
         validate_inputs: ValidateInputs = True,
         on_uncertain_kickoff: OnUncertainKickoff = "fail",
-        reattach: bool = True,
-        forget_after: timedelta | float | None = FORGET_AFTER,
+        durable: bool = True,
+        abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -127,8 +127,10 @@ class CrewKickoffOperator(_KickoffTask):
         self.restore_from_state_id = restore_from_state_id
         self.validate_inputs = validate_inputs
         self.on_uncertain_kickoff = on_uncertain_kickoff
-        self.reattach = reattach
-        self.forget_after = seconds_or_none(self, forget_after, "forget_after", at_least=0)
+        self.durable = durable
+        self.abandon_unknown_after = seconds_or_none(
+            self, abandon_unknown_after, "abandon_unknown_after", at_least=0
+        )
 
     def execute(self, context: Context) -> str:
         """Start an execution and return its kickoff ID."""
@@ -163,11 +165,11 @@ class CrewRunOperator(_KickoffTask):
         ``strict`` raises an error for mismatches that are otherwise logged as warnings.
     :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
-    :param reattach: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
-        ``[crew] remember_in_variables``.
-    :param forget_after: Seconds after which clearing the task gives up an execution that is unknown to the crew,
-        and starts another. Until then it may be waiting for human input. ``None`` never gives it up. Default:
-        7 days.
+    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
+        ``[crew] kickoff_records_in_variables``.
+    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the crew, and
+        starts another. Until then it may be waiting for human input. ``None`` never gives it up.
+        Default: 7 days.
     :param deferrable: Whether to wait in the triggerer instead of a worker. By default
         ``[operators] default_deferrable``.
     :param poll_interval: Seconds between two polls. ``None`` polls every 5 to 60 seconds, less often the longer
@@ -204,8 +206,8 @@ class CrewRunOperator(_KickoffTask):
         restore_from_state_id: str | XComArg | None = None,
         validate_inputs: ValidateInputs = True,
         on_uncertain_kickoff: OnUncertainKickoff = "fail",
-        reattach: bool = True,
-        forget_after: timedelta | float | None = FORGET_AFTER,
+        durable: bool = True,
+        abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
@@ -231,8 +233,10 @@ class CrewRunOperator(_KickoffTask):
         self.restore_from_state_id = restore_from_state_id
         self.validate_inputs = validate_inputs
         self.on_uncertain_kickoff = on_uncertain_kickoff
-        self.reattach = reattach
-        self.forget_after = seconds_or_none(self, forget_after, "forget_after", at_least=0)
+        self.durable = durable
+        self.abandon_unknown_after = seconds_or_none(
+            self, abandon_unknown_after, "abandon_unknown_after", at_least=0
+        )
         self.deferrable = deferrable
         self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
         self.timeout = seconds(self, timeout, "timeout")
@@ -257,7 +261,7 @@ class CrewRunOperator(_KickoffTask):
 
     def pre_execute(self, context: Context) -> None:
         """Suspend Airflow's execution_timeout if it would end the task without an error message."""
-        self._time_limit = take_time_limit(self)
+        self._time_limit = suspend_execution_timeout(self)
         super().pre_execute(context)
 
     def _run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> CrewRun:

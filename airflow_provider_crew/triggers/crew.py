@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_crew.compat import SETTLING_TIME
+from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -77,5 +77,5 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def _too_early_by(self) -> float:
         """Seconds until the event may fire. Bounded, because the worker's clock may be ahead of this one."""
-        since = SETTLING_TIME if self.deferred_at is None else time.time() - self.deferred_at
-        return min(max(SETTLING_TIME - since, 0.0), SETTLING_TIME)
+        since = MIN_DEFERRAL_SECONDS if self.deferred_at is None else time.time() - self.deferred_at
+        return min(max(MIN_DEFERRAL_SECONDS - since, 0.0), MIN_DEFERRAL_SECONDS)

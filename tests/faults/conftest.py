@@ -25,7 +25,7 @@ _SETTINGS = {
     # With 15 connections, the default, a task that is mapped 200 times keeps it from answering for a minute.
     "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "40",
     # Before 3.3 a task remembers nothing without it; the rows say what one does that remembers.
-    "AIRFLOW__CREW__REMEMBER_IN_VARIABLES": str(AIRFLOW < (3, 3)),
+    "AIRFLOW__CREW__KICKOFF_RECORDS_IN_VARIABLES": str(AIRFLOW < (3, 3)),
     # Every row has a file of its own, which changes only when the row says so.
     f"AIRFLOW__{'DAG_PROCESSOR' if AIRFLOW >= (3,) else 'SCHEDULER'}__MIN_FILE_PROCESS_INTERVAL": "3600",
 }

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import psutil
 
 from airflow_provider_crew.client.progress import PROGRESS
-from airflow_provider_crew.compat import FORGETS_AT_CLEAR, SHOWS_PROGRESS
+from airflow_provider_crew.compat import CLEARING_DELETES_TASK_STATE, SHOWS_PROGRESS
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -108,7 +108,7 @@ class Scene:
     @property
     def forgets(self) -> bool:
         """Whether a Clear makes Airflow forget what the task remembers."""
-        return FORGETS_AT_CLEAR and not self.keeps_task_state
+        return CLEARING_DELETES_TASK_STATE and not self.keeps_task_state
 
     def start(self) -> None:
         """Start a run of the DAG."""

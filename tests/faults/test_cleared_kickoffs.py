@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_crew.compat import FORGETS_AT_CLEAR
+from airflow_provider_crew.compat import CLEARING_DELETES_TASK_STATE
 from tests.faults.rows import RUN, Ends, paid_again, row
 
 # Airflow 2 lets the process that it ends say so, and then begins no new try.
@@ -61,7 +61,7 @@ def test_cleared_just_before_the_answer(scene):
     why="Airflow 3.3 begins the next try beside the process of the one before.",
 )
 def test_cleared_twice_before_the_answer(scene):
-    if FORGETS_AT_CLEAR:
+    if CLEARING_DELETES_TASK_STATE:
         pytest.skip("Airflow 3.4 begins no try beside the process of the one before.")
     held = scene.hold("kickoff")
     scene.start()

@@ -295,7 +295,7 @@ def arguments_that_make_no_sense_are_refused(_: World, case: Any) -> None:
     datetime.now(UTC) + timedelta(seconds=operator.timeout)
     assert operator.max_outage is None or 0 < operator.max_outage <= 10 * 366 * 86_400
     if kind is CrewRunOperator:
-        assert operator.forget_after is None or 0 <= operator.forget_after <= 10 * 366 * 86_400
+        assert operator.abandon_unknown_after is None or 0 <= operator.abandon_unknown_after <= 10 * 366 * 86_400
         assert operator.on_uncertain_kickoff in ("fail", "retry")
         assert operator.validate_inputs in (True, False, "strict")
         assert operator.on_invalid_output in ("fail", "retry")
@@ -315,7 +315,7 @@ each_input = tuple(case for value in each_object for case in _where_it_may_stand
     for key in ("url", "events")
     for value in (7, True, [7], "", None)
 )
-_TIMES = ["poll_interval", "timeout", "max_outage", "forget_after"]
+_TIMES = ["poll_interval", "timeout", "max_outage", "abandon_unknown_after"]
 _CHOICES = ["on_uncertain_kickoff", "validate_inputs", "on_invalid_output"]
 KINDS = (
     Kind(

@@ -266,7 +266,7 @@ def _may_pay(kept: Any, document: dict[str, Any]) -> bool:
         return end == "failed" or (cleared and told.get("delivered") in TRUE)
     if document is COMPLETED and cleared and told.get("delivered") in TRUE:
         return True
-    # That of NOW is longer ago than forget_after.
+    # That of NOW is longer ago than abandon_unknown_after.
     return document is FAILED or (document is UNKNOWN and cleared and told.get("kicked_off_at") != time.time())
 
 

@@ -38,7 +38,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr("airflow_provider_crew.durable.kickoff.WAKING_UP", 0.3)
     monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.05)
     for module in ("triggers.crew", "durable.wait"):
-        monkeypatch.setattr(f"airflow_provider_crew.{module}.SETTLING_TIME", 0.0)
+        monkeypatch.setattr(f"airflow_provider_crew.{module}.MIN_DEFERRAL_SECONDS", 0.0)
     monkeypatch.setattr("airflow_provider_crew.durable.wait.LONGEST_INTERVAL", 0.01)
     monkeypatch.setattr("airflow_provider_crew.durable.progress.PAUSE", 0.0)
     for pause in ("PAUSE", "_PAUSE_FOR_ALL", "_PAUSE_FOR_EACH"):

@@ -123,7 +123,7 @@ class Variables(TaskStateStore):
 
     def switch_on(self) -> None:
         """Let tasks remember in them."""
-        self._monkeypatch.setenv("AIRFLOW__CREW__REMEMBER_IN_VARIABLES", "True")
+        self._monkeypatch.setenv("AIRFLOW__CREW__KICKOFF_RECORDS_IN_VARIABLES", "True")
 
     def set(self, key: str, value: Any, **_: Any) -> None:
         """Leave what an earlier try has left."""

@@ -100,7 +100,7 @@ class TestAnAttemptTooMany:
     """Airflow before 3.3 resets the orphan of a scheduler that died, and runs it once more than retries allow."""
 
     @every_operator
-    @pytest.mark.parametrize("forgets", [{}, {"reattach": False}], ids=["no store", "reattach=False"])
+    @pytest.mark.parametrize("forgets", [{}, {"durable": False}], ids=["no store", "durable=False"])
     def test_does_not_kick_off(self, live_crew, operator, forgets):
         task = Task(lambda: operator(**forgets), store=TaskStateStore() if forgets else None)
         task.ti.try_number = 1
@@ -136,7 +136,7 @@ class TestAnAttemptTooMany:
 @pytest.fixture(params=[True, False], ids=["forgets at Clear", "keeps at Clear"])
 def forgets(request, monkeypatch) -> bool:
     """Airflow from 3.4 on, and before."""
-    monkeypatch.setattr("airflow_provider_crew.compat.FORGETS_AT_CLEAR", request.param)
+    monkeypatch.setattr("airflow_provider_crew.compat.CLEARING_DELETES_TASK_STATE", request.param)
     return request.param
 
 
@@ -207,11 +207,11 @@ class TestAnAirflowThatForgetsWhenCleared:
 class TestForgetAfter:
     @every_operator
     @pytest.mark.parametrize(
-        ("forget_after", "cleared", "kicks_off"),
+        ("abandon_unknown_after", "cleared", "kicks_off"),
         [(3600, True, True), (3600, False, False), (10_800, True, False), (None, True, False), (0, True, True)],
     )
     def test_gives_up_old_unknown_executions_if_cleared(
-        self, live_crew, store, operator, forget_after, cleared, kicks_off, task_log
+        self, live_crew, store, operator, abandon_unknown_after, cleared, kicks_off, task_log
     ):
         live_crew.scenario = ASKING
         earlier = live_crew.take(INPUTS, None, {})
@@ -220,7 +220,7 @@ class TestForgetAfter:
         live_crew.scenario = QUICK.model_copy(update={"dialect": "deployed"})
         if not kicks_off:
             live_crew.at_look(1, lambda: live_crew.finish(earlier))
-        task = Task(lambda: operator(forget_after=forget_after), store=store, retries=1)
+        task = Task(lambda: operator(abandon_unknown_after=abandon_unknown_after), store=store, retries=1)
         task.ti.try_number = 1
         if cleared:
             task.clear()

@@ -179,13 +179,13 @@ def test_second_clear_after_reattaching_kicks_off(live_crew, store):
 def test_reattach_false_ignores_the_record(live_crew, store, operator, task_log):
     left_behind(store, live_crew, "running")
     before = store.kickoff
-    task = Task(lambda: operator(reattach=False), store=store, retries=1)
+    task = Task(lambda: operator(durable=False), store=store, retries=1)
 
     task.run()
 
     assert len(live_crew.kickoffs) == 2
     assert store.kickoff == before
-    assert "reattach=False" in task_log.warnings
+    assert "durable=False" in task_log.warnings
 
 
 @pytest.mark.parametrize("with_store", [True, False])

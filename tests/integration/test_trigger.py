@@ -120,7 +120,7 @@ async def test_serialized_trigger_builds_the_same_trigger():
 )
 @pytest.mark.parametrize("scenario", [QUICK, FAILING], ids=["completed", "failed"])
 async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monkeypatch, ago, waits, scenario):
-    monkeypatch.setattr("airflow_provider_crew.triggers.crew.SETTLING_TIME", 0.5)
+    monkeypatch.setattr("airflow_provider_crew.triggers.crew.MIN_DEFERRAL_SECONDS", 0.5)
     kickoff_id = kicked_off(live_crew, scenario)
     now = time.time()
     monkeypatch.setattr("airflow_provider_crew.triggers.crew.time", SimpleNamespace(time=lambda: now))
@@ -134,7 +134,7 @@ async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monk
 async def test_settling_time_is_ten_seconds():
     from airflow_provider_crew import compat
 
-    assert compat.SETTLING_TIME == 10.0
+    assert compat.MIN_DEFERRAL_SECONDS == 10.0
 
 
 async def test_connection_unreadable_at_first_is_read_again(live_crew, monkeypatch):

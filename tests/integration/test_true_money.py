@@ -178,7 +178,7 @@ def test_progress_of_a_misfit_is_completed(live_crew):
 
 def test_cleared_task_without_a_store_knows_no_earlier_attempt(live_crew):
     live_crew.scenario = SLOW
-    task = Task(lambda: run(timeout=0.3, reattach=False))
+    task = Task(lambda: run(timeout=0.3, durable=False))
     with pytest.raises(CrewTaskFailed):
         task.run()
     live_crew.scenario = Scenario(inputs=(CrewInput(name="something_else"),))

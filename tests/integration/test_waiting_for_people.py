@@ -350,7 +350,9 @@ class TestAnotherAddress:
             "crew_kickoff",
             {"max_tries": 1, "kicked_off_at": 0.0, "kickoff_id": "4711", "address": there},
         )
-        task = Task(lambda: operator(task_id="crew", inputs=INPUTS, forget_after=None), store=store, retries=1)
+        task = Task(
+            lambda: operator(task_id="crew", inputs=INPUTS, abandon_unknown_after=None), store=store, retries=1
+        )
         task.ti.try_number = 1
         if cleared:
             task.clear()

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.compat import SETTLING_TIME
+from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
 from airflow_provider_crew.local import LocalCrewService
 from dev.loopback import free_port, is_free
 from dev.postgres import PostgresServer
@@ -195,7 +195,7 @@ def test_output_is_published_after_approval_only(start, crew, airflow, answer, t
     asked = airflow.api.get(path)
     assert (asked["body"], asked["options"]) == ("Briefing: electric ferries", ["Approve", "Reject"])
 
-    time.sleep(SETTLING_TIME)  # no person is faster; Airflow sometimes fails a task that goes on at once
+    time.sleep(MIN_DEFERRAL_SECONDS)  # no person is faster; Airflow sometimes fails a task that goes on at once
     airflow.api.patch(path, {"chosen_options": [answer], "params_input": {}})
 
     assert run.wait() == "success"

@@ -11,9 +11,9 @@ import pytest
 from airflow_provider_crew.durable.decide import Decision, End, KickoffRecord, Standing, decide
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
-# A dot: whichever. "old": kicked off longer ago than forget_after. "delivered": Airflow has what the task returned
-# to it. "twice": on_uncertain_kickoff="retry", to run the crew twice rather than fail. "row": "other" if a mapped
-# task has other inputs now than the kickoff had, so that the record may be that of another row.
+# A dot: whichever. "old": kicked off longer ago than abandon_unknown_after. "delivered": Airflow has what the
+# task returned to it. "twice": on_uncertain_kickoff="retry", to run the crew twice rather than fail. "row": "other"
+# if a mapped task has other inputs now than the kickoff had, so that the record may be that of another row.
 TABLE = """
     remembered         | service says | the try is    | old | delivered | twice | row   | decision
     -------------------|--------------|---------------|-----|-----------|-------|-------|------------------------
@@ -46,7 +46,7 @@ TABLE = """
     an execution       | unknown      | a retry       | .   | .         | .     | .     | REATTACH
     an execution       | unknown      | after a Clear | no  | .         | .     | same  | REATTACH
     an execution       | unknown      | after a Clear | no  | .         | .     | other | FAIL_OTHER_INPUTS
-    an execution       | unknown      | after a Clear | yes | .         | .     | .     | KICK_OFF_AFTER_OBLIVION
+    an execution       | unknown      | after a Clear | yes | .         | .     | .     | KICK_OFF_AFTER_EXPIRY
 """
 SENT = KickoffRecord(max_tries=3, kicked_off_at=NOW)
 ANSWERED = KickoffRecord(max_tries=3, kicked_off_at=NOW, kickoff_id=KICKOFF_ID)

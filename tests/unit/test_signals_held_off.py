@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 
 from airflow_provider_crew.durable import kickoff as signals
-from airflow_provider_crew.durable.kickoff import InterruptionsHeldOff
+from airflow_provider_crew.durable.kickoff import DeferSignals
 
 HELD_OFF = [signal.SIGTERM, signal.SIGALRM, signal.SIGINT]
 
@@ -47,7 +47,7 @@ def work() -> None:
 
 @pytest.mark.parametrize("number", HELD_OFF)
 def test_signal_is_handled_after_the_block(heard: list[int], number: int) -> None:
-    with InterruptionsHeldOff():
+    with DeferSignals():
         os.kill(os.getpid(), number)
         work()
         assert heard == []
@@ -57,7 +57,7 @@ def test_signal_is_handled_after_the_block(heard: list[int], number: int) -> Non
 
 def test_callback_is_called_at_each_arrival(heard: list[int]) -> None:
     told: list[str] = []
-    with InterruptionsHeldOff(lambda: told.append("arrived")):
+    with DeferSignals(lambda: told.append("arrived")):
         assert told == []
         os.kill(os.getpid(), signal.SIGTERM)
         work()
@@ -73,7 +73,7 @@ def test_callback_is_called_at_each_arrival(heard: list[int]) -> None:
 
 def test_signals_let_through_interrupt(heard: list[int]) -> None:
     told: list[str] = []
-    with InterruptionsHeldOff(lambda: told.append("arrived")) as held:
+    with DeferSignals(lambda: told.append("arrived")) as held:
         os.kill(os.getpid(), signal.SIGTERM)
         work()
         with held.let_through():
@@ -91,7 +91,7 @@ def test_signals_let_through_interrupt(heard: list[int]) -> None:
 
 def test_alarm_set_before_the_block_is_handled_after_it(heard: list[int]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.2)
-    with InterruptionsHeldOff():
+    with DeferSignals():
         while signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0):
             time.sleep(0.01)
         assert heard == []
@@ -100,7 +100,7 @@ def test_alarm_set_before_the_block_is_handled_after_it(heard: list[int]) -> Non
 
 
 def test_signals_are_handled_once_in_their_order(heard: list[int]) -> None:
-    with InterruptionsHeldOff():
+    with DeferSignals():
         for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGALRM):
             os.kill(os.getpid(), number)
             work()
@@ -110,7 +110,7 @@ def test_signals_are_handled_once_in_their_order(heard: list[int]) -> None:
 
 def test_handlers_are_restored_without_a_signal(heard: list[int]) -> None:
     before = handlers()
-    with InterruptionsHeldOff():
+    with DeferSignals():
         assert handlers() != before
 
     assert handlers() == before
@@ -119,7 +119,7 @@ def test_handlers_are_restored_without_a_signal(heard: list[int]) -> None:
 
 def test_handlers_are_restored_after_an_exception(heard: list[int]) -> None:
     before = handlers()
-    with pytest.raises(KeyError), InterruptionsHeldOff():  # noqa: PT012
+    with pytest.raises(KeyError), DeferSignals():  # noqa: PT012
         os.kill(os.getpid(), signal.SIGTERM)
         work()
         raise KeyError("broken")
@@ -134,7 +134,7 @@ def test_exception_of_a_handler_is_raised_after_the_block(heard: list[int]) -> N
 
     signal.signal(signal.SIGTERM, raising)
     finished = False
-    with pytest.raises(Interrupted), InterruptionsHeldOff():  # noqa: PT012
+    with pytest.raises(Interrupted), DeferSignals():  # noqa: PT012
         os.kill(os.getpid(), signal.SIGTERM)
         work()
         finished = True
@@ -149,7 +149,7 @@ def test_exception_of_the_block_is_the_context(heard: list[int]) -> None:
         raise Interrupted
 
     signal.signal(signal.SIGALRM, raising)
-    with pytest.raises(Interrupted) as caught, InterruptionsHeldOff():  # noqa: PT012
+    with pytest.raises(Interrupted) as caught, DeferSignals():  # noqa: PT012
         os.kill(os.getpid(), signal.SIGALRM)
         work()
         raise KeyError("broken")
@@ -160,7 +160,7 @@ def test_exception_of_the_block_is_the_context(heard: list[int]) -> None:
 
 def test_ignored_signal_stays_ignored(heard: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with InterruptionsHeldOff():
+    with DeferSignals():
         os.kill(os.getpid(), signal.SIGINT)
         work()
 
@@ -169,8 +169,8 @@ def test_ignored_signal_stays_ignored(heard: list[int]) -> None:
 
 
 def test_blocks_can_be_nested(heard: list[int]) -> None:
-    with InterruptionsHeldOff():
-        with InterruptionsHeldOff():
+    with DeferSignals():
+        with DeferSignals():
             os.kill(os.getpid(), signal.SIGTERM)
             work()
         assert heard == []
@@ -181,7 +181,7 @@ def test_blocks_can_be_nested(heard: list[int]) -> None:
 def test_other_signals_are_not_deferred(heard: list[int]) -> None:
     before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     try:
-        with InterruptionsHeldOff():
+        with DeferSignals():
             os.kill(os.getpid(), signal.SIGUSR1)
             work()
             assert heard == [signal.SIGUSR1]
@@ -193,7 +193,7 @@ def test_other_thread_leaves_the_handlers_alone(heard: list[int]) -> None:
     before, seen = handlers(), []
 
     def in_thread() -> None:
-        with InterruptionsHeldOff():
+        with DeferSignals():
             seen.append(handlers())
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -209,8 +209,8 @@ def test_other_thread_leaves_the_handlers_alone(heard: list[int]) -> None:
 def test_default_handler_ends_the_process_after_the_block() -> None:
     program = """if True:
         import os, signal
-        from airflow_provider_crew.durable.kickoff import InterruptionsHeldOff
-        with InterruptionsHeldOff():
+        from airflow_provider_crew.durable.kickoff import DeferSignals
+        with DeferSignals():
             os.kill(os.getpid(), signal.SIGTERM)
             print("remembered", flush=True)
         print("too far", flush=True)
@@ -263,7 +263,7 @@ def raising_handlers(heard: list[int]) -> None:
 
 def hold_with_a_pause(in_block: list[int]) -> None:
     """Hold signals off twice, with a pause that lets them through, while some arrive in the block."""
-    with InterruptionsHeldOff() as held:
+    with DeferSignals() as held:
         with held.let_through():
             pass
         for number in in_block:
@@ -293,7 +293,7 @@ def test_signal_at_the_end_loses_no_other(heard: list[int], number: int) -> None
     other = signal.SIGALRM if number == signal.SIGTERM else signal.SIGTERM
     for at in range(SEAMS):
         heard.clear()
-        held, seams = InterruptionsHeldOff(), Seams(number, at)
+        held, seams = DeferSignals(), Seams(number, at)
         held.__enter__()
         os.kill(os.getpid(), other)
         with suppress(Interrupted), seams:
@@ -321,7 +321,7 @@ def test_many_signals_leave_none_pending(heard: list[int]) -> None:
         while sender.poll() is None:
             with suppress(Interrupted):
                 armed.append(True)
-                with InterruptionsHeldOff() as held, held.let_through():
+                with DeferSignals() as held, held.let_through():
                     pass
                 armed.clear()
     armed.clear()
