@@ -85,8 +85,8 @@ class CrewKickoffOperator(_KickoffTask):
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
     :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
         ``[crew] kickoff_records_in_variables``.
-    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the crew, and
-        starts another. Until then it may be waiting for human input. ``None`` never gives it up.
+    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the
+        crew, and starts another. Until then it may be waiting for human input. ``None`` never gives it up.
         Default: 7 days.
     """
 
@@ -167,8 +167,8 @@ class CrewRunOperator(_KickoffTask):
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
     :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
         ``[crew] kickoff_records_in_variables``.
-    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the crew, and
-        starts another. Until then it may be waiting for human input. ``None`` never gives it up.
+    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the
+        crew, and starts another. Until then it may be waiting for human input. ``None`` never gives it up.
         Default: 7 days.
     :param deferrable: Whether to wait in the triggerer instead of a worker. By default
         ``[operators] default_deferrable``.
