@@ -52,25 +52,25 @@ CLEARING = f"clearing it{KEEPING}"
 MIN_DEFERRAL_SECONDS = 10.0
 
 # Method that Airflow calls if a trigger ended without an event.
-_RESUMED_WITHOUT_EVENT = "__fail__"
+TRIGGER_FAILED = "__fail__"
 # States of a task whose process exists, and that has not been cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
 _TRIGGER_TIMED_OUT = frozenset({"Trigger timeout", "Trigger/execution timeout"})
 
 
-def resumed_with_old_error(next_kwargs: dict[str, Any], ti: Any) -> bool:
+def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
     """Whether Airflow resumes a retry with the event that failed an earlier attempt."""
     return resumed_with_old_event(next_kwargs, ti) and "error" in (next_kwargs.get("event") or ())
 
 
-def resumed_with_old_event(next_kwargs: dict[str, Any], ti: Any) -> bool:
+def resumed_with_old_event(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
     """Whether Airflow resumes a retry with the event of an earlier attempt, instead of running it."""
     return _KEEPS_OLD_EVENTS and next_kwargs.get("try_number", ti.try_number) != ti.try_number
 
 
-def lacks_event(next_method: str, next_kwargs: Mapping[str, Any]) -> bool:
+def lacks_event(next_kwargs: Mapping[str, Any]) -> bool:
     """Whether the task was cleared during its deferral, so that its trigger neither fired nor failed."""
-    return next_method != _RESUMED_WITHOUT_EVENT and "event" not in next_kwargs
+    return not {"event", "error"} & next_kwargs.keys()
 
 
 def trigger_timed_out(next_kwargs: Mapping[str, Any]) -> bool:

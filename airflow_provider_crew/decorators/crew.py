@@ -51,12 +51,11 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
             self._running.carried["inputs"] = json.dumps(self.inputs)
         return self.inputs
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
         """Resume after a deferral, and show the inputs again."""
-        next_kwargs = dict(next_kwargs or {})
         if inputs := next_kwargs.pop("inputs", None):
             self._show(json.loads(inputs))
-        return super().resume_execution(next_method, next_kwargs, context)
+        return super().execute_complete(context, **next_kwargs)
 
     def _show(self, inputs: Any) -> None:
         self.inputs = inputs

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache, partial
 from types import FrameType
-from typing import Any, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
 from urllib.parse import quote
 
 import tenacity
@@ -28,18 +28,21 @@ from airflow_provider_crew.client.errors import (
     ExecutionNotFound,
     ExecutionUnknown,
     InvalidInputs,
+    InvalidKickoffId,
     InvalidOutput,
     InvalidSettings,
     TransientError,
     UncertainKickoff,
 )
-from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions, OnUncertainKickoff, ValidateInputs
+from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions, ValidateInputs
 from airflow_provider_crew.client.watch import unknown_elsewhere
 from airflow_provider_crew.compat import (
     CLEARING,
     KEEPING,
     has_run,
+    lacks_event,
     refuses_runs,
+    resumed_with_old_event,
     start_run,
     was_changed_from_outside,
     was_rescheduled,
@@ -49,17 +52,32 @@ from airflow_provider_crew.durable.decide import Decision, End, KickoffRecord, S
 from airflow_provider_crew.durable.outcome import (
     HOW_TO_GIVE_UP,
     PASSING,
+    RETRY_READS,
     RETRY_REATTACHES,
     CrewTaskError,
     CrewTaskFailed,
     CrewTaskTimeout,
     EndedTask,
     OtherInputs,
+    end_misfit,
+    end_run,
     give_up,
     wait_with_sensor,
 )
-from airflow_provider_crew.durable.record import KICKOFF_ID, RETURN_VALUE, KickoffMemory, fingerprint
+from airflow_provider_crew.durable.record import (
+    KICKOFF_ID,
+    RETURN_VALUE,
+    KickoffMemory,
+    fingerprint,
+    kickoff_id_left_by,
+)
+from airflow_provider_crew.durable.result import check_type
 from airflow_provider_crew.durable.task import RunningTask, check_option
+from airflow_provider_crew.durable.wait import Wait
+from airflow_provider_crew.triggers.events import read_event
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.operators.crew import CrewRunOperator, KickoffTask
 
 # Signals that end a task: from Airflow, from its execution_timeout, and from Ctrl-C.
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
@@ -399,32 +417,25 @@ _SENDING = (
 )
 
 
-class KickoffArguments(Protocol):
-    """Rendered arguments of an operator that starts an execution. All KickoffOptions are attributes as well."""
-
-    inputs: Any
-    meta: Mapping[str, Any] | None
-    restore_from_state_id: Any
-    webhook_conn_id: str | None
-    validate_inputs: ValidateInputs
-    on_uncertain_kickoff: OnUncertainKickoff
-    durable: bool
-    abandon_unknown_after: float | None
-    do_xcom_push: bool
-
-
-class Kickoff:
+class DurableRun:
     """
-    Kickoff shared by all attempts of a task, if Airflow can store a kickoff record.
+    Execution of one task, shared by all of its attempts if Airflow can store a kickoff record.
 
     On Airflow 3.3 and later, a retry reattaches to the execution of the previous attempt.
 
+    :param task: Process of the task.
+    :param given: Operator, with its rendered arguments.
+    :param inputs: Function that returns the inputs of a kickoff. It is called at most once, and an attempt that
+        reattaches calls it only if the execution could belong to another row.
     :param resumed: Whether this process resumes after a deferral, so the execution was started before it.
     """
 
-    def __init__(self, task: RunningTask, given: KickoffArguments, *, resumed: bool = False) -> None:
+    def __init__(
+        self, task: RunningTask, given: "KickoffTask", inputs: Callable[[], Any], *, resumed: bool = False
+    ) -> None:
         self._task = task
         self._given = given
+        self._inputs = cache(inputs)
         self._resumed = resumed
         self._on_its_way = False
         self.memory = task.memory = self._recalled()
@@ -433,43 +444,69 @@ class Kickoff:
         if self.memory.lasts:
             task.waits_again = RETRY_REATTACHES
 
-    def execution(self, inputs: Callable[[], Any], *, check: Callable[[], object] = lambda: None) -> str:
-        """
-        Start an execution, or reattach to that of an earlier attempt. Return its kickoff ID.
-
-        :param inputs: Function that returns the inputs. An attempt that reattaches calls a decorated function only
-            if the execution could belong to another row.
-        :param check: Function called before a kickoff, which raises to prevent it.
-        """
-        task, given, inputs = self._task, self._given, cache(inputs)
-        twice = given.on_uncertain_kickoff == "retry"
-        try:
-            task.leave_link()
-            earlier = earlier_execution(
-                task,
+    def existing_execution(self) -> str | None:
+        """Return the kickoff ID of the execution to reattach to. None if this attempt has to start one."""
+        with self._before_execution():
+            self._task.push_link()
+            kickoff_id = earlier_execution(
+                self._task,
                 self.memory,
-                chooses_twice=twice,
-                abandon_unknown_after=given.abandon_unknown_after,
-                fingerprint=lambda required: self._fingerprint(inputs, required=required),
+                chooses_twice=self._given.on_uncertain_kickoff == "retry",
+                abandon_unknown_after=self._given.abandon_unknown_after,
+                fingerprint=lambda required: self._fingerprint(required=required),
             )
-            if earlier:
+            if kickoff_id:
                 self._recall_name()
-            kickoff_id = task.execution = earlier or self._kick_off(inputs, check)
-        except KeyboardInterrupt:
-            task.end()
-            raise
-        except CrewError as error:
-            self._give_up(error)
-        task.leave(KICKOFF_ID, kickoff_id, what=f"Execution {kickoff_id}: its id")
-        task.leave_link(kickoff_id)
+                self._task.execution = kickoff_id
+        if kickoff_id:
+            self._push_kickoff_id(kickoff_id)
         return kickoff_id
 
-    def secure(self, value: T) -> T:
+    def start(self) -> str:
+        """
+        Send the kickoff once and return the kickoff ID.
+
+        The intent is recorded before the request, so a crash in between leaves a trace: the next attempt reports
+        an uncertain kickoff instead of starting a second execution.
+        """
+        with self._before_execution():
+            self._check_options()
+            check_type(self._given)
+            request = self._request(self._inputs())
+            self._task.name.render()  # the function may have set variables in its context
+            check_inputs(self._task, request, self._given.validate_inputs)
+            count_kickoff(self._task, self._origin()["airflow"])
+            self._warn_of_retries()
+            kickoff_id = self._send_once(request)
+        self._push_kickoff_id(kickoff_id)
+        return kickoff_id
+
+    def wait(self, kickoff_id: str) -> dict[str, Any]:
+        """Return the result of the execution, or defer until there is one."""
+        wait, origin = self._wait(), self._origin_of_watch()
+        if self.memory.last and self.memory.last.end == "completed":
+            return wait.result_of_completed(kickoff_id, **origin)
+        return wait.result(kickoff_id, **origin)
+
+    def resume(self, next_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the result after a deferral. The trigger's event takes precedence over the kickoff record."""
+        if not self._resumed:  # Airflow has resumed a retry with the error of an earlier attempt
+            return self.wait(self.existing_execution() or self.start())
+        try:
+            return self._resume(next_kwargs)
+        except InvalidOutput:
+            if not resumed_with_old_event(next_kwargs, self._task.ti):
+                raise
+            # The event is of an earlier attempt, whose execution has ended.
+            self._task.execution, self._task.has_ended, self._resumed = None, False, False
+            return self.wait(self.existing_execution() or self.start())
+
+    def deliver(self, value: T) -> T:
         """
         Return the task's return value.
 
-        If attempts share no kickoff record, push the value to XCom first, inside the shelter. A later failure to
-        push would be retried, and start a second execution.
+        If attempts share no kickoff record, push the value to XCom first, while no error may be retried. A later
+        failure to push would be retried, and start a second execution.
         """
         ti = self._task.ti
         if not self.memory.lasts and ti.max_tries and self._given.do_xcom_push:
@@ -477,7 +514,7 @@ class Kickoff:
         return value
 
     @contextmanager
-    def shelter(self) -> Iterator[None]:
+    def no_second_kickoff(self) -> Iterator[None]:
         """Prevent retries that would start another execution, however the task ends after its kickoff."""
         task = self._task
         try:
@@ -510,7 +547,7 @@ class Kickoff:
         execution, every error is retried, because a retry that renders its templates can reattach.
         """
         passes = not isinstance(error, TemplateError) or isinstance(error, TemplateNotFound)
-        with self.shelter():
+        with self.no_second_kickoff():
             if not passes and self._is_the_first_kickoff():
                 self._give_up(
                     CrewError(
@@ -530,7 +567,67 @@ class Kickoff:
         decision = decide(memory.last, cleared=memory.was_cleared)
         return decision in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
 
-    def _fingerprint(self, inputs: Callable[[], Any], *, required: bool) -> str | None:
+    @contextmanager
+    def _before_execution(self) -> Iterator[None]:
+        """End the task with the right exception if the block ends without an execution."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._task.end()
+            raise
+        except CrewError as error:
+            self._give_up(error)
+
+    def _push_kickoff_id(self, kickoff_id: str) -> None:
+        self._task.push_xcom(KICKOFF_ID, kickoff_id, what=f"Execution {kickoff_id}: its id")
+        self._task.push_link(kickoff_id)
+
+    def _resume(self, next_kwargs: dict[str, Any]) -> dict[str, Any]:
+        end = read_event(next_kwargs.get("event"))
+        kickoff_id = end.kickoff_id if end else self._deferred_execution()
+        self.memory.note_answer(kickoff_id)
+        wait, origin = self._wait(), self._origin_of_watch()
+        if end:
+            return wait.resume(end, **origin)
+        if lacks_event(next_kwargs):
+            reattach(self._task, self.memory, kickoff_id)
+            return wait.result(kickoff_id, **origin)
+        return wait.poll_after_all(kickoff_id, next_kwargs)
+
+    def _deferred_execution(self) -> str:
+        """Return the kickoff ID that this attempt pushed to XCom, or else that of the kickoff record."""
+        last = self.memory.last
+        found = kickoff_id_left_by(self._task.ti) or (last and last.kickoff_id)
+        if not found:
+            failure = InvalidKickoffId(
+                "Kickoff ID of this task is lost.",
+                cost=Cost.RUNNING,
+                next_step="Find it in the crew's dashboard, and wait for it with CrewExecutionSensor.",
+            )
+            give_up(self._task, CrewTaskFailed(failure))
+        return found
+
+    def _wait(self) -> Wait:
+        given = cast("CrewRunOperator", self._given)
+        return Wait(self._task, given, self._give_up_wait, has_completed=self._note_completion)
+
+    def _note_completion(self) -> None:
+        self.memory.note(kickoff_id=self._task.execution, end="completed")
+        if self.memory.lasts:
+            self._task.waits_again = RETRY_READS
+
+    def _give_up_wait(self, error: CrewError) -> NoReturn:
+        if isinstance(error, InvalidOutput):
+            end_misfit(self._task, self.memory, error, anew=self._given.on_invalid_output == "retry")
+        end_run(self._task, self.memory, error)
+
+    def _origin_of_watch(self) -> dict[str, Any]:
+        """Return watch rules for an execution that exists: its address and the time of its kickoff."""
+        last = self.memory.last
+        known = {"kicked_off_at": last.kicked_off_at, "address": last.address} if last else {}
+        return {"exists": True} | known
+
+    def _fingerprint(self, *, required: bool) -> str | None:
         """
         Return the fingerprint of this attempt's inputs, or None if it is not known.
 
@@ -539,22 +636,16 @@ class Kickoff:
         state = self._given.restore_from_state_id
         if required:
             try:
-                return fingerprint(inputs(), state)
+                return fingerprint(self._inputs(), state)
             except InvalidInputs:
                 return ""
         try:
-            return fingerprint(inputs(), state) if isinstance(self._given.inputs, Mapping) else None
+            return fingerprint(self._inputs(), state) if isinstance(self._given.inputs, Mapping) else None
         except Exception:  # noqa: BLE001 - only a warning depends on it
             return None
 
-    def _kick_off(self, inputs: Callable[[], Any], check: Callable[[], object]) -> str:
-        self._check_options()
-        check()
-        request = self._request(inputs())
-        self._task.name.render()  # the function may have set variables in its context
-        check_inputs(self._task, request, self._given.validate_inputs)
-        count_kickoff(self._task, self._origin()["airflow"])
-        self._warn_of_retries()
+    def _send_once(self, request: KickoffRequest) -> str:
+        """Send the kickoff while signals are deferred, so its ID is recorded before one can end the task."""
         with DeferSignals(self.memory.note_again) as held:
 
             def pause(seconds: float) -> None:

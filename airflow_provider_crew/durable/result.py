@@ -4,7 +4,7 @@ import json
 import pkgutil
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.providers.common.compat.sdk import conf
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +15,12 @@ from airflow_provider_crew.client.text import one_line, quoted, size
 from airflow_provider_crew.client.watch import in_all, wrote
 from airflow_provider_crew.durable.record import RESULT, without_reserved_keys
 from airflow_provider_crew.durable.task import RunningTask
+
+if TYPE_CHECKING:
+    from airflow_provider_crew.operators.crew import CrewRunOperator, KickoffTask
+    from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+    WaitingTask: TypeAlias = CrewRunOperator | CrewExecutionSensor
 
 _MOST_MISFITS = 10
 # For more errors than this, pydantic's list of them could exceed a worker's memory.
@@ -117,20 +123,13 @@ def _misfit(told: Mapping[str, Any]) -> str:
     return f"{named}{one_line(reason, _REASON).rstrip('. ')}"
 
 
-class OutputArguments(Protocol):
-    """Arguments of an operator about its output. Without ``do_xcom_push`` no result is pushed to XCom."""
-
-    output_type: object
-    do_xcom_push: bool
-
-
-def check_type(given: OutputArguments) -> None:
+def check_type(given: "KickoffTask | CrewExecutionSensor") -> None:
     """Reject an unusable output type before the kickoff or the wait."""
     if given.output_type is not None:
         adapter_of(given.output_type)
 
 
-def finished(task: RunningTask, given: OutputArguments, result: Mapping[str, Any]) -> dict[str, Any]:
+def finished(task: RunningTask, given: "WaitingTask", result: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return the result of an execution in the form that the task returns.
 
@@ -142,7 +141,7 @@ def finished(task: RunningTask, given: OutputArguments, result: Mapping[str, Any
             data = fitted(given.output_type, kickoff_id, output, data)
         except InvalidOutput:
             if given.do_xcom_push:
-                task.leave(RESULT, _with(result, data), what=f"Execution {kickoff_id}: its result")
+                task.push_xcom(RESULT, _with(result, data), what=f"Execution {kickoff_id}: its result")
             raise
     elif data is None and (doubt := doubt_about(output)):
         task.warn(f"Output of execution {kickoff_id} looks like JSON, but is not: {doubt}. output_json is None.")
@@ -161,14 +160,7 @@ def _with(result: Mapping[str, Any], data: Any) -> dict[str, Any]:
 _MOST_OUTPUT = 4_000
 
 
-class ReportArguments(Protocol):
-    """Arguments of an operator about its log. ``log_output`` sets whether the log may show the crew's output."""
-
-    log_output: bool
-    do_xcom_push: bool
-
-
-def may_log_output(given: ReportArguments) -> bool:
+def may_log_output(given: "WaitingTask") -> bool:
     """Whether the triggerer's log may show the crew's output."""
     try:
         return _may_show_output(given)
@@ -176,7 +168,7 @@ def may_log_output(given: ReportArguments) -> bool:
         return False
 
 
-def report(task: RunningTask, given: ReportArguments, result: Mapping[str, Any]) -> None:
+def report(task: RunningTask, given: "WaitingTask", result: Mapping[str, Any]) -> None:
     """
     Log the duration and output size of each task of the crew, the token usage, and the crew's output.
 
@@ -206,6 +198,6 @@ def _show(task: RunningTask, heading: str, output: str, where: str) -> None:
     task.log.info("::endgroup::")
 
 
-def _may_show_output(given: ReportArguments) -> bool:
+def _may_show_output(given: "WaitingTask") -> bool:
     """Whether both the task and the Airflow configuration allow outputs in the log."""
     return given.log_output and bool(conf.getboolean("crew", "log_output", fallback=True))

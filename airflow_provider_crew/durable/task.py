@@ -325,14 +325,14 @@ class RunningTask:
         """Log a warning."""
         warn(self.log, text)
 
-    def leave(self, key: str, value: Any, *, what: str) -> None:
+    def push_xcom(self, key: str, value: Any, *, what: str) -> None:
         """Push a value to XCom. An error is only logged, because the execution is billed already."""
         try:
             self.ti.xcom_push(key=key, value=value)
         except Exception as error:  # noqa: BLE001
             self.warn(f"{what} was not pushed to XCom: {error}")
 
-    def leave_link(self, kickoff_id: str | None = None) -> None:
+    def push_link(self, kickoff_id: str | None = None) -> None:
         """
         Push the dashboard URL to XCom, unless this process has pushed the same one.
 
@@ -344,7 +344,7 @@ class RunningTask:
             return
         before, self._link = self._link, url or ""
         if url and url != before:
-            self.leave(DASHBOARD_KEY, url, what="Link to the crew's page")
+            self.push_xcom(DASHBOARD_KEY, url, what="Link to the crew's page")
 
     @property
     def dashboard_url(self) -> str:

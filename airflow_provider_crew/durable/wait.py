@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, Context, TaskDeferred
@@ -34,8 +34,6 @@ from airflow_provider_crew.compat import (
 from airflow_provider_crew.durable.outcome import CutShort
 from airflow_provider_crew.durable.record import USAGE, without_reserved_keys
 from airflow_provider_crew.durable.result import (
-    OutputArguments,
-    ReportArguments,
     check_type,
     finished,
     may_log_output,
@@ -46,6 +44,7 @@ from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import WatchEnd, read_event
 
 if TYPE_CHECKING:
+    from airflow_provider_crew.durable.result import WaitingTask
     from airflow_provider_crew.hooks.polling import Poller
 
 # Share of a short execution_timeout that is reserved for ending the task.
@@ -54,40 +53,20 @@ _LARGEST_SHARE = 0.1
 _BACKSTOP = 60.0
 
 
-class WaitArguments(OutputArguments, ReportArguments, Protocol):
-    """
-    Arguments of an operator about its wait.
-
-    ``poll_interval``: Seconds between two polls. ``None`` depends on the age of the execution. ``max_outage``:
-    Seconds the service may be unreachable. ``None`` disables the limit. ``human_input``: Whether the crew may wait
-    for human input.
-    """
-
-    deferrable: bool
-    poll_interval: float | None
-    timeout: float
-    max_outage: float | None
-    human_input: bool | None
-
-    @property
-    def time_limit(self) -> timedelta | None:
-        """Limit set by execution_timeout, which ends the wait as well."""
-
-
 @dataclass(frozen=True, slots=True)
 class Wait:
     """
     Wait of one task for one execution.
 
     :param task: Running task.
-    :param given: Arguments of the operator.
+    :param given: Operator or sensor, with its rendered arguments.
     :param give_up: Function that ends the task if the wait ends without a result.
     :param saw: Function called with the state of the watch after each poll.
     :param has_completed: Function called when the execution has completed, before its output is checked.
     """
 
     task: RunningTask
-    given: WaitArguments
+    given: "WaitingTask"
     give_up: Callable[[errors.CrewError], NoReturn]
     saw: Callable[[WatchMemory], None] = lambda _: None
     has_completed: Callable[[], object] = lambda: None
@@ -258,7 +237,7 @@ class Wait:
         task.metrics.tokens(usage)
         known = {"kickoff_id": kickoff_id, "try_number": task.ti.try_number}
         spent = {**without_reserved_keys(dict(usage)), **known}
-        task.leave(USAGE, spent, what=f"Token usage of execution {kickoff_id}")
+        task.push_xcom(USAGE, spent, what=f"Token usage of execution {kickoff_id}")
 
     def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory) -> NoReturn:
         task, now = self.task, time.time()
@@ -307,7 +286,7 @@ class Sense:
     """Wait of a sensor, which knows only the kickoff ID of its execution."""
 
     def __init__(
-        self, task: RunningTask, given: WaitArguments, kickoff_id: Any, give_up: Callable[[CrewError], NoReturn]
+        self, task: RunningTask, given: "WaitingTask", kickoff_id: Any, give_up: Callable[[CrewError], NoReturn]
     ) -> None:
         task.waits_again = "Airflow's retry, or clearing this task, waits for the same execution."
         if type(kickoff_id) is int:  # not isinstance, because True is an int
@@ -333,14 +312,14 @@ class Sense:
     def result(self) -> dict[str, Any]:
         """Wait in the worker or the triggerer, and return the result."""
         self._check_given()
-        self._wait.task.leave_link(self._kickoff_id)
+        self._wait.task.push_link(self._kickoff_id)
         # The upstream task may have started the execution just now.
         return self._wait.result(self._kickoff_id, kicked_off_at=time.time(), exists=self._seen.exists)
 
     def result_or_reschedule(self) -> dict[str, Any]:
         """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
         self._check_given()
-        self._wait.task.leave_link(self._kickoff_id)
+        self._wait.task.push_link(self._kickoff_id)
         wait, seen = self._wait, self._seen
         began = first_poke(wait.task.context)
         if seen.lasts:
@@ -374,9 +353,9 @@ class Sense:
             completed = poller.poll().completed
         return wait.finish(completed.result()) if completed else None
 
-    def resume(self, next_method: str, next_kwargs: dict[str, Any]) -> dict[str, Any]:
+    def resume(self, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Resume after a deferral."""
-        if resumed_with_old_error(next_kwargs, self._wait.task.ti) or lacks_event(next_method, next_kwargs):
+        if resumed_with_old_error(next_kwargs, self._wait.task.ti) or lacks_event(next_kwargs):
             return self.result()
         end = read_event(next_kwargs.get("event"))
         if end is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from airflow.providers.common.compat.sdk import BaseOperator, XComArg
 
 from airflow_provider_crew.client.options import OnInvalidOutput, OnUncertainKickoff, ValidateInputs
-from airflow_provider_crew.compat import note_when_delivered
+from airflow_provider_crew.compat import TRIGGER_FAILED, note_when_delivered
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
@@ -144,6 +144,17 @@ class CrewTask(BaseOperator):
         """Record that Airflow has stored the success of the task."""
         if self._running and self._running.memory:
             self._running.memory.note_delivery()
+
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
+        """Return the result after a deferral."""
+        raise NotImplementedError
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume after a deferral. If the trigger failed, Airflow's own method would fail the task."""
+        next_kwargs = dict(next_kwargs or {})
+        if next_method == TRIGGER_FAILED:
+            next_kwargs.setdefault("error", "its event cannot be read")
+        return self.execute_complete(context, **next_kwargs)
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]

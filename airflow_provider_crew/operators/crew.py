@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
-from airflow_provider_crew.compat import suspend_execution_timeout
+from airflow_provider_crew.compat import resumed_with_old_error, suspend_execution_timeout
 from airflow_provider_crew.operators.base import (
     ABANDON_UNKNOWN_AFTER,
     CrewTask,
@@ -26,15 +25,59 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
     from airflow_provider_crew.client.options import OnInvalidOutput, OnUncertainKickoff, ValidateInputs
-    from airflow_provider_crew.durable.kickoff import Kickoff, KickoffArguments
-    from airflow_provider_crew.durable.run import CrewRun
+    from airflow_provider_crew.durable.kickoff import DurableRun
     from airflow_provider_crew.hooks.connection import TokenType
 
 
-class _KickoffTask(CrewTask):
+class KickoffTask(CrewTask):
+    """Base class of the operators that start an execution, with the arguments of its kickoff."""
+
     template_fields = ("inputs", "crew_conn_id", "webhook_conn_id", *KickoffOptions.__annotations__)
     template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
     ui_color = "#e4e0f3"
+    output_type: object = None
+    on_invalid_output: OnInvalidOutput = "fail"
+    _not_rendered: Exception | None = None
+
+    def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
+        self,
+        *,
+        inputs: Mapping[str, Any] | XComArg,
+        crew_conn_id: str = "crew_default",
+        token_type: TokenType | None = None,
+        meta: Mapping[str, Any] | None = None,
+        task_webhook_url: str | None = None,
+        step_webhook_url: str | None = None,
+        crew_webhook_url: str | None = None,
+        human_input_webhook_url: str | None = None,
+        webhooks: Mapping[str, Any] | None = None,
+        webhook_conn_id: str | None = None,
+        restore_from_state_id: str | XComArg | None = None,
+        validate_inputs: ValidateInputs = True,
+        on_uncertain_kickoff: OnUncertainKickoff = "fail",
+        durable: bool = True,
+        abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_choices(self, validate_inputs, on_uncertain_kickoff, self.on_invalid_output)
+        self.inputs = inputs
+        self.crew_conn_id = crew_conn_id
+        self.token_type = token_type
+        self.meta = meta
+        self.task_webhook_url = task_webhook_url
+        self.step_webhook_url = step_webhook_url
+        self.crew_webhook_url = crew_webhook_url
+        self.human_input_webhook_url = human_input_webhook_url
+        self.webhooks = webhooks
+        self.webhook_conn_id = webhook_conn_id
+        self.restore_from_state_id = restore_from_state_id
+        self.validate_inputs = validate_inputs
+        self.on_uncertain_kickoff = on_uncertain_kickoff
+        self.durable = durable
+        self.abandon_unknown_after = seconds_or_none(
+            self, abandon_unknown_after, "abandon_unknown_after", at_least=0
+        )
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
@@ -49,15 +92,27 @@ class _KickoffTask(CrewTask):
 
     def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:  # noqa: ARG002
         """Raise an error with its cost, like any other failure before the kickoff."""
-        self._kickoff(context).cannot_render(error)
+        self._durable_run(context).cannot_render(error)
 
-    def _kickoff(self, context: Context) -> Kickoff:
-        from airflow_provider_crew.durable.kickoff import Kickoff
+    def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
+        """Return the inputs of the kickoff. Not called if the task reattaches."""
+        return self.inputs
 
-        return Kickoff(self._begin(context), cast("KickoffArguments", self))
+    def _durable_run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> DurableRun:
+        """Read the kickoff record of earlier attempts."""
+        from airflow_provider_crew.durable.kickoff import DurableRun
+
+        def inputs() -> Any:
+            if self._not_rendered:  # never send unrendered templates
+                raise self._not_rendered
+            return self.kickoff_inputs(context)
+
+        task = self._begin(context, next_kwargs)
+        resumed = next_kwargs is not None and not resumed_with_old_error(next_kwargs, task.ti)
+        return DurableRun(task, self, inputs, resumed=resumed)
 
 
-class CrewKickoffOperator(_KickoffTask):
+class CrewKickoffOperator(KickoffTask):
     """
     Start an execution of a crew and return its kickoff ID, for a CrewExecutionSensor to wait for.
 
@@ -90,86 +145,28 @@ class CrewKickoffOperator(_KickoffTask):
         Default: 7 days.
     """
 
-    def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
-        self,
-        *,
-        inputs: Mapping[str, Any] | XComArg,
-        crew_conn_id: str = "crew_default",
-        token_type: TokenType | None = None,
-        meta: Mapping[str, Any] | None = None,
-        task_webhook_url: str | None = None,
-        step_webhook_url: str | None = None,
-        crew_webhook_url: str | None = None,
-        human_input_webhook_url: str | None = None,
-        webhooks: Mapping[str, Any] | None = None,
-        webhook_conn_id: str | None = None,
-        restore_from_state_id: str | XComArg | None = None,
-        validate_inputs: ValidateInputs = True,
-        on_uncertain_kickoff: OnUncertainKickoff = "fail",
-        durable: bool = True,
-        abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_choices(self, validate_inputs, on_uncertain_kickoff)
         if self.multiple_outputs:  # Airflow would raise only after the kickoff
-            raise ValueError(f"{self.operator_name}: multiple_outputs splits a mapping, and a kickoff id is none.")
-        self.inputs = inputs
-        self.crew_conn_id = crew_conn_id
-        self.token_type = token_type
-        self.meta = meta
-        self.task_webhook_url = task_webhook_url
-        self.step_webhook_url = step_webhook_url
-        self.crew_webhook_url = crew_webhook_url
-        self.human_input_webhook_url = human_input_webhook_url
-        self.webhooks = webhooks
-        self.webhook_conn_id = webhook_conn_id
-        self.restore_from_state_id = restore_from_state_id
-        self.validate_inputs = validate_inputs
-        self.on_uncertain_kickoff = on_uncertain_kickoff
-        self.durable = durable
-        self.abandon_unknown_after = seconds_or_none(
-            self, abandon_unknown_after, "abandon_unknown_after", at_least=0
-        )
+            raise ValueError(f"{self.operator_name}: multiple_outputs needs a mapping, not a kickoff ID.")
 
     def execute(self, context: Context) -> str:
         """Start an execution and return its kickoff ID."""
-        kickoff = self._kickoff(context)
-        with kickoff.shelter():
-            return kickoff.secure(kickoff.execution(lambda: self.inputs))
+        run = self._durable_run(context)
+        with run.no_second_kickoff():
+            kickoff_id = run.existing_execution() or run.start()
+            return run.deliver(kickoff_id)
 
 
-class CrewRunOperator(_KickoffTask):
+class CrewRunOperator(KickoffTask):
     """
     Start an execution of a crew, wait for it, and return its result.
 
     If the execution fails, each of the task's ``retries`` starts a new one. If the wait ends for any other reason,
     a retry reattaches to the same execution (Airflow 3.3 and later), or the task fails without a retry.
 
-    :param inputs: Inputs of the crew, a mapping of names to JSON values. (templated)
-    :param crew_conn_id: Connection to the crew. (templated)
-    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
-        the only token it has.
-    :param meta: Object passed to the crew. ``None`` passes the DAG ID, run ID, task ID, map index and attempt
-        number of the task, and ``{}`` passes nothing. (templated)
-    :param task_webhook_url: URL that the service calls after each task of the crew. (templated)
-    :param step_webhook_url: URL that the service calls after each step of an agent. (templated)
-    :param crew_webhook_url: URL that the service calls when the execution ends. (templated)
-    :param human_input_webhook_url: URL that the service calls when the crew waits for human input. (templated)
-    :param webhooks: Object with the ``events`` that the service sends, and the ``url`` it sends them to.
-        (templated)
-    :param webhook_conn_id: Connection whose password the service sends with these events. (templated)
-    :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state is the initial state of
-        the new one. (templated)
-    :param validate_inputs: Whether to compare the inputs with the crew's list of inputs before the kickoff.
-        ``strict`` raises an error for mismatches that are otherwise logged as warnings.
-    :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
-        the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
-    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
-        ``[crew] kickoff_records_in_variables``.
-    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the
-        crew, and starts another. Until then it may be waiting for human input. ``None`` never gives it up.
-        Default: 7 days.
+    Takes all arguments of CrewKickoffOperator, and these:
+
     :param deferrable: Whether to wait in the triggerer instead of a worker. By default
         ``[operators] default_deferrable``.
     :param poll_interval: Seconds between two polls. ``None`` polls every 5 to 60 seconds, less often the longer
@@ -188,26 +185,9 @@ class CrewRunOperator(_KickoffTask):
         lets Airflow retry, which starts another billed execution.
     """
 
-    _not_rendered: Exception | None = None
-
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
         *,
-        inputs: Mapping[str, Any] | XComArg,
-        crew_conn_id: str = "crew_default",
-        token_type: TokenType | None = None,
-        meta: Mapping[str, Any] | None = None,
-        task_webhook_url: str | None = None,
-        step_webhook_url: str | None = None,
-        crew_webhook_url: str | None = None,
-        human_input_webhook_url: str | None = None,
-        webhooks: Mapping[str, Any] | None = None,
-        webhook_conn_id: str | None = None,
-        restore_from_state_id: str | XComArg | None = None,
-        validate_inputs: ValidateInputs = True,
-        on_uncertain_kickoff: OnUncertainKickoff = "fail",
-        durable: bool = True,
-        abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
@@ -218,25 +198,8 @@ class CrewRunOperator(_KickoffTask):
         on_invalid_output: OnInvalidOutput = "fail",
         **kwargs: Any,
     ) -> None:
+        self.on_invalid_output = on_invalid_output
         super().__init__(**kwargs)
-        check_choices(self, validate_inputs, on_uncertain_kickoff, on_invalid_output)
-        self.inputs = inputs
-        self.crew_conn_id = crew_conn_id
-        self.token_type = token_type
-        self.meta = meta
-        self.task_webhook_url = task_webhook_url
-        self.step_webhook_url = step_webhook_url
-        self.crew_webhook_url = crew_webhook_url
-        self.human_input_webhook_url = human_input_webhook_url
-        self.webhooks = webhooks
-        self.webhook_conn_id = webhook_conn_id
-        self.restore_from_state_id = restore_from_state_id
-        self.validate_inputs = validate_inputs
-        self.on_uncertain_kickoff = on_uncertain_kickoff
-        self.durable = durable
-        self.abandon_unknown_after = seconds_or_none(
-            self, abandon_unknown_after, "abandon_unknown_after", at_least=0
-        )
         self.deferrable = deferrable
         self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
         self.timeout = seconds(self, timeout, "timeout")
@@ -244,40 +207,31 @@ class CrewRunOperator(_KickoffTask):
         self.human_input = human_input
         self.log_output = log_output
         self.output_type = checked_output_type(self, output_type)
-        self.on_invalid_output = on_invalid_output
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start an execution, wait for it, and return its result."""
-        return self._run(context).result()
+        run = self._durable_run(context)
+        with run.no_second_kickoff():
+            kickoff_id = run.existing_execution() or run.start()
+            return run.deliver(run.wait(kickoff_id))
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume after a deferral, with or without an event."""
-        next_kwargs = dict(next_kwargs or {})
-        return self._run(context, next_kwargs).resume(next_method, next_kwargs)
-
-    def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
-        """Return the inputs of the kickoff. Not called if the task reattaches."""
-        return self.inputs
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
+        """Return the result after a deferral, with or without an event."""
+        run = self._durable_run(context, next_kwargs)
+        with run.no_second_kickoff():
+            return run.deliver(run.resume(next_kwargs))
 
     def pre_execute(self, context: Context) -> None:
         """Suspend Airflow's execution_timeout if it would end the task without an error message."""
         self._time_limit = suspend_execution_timeout(self)
         super().pre_execute(context)
 
-    def _run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> CrewRun:
-        from airflow_provider_crew.durable.run import CrewRun
-
+    def _durable_run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> DurableRun:
         if self.human_input is None:
             # A retry may reattach to an execution that has the webhook, even if it renders to nothing now.
             was_set = (self._templates or {}).get("human_input_webhook_url")
             self.human_input = bool(self.human_input_webhook_url or was_set)
-        return CrewRun(self._begin(context, next_kwargs), self, partial(self._inputs, context))
-
-    def _inputs(self, context: Context) -> Any:
-        """Return the inputs of the kickoff, and never send them as unrendered templates."""
-        if self._not_rendered:
-            raise self._not_rendered
-        return self.kickoff_inputs(context)
+        return super()._durable_run(context, next_kwargs)
 
     def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:
         """

@@ -87,14 +87,9 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         result = self._sense(context).poke()
         return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """
-        Resume after a deferral, with or without an event.
-
-        The base class is bypassed because it replaces the message of a skipped or timed-out sensor.
-        """
-        next_kwargs = dict(next_kwargs or {})
-        return self._sense(context, next_kwargs).resume(next_method, next_kwargs)
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
+        """Return the result after a deferral, with or without an event."""
+        return self._sense(context, next_kwargs).resume(next_kwargs)
 
     @property
     def time_limit(self) -> timedelta | None:

@@ -187,7 +187,7 @@ def test_reattached_execution_keeps_its_human_input(live_crew, store):
     task = Rendered(run, upstream=None, store=store, human_input_webhook_url="{{ upstream or '' }}")
     operator = task.begin()
 
-    operator._run(task.context)
+    operator._durable_run(task.context)
 
     assert operator.human_input is True
     assert live_crew.calls == []

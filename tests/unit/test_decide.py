@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_crew.durable.decide import Decision, End, KickoffRecord, Standing, decide
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
-# A dot: any value. "old": the kickoff is older than abandon_unknown_after. "delivered": Airflow has the task's
-# return value. "twice": on_uncertain_kickoff="retry". "row": "other" if a mapped task's inputs differ from those of the
+# A dot: any value. "old": the kickoff is older than abandon_unknown_after. "delivered": Airflow has the result.
+# "twice": on_uncertain_kickoff="retry". "row": "other" if a mapped task's inputs differ from those of the
 # kickoff, so the record may be that of another row.
 TABLE = """
     remembered         | service says | the try is    | old | delivered | twice | row   | decision
