@@ -27,7 +27,7 @@ CONNECTION_FIELDS = {
         "Page of this crew in the dashboard; tasks link to it. With {kickoff_id} in it: page of an execution.",
     ),
     "request_timeout": _field(
-        "Request time-out (s)",
+        "Request timeout (s)",
         "For one whole exchange, from connecting to the last byte. Empty: 60.",
         "integer",
         minimum=1,
@@ -66,8 +66,8 @@ CONFIGURATION: dict[str, Any] = {
         "options": {
             "log_output": {
                 "description": (
-                    "Show in a task's log what its crew has put out, up to 4 KB. Set it to False where that may "
-                    "be personal data. A task may keep its own out of the log with log_output=False."
+                    "Show the crew's output in the task's log, up to 4 KB. Set it to False if the output may "
+                    "hold personal data. A task may keep its own out of the log with log_output=False."
                 ),
                 "version_added": "0.1.0",
                 "type": "boolean",

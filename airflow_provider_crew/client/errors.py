@@ -324,4 +324,4 @@ def recorded_error(record: Any) -> CrewError:
             if told.get("cost") not in set(Cost):
                 told.pop("cost", None)
             return kind(message, **told | ({"cost": Cost(told["cost"])} if "cost" in told else {}))
-    raise ValueError("this is no record of an error")
+    raise ValueError("the record of an error is malformed")

@@ -13,7 +13,7 @@ from pydantic import Field
 
 End = Literal["completed", "failed"]
 
-Standing = Literal["going on", "completed", "failed", "unknown", "not told"]
+Standing = Literal["running", "completed", "failed", "unknown", "unreadable"]
 """Status of an execution at the service. The last value means that the service did not answer."""
 
 

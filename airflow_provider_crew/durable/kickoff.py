@@ -378,11 +378,11 @@ def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Stan
         return "unknown"
     except CallError as error:
         task.warn(f"Status of execution {kickoff_id} is unreadable. {error.event}")
-        return "not told"
+        return "unreadable"
     end = _ENDS.get(execution.status)
     if end:
         memory.note(end=end)
-    return end or "going on"
+    return end or "running"
 
 
 def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: bool) -> None:

@@ -118,7 +118,7 @@ def _misfit(told: Mapping[str, Any]) -> str:
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in told["loc"]).lstrip(".")
     reason: str = told["msg"]
     if told["type"] == "union_tag_invalid":  # the only message of pydantic that repeats the value
-        reason = f"Input tag is none of {told['ctx']['expected_tags']}"
+        reason = f"Input tag is not one of {told['ctx']['expected_tags']}"
     named = f"{one_line(place, _PLACE)}: " if place else ""
     return f"{named}{one_line(reason, _REASON).rstrip('. ')}"
 
@@ -144,7 +144,9 @@ def finished(task: RunningTask, given: "WaitingTask", result: Mapping[str, Any])
                 task.push_xcom(RESULT, _with(result, data), what=f"Execution {kickoff_id}: its result")
             raise
     elif data is None and (doubt := doubt_about(output)):
-        task.warn(f"Output of execution {kickoff_id} looks like JSON, but is not: {doubt}. output_json is None.")
+        task.warn(
+            f"Output of execution {kickoff_id} looks like JSON, but is not: {doubt}. There is no output_json."
+        )
     return _with(result, data)
 
 

@@ -295,7 +295,7 @@ class Sense:
             template = template_text(task.templates.get("kickoff_id"), kickoff_id)
             give_up(
                 InvalidKickoffId(
-                    f"kickoff_id is {kickoff_id!r}, which is no kickoff ID. Its template: {template}.",
+                    f"kickoff_id {kickoff_id!r} is not a kickoff ID. Its template: {template}.",
                     cost=Cost.UNKNOWN,
                     next_step="Check what the kickoff task returned, and clear this task. Over a mapped kickoff, "
                     "map the sensor: .expand(kickoff_id=kickoff.output).",

@@ -38,7 +38,7 @@ def _page(address: str) -> str:
     """Return the address of a page, which may contain a placeholder for the kickoff ID."""
     address = printable(address)
     if _ANY_PLACEHOLDER.search(address.replace(_KICKOFF_ID, "")) or _KICKOFF_ID in urlsplit(address).netloc:
-        raise ValueError("it has another placeholder, or one that is no part of a page's address")
+        raise ValueError("it has another placeholder, or one in its host name")
     checked = str(_URL.validate_python(address))
     # Validation percent-encodes the braces in a path.
     return checked.replace("%7Bkickoff_id%7D", _KICKOFF_ID) if _KICKOFF_ID in address else checked

@@ -116,14 +116,14 @@ def _scenario(options: argparse.Namespace) -> Scenario:
 def _count(text: str) -> int:
     count = int(text)
     if count < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number of executions")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of executions")
     return count
 
 
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
     return seconds
 
 

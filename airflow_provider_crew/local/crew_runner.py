@@ -241,7 +241,9 @@ class Flow:
             raise ProjectError("This crewai cannot start from the state of an earlier run. Use 1.14.5 or newer.")
         result = self._flow.kickoff(inputs={"id": message["id"], **message["inputs"]}, **restoring)
         if type(result).__name__ == "HumanFeedbackPending":
-            raise ProjectError(f"The flow asks people in a way of its own, which nobody can answer here: {result}")
+            raise ProjectError(
+                f"The flow asks for human input in its own way, which the local server cannot answer: {result}"
+            )
         # Older versions of crewai count the token usage of a flow only if its last method returns a crew's result.
         usage = getattr(self._flow, "usage_metrics", None) or getattr(result, "token_usage", None)
         return {**told_result(result), "usage": plain(usage), "state_id": self._flow.flow_id}
@@ -313,7 +315,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     file = folder / "pyproject.toml"
     tools = toml.loads(file.read_text(encoding="utf-8")).get("tool", {}) if file.exists() else {}
     if "crewai" not in tools:
-        raise ProjectError(f"{folder} is no project of CrewAI: it has no pyproject.toml with [tool.crewai].")
+        raise ProjectError(f"{folder} is not a CrewAI project: it has no pyproject.toml with [tool.crewai].")
     return dict(tools["crewai"])
 
 

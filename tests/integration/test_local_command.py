@@ -154,7 +154,7 @@ class TestMain:
         with pytest.raises(SystemExit):
             __main__.main([f"--seconds={seconds}"])
 
-        assert re.search(f"{seconds} is no number|invalid _seconds value: '{seconds}'", capsys.readouterr().err)
+        assert re.search(f"{seconds} is not a number|invalid _seconds value: '{seconds}'", capsys.readouterr().err)
 
     def test_says_which_dialects_there_are(self, capsys):
         with pytest.raises(SystemExit):

@@ -186,7 +186,7 @@ class TestMain:
             (["--at-most", "2"], "--at-most is for a real crew, and needs --crew"),
             (["--crew", ".", "--fail"], "--fail changes a script, so leave it out with --crew"),
             (["--crew", ".", "--seconds", "1"], "--seconds changes a script, so leave it out with --crew"),
-            (["--crew", ".", "--at-most", "0"], "0 is no number of executions"),
+            (["--crew", ".", "--at-most", "0"], "0 is not a number of executions"),
         ],
     )
     def test_says_what_does_not_go_together(self, capsys, given, complaint):

@@ -32,12 +32,12 @@ TABLE = """
     completed          | .            | after a Clear | .   | yes       | .     | .     | KICK_OFF_AFTER_END
 
     an execution       | nothing yet  | .             | .   | .         | .     | .     | ASK
-    an execution       | going on     | a retry       | .   | .         | .     | .     | REATTACH
-    an execution       | going on     | after a Clear | .   | .         | .     | same  | REATTACH
-    an execution       | going on     | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
-    an execution       | not told     | a retry       | .   | .         | .     | .     | REATTACH
-    an execution       | not told     | after a Clear | .   | .         | .     | same  | REATTACH
-    an execution       | not told     | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
+    an execution       | running      | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | running      | after a Clear | .   | .         | .     | same  | REATTACH
+    an execution       | running      | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
+    an execution       | unreadable   | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | unreadable   | after a Clear | .   | .         | .     | same  | REATTACH
+    an execution       | unreadable   | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
     an execution       | failed       | .             | .   | .         | .     | .     | KICK_OFF_AFTER_END
     an execution       | completed    | a retry       | .   | .         | .     | .     | REATTACH
     an execution       | completed    | after a Clear | .   | no        | .     | same  | REATTACH
@@ -182,7 +182,7 @@ def test_retry_pays_again_only_after_a_failure_or_by_choice() -> None:
 
 def test_running_execution_is_never_paid_for_again() -> None:
     for remembered, given, standing in ALL:
-        if how_it_stands(remembered, standing) in ("going on", "not told"):
+        if how_it_stands(remembered, standing) in ("running", "unreadable"):
             expected = Decision.FAIL_OTHER_INPUTS if given.is_another_row else Decision.REATTACH
             assert decided(remembered, given, standing) is expected
 

@@ -137,7 +137,7 @@ def _told(at: Standing) -> str:
     if at.queued:
         return "Queued."
     where = f" at {at.current}" if at.current else ""
-    return f"Waits for a person{where}:" if at.waiting else f"Going on{where}."
+    return f"Waits for a person{where}:" if at.waiting else f"Continues{where}."
 
 
 def _details(summary: str, text: str) -> str:
