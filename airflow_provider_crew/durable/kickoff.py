@@ -251,160 +251,6 @@ _ONE_ATTEMPT_TOO_MANY = (
 _ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
 
 
-def earlier_execution(
-    task: RunningTask,
-    memory: KickoffMemory,
-    *,
-    chooses_twice: bool,
-    abandon_unknown_after: float | None,
-    fingerprint: Callable[[bool], str | None],
-) -> str | None:
-    """
-    Return the kickoff ID of the execution to reattach to. None if this attempt has to start one.
-
-    :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
-    :param abandon_unknown_after: Seconds for which an unknown execution may be waiting for human input.
-        ``None`` sets no limit.
-    :param fingerprint: Function that returns the fingerprint of this attempt's inputs, or None if it is not known.
-        Its argument is whether the fingerprint is required.
-    """
-    if not memory.lasts:
-        _refuse_a_try_that_nobody_asked_for(task, chooses_twice=chooses_twice)
-    if memory.may_have_forgotten:
-        task.warn(
-            "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
-            "starts an execution. One of an earlier attempt may still be running, and billed."
-        )
-    last, is_mapped = memory.last, task.ti.map_index >= 0
-    if last and last.fingerprint:
-        now = fingerprint(is_mapped and memory.was_cleared)
-        memory.has_other_inputs = now is not None and now != last.fingerprint
-    decision_on = partial(
-        decide,
-        cleared=memory.was_cleared,
-        chooses_twice=chooses_twice,
-        is_old=bool(
-            last and abandon_unknown_after is not None and time.time() - last.kicked_off_at > abandon_unknown_after
-        ),
-        is_mapped=is_mapped,
-        other_inputs=memory.has_other_inputs,
-    )
-    decision = decision_on(last)
-    if decision is Decision.ASK and memory.going_on:
-        standing = _standing(task, memory, memory.going_on)
-        decision = decision_on(memory.last, standing)
-        if decision is Decision.REATTACH and standing == "unknown":
-            task.warn(
-                f"Execution {memory.going_on} of an earlier attempt is unknown to the crew, as it is while a crew "
-                f"waits for human input. It may be running, and billed. {HOW_TO_GIVE_UP}"
-            )
-    return _carry_out(decision, task, memory)
-
-
-def _carry_out(decision: Decision, task: RunningTask, memory: KickoffMemory) -> str | None:
-    log, last = task.log, memory.last
-    kickoff_id = last.kickoff_id if last else None
-    match decision:
-        case Decision.REATTACH:
-            if memory.has_other_inputs:
-                task.warn(
-                    f"Execution {kickoff_id} has other inputs than the task has now. The task returns its result."
-                )
-            reattach(task, memory, kickoff_id)
-            return kickoff_id
-        case Decision.KICK_OFF_BY_CHOICE:
-            by_people = memory.was_cleared and last and last.reported
-            why = "the task was cleared" if by_people else "on_uncertain_kickoff='retry'"
-            task.warn(f"{_NO_ANSWER} This attempt starts another, because {why}. Two may be billed.")
-        case Decision.KICK_OFF_AFTER_EXPIRY:
-            memory.has_given_up = True
-            task.warn(
-                f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
-                "abandon_unknown_after. The task was cleared, so it starts another. If the earlier one still "
-                "waits for human input, two are billed."
-            )
-        case Decision.KICK_OFF_AFTER_END:
-            log.info("Execution %s of an earlier attempt has ended. Starting another.", kickoff_id)
-        case Decision.KICK_OFF:
-            pass
-        case Decision.FAIL_OTHER_INPUTS:
-            _fail_with_other_inputs(task, kickoff_id or "")
-        case _:  # no decision other than those above may start an execution
-            raise UncertainKickoff(_NO_ANSWER)
-    return None
-
-
-def _fail_with_other_inputs(task: RunningTask, kickoff_id: str) -> NoReturn:
-    """
-    Fail without a retry, because an execution that may be running has the inputs of another row.
-
-    Reattaching would return the result of the other row. Starting another execution could bill two at once.
-    """
-    ti = task.ti
-    error = OtherInputs(
-        f"Execution {kickoff_id} may be running with the inputs of another row: task {ti.task_id}, map index "
-        f"{ti.map_index}, of run {ti.run_id} of {ti.dag_id} started it before the list of inputs changed.",
-        next_step=f'Read its result with CrewExecutionSensor(kickoff_id="{kickoff_id}"), or clear the task when '
-        "it has "
-        f"ended. {HOW_TO_GIVE_UP}",
-        kickoff_id=kickoff_id,
-    )
-    task.metrics.kickoff("not_taken")
-    give_up(task, CrewTaskFailed(error))
-
-
-def reattach(task: RunningTask, memory: KickoffMemory, kickoff_id: str | None) -> None:
-    """Continue with the execution of an earlier attempt."""
-    memory.note_reattached()
-    task.log.info(
-        "Reattached to execution %s, which an earlier attempt started with its inputs. To start another: clear "
-        "the task when it has ended, or set durable=False.",
-        kickoff_id,
-    )
-
-
-def _standing(task: RunningTask, memory: KickoffMemory, kickoff_id: str) -> Standing:
-    """
-    Return the status of the execution at the service, and record its end.
-
-    Raises ExecutionUnknown if the connection now points to another address than that of the kickoff.
-    """
-    try:
-        execution = task.hook.status(kickoff_id)
-    except ExecutionNotFound as error:
-        kicked_off_at = memory.last.address if memory.last else ""
-        if kicked_off_at and kicked_off_at != error.address:
-            raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
-        return "unknown"
-    except CallError as error:
-        task.warn(f"Status of execution {kickoff_id} is unreadable. {error.event}")
-        return "unreadable"
-    end = _ENDS.get(execution.status)
-    if end:
-        memory.note(end=end)
-    return end or "running"
-
-
-def _refuse_a_try_that_nobody_asked_for(task: RunningTask, *, chooses_twice: bool) -> None:
-    """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
-    ti = task.ti
-    # The attempt had pushed a kickoff ID, which Airflow has just deleted.
-    if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
-        raise UncertainKickoff(
-            "This attempt has started an execution before, and Airflow has begun it again because it could not "
-            "load its DAG.",
-            cost=Cost.RUNNING,
-        )
-    if ti.try_number <= ti.max_tries + 1:
-        return
-    if not chooses_twice:
-        raise UncertainKickoff(_ONE_ATTEMPT_TOO_MANY)
-    task.warn(
-        f"{_ONE_ATTEMPT_TOO_MANY} This attempt starts another, because on_uncertain_kickoff='retry'. Two may be "
-        "billed."
-    )
-
-
 T = TypeVar("T")
 
 # Exceptions that are not logged again, because they state their own cost or are expected.
@@ -448,13 +294,7 @@ class DurableRun:
         """Return the kickoff ID of the execution to reattach to. None if this attempt has to start one."""
         with self._before_execution():
             self._task.push_link()
-            kickoff_id = earlier_execution(
-                self._task,
-                self.memory,
-                chooses_twice=self._given.on_uncertain_kickoff == "retry",
-                abandon_unknown_after=self._given.abandon_unknown_after,
-                fingerprint=lambda required: self._fingerprint(required=required),
-            )
+            kickoff_id = self._carry_out(self._decide())
             if kickoff_id:
                 self._recall_name()
                 self._task.execution = kickoff_id
@@ -539,6 +379,150 @@ class DurableRun:
                 raise
             raise CrewTaskFailed(ended) from error
 
+    def _decide(self) -> Decision:
+        """Return the decision about the execution of an earlier attempt. Poll it if the decision depends on it."""
+        task, memory = self._task, self.memory
+        if not memory.lasts:
+            self._reject_extra_attempt()
+        if memory.may_have_forgotten:
+            task.warn(
+                "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
+                "starts an execution. One of an earlier attempt may still be running, and billed."
+            )
+        last, is_mapped = memory.last, task.ti.map_index >= 0
+        if last and last.fingerprint:
+            now = self._fingerprint(required=is_mapped and memory.was_cleared)
+            memory.has_other_inputs = now is not None and now != last.fingerprint
+        decision_on = partial(
+            decide,
+            cleared=memory.was_cleared,
+            chooses_twice=self._chooses_twice,
+            is_old=bool(last and self._is_older_than_allowed(last)),
+            is_mapped=is_mapped,
+            other_inputs=memory.has_other_inputs,
+        )
+        decision = decision_on(last)
+        if decision is not Decision.ASK or not memory.going_on:
+            return decision
+        standing = self._poll(memory.going_on)
+        decision = decision_on(memory.last, standing)
+        if decision is Decision.REATTACH and standing == "unknown":
+            task.warn(
+                f"Execution {memory.going_on} of an earlier attempt is unknown to the crew, as it is while a crew "
+                f"waits for human input. It may be running, and billed. {HOW_TO_GIVE_UP}"
+            )
+        return decision
+
+    @property
+    def _chooses_twice(self) -> bool:
+        """Whether the DAG author prefers a second execution to a failure."""
+        return self._given.on_uncertain_kickoff == "retry"
+
+    def _is_older_than_allowed(self, record: KickoffRecord) -> bool:
+        limit = self._given.abandon_unknown_after
+        return limit is not None and time.time() - record.kicked_off_at > limit
+
+    def _carry_out(self, decision: Decision) -> str | None:
+        """Return the kickoff ID to reattach to. None if this attempt may start an execution."""
+        task, memory, last = self._task, self.memory, self.memory.last
+        kickoff_id = last.kickoff_id if last else None
+        match decision:
+            case Decision.REATTACH:
+                if memory.has_other_inputs:
+                    task.warn(
+                        f"Execution {kickoff_id} has other inputs than the task has now. The task returns its "
+                        "result."
+                    )
+                self._reattach(kickoff_id)
+                return kickoff_id
+            case Decision.KICK_OFF_BY_CHOICE:
+                is_cleared = memory.was_cleared and last and last.reported
+                why = "the task was cleared" if is_cleared else "on_uncertain_kickoff='retry'"
+                task.warn(f"{_NO_ANSWER} This attempt starts another, because {why}. Two may be billed.")
+            case Decision.KICK_OFF_AFTER_EXPIRY:
+                memory.has_given_up = True
+                task.warn(
+                    f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
+                    "abandon_unknown_after. The task was cleared, so it starts another. If the earlier one still "
+                    "waits for human input, two are billed."
+                )
+            case Decision.KICK_OFF_AFTER_END:
+                task.log.info("Execution %s of an earlier attempt has ended. Starting another.", kickoff_id)
+            case Decision.KICK_OFF:
+                pass
+            case Decision.FAIL_OTHER_INPUTS:
+                self._fail_with_other_inputs(kickoff_id or "")
+            case _:  # no decision other than those above may start an execution
+                raise UncertainKickoff(_NO_ANSWER)
+        return None
+
+    def _fail_with_other_inputs(self, kickoff_id: str) -> NoReturn:
+        """
+        Fail without a retry, because an execution that may be running has the inputs of another row.
+
+        Reattaching would return the result of the other row. Starting another execution could bill two at once.
+        """
+        ti = self._task.ti
+        error = OtherInputs(
+            f"Execution {kickoff_id} may be running with the inputs of another row: task {ti.task_id}, map index "
+            f"{ti.map_index}, of run {ti.run_id} of {ti.dag_id} started it before the list of inputs changed.",
+            next_step=f'Read its result with CrewExecutionSensor(kickoff_id="{kickoff_id}"), or clear the task '
+            f"when it has ended. {HOW_TO_GIVE_UP}",
+            kickoff_id=kickoff_id,
+        )
+        self._task.metrics.kickoff("not_taken")
+        give_up(self._task, CrewTaskFailed(error))
+
+    def _reattach(self, kickoff_id: str | None) -> None:
+        """Continue with the execution of an earlier attempt."""
+        self.memory.note_reattached()
+        self._task.log.info(
+            "Reattached to execution %s, which an earlier attempt started with its inputs. To start another: "
+            "clear the task when it has ended, or set durable=False.",
+            kickoff_id,
+        )
+
+    def _poll(self, kickoff_id: str) -> Standing:
+        """
+        Return the status of the execution at the service, and record its end.
+
+        Raises ExecutionUnknown if the connection now points to another address than that of the kickoff.
+        """
+        memory = self.memory
+        try:
+            execution = self._task.hook.status(kickoff_id)
+        except ExecutionNotFound as error:
+            kicked_off_at = memory.last.address if memory.last else ""
+            if kicked_off_at and kicked_off_at != error.address:
+                raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
+            return "unknown"
+        except CallError as error:
+            self._task.warn(f"Status of execution {kickoff_id} is unreadable. {error.event}")
+            return "unreadable"
+        end = _ENDS.get(execution.status)
+        if end:
+            memory.note(end=end)
+        return end or "running"
+
+    def _reject_extra_attempt(self) -> None:
+        """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
+        ti = self._task.ti
+        # The attempt had pushed a kickoff ID, which Airflow has just deleted.
+        if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
+            raise UncertainKickoff(
+                "This attempt has started an execution before, and Airflow has begun it again because it could "
+                "not load its DAG.",
+                cost=Cost.RUNNING,
+            )
+        if ti.try_number <= ti.max_tries + 1:
+            return
+        if not self._chooses_twice:
+            raise UncertainKickoff(_ONE_ATTEMPT_TOO_MANY)
+        self._task.warn(
+            f"{_ONE_ATTEMPT_TOO_MANY} This attempt starts another, because on_uncertain_kickoff='retry'. Two may "
+            "be billed."
+        )
+
     def cannot_render(self, error: Exception) -> NoReturn:
         """
         Fail without a retry if only a change to the template can fix the error.
@@ -590,7 +574,7 @@ class DurableRun:
         if end:
             return wait.resume(end, **origin)
         if lacks_event(next_kwargs):
-            reattach(self._task, self.memory, kickoff_id)
+            self._reattach(kickoff_id)
             return wait.result(kickoff_id, **origin)
         return wait.poll_after_all(kickoff_id, next_kwargs)
 
@@ -729,7 +713,7 @@ class DurableRun:
             event = f"{failure.event} {started} Execution {last.kickoff_id} of an earlier attempt has completed."
             step = f"{failure.next_step} A retry, or {CLEARING}, reads its result.".lstrip()
             return failure.replace(event, cost=Cost.ENDED, next_step=step)
-        chooses_twice = self._given.on_uncertain_kickoff == "retry" and task.ti.try_number > 1
+        chooses_twice = self._chooses_twice and task.ti.try_number > 1
         is_forgotten = not memory.lasts and (chooses_twice or memory.may_follow_a_clear)
         if is_forgotten or (last and not last.end):
             event = f"{failure.event} {started} The kickoff of an earlier attempt may have started an execution."
@@ -791,7 +775,7 @@ class DurableRun:
     def _give_up_uncertain(self, error: UncertainKickoff) -> NoReturn:
         task = self._task
         task.metrics.kickoff("uncertain")
-        if self._given.on_uncertain_kickoff == "retry":
+        if self._chooses_twice:
             step = (
                 "Airflow's retry starts an execution, and two may be billed, because on_uncertain_kickoff='retry'."
             )
