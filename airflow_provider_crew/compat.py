@@ -288,7 +288,7 @@ def first_poke(context: Context) -> float:
     return float((first or ti.start_date).timestamp())
 
 
-def note_when_delivered(operator: Any) -> None:
+def save_delivery_on_success(operator: Any) -> None:
     """
     Record a delivery as soon as Airflow has recorded the success of the task.
 
@@ -299,7 +299,7 @@ def note_when_delivered(operator: Any) -> None:
     if not IS_AIRFLOW_2:
         own = operator.on_success_callback or []
         own = [*own] if isinstance(own, Sequence) else [own]
-        operator.on_success_callback = [lambda _: operator.note_crew_delivery(), *own]
+        operator.on_success_callback = [lambda _: operator.save_crew_delivery(), *own]
 
 
 def reads_names(dag: Any) -> bool:

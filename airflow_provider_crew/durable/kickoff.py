@@ -67,7 +67,7 @@ from airflow_provider_crew.durable.outcome import (
 from airflow_provider_crew.durable.record import (
     KICKOFF_ID,
     RETURN_VALUE,
-    KickoffMemory,
+    SharedRecord,
     fingerprint,
     kickoff_id_left_by,
 )
@@ -284,10 +284,10 @@ class DurableRun:
         self._inputs = cache(inputs)
         self._resumed = resumed
         self._on_its_way = False
-        self.memory = task.memory = self._recalled()
+        self.record = task.record = self._recalled()
         if resumed:
             self._recall_name()
-        if self.memory.lasts:
+        if self.record.is_shared:
             task.waits_again = RETRY_REATTACHES
 
     def existing_execution(self) -> str | None:
@@ -324,7 +324,7 @@ class DurableRun:
     def wait(self, kickoff_id: str) -> dict[str, Any]:
         """Return the result of the execution, or defer until there is one."""
         wait, origin = self._wait(), self._origin_of_watch()
-        if self.memory.last and self.memory.last.end == "completed":
+        if self.record.last and self.record.last.end == "completed":
             return wait.result_of_completed(kickoff_id, **origin)
         return wait.result(kickoff_id, **origin)
 
@@ -349,7 +349,7 @@ class DurableRun:
         failure to push would be retried, and start a second execution.
         """
         ti = self._task.ti
-        if not self.memory.lasts and ti.max_tries and self._given.do_xcom_push:
+        if not self.record.is_shared and ti.max_tries and self._given.do_xcom_push:
             ti.xcom_push(key=RETURN_VALUE, value=value)
         return value
 
@@ -375,40 +375,40 @@ class DurableRun:
             ended = self._ended_by(error, kicked_off=kicked_off)
             if not isinstance(error, _SELF_EXPLANATORY):
                 task.log.error("%s", ended)  # noqa: TRY400 - Airflow logs the traceback
-            if not kicked_off or self.memory.lasts or was_changed_from_outside(task.ti):
+            if not kicked_off or self.record.is_shared or was_changed_from_outside(task.ti):
                 raise
             raise CrewTaskFailed(ended) from error
 
     def _decide(self) -> Decision:
         """Return the decision about the execution of an earlier attempt. Poll it if the decision depends on it."""
-        task, memory = self._task, self.memory
-        if not memory.lasts:
+        task, record = self._task, self.record
+        if not record.is_shared:
             self._reject_extra_attempt()
-        if memory.may_have_forgotten:
+        if record.may_be_deleted:
             task.warn(
                 "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
                 "starts an execution. One of an earlier attempt may still be running, and billed."
             )
-        last, is_mapped = memory.last, task.ti.map_index >= 0
+        last, is_mapped = record.last, task.ti.map_index >= 0
         if last and last.fingerprint:
-            now = self._fingerprint(required=is_mapped and memory.was_cleared)
-            memory.has_other_inputs = now is not None and now != last.fingerprint
+            now = self._fingerprint(required=is_mapped and record.was_cleared)
+            record.has_other_inputs = now is not None and now != last.fingerprint
         decision_on = partial(
             decide,
-            cleared=memory.was_cleared,
+            cleared=record.was_cleared,
             chooses_twice=self._chooses_twice,
             is_old=bool(last and self._is_older_than_allowed(last)),
             is_mapped=is_mapped,
-            other_inputs=memory.has_other_inputs,
+            other_inputs=record.has_other_inputs,
         )
         decision = decision_on(last)
-        if decision is not Decision.ASK or not memory.going_on:
+        if decision is not Decision.ASK or not record.running:
             return decision
-        standing = self._poll(memory.going_on)
-        decision = decision_on(memory.last, standing)
+        standing = self._poll(record.running)
+        decision = decision_on(record.last, standing)
         if decision is Decision.REATTACH and standing == "unknown":
             task.warn(
-                f"Execution {memory.going_on} of an earlier attempt is unknown to the crew, as it is while a crew "
+                f"Execution {record.running} of an earlier attempt is unknown to the crew, as it is while a crew "
                 f"waits for human input. It may be running, and billed. {HOW_TO_GIVE_UP}"
             )
         return decision
@@ -418,17 +418,17 @@ class DurableRun:
         """Whether the DAG author prefers a second execution to a failure."""
         return self._given.on_uncertain_kickoff == "retry"
 
-    def _is_older_than_allowed(self, record: KickoffRecord) -> bool:
+    def _is_older_than_allowed(self, last: KickoffRecord) -> bool:
         limit = self._given.abandon_unknown_after
-        return limit is not None and time.time() - record.kicked_off_at > limit
+        return limit is not None and time.time() - last.kicked_off_at > limit
 
     def _carry_out(self, decision: Decision) -> str | None:
         """Return the kickoff ID to reattach to. None if this attempt may start an execution."""
-        task, memory, last = self._task, self.memory, self.memory.last
+        task, record, last = self._task, self.record, self.record.last
         kickoff_id = last.kickoff_id if last else None
         match decision:
             case Decision.REATTACH:
-                if memory.has_other_inputs:
+                if record.has_other_inputs:
                     task.warn(
                         f"Execution {kickoff_id} has other inputs than the task has now. The task returns its "
                         "result."
@@ -436,11 +436,11 @@ class DurableRun:
                 self._reattach(kickoff_id)
                 return kickoff_id
             case Decision.KICK_OFF_BY_CHOICE:
-                is_cleared = memory.was_cleared and last and last.reported
+                is_cleared = record.was_cleared and last and last.reported
                 why = "the task was cleared" if is_cleared else "on_uncertain_kickoff='retry'"
                 task.warn(f"{_NO_ANSWER} This attempt starts another, because {why}. Two may be billed.")
             case Decision.KICK_OFF_AFTER_EXPIRY:
-                memory.has_given_up = True
+                record.has_abandoned = True
                 task.warn(
                     f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
                     "abandon_unknown_after. The task was cleared, so it starts another. If the earlier one still "
@@ -475,7 +475,7 @@ class DurableRun:
 
     def _reattach(self, kickoff_id: str | None) -> None:
         """Continue with the execution of an earlier attempt."""
-        self.memory.note_reattached()
+        self.record.save_reattached()
         self._task.log.info(
             "Reattached to execution %s, which an earlier attempt started with its inputs. To start another: "
             "clear the task when it has ended, or set durable=False.",
@@ -488,11 +488,11 @@ class DurableRun:
 
         Raises ExecutionUnknown if the connection now points to another address than that of the kickoff.
         """
-        memory = self.memory
+        record = self.record
         try:
             execution = self._task.hook.status(kickoff_id)
         except ExecutionNotFound as error:
-            kicked_off_at = memory.last.address if memory.last else ""
+            kicked_off_at = record.last.address if record.last else ""
             if kicked_off_at and kicked_off_at != error.address:
                 raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
             return "unknown"
@@ -501,7 +501,7 @@ class DurableRun:
             return "unreadable"
         end = _ENDS.get(execution.status)
         if end:
-            memory.note(end=end)
+            record.update(end=end)
         return end or "running"
 
     def _reject_extra_attempt(self) -> None:
@@ -545,10 +545,10 @@ class DurableRun:
 
     def _is_the_first_kickoff(self) -> bool:
         """Whether this attempt would start an execution, and no earlier one has left any to reattach to."""
-        memory, ti = self.memory, self._task.ti
-        if not memory.lasts:
+        record, ti = self.record, self._task.ti
+        if not record.is_shared:
             return bool(ti.try_number <= 1 and not was_rescheduled(ti))
-        decision = decide(memory.last, cleared=memory.was_cleared)
+        decision = decide(record.last, cleared=record.was_cleared)
         return decision in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
 
     @contextmanager
@@ -569,7 +569,7 @@ class DurableRun:
     def _resume(self, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         end = read_event(next_kwargs.get("event"))
         kickoff_id = end.kickoff_id if end else self._deferred_execution()
-        self.memory.note_answer(kickoff_id)
+        self.record.save_kickoff_id(kickoff_id)
         wait, origin = self._wait(), self._origin_of_watch()
         if end:
             return wait.resume(end, **origin)
@@ -580,7 +580,7 @@ class DurableRun:
 
     def _deferred_execution(self) -> str:
         """Return the kickoff ID that this attempt pushed to XCom, or else that of the kickoff record."""
-        last = self.memory.last
+        last = self.record.last
         found = kickoff_id_left_by(self._task.ti) or (last and last.kickoff_id)
         if not found:
             failure = InvalidKickoffId(
@@ -596,18 +596,18 @@ class DurableRun:
         return Wait(self._task, given, self._give_up_wait, has_completed=self._note_completion)
 
     def _note_completion(self) -> None:
-        self.memory.note(kickoff_id=self._task.execution, end="completed")
-        if self.memory.lasts:
+        self.record.update(kickoff_id=self._task.execution, end="completed")
+        if self.record.is_shared:
             self._task.waits_again = RETRY_READS
 
     def _give_up_wait(self, error: CrewError) -> NoReturn:
         if isinstance(error, InvalidOutput):
-            end_misfit(self._task, self.memory, error, anew=self._given.on_invalid_output == "retry")
-        end_run(self._task, self.memory, error)
+            end_misfit(self._task, self.record, error, anew=self._given.on_invalid_output == "retry")
+        end_run(self._task, self.record, error)
 
     def _origin_of_watch(self) -> dict[str, Any]:
         """Return watch rules for an execution that exists: its address and the time of its kickoff."""
-        last = self.memory.last
+        last = self.record.last
         known = {"kicked_off_at": last.kicked_off_at, "address": last.address} if last else {}
         return {"exists": True} | known
 
@@ -630,7 +630,7 @@ class DurableRun:
 
     def _send_once(self, request: KickoffRequest) -> str:
         """Send the kickoff while signals are deferred, so its ID is recorded before one can end the task."""
-        with DeferSignals(self.memory.note_again) as held:
+        with DeferSignals(self.record.save_again) as held:
 
             def pause(seconds: float) -> None:
                 """Wait before a rejected kickoff is sent again. Signals may interrupt this wait."""
@@ -643,7 +643,7 @@ class DurableRun:
             )
             # Set before a deferred signal can interrupt the task.
             self._task.execution = kickoff_id
-            self.memory.note_answer(kickoff_id)
+            self.record.save_kickoff_id(kickoff_id)
         self._task.metrics.kickoff("started")
         return kickoff_id
 
@@ -657,8 +657,8 @@ class DurableRun:
         check_option(InvalidSettings, name, self._given.webhook_conn_id, templates.get(name))
 
     def _recall_name(self) -> None:
-        if self.memory.last:
-            self._task.name.recall(self.memory.last.name)
+        if self.record.last:
+            self._task.name.recall(self.record.last.name)
 
     def _request(self, inputs: Any) -> KickoffRequest:
         given = self._given
@@ -673,11 +673,11 @@ class DurableRun:
 
     def _send(self, request: KickoffRequest, digest: str) -> str:
         """Send the kickoff once. Record it first, and remove the record if it certainly started nothing."""
-        task, memory = self._task, self.memory
+        task, record = self._task, self.record
         if task.is_told_to_end:
             self._end_before("Task was ended before the kickoff.")
         try:
-            memory.note_sending(task.hook.connection.settings.address, task.name.text, digest)
+            record.save_intent(task.hook.connection.settings.address, task.name.text, digest)
         except Exception as error:  # noqa: BLE001 - no error may send an unrecorded kickoff
             self._end_before(f"Airflow did not store the kickoff record, so nothing was sent: {_in_words(error)}.")
         self._on_its_way = True
@@ -689,7 +689,7 @@ class DurableRun:
             raise
         except CrewError:
             self._on_its_way = False
-            memory.forget_sending()
+            record.delete_intent()
             raise
         return kickoff_id
 
@@ -700,32 +700,32 @@ class DurableRun:
 
     def _with_earlier(self, failure: CrewError) -> CrewError:
         """Add the execution of an earlier attempt, and its cost, to a failure before this kickoff."""
-        task, memory, running = self._task, self.memory, self.memory.going_on
+        task, record, running = self._task, self.record, self.record.running
         started = "This attempt started nothing."
-        if running and memory.has_given_up:
+        if running and record.has_abandoned:
             event = f"{failure.event} {started} Execution {running} of an earlier attempt is unknown to the crew."
             return failure.replace(event, cost=Cost.UNKNOWN)
         if running:
             event = f"{failure.event} {started} Execution {running} of an earlier attempt is still running."
             return failure.replace(event, cost=Cost.RUNNING, kickoff_id=running)
-        last = memory.last
+        last = record.last
         if last and last.end and self._decides_on(last) is Decision.REATTACH:
             event = f"{failure.event} {started} Execution {last.kickoff_id} of an earlier attempt has completed."
             step = f"{failure.next_step} A retry, or {CLEARING}, reads its result.".lstrip()
             return failure.replace(event, cost=Cost.ENDED, next_step=step)
         chooses_twice = self._chooses_twice and task.ti.try_number > 1
-        is_forgotten = not memory.lasts and (chooses_twice or memory.may_follow_a_clear)
+        is_forgotten = not record.is_shared and (chooses_twice or record.may_follow_a_clear)
         if is_forgotten or (last and not last.end):
             event = f"{failure.event} {started} The kickoff of an earlier attempt may have started an execution."
             return failure.replace(event, cost=Cost.UNKNOWN)
         return failure
 
-    def _decides_on(self, record: KickoffRecord) -> Decision:
+    def _decides_on(self, last: KickoffRecord) -> Decision:
         """Return the decision of this attempt about a record, without a request to the service."""
-        memory = self.memory
-        other = memory.has_other_inputs
+        record = self.record
+        other = record.has_other_inputs
         is_mapped = other and self._task.ti.map_index >= 0
-        return decide(record, cleared=memory.was_cleared, is_mapped=is_mapped, other_inputs=other)
+        return decide(last, cleared=record.was_cleared, is_mapped=is_mapped, other_inputs=other)
 
     def _origin(self) -> dict[str, Any]:
         """Return the meta of the kickoff. It identifies a lost execution, since the service lists none."""
@@ -745,7 +745,7 @@ class DurableRun:
         return f"by its meta, {json.dumps(names)}"
 
     def _warn_of_retries(self) -> None:
-        if self.memory.lasts or not self._task.ti.max_tries:
+        if self.record.is_shared or not self._task.ti.max_tries:
             return
         why = "Airflow keeps a kickoff record from 3.3 on" if self._given.durable else "durable=False"
         self._task.warn(
@@ -755,7 +755,7 @@ class DurableRun:
         )
 
     def _give_up(self, failure: CrewError) -> NoReturn:
-        task, memory = self._task, self.memory
+        task, record = self._task, self.record
         if isinstance(failure, UncertainKickoff):
             self._give_up_uncertain(failure)
         task.metrics.kickoff("not_taken")
@@ -764,7 +764,7 @@ class DurableRun:
             give_up(task, self._with_earlier(failure.replace(next_step=step, cost=Cost.NONE)))
         if isinstance(failure, ExecutionUnknown):
             give_up(task, CrewTaskFailed(failure.replace(next_step=f"{failure.next_step} {HOW_TO_GIVE_UP}")))
-        if memory.going_on and not memory.has_given_up:
+        if record.running and not record.has_abandoned:
             step = f"{failure.next_step} Then clear the task{KEEPING}: it waits for the same execution."
             failure = failure.replace(next_step=step.lstrip())
         else:
@@ -780,7 +780,7 @@ class DurableRun:
                 "Airflow's retry starts an execution, and two may be billed, because on_uncertain_kickoff='retry'."
             )
             give_up(task, error.replace(next_step=step))
-        is_reported = not task.is_told_to_end and self.memory.note_report()
+        is_reported = not task.is_told_to_end and self.record.save_report()
         then = (
             "starts a new execution"
             if is_reported
@@ -802,15 +802,15 @@ class DurableRun:
             event = f"Task was ended before the kickoff: {_in_words(error)}."
             return self._with_earlier(CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES))
         task = self._task
-        step = task.waits_again if self.memory.lasts else wait_with_sensor(task.execution)
+        step = task.waits_again if self.record.is_shared else wait_with_sensor(task.execution)
         which = f"execution {task.execution}" if task.execution else "its execution"
         return task.about_its_execution(f"Task was ended while waiting for {which}: {_in_words(error)}.", step)
 
-    def _recalled(self) -> KickoffMemory:
+    def _recalled(self) -> SharedRecord:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         task = self._task
         try:
-            return KickoffMemory(task.context, wanted=self._given.durable)
+            return SharedRecord(task.context, wanted=self._given.durable)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             if not self._resumed:
                 failure = CrewError(
@@ -819,7 +819,7 @@ class DurableRun:
                 )
                 give_up(task, CrewTaskError(failure))
             task.warn(f"Kickoff record is unreadable: {error}")
-            return KickoffMemory(task.context, wanted=False)
+            return SharedRecord(task.context, wanted=False)
 
 
 def _in_words(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from airflow.providers.common.compat import sdk
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.compat import CLEARING, HOW_TO_FORGET, KEEPING
-from airflow_provider_crew.durable.record import KickoffMemory
+from airflow_provider_crew.durable.record import SharedRecord
 from airflow_provider_crew.durable.task import RunningTask
 
 # A later attempt may not meet these again.
@@ -93,18 +93,18 @@ def give_up(task: RunningTask, end: errors.CrewError | EndedTask) -> NoReturn:
     raise end from None
 
 
-def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -> NoReturn:
+def end_run(task: RunningTask, record: SharedRecord, error: errors.CrewError) -> NoReturn:
     """End the task. Airflow retries it after a failed execution, or if a retry starts no execution."""
     if isinstance(error, errors.ExecutionFailed):
         # Logged as well if the task is killed before Airflow has stored its state.
         task.has_ended, task.waits_again = True, STARTS_AGAIN
-        memory.note(kickoff_id=task.execution, end="failed")
+        record.update(kickoff_id=task.execution, end="failed")
         give_up(task, error.replace(next_step=STARTS_AGAIN))
     if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # its result is permanently unavailable
-        memory.note(kickoff_id=task.execution, end="completed", delivered=True)
+        record.update(kickoff_id=task.execution, end="completed", delivered=True)
         step = f"{error.next_step} Clearing the task starts a new execution, which is billed again."
         give_up(task, CrewTaskFailed(error.replace(next_step=step)))
-    if not memory.lasts:
+    if not record.is_shared:
         give_up(task, CrewTaskFailed(error.replace(next_step=wait_with_sensor(task.execution))))
     if isinstance(error, errors.ExecutionUnknown):
         step = error.next_step
@@ -120,13 +120,13 @@ def end_run(task: RunningTask, memory: KickoffMemory, error: errors.CrewError) -
     give_up(task, CrewTaskFailed(error.replace(next_step=step)))
 
 
-def end_misfit(task: RunningTask, memory: KickoffMemory, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
+def end_misfit(task: RunningTask, record: SharedRecord, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
     """End the task because its output does not match. A retry starts a new execution only if the flag is set."""
     if anew and error.misfits:
         task.waits_again = STARTS_AGAIN
-        memory.note(kickoff_id=task.execution, end="failed")
+        record.update(kickoff_id=task.execution, end="failed")
         give_up(task, error.replace(next_step=STARTS_AGAIN))
-    if memory.lasts:
+    if record.is_shared:
         step = f"Fix `output_type`, and clear the task{KEEPING}: it checks the same result again, at no cost."
     else:
         step = (

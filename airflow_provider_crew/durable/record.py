@@ -189,7 +189,7 @@ class VariableStore:
             kept = text
         if isinstance(kept, dict) and type(kept.get("try")) is int:
             return kept
-        # Edited by hand, or written by a later version. KickoffMemory reads the fields that it can.
+        # Edited by hand, or written by a later version. SharedRecord reads the fields that it can.
         told = kept.get(KEY, kept) if isinstance(kept, dict) else kept
         return {"try": 0, KEY: told}
 
@@ -209,7 +209,7 @@ _PATIENCE = 120.0
 _PAUSE = 2.0
 
 
-class KickoffMemory:
+class SharedRecord:
     """Kickoff record of a task, with access to its store."""
 
     def __init__(self, context: Context, *, wanted: bool) -> None:
@@ -224,21 +224,21 @@ class KickoffMemory:
         self._before: KickoffRecord | None = None
         self._besides: Mapping[str, Any] = {}
         self._besides_before: Mapping[str, Any] = {}
-        self._keeping = threading.Lock()
+        self._saving = threading.Lock()
         self._was_refused = False
-        self.has_given_up = False
+        self.has_abandoned = False
         """Whether this attempt has given up the last kickoff, and will start another execution."""
         self.has_other_inputs = False
         """Whether the task's inputs differ from those of the last kickoff."""
-        self._recall()
+        self._load()
 
     @property
-    def lasts(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether the next attempt can read the record of this one."""
         return self._store is not None and not self._was_refused
 
     @property
-    def going_on(self) -> str | None:
+    def running(self) -> str | None:
         """Kickoff ID of an earlier attempt's execution that may be running."""
         return self.last.kickoff_id if self.last and not self.last.end else None
 
@@ -248,11 +248,13 @@ class KickoffMemory:
         return self.last is not None and self.last.max_tries != self._max_tries
 
     @property
-    def may_have_forgotten(self) -> bool:
+    def may_be_deleted(self) -> bool:
         """Whether clearing the task may have deleted its record (Airflow 3.4 without 'Keep task state')."""
-        return compat.CLEARING_DELETES_TASK_STATE and self.lasts and self.last is None and self.may_follow_a_clear
+        return (
+            compat.CLEARING_DELETES_TASK_STATE and self.is_shared and self.last is None and self.may_follow_a_clear
+        )
 
-    def note_sending(self, address: str, name: str, fingerprint: str) -> None:
+    def save_intent(self, address: str, name: str, fingerprint: str) -> None:
         """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""
         self._before, self._besides_before = self.last, self._besides
         self._besides = {}
@@ -260,12 +262,12 @@ class KickoffMemory:
             self._max_tries, time.time(), address=address, name=name, fingerprint=fingerprint
         )
         try:
-            self._keep()
+            self._save()
         except Exception:
             self._restore()
             raise
 
-    def note_again(self) -> None:
+    def save_again(self) -> None:
         """
         Store the record again when Airflow stops the process.
 
@@ -273,54 +275,54 @@ class KickoffMemory:
         handler calls this, possibly during a request to Airflow, so a separate thread waits for that request.
         """
         if compat.CLEARING_DELETES_TASK_STATE and self.last:
-            threading.Thread(target=self._keep_if_possible, daemon=True).start()
+            threading.Thread(target=self._save_if_possible, daemon=True).start()
 
-    def forget_sending(self) -> None:
+    def delete_intent(self) -> None:
         """Remove the record of a kickoff that certainly started nothing, and restore the one before it."""
         self._restore()
-        self._keep_if_possible()
+        self._save_if_possible()
 
     def _restore(self) -> None:
         self.last, self._besides = self._before, self._besides_before
 
-    def note_answer(self, kickoff_id: str) -> None:
+    def save_kickoff_id(self, kickoff_id: str) -> None:
         """Record the kickoff ID, unless it is known. The execution is running even if the store fails."""
-        if self.last and self.last.kickoff_id is None and not self.note(kickoff_id=kickoff_id):
+        if self.last and self.last.kickoff_id is None and not self.update(kickoff_id=kickoff_id):
             self._was_refused = True  # the next attempt may not see the kickoff ID
 
-    def note_report(self) -> bool:
+    def save_report(self) -> bool:
         """
         Record that the log reports the kickoff as uncertain, so clearing the task later starts another execution.
 
         Return False if the task was cleared before the report, while the process was still running.
         """
-        return not compat.is_cleared_meanwhile(self._ti) and self.note(max_tries=self._max_tries, reported=True)
+        return not compat.is_cleared_meanwhile(self._ti) and self.update(max_tries=self._max_tries, reported=True)
 
-    def note_reattached(self) -> None:
+    def save_reattached(self) -> None:
         """Record that this attempt has reattached, so an earlier clear no longer counts for the next attempt."""
-        self.note(max_tries=self._max_tries)
+        self.update(max_tries=self._max_tries)
 
-    def note_delivery(self) -> None:
+    def save_delivery(self) -> None:
         """
         Record that Airflow has stored the return value. Until then, a cleared task returns the same result again.
 
         On Airflow 3.4 and later, a cleared task may continue to its end, but Airflow discards its return value.
         """
         if not (compat.CLEARING_DELETES_TASK_STATE and compat.is_cleared_meanwhile(self._ti)):
-            self.note(delivered=True)
+            self.update(delivered=True)
 
-    def note(self, **changes: Any) -> bool:
+    def update(self, **changes: Any) -> bool:
         """Update the record, if there is one. Return whether Airflow has stored it."""
         if self.last is None:
             return True
         self.last = replace(self.last, **changes)
-        return self._keep_if_possible()
+        return self._save_if_possible()
 
     def _read(self, kept: Any) -> StoredRecord:
         return read_record(kept, max_tries=self._max_tries, now=time.time())
 
-    def _recall(self) -> None:
-        kept = _repeat_while_away(partial(self._store.get, KEY)) if self._store is not None else None
+    def _load(self) -> None:
+        kept = _retry_while_away(partial(self._store.get, KEY)) if self._store is not None else None
         if kept is None:
             return
         stored = self._read(kept)
@@ -328,7 +330,7 @@ class KickoffMemory:
         if stored.unread:
             self._warn_of_unread(stored)
             # Stored with this attempt's max_tries, so the next attempt can tell whether it is a retry.
-            self._keep_if_possible()
+            self._save_if_possible()
 
     def _warn_of_unread(self, stored: StoredRecord) -> None:
         """Log the unreadable values before the record is overwritten."""
@@ -337,27 +339,27 @@ class KickoffMemory:
         else:
             warn(log, f"Kickoff record is unreadable, and counts as a kickoff without an answer: {stored.unread}")
 
-    def _keep_if_possible(self) -> bool:
+    def _save_if_possible(self) -> bool:
         try:
-            self._keep()
+            self._save()
         except Exception as error:  # noqa: BLE001 - a billed execution must not be lost to its bookkeeping
             warn(log, f"Kickoff record was not stored, so a retry will not know of it: {error}. {self.last}")
             return False
         return True
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         if self._store is None:
             return
-        with self._keeping:  # so that the last write stores the latest record
+        with self._saving:  # so that the last write stores the latest record
             if self.last:
                 value = StoredRecord(self.last, self._besides).as_dict()
                 keep = partial(self._store.set, KEY, value, **compat.never_expires())
             else:
                 keep = partial(self._store.delete, KEY)
-            _repeat_while_away(keep)
+            _retry_while_away(keep)
 
 
-def _repeat_while_away(ask: Callable[[], Any]) -> Any:
+def _retry_while_away(ask: Callable[[], Any]) -> Any:
     """
     Call the store, and repeat the call while Airflow's API server is unreachable.
 

@@ -17,7 +17,7 @@ from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.client.watch import Polls
 from airflow_provider_crew.compat import asset_kinds, reads_names, show_name
 from airflow_provider_crew.durable.progress import TaskProgress
-from airflow_provider_crew.durable.record import KickoffMemory
+from airflow_provider_crew.durable.record import SharedRecord
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ class RunningTask:
     :param token_type: Token to use. ``None`` uses the connection's setting.
     :param is_told_to_end: Whether Airflow is stopping the task.
     :param execution: Kickoff ID of the task's execution. ``None`` until it is known.
-    :param memory: Kickoff record. ``None`` for a sensor.
+    :param record: Kickoff record. ``None`` for a sensor.
     :param carried: Plain data that the next process receives when the task resumes, besides the event.
     :param templates: Arguments of the operator before they were rendered.
     :param waits_again: Next step with which this task can wait again, for messages. Empty if there is none.
@@ -268,7 +268,7 @@ class RunningTask:
     token_type: "TokenType | None"
     is_told_to_end: bool = False
     execution: str | None = None
-    memory: KickoffMemory | None = None
+    record: SharedRecord | None = None
     carried: dict[str, Any] = field(default_factory=dict)
     templates: Mapping[str, Any] = field(default_factory=dict)
     waits_again: str = ""
@@ -362,8 +362,8 @@ class RunningTask:
     def end(self) -> None:
         """Log that the execution continues while Airflow stops the task. On Airflow 3, the task may yet finish."""
         self.is_told_to_end = True
-        if self.memory:
-            self.memory.note_again()
+        if self.record:
+            self.record.save_again()
         if self.execution:
             step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.execution}").'
             event = f"Task is being stopped. Execution {self.execution} continues."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from airflow.providers.common.compat.sdk import BaseOperator, XComArg
 
 from airflow_provider_crew.client.options import OnInvalidOutput, OnUncertainKickoff, ValidateInputs
-from airflow_provider_crew.compat import TRIGGER_FAILED, note_when_delivered
+from airflow_provider_crew.compat import TRIGGER_FAILED, save_delivery_on_success
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
@@ -138,12 +138,12 @@ class CrewTask(BaseOperator):
         super().post_execute(context, result)
         if self._running:
             self._running.finish()
-            note_when_delivered(self)
+            save_delivery_on_success(self)
 
-    def note_crew_delivery(self) -> None:
+    def save_crew_delivery(self) -> None:
         """Record that Airflow has stored the success of the task."""
-        if self._running and self._running.memory:
-            self._running.memory.note_delivery()
+        if self._running and self._running.record:
+            self._running.record.save_delivery()
 
     def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
         """Return the result after a deferral."""

@@ -12,6 +12,6 @@ from airflow.listeners import hookimpl
 @hookimpl
 def on_task_instance_success(task_instance: object) -> None:
     """Record the delivery if the task belongs to this package and ran in this process."""
-    note = getattr(getattr(task_instance, "task", None), "note_crew_delivery", None)
+    note = getattr(getattr(task_instance, "task", None), "save_crew_delivery", None)
     if note:
         note()
