@@ -102,24 +102,6 @@ class TestMain:
         assert __main__.main(["--scenario", str(file)]) == 1
         assert capsys.readouterr().err == f"{file}: colour: Extra inputs are not permitted\n"
 
-    @pytest.mark.parametrize("port", ["65536", "-1"])
-    def test_says_what_is_no_port(self, capsys, port):
-        with pytest.raises(SystemExit):
-            __main__.main([f"--port={port}"])
-
-        assert f"{port} is not a port; ports go from 0 to 65535" in capsys.readouterr().err
-
-    @pytest.mark.parametrize(
-        ("given", "spoken"),
-        [((), "documented"), (("--dialect", "documented"), "documented"), (("--dialect", "deployed"), "deployed")],
-    )
-    def test_speaks_the_dialect_that_is_asked_for(self, capsys, monkeypatch, given, spoken):
-        met: list[int] = []
-        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Listener(capsys, met)))
-
-        assert __main__.main(["--port", "0", *given]) == 0
-        assert met == [{"documented": 404, "deployed": 200}[spoken]]
-
     def test_dialect_option_comes_before_the_scenario(self, capsys, monkeypatch, tmp_path):
         file = tmp_path / "scenario.toml"
         file.write_text('dialect = "deployed"\ntoken = "local-organization-token"')
@@ -148,19 +130,6 @@ class TestMain:
         assert __main__.main(["--port", "0", *given]) == 0
 
         assert [{name: body.get(name) for name in ends} for body in met] == [ends]
-
-    @pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "soon"])
-    def test_says_what_is_no_number_of_seconds(self, capsys, seconds):
-        with pytest.raises(SystemExit):
-            __main__.main([f"--seconds={seconds}"])
-
-        assert re.search(f"{seconds} is not a number|invalid _seconds value: '{seconds}'", capsys.readouterr().err)
-
-    def test_says_which_dialects_there_are(self, capsys):
-        with pytest.raises(SystemExit):
-            __main__.main(["--dialect", "french"])
-
-        assert re.search("invalid choice: 'french' .*documented.*deployed", capsys.readouterr().err)
 
     def test_prints_one_line_per_request(self, capsys, monkeypatch, tmp_path):
         file = tmp_path / "scenario.toml"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from airflow_provider_crew.local import LocalCrewService, Scenario, __main__
+from airflow_provider_crew.local import __main__
 from airflow_provider_crew.local.projects import engine
 from tests import airflow_runs
 
@@ -167,17 +167,6 @@ class TestMain:
         assert __main__.main(["--crew", str(project), "--port", "0"]) == 1
         assert capsys.readouterr().err == f"{trace}ImportError: no tools\n"
 
-    def test_says_when_its_port_is_taken_before_it_loads(self, capsys, project):
-        with LocalCrewService() as other:
-            assert __main__.main(["--crew", str(project), "--port", str(other.port)]) == 1
-
-        assert "Choose another with --port" in capsys.readouterr().err
-        assert not (project / "started").exists()
-
-    def test_says_that_a_token_is_needed_beyond_this_machine(self, capsys):
-        assert __main__.main(["--host", "0.0.0.0", "--port", "0"]) == 1
-        assert "needs a token of its own" in capsys.readouterr().err
-
     @pytest.mark.parametrize(
         ("given", "complaint"),
         [
@@ -203,8 +192,3 @@ class TestMain:
 
         assert __main__.main(["--crew", str(project), "--port", "0"]) == 1
         assert "loading | it is this one" in capsys.readouterr().out
-
-    def test_a_token_that_is_guessable_has_to_be_chosen(self, project):
-        service = __main__._service(__main__._parser().parse_args(["--crew", str(project)]))
-
-        assert service.token not in {Scenario().token, Scenario().user_token}

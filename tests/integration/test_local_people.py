@@ -138,16 +138,6 @@ def test_waiting_is_no_work(begin):
     assert story.status()["execution_time"] == 10.0
 
 
-def test_what_was_so_before_an_approval_stays_so(begin):
-    story = begin(human_input=True)
-    story.after(10)
-    story.approve()
-    execution = story.service.execution(story.kickoff_id)
-
-    assert execution.standing(1_009.9).waiting
-    assert not execution.standing(1_010.0).waiting
-
-
 @pytest.mark.parametrize("seconds", [0, 15, 20])
 def test_what_does_not_wait_cannot_be_approved(begin, seconds):
     story = begin(human_input=10)
@@ -182,9 +172,3 @@ def test_what_waits_can_be_revoked(begin):
     assert story.word() == "REVOKED"
     with pytest.raises(ValueError, match="does not wait"):
         story.approve()
-
-
-def test_without_waiting_nobody_is_waited_for():
-    tasks = (ScenarioTask(name="draft", human_input=True),)
-    with LocalCrewService(Scenario(inputs=(), tasks=tasks).without_waiting()) as service:
-        assert Story(service, None).word() == "completed"

@@ -257,14 +257,6 @@ class TestProcesses:
 
         assert len(crew.kickoffs) == 1
 
-    def test_a_project_that_was_changed_is_loaded_anew(self, crew):
-        crew = crew(DONE)
-        with crew.serve():
-            (crew.folder / "crew.py").touch()
-            crew.until(crew.kickoff(), "SUCCESS")
-
-        assert str(crew.kickoffs[0]["pid"]) != crew.written("started")[0]
-
     def test_broken_project_fails_kickoffs_until_it_is_fixed(self, crew):
         crew = crew(DONE)
         with crew.serve():
@@ -448,11 +440,6 @@ class TestTokens:
         with crew.serve() as service:
             assert len({service.token, service.user_token, Scenario().token, Scenario().user_token}) == 4
             assert service.token in service.connection_uri
-
-    def test_are_as_given(self, crew):
-        crew = crew(DONE)
-
-        assert crew.serve(token="given").token == "given"
 
     @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "crew.example"])
     def test_beyond_this_machine_has_to_be_given(self, host):

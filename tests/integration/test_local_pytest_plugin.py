@@ -28,23 +28,9 @@ def test_by_default_an_execution_is_over_at_the_first_look(crew_service):
     assert len(crew_service.kickoffs) == 1
 
 
-def test_every_test_has_a_service_of_its_own(crew_service):
-    assert crew_service.kickoffs == ()
-    assert len(crew_service.requests) == 0
-
-
 @pytest.mark.crew_scenario(FAILING)
 def test_a_marker_sets_the_scenario(crew_service):
     assert run(crew_service, {})["error"] == "out of credit"
-
-
-def test_nobody_gets_it_unasked(pytester):
-    pytester.makepyfile("def test_it(crew_service): ...")
-
-    result = pytester.runpytest_subprocess(*SESSION)
-
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*fixture 'crew_service' not found"])
 
 
 def test_the_service_ends_with_the_test(pytester):
@@ -68,12 +54,3 @@ def test_the_service_ends_with_the_test(pytester):
 
     result.assert_outcomes(passed=2)
     assert threading.active_count() == before
-
-
-def test_it_is_listed_for_those_who_look(pytester):
-    pytester.makeconftest(ASKED_FOR)
-    markers = pytester.runpytest_inprocess(*SESSION, "--markers").stdout
-    fixtures = pytester.runpytest_inprocess(*SESSION, "--fixtures").stdout
-
-    markers.fnmatch_lines(["@pytest.mark.crew_scenario(scenario): *"])
-    fixtures.fnmatch_lines(["crew_service -- *"])

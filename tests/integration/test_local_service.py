@@ -1,12 +1,9 @@
 """The local service as a plain HTTP client sees it when nothing goes wrong."""
 
-import contextlib
 import http.client
 import json
-import queue
 import socket
 import threading
-from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
@@ -143,21 +140,14 @@ class TestKickoff:
         ("body", "complaint"),
         [
             (b"", "The body is not JSON"),
-            (b"{", "The body is not JSON"),
             (b"[" * 100_000, "The body is not JSON"),
             (b"[]", "The body: "),
             (b"{}", "inputs: "),
             (b'{"inputs": ["topic"]}', "inputs: "),
-            (b'{"inputs": {}, "meta": 1}', "meta: "),
-            (b'{"inputs": {}, "stepWebhookUrl": 1}', "stepWebhookUrl: "),
             (b'{"inputs": {}, "humanInputWebhookUrl": []}', "humanInputWebhookUrl: "),
             (b'{"inputs": {}, "restoreFromStateId": 1}', "restoreFromStateId: "),
             (b'{"inputs": {}, "webhooks": "http://a"}', "webhooks: "),
             (b'{"inputs": {}, "webhooks": {"url": "http://a"}}', "webhooks.events: "),
-            (
-                b'{"inputs": {}, "webhooks": {"url": "http://a", "events": [], "realtime": "no"}}',
-                "webhooks.realtime: ",
-            ),
         ],
     )
     def test_with_an_unusable_body_is_a_bad_request(self, serve, body, complaint):
@@ -172,17 +162,6 @@ class TestKickoff:
 
 
 class TestStatus:
-    def test_goes_through_the_tasks_as_time_passes(self, serve, clock):
-        client = Client(serve())
-        kickoff_id = client.kickoff().json()["kickoff_id"]
-        seen = []
-        for elapsed in (0, 4.9, 5, 11, 14.9, 15, 100):
-            clock.now = 1_000 + elapsed
-            body = client.status(kickoff_id)
-            seen.append(body.get("current_task", body["status"]))
-
-        assert seen == ["research_task"] * 2 + ["writing_task"] + ["review_task"] * 2 + ["completed"] * 2
-
     def test_of_an_execution_in_progress(self, serve, clock):
         client = Client(serve())
         kickoff_id = client.kickoff().json()["kickoff_id"]
@@ -226,14 +205,6 @@ class TestStatus:
             "error": "out of credit",
             "execution_time": 2.0,
         }
-
-    def test_without_seconds_is_final_at_the_first_look(self, serve):
-        client = Client(serve(Scenario(output="all about {topic}").without_waiting()))
-
-        body = client.status(client.kickoff().json()["kickoff_id"])
-
-        assert body["status"] == "completed"
-        assert body["result"]["output"] == "all about tides"
 
     def test_of_an_unknown_execution_names_its_id(self, serve):
         answer = Client(serve()).get("/status/nobody%20home")
@@ -326,7 +297,7 @@ class TestTokens:
 
 
 class TestControl:
-    ODD_IDS = (17, 1.5, True, None, {"a": 1}, "a/b", "..", ".", "ü 100%", "?a=b#c", "%2F", "🚀", "x" * 500)
+    ODD_IDS = (17, None, {"a": 1}, "a/b", "..", "ü 100%", "?a=b#c", "%2F", "x" * 500)
 
     @pytest.mark.parametrize("value", ODD_IDS)
     def test_an_odd_id_is_answered_and_found_again_percent_encoded(self, serve, value):
@@ -341,22 +312,6 @@ class TestControl:
             assert service.requests[-1].path == path
         assert client.kickoff().json() != {"kickoff_id": value}
 
-    def test_an_empty_id_leads_nowhere(self, serve):
-        service = serve()
-        service.next_kickoff_id("")
-        client = Client(service)
-
-        assert client.kickoff().json() == {"kickoff_id": ""}
-        assert client.get_raw("/status/")[0] == 404
-
-    def test_an_unencoded_slash_is_not_part_of_an_id(self, serve):
-        service = serve()
-        service.next_kickoff_id("a/b")
-        client = Client(service)
-        client.kickoff()
-
-        assert client.get_raw("/status/a/b") == (404, {"detail": "Not Found"})
-
     def test_a_forgotten_execution_is_unknown_but_was_taken(self, serve):
         service = serve()
         client = Client(service)
@@ -366,16 +321,6 @@ class TestControl:
 
         assert client.get(f"/status/{kickoff_id}").status_code == 404
         assert len(service.kickoffs) == 1
-
-    def test_a_finished_execution_is_over_the_way_its_scenario_ends(self, serve):
-        service = serve()
-        client = Client(service)
-        kickoff_id = client.kickoff().json()["kickoff_id"]
-
-        service.finish(kickoff_id)
-
-        body = client.status(kickoff_id)
-        assert (body["status"], body["execution_time"]) == ("completed", 15.0)
 
     def test_a_revoked_execution_has_failed(self, serve, clock):
         service = serve()
@@ -423,14 +368,6 @@ class TestControl:
         after = client.kickoff().json()["kickoff_id"]
         assert [client.status(known)["result"] for known in (before, after)] == ["old", "new"]
 
-    def test_an_unknown_execution_cannot_be_controlled(self, serve):
-        service = serve()
-        service.next_kickoff_id("the only one")
-        Client(service).kickoff()
-
-        with pytest.raises(LookupError, match=r"^no execution 'x'; known: the only one$"):
-            service.finish("x")
-
 
 class TestColdStart:
     def test_until_the_crew_is_awake_a_gateway_answers_everything(self, serve, clock):
@@ -451,17 +388,6 @@ class TestColdStart:
         assert service.kickoffs == ()
         assert [request.fault for request in service.requests] == ["cold_start"] * 3
         assert [client.get("/inputs").status_code for _ in range(2)] == [429, 200]
-
-    def test_a_crew_falls_asleep_again(self, serve, clock):
-        service = serve()
-        client = Client(service)
-        assert client.get("/inputs").status_code == 200
-
-        service.fall_asleep(5)
-
-        assert client.get("/inputs").status_code == 503
-        clock.now += 5
-        assert client.get("/inputs").status_code == 200
 
 
 class TestRecord:
@@ -506,27 +432,6 @@ class TestRecord:
         assert times == sorted(times)
         service.requests.clear()
         assert len(service.requests) == 0
-
-    def test_counts_connections(self, serve):
-        service = serve()
-        headers = {"Authorization": f"Bearer {service.token}"}
-        with requests.Session() as session:
-            for _ in range(3):
-                session.get(f"{service.url}/inputs", headers=headers, timeout=60)
-        requests.get(f"{service.url}/inputs", headers=headers, timeout=60)
-
-        assert len(service.requests) == 4
-        assert len({request.client for request in service.requests}) == 2
-
-    def test_tells_each_request_when_it_is_done(self, serve):
-        told: queue.Queue[Any] = queue.Queue()
-        service = serve(on_request=told.put)
-
-        Client(service).get("/inputs")
-
-        request = told.get(timeout=60)
-        assert request is service.requests[0]
-        assert request.status == 200
 
     def test_loses_nothing_under_many_clients(self, serve):
         service = serve()
@@ -590,16 +495,6 @@ class TestServing:
         assert service.url == f"http://[::1]:{service.port}"
         assert Client(service).get("/inputs").status_code == 200
 
-    def test_a_taken_port_is_an_error_at_once(self, serve):
-        with pytest.raises(OSError, match="in use"):
-            serve(port=serve().port)
-
-    def test_a_scenario_can_be_a_file(self, serve, tmp_path):
-        file = tmp_path / "scenario.toml"
-        file.write_text('[[inputs]]\nname = "city"\n')
-
-        assert Client(serve(file)).get("/inputs").json() == {"inputs": ["city"]}
-
     def test_stopping_leaves_no_thread_and_no_listener(self):
         before = threading.enumerate()
         service = LocalCrewService().start()
@@ -610,19 +505,6 @@ class TestServing:
         assert threading.enumerate() == before
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", service.port), timeout=60)
-
-    def test_stopping_does_not_wait_for_a_half_sent_request(self):
-        service = LocalCrewService().start()
-        with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
-            known = f"Authorization: Bearer {service.token}\r\nContent-Length: 10"
-            connection.sendall(f"POST /kickoff HTTP/1.1\r\nHost: crew\r\n{known}\r\n\r\nhalf".encode())
-            stopping = threading.Thread(target=service.stop, daemon=True)
-            stopping.start()
-            stopping.join(60)
-
-            assert not stopping.is_alive()
-            with contextlib.suppress(ConnectionResetError):
-                assert connection.recv(1) == b""
 
     def test_a_request_that_never_came_whole_is_none(self, serve):
         service = serve()

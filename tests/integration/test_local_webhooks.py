@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def receiver():
     with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.shutdown()

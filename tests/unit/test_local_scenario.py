@@ -126,16 +126,8 @@ class TestFile:
         assert scenario.result_json == {"about": [1, 2.5, "x"]}
         assert scenario.usage == {"total_tokens": 12}
         assert scenario.statuses == ({"state": "PENDING"}, "odd")
-        assert [fault.kind for fault in scenario.faults] == [
-            "answer",
-            "reset",
-            "hang",
-            "drip",
-            "truncate",
-            "huge",
-            "raw",
-            "refuse",
-        ]
+        kinds = "answer reset hang drip truncate huge raw refuse"
+        assert " ".join(fault.kind for fault in scenario.faults) == kinds
 
     def test_can_be_written_like_the_documented_one(self, written):
         example = inspect.getdoc(scenario_module).partition("\n\n")[2].partition("\n\n")[2]
@@ -157,26 +149,14 @@ class TestFile:
                 "[[tasks]]\nname = 'a'\n[[tasks]]\nname = 'b'\nseconds = -1",
                 "tasks[1].seconds: Input should be greater than or equal to 0",
             ),
-            ("[[tasks]]\nname = 'a'\nseconds = inf", "tasks[0].seconds: Input should be a finite number"),
             ("[[faults]]\nkind = 'flood'", "faults[0]: Input tag 'flood' "),
             ("[[faults]]\nkind = 'answer'", "faults[0].answer.status: Field required"),
-            ("[[faults]]\nkind = 'refuse'\non = 'kickoff'", "faults[0].refuse.on: Extra inputs are not permitted"),
-            ("kind = 'agent'", "kind: Input should be 'crew' or 'flow'"),
-            ("unknown_execution = 'state'", "unknown_execution: Extra inputs are not permitted"),
-            ("cold_start = -1", "cold_start: Input should be greater than or equal to 0"),
             ("usage = {total_tokens = 1.5}", "usage.total_tokens: Input should be a valid integer"),
-            (
-                "[[tasks]]\nname = 'a'\nhuman_input = 'yes'",
-                "tasks[0].human_input.bool: Input should be a valid boolean",
-            ),
             (
                 "[[tasks]]\nname = 'a'\nhuman_input = 0",
                 "tasks[0].human_input.bool: Input should be a valid boolean",
             ),
-            (
-                "[[tasks]]\nname = 'a'\nerror = 'b'\nhuman_input = 1",
-                "human_input",
-            ),
+            ("[[tasks]]\nname = 'a'\nerror = 'b'\nhuman_input = 1", "human_input"),
         ],
     )
     def test_that_cannot_be_used_says_what_is_wrong_and_where(self, written, text, complaint):
@@ -212,52 +192,15 @@ class TestFile:
         with pytest.raises(ScenarioError, match=r"none\.toml.*No such file or directory"):
             Scenario.load(tmp_path / "none.toml")
 
-    def test_that_is_no_text_says_so(self, tmp_path):
-        (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-
-        with pytest.raises(ScenarioError, match=r"bytes\.toml"):
-            Scenario.load(tmp_path / "bytes.toml")
-
 
 class TestDefaults:
-    def test_are_three_tasks_by_three_agents_in_fifteen_seconds(self):
-        tasks = Scenario().tasks
-
-        assert len({task.agent for task in tasks}) == 3
-        assert sum(task.seconds for task in tasks) == 15
-
-    def test_put_out_a_text_about_the_inputs(self):
-        output = filled(Scenario().final_output(), {"topic": "tides", "audience": "sailors"})
-
-        assert "tides" in output
-        assert "sailors" in output
-        assert "{" not in output
-
-    def test_count_tokens_that_add_up(self):
-        usage = Scenario().usage
-
-        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
-        assert usage["cached_prompt_tokens"] <= usage["prompt_tokens"]
-
     def test_without_waiting_nobody_is_waited_for(self):
         waiting = ScenarioTask(name="ask", human_input=True)
 
         assert standing(Scenario(tasks=(waiting,)).without_waiting().tasks, 0).over
 
-    def test_without_waiting_only_the_seconds_differ(self):
-        scenario, hurried = Scenario(), Scenario().without_waiting()
-
-        assert {task.seconds for task in hurried.tasks} == {0.0}
-        assert [task.output for task in hurried.tasks] == [task.output for task in scenario.tasks]
-
 
 class TestAsked:
-    def test_to_take_longer_only_the_seconds_differ(self):
-        tasks = Scenario().lasting(0.5).tasks
-
-        assert {task.seconds for task in tasks} == {0.5}
-        assert [task.output for task in tasks] == [task.output for task in Scenario().tasks]
-
     def test_to_fail_it_fails_at_its_last_task_and_waits_for_nobody(self):
         waiting = Scenario(tasks=(ScenarioTask(name="work"), ScenarioTask(name="ask", human_input=True)))
 
@@ -285,10 +228,6 @@ class TestTemplate:
     @given(st.text())
     def test_any_text_is_a_template(self, text):
         assert filled(text, {}) == text
-
-    @given(st.text(), st.dictionaries(st.text(), st.text()))
-    def test_any_inputs_can_be_filled_in(self, template, inputs):
-        assert isinstance(filled(template, inputs), str)
 
     @given(st.dictionaries(st.text(min_size=1), st.text()))
     def test_json_that_is_put_out_stays_json(self, document):
@@ -336,13 +275,6 @@ class TestStanding:
         assert end.done == (len(tasks) if failing is None else failing)
         assert end.error == (None if failing is None else "failed")
         assert end.seconds == pytest.approx(sum(task.seconds for task in tasks[: end.done + 1]))
-
-    @given(TASKS)
-    def test_an_execution_is_over_exactly_when_its_time_is_up(self, tasks):
-        end = standing(tasks, float("inf"))
-
-        assert end.since == math.inf or standing(tasks, end.since) == end
-        assert end.since in (0, math.inf) or not standing(tasks, end.since - 0.01).over
 
     @given(TASKS, TIMES)
     def test_one_that_waits_is_not_over_and_does_no_work(self, tasks, elapsed):
