@@ -31,7 +31,6 @@ LAST = {"name": "facts_task", "description": "Collect facts.", "output": "Facts.
 USAGE = {"total_tokens": 312, "prompt_tokens": 200, "successful_requests": 2}
 FACTS = TaskResult(task_id="facts_task", output="Facts.", execution_time=None)
 SUMMARY = TaskResult(task_id="summary_task", agent="Editor", output="In short.", execution_time=3.0)
-WRONG: list[Any] = [None, "", "a", 7, -1.5, 2**70, True, [], ["a"], [{}], {}, {"a": {"b": [None]}}, float("nan")]
 
 
 def read(body: dict[str, Any]) -> Any:
@@ -69,17 +68,9 @@ def failed(**fields: Any) -> Failed:
             id="completed with JSON",
         ),
         pytest.param(
-            {"status": "completed", "result": {"output": "Text.", "tasks": []}},
-            live_answer("SUCCESS", result="Text."),
-            id="completed with text",
-        ),
-        pytest.param(
             {"status": "error", "error": "ValueError: no budget"},
             live_answer("FAILED", "ValueError: no budget"),
             id="failed",
-        ),
-        pytest.param(
-            {"status": "revoked", "error": "by an admin"}, live_answer("REVOKED", "by an admin"), id="revoked"
         ),
         pytest.param({"status": "paused"}, live_answer("PAUSED", "Task is paused"), id="paused"),
         pytest.param(
@@ -155,12 +146,6 @@ def test_deployed_execution_without_output_has_an_empty_one(result: Any) -> None
     assert completed(result=result, result_json={"a": 1}).output_json == {"a": 1}
 
 
-def test_failed_crew_has_its_usage() -> None:
-    execution = failed(status="ValueError: boom", last_executed_task=LAST, usage_metrics=USAGE)
-
-    assert (execution.error, execution.usage) == ("ValueError: boom", USAGE)
-
-
 @pytest.mark.parametrize(
     "reason",
     [
@@ -180,48 +165,15 @@ def test_failed_state_counts_whatever_the_reason(reason: str) -> None:
     ("fields", "error"),
     [
         pytest.param({"status": "why", "error": "boom"}, "boom", id="what is named an error"),
-        pytest.param({"status": None, "result": "boom"}, "boom", id="null, result"),
-        pytest.param({"status": 500, "result": "boom"}, "boom", id="a number, result"),
         pytest.param({"status": "failed", "result": "boom"}, "boom", id="the state's word, result"),
-        pytest.param({"status": "success", "result": "boom"}, "boom", id="of the call, result"),
         pytest.param({"status": "Task failed", "result": "boom"}, "boom", id="a sentence, result"),
         pytest.param({"status": "Task has failed."}, "Task has failed.", id="a sentence alone"),
         pytest.param({"status": " ", "error_message": "boom"}, "boom", id="white space, error_message"),
         pytest.param({"state": "REVOKED", "status": "by an admin"}, "by an admin", id="revoked, and why"),
-        pytest.param({"state": "REVOKED", "status": None}, "revoked", id="revoked"),
     ],
 )
 def test_reason_is_found_in_any_field(fields: dict[str, Any], error: str) -> None:
     assert failed(**fields).error == error
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *(name for name in live_answer() if name != "state"),
-        "current_task",
-        "current_agent",
-        "execution_time",
-        "final_output",
-        "error",
-    ],
-)
-@pytest.mark.parametrize(
-    ("state", "shape"), [("RUNNING", Running), ("PAUSED", Paused), ("SUCCESS", Completed), ("FAILED", Failed)]
-)
-def test_invalid_field_never_makes_an_answer_unreadable(state: str, shape: type, name: str) -> None:
-    for wrong in WRONG:
-        assert type(read(live_answer(state) | {name: wrong})) is shape
-        assert type(read({"state": state, name: wrong})) is shape
-
-
-@pytest.mark.parametrize("name", [*PROGRESS, *LAST, "agent", "execution_time", "task_id"])
-def test_invalid_nested_field_is_harmless(name: str) -> None:
-    for wrong in WRONG:
-        inside = {"progress": PROGRESS | {name: wrong}, "last_executed_task": LAST | {name: wrong}}
-
-        assert type(read(live_answer("RUNNING", **inside))) is Running
-        assert type(read(live_answer("SUCCESS", **inside))) is Completed
 
 
 @pytest.mark.parametrize(
@@ -230,7 +182,6 @@ def test_invalid_nested_field_is_harmless(name: str) -> None:
         pytest.param({"completed": 1, "total": 2}, Progress(completed=1, total=2), id="no unit"),
         pytest.param({"completed": 1, "total": 2, "unit": ["step"]}, None, id="an odd unit"),
         pytest.param({"completed": 1, "total": -2}, None, id="negative"),
-        pytest.param({"completed": None, "total": 2}, None, id="null"),
     ],
 )
 def test_invalid_progress_is_dropped(progress: dict[str, Any], read_to: Progress | None) -> None:
@@ -243,9 +194,7 @@ def test_invalid_progress_is_dropped(progress: dict[str, Any], read_to: Progress
     [
         pytest.param(LAST, FACTS, id="as it comes"),
         pytest.param({"task_id": "t", "output": "x"}, ("t", "x"), id="task_id"),
-        pytest.param({"name": "t", "output": {"a": 1}}, ("t", '{"a": 1}'), id="JSON"),
         pytest.param({"name": 7, "output": "a\x00"}, ("7", "a\ufffd"), id="storable"),
-        pytest.param({"name": "t", "output": None}, ("t", ""), id="no output"),
         pytest.param("facts_task", None, id="a text"),
     ],
 )
@@ -262,7 +211,6 @@ def test_last_task_is_read(last: Any, read_to: Any) -> None:
     [
         pytest.param({"usage_metrics": USAGE}, USAGE, id="usage_metrics"),
         pytest.param({"usage_metrics": "total_tokens=7"}, None, id="a text"),
-        pytest.param({"usage_metrics": {}}, {}, id="empty"),
         pytest.param(
             {"usage_metrics": {"a": True, "b": None, "c": "7", "d": [1], "e": float("nan"), "f": 2**70, "g": 0}},
             {"f": 2.0**70, "g": 0},
@@ -289,40 +237,12 @@ def completed_of(total: int | None, *tasks: TaskResult, unit: str = "task") -> C
         pytest.param(completed_of(1, SUMMARY), True, id="the only one"),
         pytest.param(completed_of(2, SUMMARY), False, id="one of two"),
         pytest.param(completed_of(1), False, id="none of one"),
-        pytest.param(completed_of(0), False, id="none of none"),
         pytest.param(completed_of(None, SUMMARY), False, id="of how many is not known"),
         pytest.param(completed_of(1, SUMMARY, unit="step"), False, id="steps are no tasks"),
         pytest.param(completed(result={"output": "x", "tasks": [LAST]}), True, id="listed, documented"),
         pytest.param(completed(result={"answer": "x", "tasks": [LAST]}), False, id="a result that names tasks"),
-        pytest.param(completed(result={"output": "x", "tasks": []}), False, id="an empty list"),
     ],
 )
 def test_tasks_complete_flag(execution: Completed, complete: Any) -> None:
     assert execution.tasks_complete is complete
     assert execution.result()["tasks_complete"] is complete
-
-
-def test_tasks_seen_before_are_added() -> None:
-    execution = completed_of(2, SUMMARY)
-
-    whole = execution.including([FACTS, SUMMARY])
-
-    assert (whole.tasks, whole.tasks_complete) == ((FACTS, SUMMARY), True)
-    assert (whole.output, whole.kickoff_id) == (execution.output, KICKOFF_ID)
-    assert execution.including([FACTS, FACTS]).tasks == (FACTS, SUMMARY)
-    assert execution.including([]) is execution
-
-
-def test_task_done_twice_counts_once() -> None:
-    again = FACTS.model_copy(update={"output": "Better facts."})
-
-    whole = completed_of(3, SUMMARY).including([FACTS, again])
-
-    assert (whole.tasks, whole.tasks_complete) == ((FACTS, again, SUMMARY), False)
-    assert completed_of(2, SUMMARY).including([FACTS, again]).tasks_complete
-
-
-def test_listed_tasks_are_not_added_to() -> None:
-    listed = completed(result={"output": "x", "tasks": [LAST]})
-
-    assert listed.including([SUMMARY]) is listed

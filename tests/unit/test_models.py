@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 from airflow_provider_crew.client.errors import storable_json
 from airflow_provider_crew.client.models import (
@@ -21,24 +18,7 @@ from airflow_provider_crew.client.models import (
     read_execution,
     read_inputs,
 )
-from tests.unit.crew_builders import KICKOFF_ID, any_json, any_text
-
-EVERY_KEY = [
-    "state",
-    "error",
-    "error_message",
-    "message",
-    "result",
-    "result_json",
-    "final_output",
-    "execution_time",
-    "current_task",
-    "progress",
-    "usage_metrics",
-    "last_executed_task",
-    "lists_tasks",
-]
-RESULT_KEYS = {"kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time"}
+from tests.unit.crew_builders import KICKOFF_ID
 
 FENCED = 'Here it is:\n```json\n{"a": 1}\n```\nEnjoy.'
 FENCED_NUMBER = "```json\n7\n```"
@@ -105,10 +85,7 @@ def test_known_states_in_either_field_and_any_case(key: str, words: list[str], s
     "word",
     [
         "awaiting_human_feedback",
-        "pausing",
-        "finished",
         "complete",
-        "NOTFOUND",
         "Task is Running",
         "Task not found or Invalid kickoff id",
     ],
@@ -125,18 +102,13 @@ def test_unknown_state_is_running(key: str, word: str) -> None:
     ("body", "shape"),
     [
         pytest.param({"status": "running", "state": "SUCCESS"}, Completed, id="both known"),
-        pytest.param({"status": "queued", "state": "SUCCESS"}, Completed, id="both known, queued"),
-        pytest.param({"status": "done", "state": "SUCCESS"}, Completed, id="only the state known"),
         pytest.param({"status": "completed", "state": "whatever"}, Running, id="only the status known"),
         pytest.param({"status": "success", "state": "RUNNING"}, Running, id="the call's success beside a state"),
         pytest.param({"status": "Task is Running", "state": "PAUSED"}, Paused, id="a sentence"),
         pytest.param({"status": "ValueError: not found", "state": "FAILED"}, Failed, id="a reason"),
-        pytest.param({"status": None, "state": "SUCCESS"}, Completed, id="status is null"),
-        pytest.param({"status": "completed", "state": None}, Completed, id="state is null"),
         pytest.param({"status": "completed", "state": " "}, Completed, id="state is empty"),
         pytest.param({"status": "completed", "state": {"is": "FAILED"}}, Completed, id="state is an object"),
         pytest.param({"status": 200, "state": "FAILED"}, Failed, id="status is a number"),
-        pytest.param({"status": "", "state": "FAILED"}, Failed, id="status is empty"),
     ],
 )
 def test_precedence_of_two_states(body: dict[str, Any], shape: type) -> None:
@@ -148,9 +120,7 @@ def test_precedence_of_two_states(body: dict[str, Any], shape: type) -> None:
     [
         {},
         {"status": None},
-        {"status": ""},
         {"state": "  "},
-        {"status": 7},
         {"status": ["running"]},
         {"result": "x"},
     ],
@@ -176,12 +146,9 @@ def test_documented_running_answer() -> None:
         {},
         {"current_task": None, "progress": None},
         {"current_task": 7, "progress": "half"},
-        {"current_task": "", "progress": {}},
         {"current_task": ["a"], "progress": {"total_tasks": 3}},
         {"progress": {"completed_tasks": -1, "total_tasks": 3}},
-        {"progress": {"completed_tasks": "one", "total_tasks": 3}},
         {"progress": {"completed_tasks": 1.5, "total_tasks": float("nan")}},
-        {"progress": [1, 3]},
         {"last_step": None, "kickoff_id": "other", "word": "other", "is_known": False},
     ],
     ids=str,
@@ -219,9 +186,6 @@ def test_documented_completed_answer() -> None:
         pytest.param({"result": {"output": "text", "tasks": []}}, "text", None, id="documented"),
         pytest.param({"result": "text", "last_step": {"n": 1}}, "text", None, id="plain text"),
         pytest.param({"final_output": "text"}, "text", None, id="final_output"),
-        pytest.param({"result": None, "final_output": "text"}, "text", None, id="result is null"),
-        pytest.param({"result": ""}, "", None, id="an empty output"),
-        pytest.param({"result": {"output": ""}}, "", None, id="an empty documented output"),
         pytest.param({"result_json": {"a": 1}}, "", {"a": 1}, id="only JSON"),
         pytest.param({"result": '{"a": 1}'}, '{"a": 1}', {"a": 1}, id="output is an object"),
         pytest.param({"result": {"output": " [1, 2]"}}, " [1, 2]", [1, 2], id="output is an array"),
@@ -230,16 +194,12 @@ def test_documented_completed_answer() -> None:
         pytest.param({"result": {"answer": 42}}, '{"answer": 42}', {"answer": 42}, id="result is any object"),
         pytest.param({"result": {}}, "{}", {}, id="result is an empty object"),
         pytest.param({"result": "42"}, "42", None, id="output is a number"),
-        pytest.param({"result": '"text"'}, '"text"', None, id="output is a JSON text"),
         pytest.param({"result": "{broken"}, "{broken", None, id="output is no JSON"),
         pytest.param({"result": FENCED}, FENCED, {"a": 1}, id="output holds one block of JSON"),
         pytest.param({"result": f"{FENCED}\n{FENCED}"}, f"{FENCED}\n{FENCED}", None, id="output holds two blocks"),
-        pytest.param({"result": FENCED_NUMBER}, FENCED_NUMBER, None, id="the block is a number"),
         pytest.param({"result": "text", "result_json": {"a": 1}}, "text", {"a": 1}, id="result_json, object"),
         pytest.param({"result": "text", "result_json": '{"a": 1}'}, "text", {"a": 1}, id="result_json, text"),
-        pytest.param({"result": "text", "result_json": "7"}, "text", 7, id="result_json, number"),
         pytest.param({"result": "[1]", "result_json": None}, "[1]", [1], id="result_json is null"),
-        pytest.param({"result": "[1]", "result_json": ""}, "[1]", [1], id="result_json is empty"),
         pytest.param({"result": "[1]", "result_json": "oops"}, "[1]", [1], id="result_json is no JSON"),
     ],
 )
@@ -257,7 +217,6 @@ def test_empty_result_json_is_a_result(nothing: Any) -> None:
 @pytest.mark.parametrize(
     ("tasks", "read_to"),
     [
-        pytest.param(None, (), id="null"),
         pytest.param("none", (), id="a text"),
         pytest.param({"task_id": "a"}, (), id="one object"),
         pytest.param([None, "a", 7, {}], (TaskResult(execution_time=None),), id="only objects count"),
@@ -281,7 +240,6 @@ def test_invalid_task_results_are_dropped(tasks: Any, read_to: tuple[TaskResult,
     ("time", "seconds"),
     [
         (0, 0.0),
-        (12, 12.0),
         (12.5, 12.5),
         ("12.5", 12.5),
         (None, None),
@@ -290,7 +248,6 @@ def test_invalid_task_results_are_dropped(tasks: Any, read_to: tuple[TaskResult,
         ([], None),
         (10**400, None),
         (float("nan"), None),
-        (float("inf"), None),
     ],
     ids=lambda value: str(value)[:10],
 )
@@ -306,8 +263,6 @@ def test_invalid_execution_time_is_dropped(time: Any, seconds: float | None) -> 
         pytest.param({"state": "FAILED", "result": "boom", "last_step": None}, "boom", id="deployed"),
         pytest.param({"state": "FAILURE", "error_message": "boom"}, "boom", id="error_message"),
         pytest.param({"status": "error", "error_message": "boom"}, "boom", id="documented, error_message"),
-        pytest.param({"state": "FAILED", "error": " ", "result": "boom"}, "boom", id="white space, result"),
-        pytest.param({"state": "FAILED", "error": {}, "result": "boom"}, "boom", id="an empty object, result"),
         pytest.param({"state": "REVOKED"}, "revoked", id="revoked"),
         pytest.param({"status": "revoked", "error": "boom"}, "boom", id="revoked, and why"),
         pytest.param(
@@ -316,35 +271,23 @@ def test_invalid_execution_time_is_dropped(time: Any, seconds: float | None) -> 
         pytest.param({"state": "FAILED", "error": {"code": 7}}, '{"code": 7}', id="an object"),
         pytest.param({"status": "error", "error": "a\x00\udfff"}, "a\ufffd\ufffd", id="storable"),
         pytest.param({"status": "error", "error": "", "error_message": "boom"}, "boom", id="empty, error_message"),
-        pytest.param({"state": "FAILED", "error": None, "result": "boom"}, "boom", id="null, result"),
-        pytest.param({"state": "ERROR", "error": ""}, "error", id="none but the word itself"),
     ],
 )
 def test_error_is_found_in_any_field(body: dict[str, Any], error: str) -> None:
     assert failed(body).error == error
 
 
-@pytest.mark.parametrize("word", ["error", "ERROR", " Error ", "failed", "failure", "FAILED", "revoked"])
+@pytest.mark.parametrize("word", ["error", " Error ", "failed", "revoked"])
 @pytest.mark.parametrize(
     "body",
     [
         pytest.param({}, id="alone"),
         pytest.param({"message": "Unable to communicate with database"}, id="message"),
-        pytest.param({"detail": "Unable to communicate with database", "code": 503}, id="detail"),
-        pytest.param({"error": None, "message": "No database"}, id="error is null"),
         pytest.param({"error": "", "message": "No database"}, id="error is empty"),
-        pytest.param({"error": " \n", "error_message": ""}, id="error is blank"),
         pytest.param({"error": {"code": 7, "message": "No database"}}, id="error is an object"),
-        pytest.param({"error": {}}, id="error is an empty object"),
-        pytest.param({"error": ["No database"]}, id="error is a list"),
-        pytest.param({"error": True}, id="error is true"),
-        pytest.param({"error": 503, "error_message": 7}, id="error is a number"),
         pytest.param({"result": "Unable to communicate with database"}, id="result"),
         pytest.param({"result": None, "execution_time": 7.5}, id="a time"),
-        pytest.param({"state": None, "message": "No database"}, id="state is null"),
-        pytest.param({"state": " ", "message": "No database"}, id="state is blank"),
         pytest.param({"state": {"is": "FAILED"}, "message": "No database"}, id="state is an object"),
-        pytest.param({"state": 500, "message": "No database"}, id="state is a number"),
     ],
 )
 def test_error_without_text_is_rejected(word: str, body: dict[str, Any]) -> None:
@@ -375,9 +318,6 @@ def test_success_without_a_result_is_rejected(word: str, body: dict[str, Any]) -
         pytest.param(float("nan"), None, id="NaN"),
         pytest.param([float("-inf"), 1.5], [None, 1.5], id="infinity"),
         pytest.param({"a\x00": "\ud800b"}, {"a\ufffd": "\ufffdb"}, id="texts"),
-        pytest.param("\U0001f600", "\U0001f600", id="a whole pair"),
-        pytest.param([True, None], [True, None], id="as it is"),
-        pytest.param(-(2**63), -(2**63), id="smallest integer"),
         pytest.param(2**64 - 1, 2**64 - 1, id="greatest integer"),
         pytest.param(-(2**63) - 1, "-9223372036854775809", id="too small"),
         pytest.param([2**64], ["18446744073709551616"], id="too great"),
@@ -411,40 +351,6 @@ def test_json_is_stored_down_to_64_levels() -> None:
     assert completed({"result": "text", "result_json": nested(65)}).output == "text"
 
 
-@hypothesis.settings(deadline=None, max_examples=100)
-@hypothesis.given(
-    body=st.fixed_dictionaries(
-        {"status": st.sampled_from(["running", "paused", "completed", "error", "NOT FOUND"])},
-        optional=dict.fromkeys(EVERY_KEY, any_json),
-    )
-)
-def test_any_answer_with_a_status_can_be_stored(body: dict[str, Any]) -> None:
-    try:
-        execution = read(body)
-    except ValueError as error:
-        assert type(error) is ValueError  # noqa: PT017 - everything else must be readable
-        assert body["status"] in ("completed", "error")
-        return
-
-    stored = {} if execution is None else execution.model_dump()
-    assert json.dumps(stored, allow_nan=False, ensure_ascii=False).encode()
-    if isinstance(execution, Completed):
-        result = execution.result()
-        assert result.keys() == RESULT_KEYS
-        assert json.loads(json.dumps(result, allow_nan=False)) == result
-
-
-@hypothesis.settings(deadline=None, max_examples=100)
-@hypothesis.given(body=st.dictionaries(any_text | st.sampled_from(["status", "state", "result"]), any_json))
-def test_any_object_is_read_or_rejected(body: dict[str, Any]) -> None:
-    try:
-        execution = read(body)
-    except ValueError as error:
-        assert type(error) is ValueError  # noqa: PT017 - an answer that is read is right as well
-    else:
-        assert isinstance(execution, Running | Paused | Completed | Failed | None)
-
-
 @pytest.mark.parametrize(
     ("inputs", "names", "required", "optional"),
     [
@@ -457,7 +363,6 @@ def test_any_object_is_read_or_rejected(body: dict[str, Any]) -> None:
             id="objects",
         ),
         pytest.param([{"name": "topic"}], ("topic",), (), (), id="not said"),
-        pytest.param([{"name": "topic", "required": None}], ("topic",), (), (), id="null"),
         pytest.param([{"name": "topic", "required": ["yes"]}], ("topic",), (), (), id="neither yes nor no"),
         pytest.param({"topic": "What about", "tone": None}, ("topic", "tone"), (), (), id="descriptions"),
         pytest.param(
@@ -469,7 +374,6 @@ def test_any_object_is_read_or_rejected(body: dict[str, Any]) -> None:
         ),
         pytest.param(["topic", {"name": "tone", "required": True}], ("topic", "tone"), ("tone",), (), id="mixed"),
         pytest.param([], (), (), (), id="none"),
-        pytest.param({}, (), (), (), id="none by name"),
         pytest.param(["a\x00", {"name": "\udfff"}], ("a\ufffd", "\ufffd"), (), (), id="storable"),
     ],
 )
@@ -500,9 +404,3 @@ def test_input_descriptions_are_kept() -> None:
 def test_answer_without_inputs_is_rejected(inputs: Any) -> None:
     with pytest.raises(ValueError, match="(?i)input"):
         read_inputs({"inputs": inputs})
-
-
-@pytest.mark.parametrize("body", [{}, {"result": None}, {"result": {"output": None}}])
-def test_completed_without_a_result_is_rejected(body: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="result"):
-        completed(body)

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
@@ -25,7 +24,7 @@ from airflow_provider_crew.client.errors import (
     WatchBroken,
 )
 from airflow_provider_crew.client.models import Completed, Failed, Progress, Running, TaskResult
-from airflow_provider_crew.client.watch import WatchMemory, WatchRules, describe_progress, duration
+from airflow_provider_crew.client.watch import WatchMemory, describe_progress, duration
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 
@@ -99,10 +98,6 @@ def test_watch_logs_news_and_reminders(story: list[tuple[float, Any, list[str]]]
         assert logged(watch.see(outcome, at=at)) == lines, f"after {at} s"
 
 
-def test_unknown_state_is_named_in_its_warning() -> None:
-    assert "Hatching" in Story().see(running(word="Hatching")).lines[0].text
-
-
 @pytest.mark.parametrize(("dice", "seconds"), [(0.0, 9.0), (0.5, 10.0), (1.0, 11.0)])
 def test_next_poll_is_within_a_tenth_of_the_interval(dice: float, seconds: float) -> None:
     assert Story(dice=dice).see(RESEARCH).poll_again_in == pytest.approx(seconds)
@@ -144,14 +139,8 @@ def test_default_interval_grows_with_the_age(age: float, shortest: float, longes
         assert shortest <= told.see(RESEARCH, at=age).poll_again_in <= longest
 
 
-def test_age_is_counted_from_the_kickoff() -> None:
-    told = Story(poll_interval=None, kicked_off_at=NOW - 2000)
-
-    assert told.see(RESEARCH).poll_again_in == pytest.approx(60 - 0.1 * 55)
-
-
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("run_time", [1.0, 10.0, 60.0, 100.0, 600.0, 1200.0, 7200.0])
+@pytest.mark.parametrize("run_time", [1.0, 100.0, 1200.0, 7200.0])
 def test_default_interval_notices_the_end_within_a_twentieth(run_time: float, dice: float) -> None:
     told = Story(dice=dice, poll_interval=None, kicked_off_at=NOW)
 
@@ -246,10 +235,6 @@ def test_one_good_answer_ends_an_outage() -> None:
         assert story.see(RESEARCH, at=at + 580).error is None
 
 
-def test_max_outage_zero_ends_the_watch_at_once() -> None:
-    assert isinstance(Story(max_outage=0).see(DOWN).error, LostContact)
-
-
 @pytest.mark.parametrize("error", [REJECTED, NotAllowed("Not allowed.")], ids=["401", "403"])
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
 def test_rejected_token_ends_the_watch_after_two_minutes(error: CallError, dice: float) -> None:
@@ -266,37 +251,17 @@ def test_rejected_token_ends_the_watch_after_two_minutes(error: CallError, dice:
     assert story.looks <= 120 / 9 + 4
 
 
-def test_connection_is_reread_only_for_a_rejected_token() -> None:
-    assert [Story().see(outcome).renew_token for outcome in (RESEARCH, DOWN, REJECTED)] == [False, False, True]
-
-
-def test_renewed_token_has_its_own_two_minutes() -> None:
+@pytest.mark.parametrize("before", [None, DOWN, RESEARCH], ids=["renewed", "outage", "good answer"])
+def test_two_minutes_of_a_token_start_again(before: Any) -> None:
     story = Story()
     story.see(REJECTED, at=0)
-    story.see(REJECTED, at=100)
-    story.watch.token_renewed()
+    story.see(before or REJECTED, at=110)
+    if not before:
+        story.watch.token_renewed()
 
     assert story.see(REJECTED, at=130).error is None
     assert story.see(REJECTED, at=249).error is None
     assert story.see(REJECTED, at=251).error.cause is REJECTED
-
-
-def test_outage_restarts_the_two_minutes_of_a_token() -> None:
-    story = Story()
-    story.see(REJECTED, at=0)
-    story.see(DOWN, at=110)
-
-    assert story.see(REJECTED, at=130).error is None
-    assert story.see(REJECTED, at=249).error is None
-    assert story.see(REJECTED, at=251).error.cause is REJECTED
-
-
-def test_good_answer_restarts_the_two_minutes_of_a_token() -> None:
-    story = Story()
-    story.see(REJECTED, at=0)
-
-    assert logged(story.see(RESEARCH, at=110)) == ["info", "research_task"]
-    assert story.see(REJECTED, at=130).error is None
 
 
 @pytest.mark.parametrize(
@@ -332,7 +297,13 @@ def test_permanent_error_ends_the_watch_at_once(error: CallError) -> None:
 
 
 def test_failed_execution_has_the_crews_error() -> None:
-    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="The model is overloaded.", execution_time=90.0)
+    failure = Failed(
+        status="error",
+        kickoff_id=KICKOFF_ID,
+        error="The model is overloaded.",
+        usage={"total_tokens": 312},
+        execution_time=90.0,
+    )
     step = Story().see(failure)
 
     assert isinstance(step.error, ExecutionFailed)
@@ -340,25 +311,9 @@ def test_failed_execution_has_the_crews_error() -> None:
     assert (step.error.error, step.error.execution_time) == ("The model is overloaded.", 90.0)
     for words in (KICKOFF_ID, "1m 30s", "The model is overloaded"):
         assert words in str(step.error)
+    assert step.error.usage == {"total_tokens": 312}
     assert step.error.cost is Cost.ENDED
     assert step.completed is None
-
-
-def test_failed_execution_has_its_usage() -> None:
-    usage = {"total_tokens": 312, "successful_requests": 2}
-    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", usage=usage, execution_time=None)
-
-    assert Story().see(failure).error.usage == usage
-    assert Story().see(failure.model_copy(update={"usage": None})).error.usage is None
-
-
-def test_end_without_a_run_time_is_accepted() -> None:
-    failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
-    success = Completed(status="completed", kickoff_id=KICKOFF_ID, output="text", execution_time=None)
-
-    error = Story().see(failure).error
-    assert (error.error, error.execution_time) == ("boom", None)
-    assert Story().see(success).completed is success
 
 
 def listed(count: int) -> Completed:
@@ -404,32 +359,19 @@ def test_task_seen_by_another_process_was_not_missed() -> None:
     assert logged(Story(memory=carried).see(listed(3))) == ["info"]
 
 
-def test_a_long_watch_ends_with_the_result() -> None:
-    outcomes = [running(), DOWN, RESEARCH, REJECTED, ServiceError("502"), WRITING, running(word="queued"), SUCCESS]
-    told = iter(outcomes)
-    story = Story(kicked_off_at=NOW)
-
-    assert story.see_until_the_end(lambda: next(told)).completed is SUCCESS
-    assert story.time == pytest.approx(70.0)
-
-
 @pytest.mark.parametrize(
     ("execution", "parts"),
     [
         (running(), ["running"]),
-        (running(word="STARTED"), ["started"]),
         (running("writing_task"), ["writing_task"]),
         (running(None, 1), ["2", "3"]),
         (WRITING, ["2", "3", "writing_task"]),
-        (running("writing_task", 3), ["3", "3", "writing_task"]),
         (running("writing_task", 7), ["3", "3", "writing_task"]),
         (running("writing_task", 0, total=0), ["writing_task"]),
         (running("writing_task", 1, total=2, current_agent="Writer"), ["2", "2", "writing_task", "Writer"]),
         (running(None, 1, current_agent="Writer"), ["2", "3"]),
         (running("write_summary", 3, total=None, unit="step"), ["step", "4", "write_summary"]),
         (running("write_summary", 3, total=4, unit="step"), ["step", "4", "4", "write_summary"]),
-        (running("write_summary", 0, total=None, unit="step"), ["step", "1", "write_summary"]),
-        (running(None, 3, total=None, unit="step"), ["step", "4"]),
     ],
 )
 def test_progress_names_the_task_and_its_number(execution: Running, parts: list[str]) -> None:
@@ -438,51 +380,8 @@ def test_progress_names_the_task_and_its_number(execution: Running, parts: list[
     assert re.findall(known, describe_progress(execution)) == parts
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0s"),
-        (0.4, "0s"),
-        (59.4, "59s"),
-        (59.6, "1m 0s"),
-        (250, "4m 10s"),
-        (3599, "59m 59s"),
-        (3600, "1h 0m"),
-        (90_061, "25h 1m"),
-    ],
-)
-def test_duration_is_readable(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
-
-
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"poll_interval": 0},
-        {"poll_interval": -1},
-        {"poll_interval": float("nan")},
-        {"poll_interval": float("inf")},
-        {"deadline": float("nan")},
-        {"deadline": float("inf")},
-        {"max_outage": float("nan")},
-    ],
-    ids=str,
-)
-def test_invalid_times_are_rejected(rules: dict[str, float]) -> None:
-    given: dict[str, Any] = {"deadline": NOW, **rules}
-    with pytest.raises(ValidationError, match=next(iter(rules))):
-        WatchRules(**given)
-
-
-def test_task_name_stays_on_one_line() -> None:
-    (line,) = Story().see(running("a\nERROR b", current_agent="c\nd")).lines
+def test_long_task_name_is_one_short_line_in_the_log() -> None:
+    (line,) = Story().see(running("a\nERROR b" * 1000, 1, current_agent="agent " * 1000)).lines
 
     assert "a ERROR b" in line.text
-    assert "c d" in line.text
-
-
-def test_long_task_name_is_cut_in_the_log() -> None:
-    (line,) = Story().see(running("long " * 1000, 1, current_agent="agent " * 1000)).lines
-
-    assert "long long" in line.text
     assert len(line.text) <= 300

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ from airflow_provider_crew.client.models import Completed, Failed, Paused, Progr
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
 from tests.unit.crew_builders import KICKOFF_ID, NOW
-from tests.unit.watch_stories import RESEARCH, SKIPS_POLLS, Story, logged
+from tests.unit.watch_stories import SKIPS_POLLS
 
 
 def running(word: str, task: str | None, done: int, last_task: TaskResult | None = None) -> Running:
@@ -144,29 +143,6 @@ def test_watch_carried_after_every_poll_takes_the_same_steps(
     assert staying.watch.memory.carried() == carried.watch.memory.carried()
 
 
-def test_outage_and_progress_reach_the_next_process() -> None:
-    life = Life(carried=True)
-    life.see(running("running", "writing_task", 1), 0)
-    assert life.see(running("running", "writing_task", 1), 10).lines == ()
-    life.see(ServiceError("502"), 10)
-    lost = life.see(ServiceError("502"), 600).error
-
-    assert isinstance(lost, LostContact)
-    assert "writing_task" in str(lost)
-
-
-def test_memories_are_not_shared() -> None:
-    first, second = Life(carried=False), Life(carried=False)
-    first.see(running("Hatching", None, 0, done("Facts.")), 0)
-
-    first.see(ServiceError("502"), 0)
-
-    assert first.watch.memory.troubles == {"silent": NOW}
-    assert second.watch.memory.troubles == {}
-    assert len(first.watch.memory.tasks) == 1
-    assert second.watch.memory.tasks == []
-
-
 @pytest.mark.parametrize("carried", [False, True])
 def test_execution_seen_once_exists_in_the_next_process(carried: Any) -> None:
     life = Life(carried=carried, kicked_off_at=None)
@@ -176,17 +152,6 @@ def test_execution_seen_once_exists_in_the_next_process(carried: Any) -> None:
     assert life.see(ExecutionNotFound("404"), 10).error is None
     assert life.watch.memory.seen
     assert isinstance(life.see(ExecutionNotFound("404"), 600).error, ExecutionUnknown)
-
-
-@pytest.mark.parametrize("carried", [False, True])
-def test_execution_never_seen_is_not_known_to_exist(carried: Any) -> None:
-    life = Life(carried=carried)
-    unknown = ExecutionNotFound("404")
-    life.see(unknown, 0)
-
-    assert life.see(unknown, 29).error is None
-    assert life.see(unknown, 1).error is unknown
-    assert not life.watch.memory.seen
 
 
 def test_hand_over_restarts_the_clock_of_a_trouble() -> None:
@@ -221,14 +186,11 @@ FACTS, BETTER, SUMMARY = done("Facts."), done("Better facts."), done("In short."
     ("last_tasks", "end", "tasks", "complete"),
     [
         pytest.param([None, FACTS], completed(SUMMARY, total=2), (FACTS, SUMMARY), True, id="each once"),
-        pytest.param([FACTS, FACTS, FACTS], completed(SUMMARY, total=2), (FACTS, SUMMARY), True, id="seen often"),
-        pytest.param([FACTS, SUMMARY], completed(SUMMARY, total=2), (FACTS, SUMMARY), True, id="the last, too"),
         pytest.param(
             [FACTS, BETTER], completed(SUMMARY, total=2), (FACTS, BETTER, SUMMARY), True, id="done twice"
         ),
         pytest.param([SUMMARY, FACTS, SUMMARY], completed(total=2), (SUMMARY, FACTS), True, id="in their order"),
         pytest.param([FACTS], completed(SUMMARY, total=3), (FACTS, SUMMARY), False, id="one was missed"),
-        pytest.param([None], completed(SUMMARY, total=2), (SUMMARY,), False, id="none was seen"),
         pytest.param(
             [FACTS],
             completed(SUMMARY).model_copy(update={"lists_tasks": True}),
@@ -262,9 +224,7 @@ def outputs(memory: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("sizes", "carried"),
     [
-        pytest.param([10, 20, 30], [10, 20, 30], id="small"),
         pytest.param([9_000, 9_000, 10, 20], [9_000, 10, 20], id="the newest"),
-        pytest.param([10, 17_000], [], id="the newest is too large"),
         pytest.param([10, 17_000, 20], [20], id="the newest behind a large one"),
         pytest.param([200] * 200, [200] * 58, id="many"),
     ],
@@ -281,21 +241,24 @@ def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[in
 @pytest.mark.parametrize(
     "odd",
     [
+        {"started_at": "now"},
+        {"started_at": float("nan")},
+        {"started_at": 10**400},
         {"tasks": "facts"},
-        {"tasks": {}},
-        {"tasks": None},
-        {"tasks": [7]},
         {"tasks": [None]},
-        {"tasks": ["facts"]},
         {"seen": "yes"},
         {"seen": 1},
-        {"seen": None},
-        {"tasks": [[]], "seen": {}},
+        {"progress": 7},
+        {"said_at": "x"},
+        {"troubles": {"silent": []}},
+        {"troubles": {"asleep": NOW}},
+        {"said_trouble": {}},
     ],
     ids=str,
 )
-def test_memory_with_invalid_tasks_or_seen_is_dropped(odd: dict[str, Any]) -> None:
+def test_memory_with_invalid_fields_is_dropped(odd: dict[str, Any]) -> None:
     assert WatchMemory.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd}) is None
+    assert WatchMemory.recalled({}) is WatchMemory.recalled(None) is None
 
 
 def test_memory_of_another_version_is_used() -> None:
@@ -306,79 +269,6 @@ def test_memory_of_another_version_is_used() -> None:
     tasks = [TaskResult(task_id="a", execution_time=None)]
     assert recalled == WatchMemory(started_at=NOW, progress="task 1 of 3", tasks=tasks)
     assert WatchMemory.recalled({"started_at": NOW}) == WatchMemory(started_at=NOW)
-
-
-@pytest.mark.parametrize(("dice", "seconds"), [(0.0, 0.0), (0.5, 5.0), (0.99, 9.9)])
-def test_first_poll_is_spread_over_one_interval(dice: float, seconds: float) -> None:
-    rules = WatchRules(deadline=NOW + 3600, poll_interval=10.0)
-    watch = Watch(KICKOFF_ID, rules, clock=lambda: NOW, random=lambda: dice)
-
-    step = watch.spread()
-
-    assert step.poll_again_in == pytest.approx(seconds)
-    assert (step.lines, step.completed, step.error, step.renew_token) == ((), None, None, False)
-
-
-@pytest.mark.parametrize(("left", "seconds"), [(3.0, 3.0), (0.0, 0.0), (-60.0, 0.0)])
-def test_first_poll_is_not_after_the_deadline(left: float, seconds: float) -> None:
-    rules = WatchRules(deadline=NOW + left, poll_interval=10.0)
-
-    assert Watch(KICKOFF_ID, rules, clock=lambda: NOW, random=lambda: 0.9).spread().poll_again_in == seconds
-
-
-@pytest.mark.parametrize(
-    "kept", [None, "text", [], {}, {"started_at": "now"}, {"started_at": float("nan")}, {"started_at": 10**400}]
-)
-def test_memory_without_a_start_is_dropped(kept: Any) -> None:
-    assert WatchMemory.recalled(kept) is None
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"progress": 7},
-        {"said_at": "x"},
-        {"troubles": {"silent": []}},
-        {"troubles": {"asleep": NOW}},
-        {"said_trouble": {}},
-    ],
-    ids=str,
-)
-def test_memory_with_invalid_fields_is_dropped(odd: dict[str, Any]) -> None:
-    assert WatchMemory.recalled({"started_at": NOW, **odd}) is None
-
-
-def test_memory_is_plain_data() -> None:
-    memory = WatchMemory(started_at=NOW, seen=True, troubles={"silent": NOW}, tasks=[done("Facts.")])
-
-    assert WatchMemory.recalled(json.loads(json.dumps(memory.carried()))) == memory
-
-
-def test_rules_are_plain_data() -> None:
-    rules = WatchRules(deadline=NOW, poll_interval=2, max_outage=None, exists=True, address="https://x.example")
-
-    record = json.loads(json.dumps(asdict(rules)))
-
-    assert WatchRules(**record) == rules
-    assert WatchRules(**record | {"from": "a newer version"}) == rules
-
-
-@pytest.mark.parametrize(
-    "record",
-    [{}, {"deadline": NOW, "poll_interval": 0}, {"deadline": NOW, "exists": "yes"}],
-    ids=str,
-)
-def test_invalid_rules_are_rejected(record: Any) -> None:
-    with pytest.raises(ValidationError):
-        WatchRules(**record)
-
-
-def test_execution_unknown_before_a_hand_over_recovers() -> None:
-    story = Story(exists=True)
-    story.see(ExecutionNotFound("404"))
-    after = Story(exists=True, memory=WatchMemory.recalled(story.watch.memory.handed_over()))
-
-    assert logged(after.see(RESEARCH)) == ["info", "research_task"]
 
 
 @pytest.mark.parametrize("max_outage", [None, math.inf])
@@ -392,7 +282,12 @@ def test_outage_without_a_limit_never_ends_the_watch(max_outage: float | None) -
     ("rule", "value"),
     [
         ("poll_interval", "10"),
-        ("poll_interval", 1e300),
+        ("poll_interval", 0),
+        ("poll_interval", math.nan),
+        ("poll_interval", math.inf),
+        ("deadline", math.nan),
+        ("max_outage", math.nan),
+        ("exists", "yes"),
         ("deadline", None),
         ("deadline", 1e300),
         ("max_outage", [600]),
@@ -414,8 +309,8 @@ def memory_of(memory: WatchMemory) -> int:
     return sum(sys.getsizeof(task.output) + sys.getsizeof(task.task_id) for task in memory.tasks)
 
 
-@pytest.mark.parametrize("character", ["x", "é", "\u4e16", "\U0001f980"])
-@pytest.mark.parametrize("size", [100, 20_000, 1_000_000])
+@pytest.mark.parametrize("character", ["x", "\U0001f980"])
+@pytest.mark.parametrize("size", [100, 20_000])
 def test_watch_many_task_outputs_keeps_at_most_64_kb(size: int, character: str) -> None:
     life = Life(carried=False)
     for number in range(300):
@@ -444,7 +339,7 @@ def test_watch_one_huge_task_output_keeps_the_others() -> None:
 
 
 @pytest.mark.parametrize("carried", [False, True], ids=["one process", "a process for each poll"])
-@pytest.mark.parametrize("jump", [-30 * 24 * 3600.0, -3600.0, 3600.0, 30 * 24 * 3600.0])
+@pytest.mark.parametrize("jump", [-3600.0, 30 * 24 * 3600.0])
 @pytest.mark.parametrize("error", [ServiceError("502"), ExecutionNotFound("404")], ids=["silent", "unknown"])
 def test_clock_jump_neither_ends_nor_stretches_an_outage(error: CallError, jump: float, carried: Any) -> None:
     life = Life(carried=carried, request_timeout=60.0, exists=True, poll_interval=10.0, deadline=NOW + 10**8)
@@ -490,8 +385,8 @@ def test_trouble_with_another_request_id_is_no_news() -> None:
     life = Life(carried=False)
     report = ProgressReport(life.watch)
     news = []
-    for number in range(5):
+    for number in range(3):
         life.see(ServiceError(f"503. Request {number}.", http_status=503), 10)
         news.append(report.saw(None))
 
-    assert news == [True, False, False, False, False]
+    assert news == [True, False, False]
