@@ -10,11 +10,8 @@ from importlib.metadata import version
 import pytest
 
 from dev import sessions
-from dev.distributed import CeleryStack
-from dev.loopback import ADDRESS
 from dev.processes import Guardian, Process
 from dev.stack import AirflowStack, StackError
-from tests.supported import AIRFLOW
 
 # A child in a process group of its own, as Airflow gives one to every task.
 FAMILY = """
@@ -78,33 +75,6 @@ def test_unhealthy_process_is_named_and_stopped(tmp_path):
     assert not airflow.processes["api-server"].running
 
 
-def test_some_processes_run_several_times(tmp_path, monkeypatch):
-    monkeypatch.setattr(AirflowStack, "_numbers", {"api-server": 2})
-    monkeypatch.setattr(AirflowStack, "wait_until_healthy", lambda *_: None)
-
-    with stack(tmp_path, api_server=["http.server", "--bind", "127.0.0.1", "0"]) as airflow:
-        another = airflow.start_another("api-server")
-
-        assert list(airflow.processes) == [process.name for process in airflow.all_of("api-server")]
-        assert [*airflow.processes, another.name] == ["api-server", "api-server-2", "api-server-3"]
-        airflow.processes["api-server-2"].kill()
-        airflow.start_what_has_ended()
-        assert airflow.processes["api-server-2"].running
-
-
-@pytest.mark.skipif(AIRFLOW < (3, 0), reason="runs from Airflow 3 on")
-def test_machines_have_their_own_home_and_address(tmp_path):
-    airflow = CeleryStack(tmp_path, tmp_path, {})
-    machines = [airflow._machine(f"{name}{number}") for name in ("scheduler", "worker") for number in ("", "-2")]
-
-    assert len({machine["AIRFLOW_HOME"] for machine in machines}) == 4
-    assert len({machine[ADDRESS] for machine in machines}) == 4
-    assert airflow._machine("worker-logs-2") == airflow._machine("worker-2")
-    assert airflow._machine("api-server") == {}
-    assert AirflowStack(tmp_path, tmp_path)._commands.keys() >= {"log-server"}
-    airflow.stop()
-
-
 def test_home_is_used_once_at_a_time(tmp_path):
     guardian = stack(tmp_path)._new_guardian()
 
@@ -135,18 +105,6 @@ def test_children_in_their_own_groups_end_too(family, how):
 
     assert sessions._members([session]) == []
     assert family.exit_code < 0
-
-
-def test_process_can_be_restarted(family):
-    first = family.pid
-    family.kill()
-
-    family.start()
-
-    assert family.running
-    assert family.pid != first
-    with pytest.raises(RuntimeError, match="running already"):
-        family.start()
 
 
 def test_processes_do_not_outlive_a_killed_python(tmp_path):
