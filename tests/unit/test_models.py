@@ -21,7 +21,6 @@ from airflow_provider_crew.client.models import (
 from tests.unit.crew_builders import KICKOFF_ID
 
 FENCED = 'Here it is:\n```json\n{"a": 1}\n```\nEnjoy.'
-FENCED_NUMBER = "```json\n7\n```"
 
 
 def read(body: dict[str, Any]) -> Any:

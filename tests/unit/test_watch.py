@@ -189,17 +189,6 @@ def test_end_seen_at_the_deadline_counts(at: float) -> None:
     assert isinstance(Story(timeout=100.0).see(failure, at=at).error, ExecutionFailed)
 
 
-def test_deadline_error_names_the_execution_and_its_last_task() -> None:
-    story = Story(timeout=130.0)
-    story.see(WRITING, at=5)
-    error = story.see(WRITING, at=130).error
-
-    assert isinstance(error, WaitedTooLong)
-    assert (error.kickoff_id, error.cost) == (KICKOFF_ID, Cost.RUNNING)
-    assert KICKOFF_ID in str(error)
-    assert "writing_task" in str(error)
-
-
 def test_deadline_error_names_the_trouble_of_the_last_poll() -> None:
     story = Story(timeout=30.0)
     story.see(RESEARCH, at=0)

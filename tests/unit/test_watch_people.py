@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_crew.client.errors import (
     Cost,
+    ExecutionFailed,
     ExecutionNotFound,
     ExecutionUnknown,
     LostContact,
@@ -201,6 +202,11 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             [(0, PAUSED, WARNING, A_MINUTE), (63, SUCCESS, ["info", "info"], SUCCESS)],
             id="paused, and completed",
         ),
+        pytest.param(
+            EXISTS,
+            [(0, PAUSED, WARNING, A_MINUTE), (63, FAILED, ["info"], ExecutionFailed)],
+            id="paused, and failed",
+        ),
     ],
 )
 def test_watch_of_an_execution_that_may_wait_for_human_input(
@@ -232,21 +238,6 @@ def test_unknown_execution_is_polled_soon_then_every_minute(poll_interval: float
     assert all(least <= paused.see(PAUSED, at=at).poll_again_in <= most for at in (0, 30, 3600))
 
 
-@pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("max_outage", [600.0, 3600.0, 20.0])
-def test_unknown_execution_ends_the_watch_after_max_outage(max_outage: float, dice: float) -> None:
-    story = Story(dice=dice, max_outage=max_outage, exists=True)
-    story.see(WRITING, at=0)
-    story.time = 60.0
-    error = story.see_until_the_end(lambda: UNKNOWN).error
-
-    assert isinstance(error, ExecutionUnknown)
-    assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, "")
-    assert error.lasted == pytest.approx(max_outage)
-    assert story.time == pytest.approx(60.0 + max_outage)
-    assert story.looks <= 30 / 4.5 + max_outage / 60 + 4
-
-
 def test_unknown_at_another_address_names_both_addresses() -> None:
     error = Story(address=ADDRESS, **JUST_KICKED_OFF).see(UNKNOWN_ELSEWHERE).error
 
@@ -254,20 +245,6 @@ def test_unknown_at_another_address_names_both_addresses() -> None:
     assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, ADDRESS)
     assert ADDRESS in str(error)
     assert ELSEWHERE in str(error)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "kind"), [(UNKNOWN, ExecutionUnknown), (PAUSED, WaitedTooLong)], ids=["unknown", "paused"]
-)
-def test_deadline_error_depends_on_the_last_poll(outcome: Any, kind: type[Exception]) -> None:
-    story = Story(timeout=100.0, human_input=True, **EXISTS)
-    story.see(WRITING, at=0)
-    story.see(outcome, at=40)
-
-    error = story.see(outcome, at=100).error
-
-    assert type(error) is kind
-    assert "writing_task" in str(error)
 
 
 def test_pause_is_counted_once() -> None:
