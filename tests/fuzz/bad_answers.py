@@ -6,7 +6,6 @@ import json
 from functools import partial
 from itertools import product
 from typing import Any
-from urllib.parse import unquote
 
 from hypothesis import strategies as st
 
@@ -118,17 +117,6 @@ def a_kickoff_is_not_lost(_: World, case: Any) -> None:
     if isinstance(came, str):
         assert 200 <= status < 300
         assert path_segment(checked_kickoff_id(came)).isascii()
-
-
-def an_id_is_kept(_: World, case: Any) -> None:
-    document, kickoff_id = case
-    answer = received(200, {}, as_bytes({**document, "kickoff_id": kickoff_id}))
-    came = played(CrewApi(SETTINGS).kickoff(REQUEST), answer)
-
-    if isinstance(came, UncertainKickoff):
-        assert not str(kickoff_id).isprintable()
-        return
-    assert unquote(path_segment(came)) == came == str(kickoff_id)
 
 
 def _meaning(document: dict[str, Any]) -> type | None:
@@ -361,17 +349,6 @@ KINDS = (
         a_kickoff_is_not_lost,
         weight=8,
         known=tuple((status, {}, body) for status in (200, 302, 422, 500) for body in REPEATING),
-    ),
-    Kind(
-        "kickoff id in an answer",
-        st.tuples(
-            st.dictionaries(any_text, any_json, max_size=3),
-            any_text.filter(lambda text: 0 < len(text) < 80)
-            | st.integers()
-            | st.floats(allow_nan=False, allow_infinity=False),
-        ),
-        an_id_is_kept,
-        weight=4,
     ),
     Kind(
         "look, nearly valid",

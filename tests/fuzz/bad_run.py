@@ -6,7 +6,7 @@ import gc
 import signal
 import time
 import traceback
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -36,18 +36,10 @@ class TookTooLong(Exception):
 
 
 @dataclass
-class Slowest:
-    seconds: float = 0.0
-    kind: str = ""
-
-
-@dataclass
 class Tally:
-    """What a run has come to."""
+    """Numbers of cases by kind, and findings."""
 
     cases: Counter[str] = field(default_factory=Counter)
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    slowest: Slowest = field(default_factory=Slowest)
     findings: list[str] = field(default_factory=list)
 
 
@@ -89,9 +81,6 @@ def check(kind: Kind, place: World, case: Any, tally: Tally) -> None:
         kind.check(place, case)
     took = time.perf_counter() - began
     tally.cases[kind.name] += 1
-    tally.seconds[kind.name] += took
-    if took > tally.slowest.seconds:
-        tally.slowest = Slowest(took, kind.name)
     assert took < LONGEST_CASE
     assert not place.log_faults, place.log_faults.pop()
 
@@ -144,19 +133,9 @@ def _finding(kind: Kind, seed: int, error: Exception) -> str:
     return f"{kind.name} (seed {seed}): {type(error).__name__}: {str(error)[:500]}\n{notes[:_SHOWN]}\n{last}"
 
 
-def table(tally: Tally, *, seed: int, seconds: float, last: int, before: float, after: float) -> str:
-    """Say what a run has come to."""
-    seconds_by_kind = {name: f"{tally.seconds[name]:>8.0f} s" for name in tally.cases}
-    rows = [f"{name:<40}{count:>9,}{seconds_by_kind[name]}" for name, count in tally.cases.items()]
+def table(tally: Tally, *, seed: int, before: float, after: float) -> str:
+    """Return the number of cases by kind, the growth of the process and the findings."""
+    rows = [f"{name:<40}{count:>9,}" for name, count in tally.cases.items()]
     return "\n".join(
-        [
-            "",
-            f"{'bad input':<40}{'cases':>9}",
-            *rows,
-            f"{'all':<40}{tally.cases.total():>9,}",
-            f"seed {seed}, {seconds:.0f} s; slowest case {tally.slowest.seconds:.2f} s ({tally.slowest.kind})",
-            f"resident memory over the last {last:,}: {before:.0f} to {after:.0f} MB ({after / before - 1:+.1%})",
-            f"findings: {len(tally.findings)}",
-            *tally.findings,
-        ]
+        ["", *rows, f"seed {seed}; resident memory {before:.0f} to {after:.0f} MB; findings:", *tally.findings]
     )
