@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.durable import record as memory
-from airflow_provider_crew.durable.outcome import CrewTaskError
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task
 
@@ -47,30 +45,6 @@ def test_store_call_is_repeated_during_outage(live_crew, store, call, status):
     assert run(store, deferrable=False).run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert len(live_crew.kickoffs) == 1
     assert store.has_delivered
-
-
-def test_rejected_store_call_is_not_repeated(live_crew, store):
-    store.breaks_with = error(404)
-    calls = count()
-    store.breaks_at = lambda call: call == "set" and next(calls) == 0
-
-    with pytest.raises(CrewTaskError) as caught:
-        run(store).run()
-
-    assert caught.value.cost is Cost.NONE
-    assert not live_crew.kickoffs
-
-
-@pytest.mark.parametrize(("call", "cost"), [("get", Cost.UNKNOWN), ("set", Cost.NONE)])
-def test_nothing_is_kicked_off_without_store(live_crew, store, call, cost):
-    store.breaks_with = error(None)
-    store.breaks_at = lambda name: name == call
-
-    with pytest.raises(CrewTaskError) as caught:
-        run(store).run()
-
-    assert caught.value.cost is cost
-    assert not live_crew.kickoffs
 
 
 def test_unsaved_kickoff_id_is_saved_when_execution_ends(live_crew, store):

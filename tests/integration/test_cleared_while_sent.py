@@ -27,8 +27,6 @@ from tests.integration.tasks import (
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-EARLIER = "airflow_provider_crew.durable.kickoff"
-
 
 def kickoff(**options: Any) -> CrewKickoffOperator:
     return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
@@ -154,15 +152,6 @@ class TestAnAirflowThatForgetsWhenCleared:
         task.run()
 
         assert bool(told[0]) is (forgets and cleared)
-
-    def test_does_not_warn_at_the_first_attempt(self, live_crew, store, forgets, task_log):
-        task = Task(kickoff, store=store)
-        task.clears = int(forgets)
-
-        task.run()
-
-        assert not task_log.warnings
-        assert len(live_crew.kickoffs) == 1
 
     @every_operator
     def test_gets_the_record_again_from_an_ending_attempt(self, live_crew, store, operator, forgets):

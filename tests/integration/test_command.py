@@ -208,14 +208,6 @@ class TestProcess:
         assert "Traceback" not in done.stderr
         return done
 
-    def test_reads_a_connection_from_the_environment(self, home, with_saved):
-        done = self.run(
-            home | {"AIRFLOW_CONN_OTHER": with_saved.connection_uri}, "inputs", "--conn-id", "other", "--json"
-        )
-
-        assert done.returncode == 0
-        assert json.loads(done.stdout)["address"] == with_saved.url
-
     def test_reads_a_connection_from_the_database(self, home, with_saved):
         done = self.run(home, "status", "--conn-id", "saved", "--json", kick_off(with_saved))
 

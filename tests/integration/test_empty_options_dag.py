@@ -1,4 +1,4 @@
-"""Options that render to nothing in runs of Airflow itself: XComs, mapped tasks, native rendering."""
+"""Options that render to nothing in runs of Airflow itself: XComs and mapped tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(name, *values):
     return [{"inputs": inputs(name), "restore_from_state_id": value} for value in values]
 
 
-with DAG("empty", schedule=None, start_date=datetime(2026, 1, 1), render_template_as_native_obj=NATIVE) as dag:
+with DAG("empty", schedule=None, start_date=datetime(2026, 1, 1)) as dag:
 
     @task
     def nothing():
@@ -79,10 +79,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("native", [False, True], ids=["text", "native"])
-def test_task_with_an_empty_option_sends_nothing(service, home, native):
+def test_task_with_an_empty_option_sends_nothing(service, home):
     file = home / "dags" / "empty.py"
-    file.write_text(DAG.replace("NATIVE", str(native)))
+    file.write_text(DAG)
 
     said = python(home, str(file), AIRFLOW_CONN_CREW_DEFAULT=service.connection_uri)
 

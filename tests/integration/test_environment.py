@@ -106,12 +106,6 @@ def test_proxy_of_connection_comes_first(connect, tls_proxy, certificates, asked
     assert asked_for_credentials.connections == 0
 
 
-def test_odd_credentials_reach_proxy(connect, service, proxy):
-    connect(service.url, proxy=f"http://some%20body:p%40ss%3Aw%2Frd@{proxy.address}").inputs()
-
-    assert proxy.credentials == ["some body:p@ss:w/rd"]
-
-
 @pytest.mark.parametrize("address", ["https://crew.test", "http://crew.test"])
 @pytest.mark.parametrize("call", ["inputs", "kickoff"])
 def test_rejecting_proxy_is_named_without_password(

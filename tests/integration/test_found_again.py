@@ -49,6 +49,7 @@ def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, s
             task.run()
 
     assert isinstance(caught.value.failure, UncertainKickoff)
+    assert store.kickoff["kickoff_id"] is None
     assert store.kickoff["reported"] is (state != "restarting")
     task.clear()
     if state == "restarting":

@@ -3,57 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
-from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewRunOperator
 from tests.integration.tasks import INPUTS, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-
-@pytest.fixture
-def alarm() -> Iterator[Any]:
-    """Raise what Airflow raises in a task whose execution_timeout is over, so many seconds from now."""
-
-    def ring(*_: object) -> None:
-        raise AirflowTaskTimeout("Timeout")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-
-
-@pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator])
-def test_timeout_during_the_kickoff_waits_for_the_id(live_crew, store, alarm, operator):
-    live_crew.faults.hang(seconds=0.3, on="kickoff", after_taken=True)
-    live_crew.at_kickoff = lambda: alarm(0.05)
-    started = Task(lambda: operator(task_id="crew", inputs=INPUTS), store=store, retries=1)
-
-    with pytest.raises((AirflowTaskTimeout, CrewTaskFailed)):
-        started.run()
-
-    assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-
-
-@pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator])
-def test_timeout_during_the_kickoff_is_not_retried_without_a_store(live_crew, alarm, operator):
-    live_crew.faults.hang(seconds=0.3, on="kickoff", after_taken=True)
-    live_crew.at_kickoff = lambda: alarm(0.05)
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        Task(lambda: operator(task_id="crew", inputs=INPUTS), retries=1).run()
-
-    (taken,) = live_crew.kickoffs
-    assert caught.value.cost is Cost.RUNNING
-    assert taken.kickoff_id in str(caught.value)
 
 
 class Killed(BaseException):

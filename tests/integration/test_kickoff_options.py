@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +23,7 @@ from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from tests.integration.tasks import ASKING, INPUTS, QUICK, SLOW, Task, WatchedService
+from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, WatchedService
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -266,14 +265,6 @@ class TestInputs:
         assert live_crew.calls == ["inputs", "kickoff"]
         assert (live_crew.kickoffs, store.kickoff) == ((), None)
 
-    def test_missing_for_a_flow_are_a_warning(self, live_crew, task_log):
-        live_crew.scenario = FLOW
-
-        assert Task(lambda: kickoff(inputs={"topic": "harbours"})).run()
-        lines = [line for line in task_log.warnings.splitlines() if "audience" in line]
-        assert lines
-        assert not [line for line in lines if re.search(r"\bid\b", line)]
-
     @pytest.mark.parametrize("scenario", [CREW, FLOW])
     def test_that_look_misspelled_are_rejected(self, live_crew, scenario):
         live_crew.scenario = scenario
@@ -307,20 +298,3 @@ class TestInputs:
         assert live_crew.calls == ["inputs"]
         assert Task(lambda: kickoff(inputs={"topic": "harbours"}, validate_inputs="strict")).run()
         assert "tone" not in task_log.text
-
-    def test_with_an_id_are_warned_about(self, live_crew, task_log):
-        live_crew.scenario = FLOW
-
-        assert Task(lambda: kickoff(inputs=INPUTS | {"id": "4711"})).run()
-        assert "restore_from_state_id" in task_log.warnings
-
-
-def test_human_input_webhook_extends_the_wait(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.0)
-    live_crew.scenario = ASKING
-    live_crew.at_look(6, lambda: live_crew.approve(live_crew.kickoffs[0].kickoff_id))
-
-    task = Task(lambda: decorated(human_input_webhook_url="https://hooks.example", max_outage=0.01))
-
-    assert task.run()["output"] == "Approved."

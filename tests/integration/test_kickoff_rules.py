@@ -10,14 +10,10 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client.errors import (
     Cost,
-    ExecutionFailed,
     RateLimited,
-    ServiceError,
     UncertainKickoff,
-    Unreachable,
-    WaitedTooLong,
 )
-from airflow_provider_crew.durable.outcome import CrewTaskError, CrewTaskFailed
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore, outlives_the_return
 
@@ -228,18 +224,6 @@ def test_record_never_expires(store, operator):
 
 
 @every_operator
-def test_kickoff_is_not_sent_if_the_record_is_not_stored(live_crew, store, operator):
-    store.breaks_at = lambda call: call == "set"
-
-    with pytest.raises(CrewTaskError) as caught:
-        Task(operator, store=store, retries=1).run()
-
-    assert caught.value.cost is Cost.NONE
-    assert not live_crew.kickoffs
-    assert "kickoff" not in live_crew.calls
-
-
-@every_operator
 def test_id_that_cannot_be_stored_does_not_fail_the_task(live_crew, store, operator, task_log):
     store.breaks_at = lambda call: call == "set" and bool(live_crew.kickoffs)
 
@@ -264,43 +248,6 @@ def test_id_that_cannot_be_pushed_does_not_fail_the_task(live_crew, store, task_
 
 
 @every_operator
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda faults: faults.answer(503, on="kickoff", after_taken=True), id="503"),
-        pytest.param(lambda faults: faults.answer(200, body="<html>", on="kickoff"), id="unreadable"),
-        pytest.param(lambda faults: faults.reset(on="kickoff", after_taken=True), id="reset"),
-    ],
-)
-@pytest.mark.parametrize("wish", ["fail", "retry"])
-def test_uncertain_kickoff_is_sent_once_and_fails(live_crew, store, operator, spoil, wish):
-    spoil(live_crew.faults)
-    task = Task(lambda: operator(on_uncertain_kickoff=wish), store=store, retries=1)
-
-    with pytest.raises(CrewTaskFailed if wish == "fail" else UncertainKickoff) as caught:
-        task.run()
-
-    assert isinstance(getattr(caught.value, "failure", caught.value), UncertainKickoff)
-    assert caught.value.cost is Cost.UNKNOWN  # type: ignore[attr-defined]
-    assert live_crew.calls.count("kickoff") == 1
-    assert store.kickoff["kickoff_id"] is None
-
-
-@every_operator
-@pytest.mark.parametrize("status", [400, 401, 422, 302])
-def test_rejected_kickoff_leaves_no_record_and_is_not_retried(live_crew, store, operator, status):
-    live_crew.faults.answer(status, on="kickoff", headers={"location": "https://else.example"})
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        Task(operator, store=store, retries=1).run()
-
-    failure: Any = caught.value.failure
-    assert (failure.http_status, failure.cost) == (status, Cost.NONE)
-    assert store.kickoff is None
-    assert not live_crew.kickoffs
-
-
-@every_operator
 def test_rate_limited_kickoff_is_resent_then_retried(live_crew, store, operator):
     live_crew.faults.answer(429, on="kickoff", times=3)
     task = Task(operator, store=store, retries=1)
@@ -312,30 +259,6 @@ def test_rate_limited_kickoff_is_resent_then_retried(live_crew, store, operator)
     assert live_crew.calls.count("kickoff") == 3
     assert store.kickoff is None
     assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
-
-
-@every_operator
-@pytest.mark.parametrize("checked", [True, False])
-def test_unreachable_crew_is_left_to_a_retry(live_crew, store, operator, checked):
-    live_crew.faults.refuse()
-
-    with pytest.raises(Unreachable) as caught:
-        Task(lambda: operator(validate_inputs=checked), store=store, retries=1).run()
-
-    assert caught.value.cost is Cost.NONE
-    assert store.kickoff is None
-
-
-@pytest.mark.parametrize("operator", [run, run_deferred])
-def test_retry_after_a_failed_execution_kicks_off(live_crew, store, operator):
-    live_crew.scenario = FAILING
-    task = Task(operator, store=store, retries=1)
-
-    with pytest.raises(ExecutionFailed, match="out of credit"):
-        task.run()
-    live_crew.scenario = QUICK
-
-    assert id_of(task.run()) == live_crew.kickoffs[1].kickoff_id
 
 
 @every_operator
@@ -362,32 +285,6 @@ def test_stored_end_is_not_polled_again(live_crew, store, operator, end, deliver
 
     if kicks_off_anew:
         assert all(earlier not in request.path for request in live_crew.requests)
-
-
-@pytest.mark.parametrize("operator", [run, run_deferred])
-def test_retry_after_a_timeout_reattaches(live_crew, store, operator):
-    live_crew.scenario = SLOW
-    task = Task(lambda: operator(timeout=0.2), store=store, retries=1)
-
-    with pytest.raises(WaitedTooLong) as caught:
-        task.run()
-    assert caught.value.cost is Cost.RUNNING
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-
-    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert len(live_crew.kickoffs) == 1
-
-
-def test_outage_before_the_kickoff_is_left_to_a_retry(live_crew, store):
-    live_crew.faults.answer(500, on="inputs", times=3)
-    task = Task(run, store=store, retries=1)
-
-    with pytest.raises(ServiceError):
-        task.run()
-
-    assert live_crew.calls == ["inputs"] * 3
-    assert store.kickoff is None
-    assert task.run()
 
 
 @every_operator

@@ -152,18 +152,14 @@ ON_THE_WAY = {
 }
 CASES = BEFORE | ON_THE_WAY
 
-# Credentials make no difference to these, or no other than to their neighbours, and each cell costs time.
-WITHOUT_CREDENTIALS = {
-    f"{step}_{how}" for step in ("proxy_tls", "crew_tls") for how in ("garbage", "reset", "stalls")
-} | {"closed_in_headers", "closed_in_body", "connect_stalls"}
+# Other cases behave alike with any credentials, and each cell costs time.
+WITH_CREDENTIALS = {"refused", "success", "reset_read", "answer_407", "answer_429", "connect_407"}
 
 
 def makes_sense(route: Route, credentials: str, case: str) -> bool:
     if not route.proxy and credentials != "none":
         return False  # there is no proxy that they could be for
-    if case == "dns" and credentials == "ipv6":
-        return False  # an address is not looked up
-    if case in WITHOUT_CREDENTIALS and credentials != "none":
+    if case not in WITH_CREDENTIALS and credentials != "none":
         return False
     # Only what is a step of this route can fail.
     return CASES[case].at in {"first", "kickoff", *route.steps}

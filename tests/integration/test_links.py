@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-import requests
 from airflow.exceptions import AirflowRescheduleException
 
-from airflow_provider_crew.client.errors import InvalidKickoffId, Unreachable
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from dev.target import connection_to
 from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -112,28 +108,6 @@ def test_uncertain_kickoff_has_no_link(crew):
     assert page_of(task, operator) == ""
 
 
-@pytest.mark.usefixtures("crew")
-def test_unprintable_kickoff_id_has_no_link():
-    operator = CrewExecutionSensor(task_id="crew", kickoff_id="\ud800", poke_interval=0.02)
-    task = Task(lambda: operator)
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        task.run()
-
-    assert isinstance(caught.value.failure, InvalidKickoffId)
-    assert page_of(task, operator) == ""
-
-
-def test_unusable_connection_is_no_warning_of_the_link(crew, task_log):
-    task = Task(lambda: run(crew_conn_id="nowhere"))
-
-    with pytest.raises(Unreachable, match="nowhere"):
-        task.run()
-
-    assert "nowhere" not in task_log.warnings
-    assert not crew.kickoffs
-
-
 def test_page_of_a_crew_is_pushed_once_before_the_kickoff(live_crew, monkeypatch):
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': PAGES})}")
     left: list[tuple[str, int]] = []
@@ -148,14 +122,3 @@ def test_page_of_a_crew_is_pushed_once_before_the_kickoff(live_crew, monkeypatch
     task.run()
 
     assert [when for key, when in left if key == DASHBOARD_KEY] == [0]
-
-
-def test_link_of_the_demo_connection_opens(live_crew, monkeypatch):
-    monkeypatch.setenv(CONNECTION, json.dumps(connection_to(live_crew)))
-    operator = run()
-    task = Task(lambda: operator)
-    task.run()
-
-    shown = requests.get(page_of(task, operator), timeout=60)
-
-    assert shown.json()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id

@@ -116,17 +116,3 @@ def test_unusable_event_extra_is_a_warning(live_crew, task_log, put):
 
     assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert "outlet" in task_log.warnings
-
-
-def test_missing_outlet_events_are_a_warning(live_crew, task_log):
-    task = ShownTask(run, outlets=(REPORT,))
-    begin = task._new_process
-
-    def without_events() -> None:
-        begin()
-        task.context.pop("outlet_events")
-
-    task._new_process = without_events  # type: ignore[method-assign]
-
-    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "outlet" in task_log.warnings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -14,12 +13,10 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 
 from airflow_provider_crew.client.errors import ExecutionFailed, WaitedTooLong
-from airflow_provider_crew.client.progress import begun
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import read_event
-from tests.integration.pages import table
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
 from tests.supported import AIRFLOW, has
 
@@ -27,7 +24,6 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(not has("Progress in XCom"), reason="there is nothing that shows it")
 
 both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-FIRST = {"status": "running", "current_task": "a", "progress": {"completed_tasks": 0, "total_tasks": 2}}
 SECOND = {"status": "running", "current_task": "b", "progress": {"completed_tasks": 1, "total_tasks": 2}}
 THIRD = {"status": "running", "current_task": "c", "progress": {"completed_tasks": 1, "total_tasks": 2}}
 DONE = {
@@ -190,17 +186,7 @@ def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch)
     assert story(live_crew) == [AT_FIRST, AT_SECOND, ("failed", 1, "c")]
 
 
-def test_worker_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.durable.progress.PAUSE", 3600.0)
-    after_the_first_look(live_crew, *[SECOND] * 10, *[THIRD] * 10, FAILED)
-
-    with pytest.raises(ExecutionFailed):
-        Task(run).run()
-
-    assert story(live_crew) == [AT_FIRST, ("failed", 1, "c")]
-
-
-@pytest.mark.parametrize(("pause", "seconds"), [("_PAUSE_FOR_ALL", 1.0), ("_PAUSE_FOR_EACH", 1 / 3)])
+@pytest.mark.parametrize(("pause", "seconds"), [("_PAUSE_FOR_ALL", 0.3), ("_PAUSE_FOR_EACH", 0.1)])
 async def test_all_triggers_together_push_one_and_then_pause(live_crew, monkeypatch, pause, seconds):
     monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", seconds)
     live_crew.scenario = SLOW
@@ -210,7 +196,7 @@ async def test_all_triggers_together_push_one_and_then_pause(live_crew, monkeypa
     began = time.monotonic()
     await until(lambda: len(live_crew.xcoms.left_for) == 3)
 
-    assert time.monotonic() - began > 1.9
+    assert time.monotonic() - began > 0.55
     assert {of["map_index"] for of in live_crew.xcoms.left_for} == set(range(3))
     for each in running:
         each.cancel()
@@ -307,15 +293,6 @@ def test_progress_xcom_false_stops_pushes_of_triggers(live_crew, monkeypatch):
     assert story(live_crew) == [AT_FIRST, ("completed", 2, None)]
 
 
-def test_unreadable_setting_fails_no_wait(live_crew, monkeypatch, task_log):
-    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "perhaps")
-    after_the_first_look(live_crew, *[SECOND] * 10, DONE)
-
-    assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
-
-    assert "progress_xcom" in task_log.warnings
-
-
 @pytest.mark.parametrize(
     "progress", ["{}", "[]", "no JSON", '{"tasks": 7}', '{"version": 2, "total": "x"}', 7, None]
 )
@@ -329,18 +306,3 @@ def test_event_with_progress_of_another_version_is_accepted(live_crew, progress)
 
     assert read_event(event).result
     assert task.resume(waiting, event)["output"] == "Done."
-
-
-def test_every_progress_key_is_documented():
-    told = [key for keys, _ in table("docs/monitoring.md", "How the crew is doing") for key in keys.split(", ")]
-
-    assert [key.strip("`") for key in told] == [*begun("some-id", 0.0)]
-
-
-def test_serialized_trigger_holds_no_progress(live_crew):
-    live_crew.scenario = SLOW
-    waiting = Task(lambda: run(deferrable=True)).deferred()
-
-    stored = json.dumps(waiting.trigger.serialize())
-
-    assert "crew_progress" not in stored

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import dag, task
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from tests.integration.tasks import SLOW, WatchedService, fired, poked
-from tests.integration.waits import in_every_way, run, sensor
+from tests.integration.waits import in_every_way, run
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -35,10 +33,6 @@ BROKE = {"state": "FAILED", "status": "Out of credit"}
 def lines_about(service: WatchedService, log: str) -> str:
     """Return the lines of a log that name the execution."""
     return "\n".join(line for line in log.splitlines() if service.kickoffs[0].kickoff_id in line)
-
-
-def complete(service: WatchedService, **answer: Any) -> None:
-    service.set_status(service.kickoffs[0].kickoff_id, {"status": "completed", **answer})
 
 
 @in_every_way
@@ -97,39 +91,6 @@ def test_log_output_false_keeps_the_output_out_of_the_event(live_crew, end):
     # Airflow logs each event.
     assert SECRET not in json.dumps(event)
     assert "writing_task" in event["progress"]
-
-
-def test_decorator_passes_log_output():
-    @dag(schedule=None)
-    def reports():
-        @task.crew(log_output=False)
-        def brief() -> dict[str, str]:
-            return {}
-
-        brief()
-
-    assert reports().get_task("brief").log_output is False
-
-
-def test_long_output_is_cut_in_the_log(live_crew, task_log):
-    task = sensor(live_crew)
-    complete(live_crew, result={"output": "word " * 1000 + "THE END"})
-
-    task.run()
-
-    log = task_log.text
-    assert f"\n| {'word ' * 799}word\n" in log
-    assert "THE END" not in log
-
-
-def test_only_the_first_100_tasks_are_logged(live_crew, task_log):
-    task = sensor(live_crew)
-    complete(live_crew, result={"output": "o", "tasks": [{"task_id": f"t{n}"} for n in range(130)]})
-
-    task.run()
-
-    assert "t99" in lines_about(live_crew, task_log.text)
-    assert "t100" not in task_log.text
 
 
 EVIL = "::endgroup::\n\x1b[31m[2026-01-01T00:00:00.000+0000] {a.py:1} INFO - ::group::forged\r::endgroup::\u2028x"

@@ -16,7 +16,6 @@ from airflow_provider_crew.client.errors import (
     ExecutionFailed,
     ExecutionUnknown,
     InvalidKickoffId,
-    InvalidOutput,
     LostContact,
     UncertainKickoff,
     WaitedTooLong,
@@ -24,7 +23,7 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN, Task, fired, outlives_the_return, revived
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN, Task, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -148,49 +147,6 @@ def test_retry_with_an_old_event_sends_no_template(live_crew, store, monkeypatch
         retry.resume_execution(waiting.method_name, {**(waiting.kwargs or {}), "event": event}, task.context)
 
     assert len(live_crew.kickoffs) == 1
-
-
-@pytest.mark.parametrize("status", [401, 503])
-def test_failure_to_read_a_result_reports_an_ended_execution(live_crew, store, monkeypatch, status):
-    monkeypatch.setattr("airflow_provider_crew.client.options.TOKEN_PATIENCE", 0.1)
-    task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
-    waiting, event = large_event(task, live_crew)
-    live_crew.faults.answer(status, on="status", times=1000)
-
-    caught: Any
-    with pytest.raises((LostContact, CrewTaskFailed)) as caught:
-        task.resume(waiting, event)
-
-    assert caught.value.cost is Cost.ENDED
-    live_crew.faults.clear()
-    assert task.run()["output"] == "x" * 70_000
-    assert len(live_crew.kickoffs) == 1
-
-
-@outlives_the_return
-@pytest.mark.parametrize("human_input", [False, True])
-def test_forgotten_result_is_awaited_as_long_as_an_outage(live_crew, store, human_input):
-    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", output="[1]"),), inputs=())
-    types: list[object] = [dict]
-    task = Task(lambda: run(output_type=types[0], max_outage=0.2, human_input=human_input), store=store, retries=1)
-    with pytest.raises(CrewTaskFailed) as misfit:
-        task.run()
-    assert isinstance(misfit.value.failure, InvalidOutput)
-    live_crew.forget(live_crew.kickoffs[0].kickoff_id)
-    task.clear()
-    types[0] = None
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        task.run()
-
-    assert isinstance(caught.value.failure, ExecutionUnknown)
-    assert caught.value.failure.has_completed
-    assert caught.value.cost is Cost.ENDED
-    assert len(live_crew.kickoffs) == 1
-    live_crew.scenario = LARGE
-    task.clear()
-    assert task.run()["output"] == "x" * 70_000
-    assert len(live_crew.kickoffs) == 2
 
 
 def test_result_at_another_address_is_not_given_up(live_crew, store, monkeypatch):

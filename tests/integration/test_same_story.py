@@ -87,14 +87,6 @@ def revoked(service: WatchedService) -> None:
     service.after = revoke
 
 
-def down(service: WatchedService) -> None:
-    service.faults.answer(503, on="status", for_seconds=600)
-
-
-def lost(service: WatchedService) -> None:
-    service.faults.answer(504, on="kickoff", after_taken=True)
-
-
 SOON = {"max_outage": 0.2}
 RESULT = ("Done.", None)
 STORIES = {
@@ -109,24 +101,12 @@ STORIES = {
     "after the answer of a person": Story(one_task(output="Done.", human_input=0.3), [RESULT, RESULT]),
     "failed": Story(one_task(error="ValueError: completed nothing"), ["ExecutionFailed", "ExecutionFailed anew"]),
     "revoked": Story(SLOW, ["ExecutionFailed", "ExecutionFailed anew"], revoked),
-    "too slow": Story(SLOW, ["WaitedTooLong", "WaitedTooLong"], limits={"timeout": 0.2}),
     "forgotten": Story(SLOW, ["ExecutionUnknown for good"] * 2, forgotten, limits=SOON),
     "forgotten, and cleared": Story(
         SLOW, ["ExecutionUnknown for good"] * 2, forgotten, lambda task: task.clear(), limits=SOON
     ),
-    "down": Story(SLOW, ["LostContact", "LostContact"], down, limits=SOON),
     "refused for an input": Story(
         one_task().model_copy(update={"inputs": (CrewInput(name="port"),)}), ["Refused for good"] * 2
-    ),
-    "refused for the token": Story(
-        SLOW, ["NotAuthenticated for good"] * 2, lambda service: service.rotate_token("another-token-0815")
-    ),
-    "lost on its way": Story(SLOW, ["UncertainKickoff for good"] * 2, lost),
-    "lost on its way, told, and cleared": Story(
-        one_task(output="Done."),
-        ["UncertainKickoff for good", ("Done.", None, "anew")],
-        lost,
-        lambda task: task.clear(),
     ),
 }
 
@@ -178,7 +158,6 @@ def test_run_ends_alike_in_both_dialects(told, store, story, deferrable):
     [
         ("completed at once", [False, False]),
         ("failed", [True, True]),
-        ("too slow", [False, False]),
         ("forgotten", [False, False]),
     ],
 )
@@ -203,11 +182,10 @@ def test_kickoff_reattaches_alike_in_both_dialects(told, store: TaskStateStore, 
         ("failed", "ExecutionFailed for good"),
         ("revoked", "ExecutionFailed for good"),
         ("forgotten", "ExecutionUnknown for good"),
-        ("down", "LostContact"),
     ],
 )
 def test_sensor_ends_alike_in_both_dialects(told, store, story, end, mode):
-    if story in {"forgotten", "down"}:
+    if story == "forgotten":
         skip_where_pokes_forget(mode)
     service = told(STORIES[story].scenario)
     kickoff_id = service.take(INPUTS, None, {})

@@ -11,17 +11,12 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
-    AirflowTaskTimeout,
 )
 
 from airflow_provider_crew.client.errors import (
-    Cost,
-    ExecutionFailed,
-    ExecutionNotFound,
     InvalidKickoffId,
     LostContact,
     NotAuthenticated,
-    WaitedTooLong,
     WatchBroken,
 )
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
@@ -33,11 +28,9 @@ from tests.integration.tasks import (
     INPUTS,
     QUICK,
     SLOW,
-    TOKEN,
     Task,
     poked,
     sensors_remember,
-    skip_where_pokes_forget,
 )
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -95,17 +88,6 @@ def test_a_poke_polls_once(live_crew):
     assert (early.is_done, early.xcom_value) == (False, None)
 
 
-def test_a_poke_returns_the_result_when_there_is_one(live_crew):
-    kickoff_id = kicked_off(live_crew)
-    waiting(kickoff_id).run()
-    task = waiting(kickoff_id)
-
-    late = task.begin().poke(task.context)
-
-    assert late.is_done
-    assert late.xcom_value["kickoff_id"] == kickoff_id
-
-
 def test_kickoff_id_rendered_to_a_number_is_accepted(live_crew):
     live_crew.next_kickoff_id(4711)
     kicked_off(live_crew)
@@ -141,41 +123,6 @@ def broken(service: Any, how: str) -> str:
     return kickoff_id
 
 
-ENDS: dict[str, tuple[Any, Any, Any]] = {
-    # event: (the exception, with soft_fail, the error inside)
-    "failed": (AirflowFailException, AirflowSkipException, ExecutionFailed),
-    "unknown": (AirflowFailException, AirflowSkipException, ExecutionNotFound),
-    "refused": (AirflowFailException, AirflowSkipException, WatchBroken),
-    "token": (AirflowFailException, AirflowSkipException, WatchBroken),
-    "time": (AirflowSensorTimeout, AirflowSkipException, WaitedTooLong),
-    "outage": (LostContact, LostContact, LostContact),
-}
-
-
-@in_every_mode
-@pytest.mark.parametrize("wish", [{}, {"soft_fail": True}, {"never_fail": True}], ids=["plain", "soft", "never"])
-@pytest.mark.parametrize("how", ENDS)
-def test_ends_alike_in_every_mode(live_crew, store, monkeypatch, mode, wish, how):
-    if how == "outage":
-        skip_where_pokes_forget(mode)
-    monkeypatch.setattr("airflow_provider_crew.client.options.TOKEN_PATIENCE", 0.15)
-    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.1)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.1 / 6)
-    kickoff_id = broken(live_crew, how)
-    timeout = 0.2 if how == "time" else 3600
-    plain, soft, error = ENDS[how]
-    expected = AirflowSkipException if "never_fail" in wish else soft if wish else plain
-
-    with pytest.raises(expected) as caught:
-        poked(waiting(kickoff_id, **mode, **wish, timeout=timeout, max_outage=0.15, store=store))
-
-    failure: Any = getattr(caught.value, "failure", caught.value)
-    assert isinstance(failure, error)
-    assert failure.kickoff_id == kickoff_id
-    assert how != "failed" or (failure.error, failure.cost) == ("out of credit", Cost.ENDED)
-    assert TOKEN not in str(caught.value)
-
-
 def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.client.options.TOKEN_PATIENCE", 0.15)
     kickoff_id = broken(live_crew, "token")
@@ -204,30 +151,6 @@ def test_silent_sensor_waits_longer_than_max_outage(live_crew, store, mode):
     live_crew.faults.answer(503, on="status", for_seconds=0.3)
 
     assert poked(waiting(kickoff_id, **mode, silent_fail=True, max_outage=0.1, store=store))["output"]
-
-
-def test_silent_sensor_has_no_max_outage():
-    assert sensor("x", silent_fail=True, max_outage=60).max_outage is None
-    assert sensor("x", max_outage=None).max_outage is None
-    assert sensor("x", max_outage=timedelta(minutes=1)).max_outage == 60.0
-    assert sensor("x").max_outage == 600.0
-
-
-@pytest.mark.parametrize("mode", [POKE, DEFERRED], ids=["poke", "deferred"])
-def test_execution_timeout_leaves_the_sensor_to_its_retries(live_crew, mode):
-    kickoff_id = kicked_off(live_crew, SLOW)
-
-    with pytest.raises(AirflowTaskTimeout, match=kickoff_id):
-        waiting(kickoff_id, **mode, execution_timeout=timedelta(seconds=0.3), timeout=3600).run()
-
-
-@in_every_mode
-def test_timeout_of_the_sensor_is_not_retried(live_crew, mode):
-    kickoff_id = kicked_off(live_crew, SLOW)
-    limits = {"execution_timeout": timedelta(hours=1), "timeout": 0.2}
-
-    with pytest.raises(AirflowSensorTimeout, match=kickoff_id):
-        poked(waiting(kickoff_id, **mode, **limits))
 
 
 @pytest.mark.parametrize("remembering", [True, False])
@@ -367,6 +290,7 @@ def test_record_of_another_version_fails_no_poke(live_crew, store):
 @in_every_mode
 @pytest.mark.parametrize("remembering", [True, False])
 def test_rotated_token_is_used(live_crew, store, monkeypatch, mode, remembering):
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
     kickoff_id = kicked_off(live_crew, SLOW)
 
     def rotate(request: Any) -> None:

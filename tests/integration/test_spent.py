@@ -70,19 +70,6 @@ def test_usage_of_a_failed_execution_is_pushed_and_counted(live_crew, counted, k
     assert counted["crew.execution.failed"] == 1
 
 
-@in_every_way
-def test_usage_of_a_failure_after_the_first_poll_is_pushed(live_crew, counted, kind, options):
-    failing = (ScenarioTask(name="writing_task", seconds=0.2, error="out of credit"),)
-    live_crew.scenario = FAILING.model_copy(update=DEPLOYED | {"tasks": failing})
-    task = kind(live_crew, **options)
-
-    with pytest.raises((ExecutionFailed, CrewTaskFailed), match="out of credit"):
-        poked(task)
-
-    assert task.ti.xcoms["usage"]["total_tokens"] == 4200
-    assert tokens(counted) == TOKENS
-
-
 def test_usage_has_the_number_of_its_attempt(live_crew, store):
     live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
     task = run(live_crew, store=store)
@@ -178,17 +165,4 @@ def test_usage_with_reserved_keys_is_storable(live_crew, kind, options):
     assert result["usage"] == KEPT | {"kickoff_id": 4}
     assert task.ti.xcoms["usage"] == {**KEPT, "kickoff_id": kickoff_id, "try_number": 1}
     assert stored(result)
-    assert stored(task.ti.xcoms["usage"])
-
-
-@in_every_way
-def test_usage_of_a_failure_with_reserved_keys_is_storable(live_crew, kind, options):
-    live_crew.scenario = FAILING.model_copy(update=DEPLOYED | {"usage": RESERVED})
-    task = kind(live_crew, **options)
-
-    with pytest.raises((ExecutionFailed, CrewTaskFailed)):
-        poked(task)
-
-    kickoff_id = live_crew.kickoffs[0].kickoff_id
-    assert task.ti.xcoms["usage"] == {**KEPT, "kickoff_id": kickoff_id, "try_number": 1}
     assert stored(task.ti.xcoms["usage"])

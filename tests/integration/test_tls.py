@@ -37,18 +37,8 @@ def serving() -> Iterator[Callable[[ssl.SSLContext], Hostile]]:
 
 def self_signed(folder: Path) -> ssl.SSLContext:
     key, certificate = folder / "key.pem", folder / "certificate.pem"
-    asked = [
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-subj",
-        "/CN=127.0.0.1",
-        "-days",
-        "2",
-    ]
+    asked = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    asked += ["-subj", "/CN=127.0.0.1"]
     asked += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(["openssl", "req", *asked], check=True, capture_output=True)  # noqa: S607
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

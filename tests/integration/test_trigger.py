@@ -80,22 +80,6 @@ async def test_large_answer_is_left_to_the_task(live_crew):
     assert (end.kickoff_id, end.result, end.error) == (kickoff_id, None, None)
 
 
-async def test_smaller_answer_is_in_the_event(live_crew):
-    kickoff_id = kicked_off(live_crew)
-    live_crew.faults.huge(LARGEST_ANSWER // 2)
-
-    end = read_event(await fired(trigger(kickoff_id)))
-    assert end.result
-    assert end.result["output"].startswith("Briefing")
-
-
-async def test_long_error_page_is_an_outage(live_crew):
-    kickoff_id = kicked_off(live_crew)
-    live_crew.faults.answer(503, body="<p>Deploying</p>" * (LARGEST_ANSWER // 8), on="status")
-
-    assert read_event(await fired(trigger(kickoff_id))).result
-
-
 async def test_outage_without_max_outage_is_waited_out(live_crew):
     kickoff_id = kicked_off(live_crew)
     live_crew.faults.answer(503, on="status", for_seconds=0.2)
@@ -131,12 +115,6 @@ async def test_does_not_fire_too_soon_after_the_deferral(live_crew, pauses, monk
     assert before_it_fires == (pytest.approx(waits, abs=1e-3), ["status"])
 
 
-async def test_settling_time_is_ten_seconds():
-    from airflow_provider_crew import compat
-
-    assert compat.MIN_DEFERRAL_SECONDS == 10.0
-
-
 async def test_connection_unreadable_at_first_is_read_again(live_crew, monkeypatch):
     kickoff_id = kicked_off(live_crew)
     monkeypatch.delenv(CONNECTION)
@@ -149,15 +127,6 @@ async def test_connection_unreadable_at_first_is_read_again(live_crew, monkeypat
     assert read_event(await running).result
 
 
-async def test_unreadable_connection_is_named_in_the_error(live_crew, monkeypatch):
-    monkeypatch.setenv(CONNECTION, "crew://crew.example")
-
-    end = read_event(await fired(trigger(kicked_off(live_crew), max_outage=0.1)))
-
-    assert isinstance(end.error, LostContact)
-    assert "crew_default" in str(end.error)
-
-
 async def test_first_polls_are_spread_over_one_interval(live_crew, pauses, monkeypatch):
     monkeypatch.setattr("airflow_provider_crew.hooks.polling.random.random", lambda: 0.5)
     kickoff_id = kicked_off(live_crew)
@@ -167,15 +136,6 @@ async def test_first_polls_are_spread_over_one_interval(live_crew, pauses, monke
 
     before_it_looks = pauses[0]
     assert before_it_looks == (pytest.approx(0.3), [])
-
-
-async def test_progress_logged_by_the_task_is_not_logged_again(live_crew, task_log):
-    kickoff_id = kicked_off(live_crew, SLOW)
-    seen = {"started_at": time.time(), "progress": "task 1 of 1, writing_task", "said_at": time.time()}
-
-    await fired(trigger(kickoff_id, memory=seen, deadline=time.time() + 0.2))
-
-    assert "writing_task" not in task_log.text
 
 
 async def test_stopped_trigger_logs_its_execution(live_crew, task_log):

@@ -8,7 +8,6 @@ from typing import Any
 
 import jinja2
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException
 from pydantic import BaseModel
 
 from airflow_provider_crew.client.errors import Cost, ExecutionFailed, LostContact
@@ -154,16 +153,6 @@ def test_triggerer_without_the_connection_is_reported(live_crew, store, monkeypa
         task.resume(waiting, event)
 
     assert caught.value.lacks_connection
-
-
-def test_result_that_xcom_rejects_is_of_an_ended_execution(live_crew):
-    live_crew.scenario = WRITTEN
-    task = Task(run, retries=1, refused_xcoms=frozenset({"return_value"}))
-
-    with pytest.raises(AirflowException) as caught:
-        task.run()
-
-    assert caught.value.cost is Cost.ENDED  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(not SHOWS_PROGRESS, reason="there is no progress in XCom")

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
-    AirflowSkipException,
     TaskDeferred,
 )
 from pydantic import BaseModel
 
-from airflow_provider_crew.client.errors import Cost, InvalidOutput, InvalidOutputType
+from airflow_provider_crew.client.errors import Cost, InvalidOutput
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
@@ -39,10 +38,6 @@ class Report(BaseModel):
 class Mended(BaseModel):
     title: str
     pages: str
-
-
-class Passing(Report):
-    """A type that is gone when it is needed."""
 
 
 HERE = f"{__name__}.Report"
@@ -179,39 +174,6 @@ def test_misfit_error_and_log_hide_the_output(live_crew, task_log):
     assert caught.value.__suppress_context__
 
 
-@every_operator
-def test_without_a_store_a_sensor_reads_the_misfit_again(live_crew, operator):
-    live_crew.scenario = writing(MISFIT)
-    task = Task(lambda: operator(output_type=Report), retries=1)
-
-    with misfit() as caught:
-        task.run()
-
-    assert task.ti.xcoms["crew_result"]["output"] == MISFIT
-    sensor = CrewExecutionSensor(task_id="crew", kickoff_id=caught.value.kickoff_id, output_type=Mended)
-    assert Task(lambda: sensor).run()["output_json"]["pages"] == "many"
-    assert len(live_crew.kickoffs) == 1
-
-
-@every_operator
-def test_misfit_with_on_invalid_output_retry_starts_another(live_crew, any_store, operator):
-    live_crew.scenario = writing(MISFIT)
-    task = Task(
-        lambda: operator(output_type=Report, on_invalid_output="retry"),
-        store=any_store,
-        retries=1,
-    )
-
-    with misfit(InvalidOutput) as caught:
-        task.run()
-
-    assert not isinstance(caught.value, AirflowFailException)
-    assert task.ti.xcoms["crew_result"]["output"] == MISFIT
-    live_crew.scenario = writing(FITS)
-    assert task.run()["output_json"] == TYPED
-    assert len(live_crew.kickoffs) == 2
-
-
 def test_repeated_event_of_a_misfit_starts_another_execution(live_crew, monkeypatch):
     """As Airflow 3.0 tells it."""
     monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
@@ -229,48 +191,6 @@ def test_repeated_event_of_a_misfit_starts_another_execution(live_crew, monkeypa
         task.resume(waiting, event)
 
     assert len(live_crew.kickoffs) == 2
-
-
-@every_operator
-def test_type_that_disappears_keeps_the_result_for_a_clear(live_crew, store, operator, monkeypatch):
-    live_crew.scenario = writing(FITS, seconds=0.1)
-    output_type: Any = f"{__name__}.Passing"
-    task = Task(lambda: operator(output_type=output_type, on_invalid_output="retry"), store=store, retries=1)
-    live_crew.at_look(1, lambda: monkeypatch.delattr(f"{__name__}.Passing"))
-
-    with misfit(fields=()):
-        task.run()
-
-    assert store.kickoff["end"] == "completed"
-    output_type = Report
-    task.clear()
-    assert task.run()["output_json"] == TYPED
-    assert len(live_crew.kickoffs) == 1
-
-
-@every_operator
-def test_unusable_type_starts_no_execution(live_crew, operator):
-    task = Task(lambda: operator(output_type="no_such_module.Report", on_invalid_output="retry"), retries=1)
-
-    with pytest.raises(CrewTaskFailed, match="no_such_module") as caught:
-        task.run()
-
-    assert isinstance(caught.value.failure, InvalidOutputType)
-    assert caught.value.cost is Cost.NONE
-    assert live_crew.calls == []
-
-
-@in_every_mode
-def test_sensor_with_unusable_type_sends_no_request(live_crew, mode):
-    live_crew.scenario = SLOW
-    task = sensing(live_crew, output_type="no_such_module.Report", **mode)
-
-    with pytest.raises(CrewTaskFailed, match="no_such_module") as caught:
-        poked(task)
-
-    assert isinstance(caught.value.failure, InvalidOutputType)
-
-    assert live_crew.calls == []
 
 
 @in_every_mode
@@ -292,18 +212,6 @@ def test_sensor_misfit_is_not_retried_and_clearing_reads_again(live_crew, any_st
     task.clear()
     assert poked(task)["output_json"] == {"title": "Ferries", "pages": "many"}
     assert len(live_crew.kickoffs) == 1
-
-
-@in_every_mode
-@pytest.mark.parametrize("habit", ["soft_fail", "never_fail"])
-def test_sensor_that_may_skip_skips_at_a_misfit(live_crew, mode, habit):
-    live_crew.scenario = writing(MISFIT)
-    task = sensing(live_crew, output_type=Report, **mode, **{habit: True})
-
-    with misfit(AirflowSkipException):
-        poked(task)
-
-    assert task.ti.xcoms["crew_result"]["output"] == MISFIT
 
 
 def test_misfit_without_do_xcom_push_is_not_pushed(live_crew):
@@ -380,13 +288,3 @@ def test_output_that_is_almost_json_is_warned_of(live_crew, operator, task_log):
 
     assert live_crew.kickoffs[0].kickoff_id in task_log.warnings
     assert "Expecting property name" in task_log.warnings
-
-
-@in_every_mode
-def test_sensor_warns_of_output_that_is_almost_json(live_crew, mode, task_log):
-    live_crew.scenario = writing('{"title": "Ferries"')
-
-    assert poked(sensing(live_crew, **mode))["output_json"] is None
-
-    assert live_crew.kickoffs[0].kickoff_id in task_log.warnings
-    assert "Expecting ',' delimiter" in task_log.warnings

@@ -11,10 +11,10 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, ExecutionNotFound, ExecutionUnknown
-from airflow_provider_crew.durable.outcome import CrewTaskFailed, CrewTaskSkipped, EndedTask
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.tasks import (
@@ -27,7 +27,6 @@ from tests.integration.tasks import (
     Task,
     WatchedService,
     fired,
-    outlives_the_return,
     poked,
     revived,
     sensors_remember,
@@ -37,8 +36,6 @@ from tests.integration.tasks import (
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}
-FLOW = ASKING.model_copy(update={"kind": "flow"})
-
 both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 in_every_mode = pytest.mark.parametrize(
     "mode",
@@ -142,25 +139,6 @@ class TestRunOperator:
         assert len(asking.kickoffs) == 1
 
     @both_ways
-    def test_starts_another_when_its_record_was_deleted(self, asking, store, deferrable):
-        task = Task(lambda: run(deferrable=deferrable, max_outage=0.1), store=store)
-        with pytest.raises(CrewTaskFailed):
-            task.run()
-        store.delete("crew_kickoff")
-        task.clear()
-        asking.scenario = QUICK
-
-        assert task.run()["kickoff_id"] == asking.kickoffs[1].kickoff_id
-
-    @both_ways
-    def test_without_a_store_is_not_retried_and_names_the_sensor(self, asking, deferrable):
-        with pytest.raises(CrewTaskFailed, match="CrewExecutionSensor") as caught:
-            Task(lambda: run(deferrable=deferrable, max_outage=0.1), retries=1).run()
-
-        assert isinstance(caught.value.failure, ExecutionUnknown)
-        assert caught.value.kickoff_id == asking.kickoffs[0].kickoff_id
-
-    @both_ways
     @pytest.mark.parametrize(
         "said", [{"human_input": True}, {"human_input_webhook_url": "https://hooks.example/human"}], ids=str
     )
@@ -188,42 +166,8 @@ class TestRunOperator:
 
         assert isinstance(caught.value.failure, ExecutionUnknown)
 
-    @both_ways
-    def test_waits_for_the_answer_to_a_flow(self, asking, deferrable, task_log):
-        asking.scenario = FLOW
-        asking.at_look(4, lambda: approve(asking))
-
-        assert Task(lambda: run(deferrable=deferrable)).run()["output"] == "Approved."
-        assert task_log.warnings.count(asking.kickoffs[0].kickoff_id) == 1
-
-
-class TestKickoffOperator:
-    @outlives_the_return
-    def test_returns_an_execution_that_waits(self, asking, store):
-        task = Task(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), store=store, retries=1)
-
-        returned = {task.run()}
-        returned |= {task.run()}
-        task.clear()
-        returned |= {task.run()}
-
-        assert returned == {asking.kickoffs[0].kickoff_id}
-        assert len(asking.kickoffs) == 1
-
 
 class TestSensor:
-    @in_every_mode
-    @pytest.mark.parametrize("soft_fail", [False, True])
-    def test_fails_for_an_execution_that_was_never_seen(self, asking, store, mode, soft_fail):
-        kickoff_id = asking.take(INPUTS, None, {})
-
-        with pytest.raises(EndedTask, match=kickoff_id) as caught:
-            poked(Task(lambda: sensor(kickoff_id, soft_fail=soft_fail, **mode), store=store))
-
-        assert caught.type is (CrewTaskSkipped if soft_fail else CrewTaskFailed)
-        assert isinstance(caught.value.failure, ExecutionNotFound)
-        assert soft_fail or "human_input=True" in str(caught.value)
-
     @in_every_mode
     @pytest.mark.parametrize("remembering", [True, False])
     def test_with_human_input_waits_for_one_never_seen(self, asking, store, mode, remembering):
@@ -254,21 +198,6 @@ class TestSensor:
         asking.at_look(1, lambda: ask(asking, and_approve_at=4))
 
         assert poked(task)["output"] == "Approved."
-
-    @in_every_mode
-    @pytest.mark.parametrize("soft_fail", [False, True])
-    def test_fails_after_max_outage(self, asking, store, mode, soft_fail):
-        skip_where_pokes_forget(mode)
-        kickoff_id = seen_once(asking)
-        asking.at_look(1, lambda: asking.set_status(kickoff_id))
-        task = Task(lambda: sensor(kickoff_id, max_outage=0.1, soft_fail=soft_fail, **mode), store=store)
-
-        with pytest.raises(EndedTask) as caught:
-            poked(task)
-
-        assert caught.type is (CrewTaskSkipped if soft_fail else CrewTaskFailed)
-        assert isinstance(caught.value.failure, ExecutionUnknown)
-        assert caught.value.cost is Cost.RUNNING
 
     @in_every_mode
     @pytest.mark.parametrize("remembering", [pytest.param(True, marks=sensors_remember), False])
@@ -323,13 +252,6 @@ class TestHook:
         with pytest.raises(ExecutionUnknown, match=kickoff_id):
             waited(hook, kickoff_id, is_async=is_async, max_outage=0.1)
 
-    @pytest.mark.usefixtures("asking")
-    def test_does_not_know_the_kickoff_of_another(self, is_async):
-        kickoff_id = CrewHook().kickoff(INPUTS)
-
-        with pytest.raises(ExecutionNotFound):
-            waited(CrewHook(), kickoff_id, is_async=is_async)
-
     def test_with_human_input_waits_for_that_of_another(self, asking, is_async):
         kickoff_id = asking.take(INPUTS, None, {})
         asking.at_look(12, lambda: approve(asking))
@@ -341,29 +263,6 @@ class TestHook:
 
 class TestAnotherAddress:
     """An execution that was started at another address than the connection has now."""
-
-    @pytest.mark.parametrize("operator", [CrewKickoffOperator, CrewRunOperator])
-    @pytest.mark.parametrize("cleared", [False, True], ids=["retried", "cleared"])
-    def test_fails_at_once_and_names_both_addresses(self, live_crew, store, operator, cleared):
-        there = "https://other-crew.example"
-        store.set(
-            "crew_kickoff",
-            {"max_tries": 1, "kicked_off_at": 0.0, "kickoff_id": "4711", "address": there},
-        )
-        task = Task(
-            lambda: operator(task_id="crew", inputs=INPUTS, abandon_unknown_after=None), store=store, retries=1
-        )
-        task.ti.try_number = 1
-        if cleared:
-            task.clear()
-
-        with pytest.raises(CrewTaskFailed, match=live_crew.url) as caught:
-            task.run()
-
-        assert isinstance(caught.value.failure, ExecutionUnknown)
-        assert caught.value.failure.elsewhere == there
-        assert (live_crew.kickoffs, live_crew.calls.count("kickoff")) == ((), 0)
-        assert store.kickoff["kickoff_id"] == "4711"
 
     @pytest.mark.parametrize("human_input", [False, True])
     @pytest.mark.parametrize("with_store", [False, True])

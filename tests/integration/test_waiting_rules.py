@@ -8,31 +8,22 @@ import time
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
 
 from airflow_provider_crew.client.errors import (
     Cost,
-    ExecutionFailed,
-    ExecutionUnknown,
-    LostContact,
     WaitedTooLong,
-    WatchBroken,
 )
-from airflow_provider_crew.durable.outcome import CrewTaskFailed, CrewTaskTimeout
+from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.durable.wait import Wait
-from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
+from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-# CrewDashboardLink does not use its ti_key.
-NO_KEY: Any = None
 
 RUNNING = {
     "status": "running",
@@ -126,38 +117,6 @@ def test_serialized_trigger_is_plain_and_holds_no_secret(live_crew, monkeypatch)
     assert 3600 + 60 - took <= waiting.timeout.total_seconds() <= 3600 + 60
 
 
-@both_ways
-def test_task_ends_at_its_execution_timeout(live_crew, deferrable):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=deferrable, execution_timeout=timedelta(seconds=0.3)))
-
-    with pytest.raises((CrewTaskFailed, CrewTaskTimeout)) as caught:
-        task.run()
-
-    assert isinstance(caught.value.failure, WaitedTooLong)
-
-
-@both_ways
-@pytest.mark.parametrize("with_store", [False, True])
-@pytest.mark.parametrize(("execution_timeout", "cut_short"), [(0.3, True), (3600, False)])
-def test_timeout_is_retried_only_where_a_retry_reattaches(
-    live_crew, store, deferrable, with_store, execution_timeout, cut_short
-):
-    live_crew.scenario = SLOW
-    allowed = {"execution_timeout": timedelta(seconds=execution_timeout), "timeout": 3600 if cut_short else 0.3}
-    task = Task(lambda: run(deferrable=deferrable, **allowed), store=store if with_store else None, retries=1)
-    expected = CrewTaskFailed if not with_store else AirflowTaskTimeout if cut_short else WaitedTooLong
-
-    with pytest.raises(expected) as caught:
-        task.run()
-
-    (taken,) = live_crew.kickoffs
-    failure = getattr(caught.value, "failure", caught.value)
-    assert isinstance(failure, WaitedTooLong)
-    assert (failure.kickoff_id, failure.cost) == (taken.kickoff_id, Cost.RUNNING)
-    assert with_store or "CrewExecutionSensor" in str(caught.value)
-
-
 @pytest.mark.usefixtures("live_crew")
 def test_own_deadline_comes_before_that_of_airflow():
     began = time.time()
@@ -190,66 +149,6 @@ def test_timeout_enforced_by_airflow_is_told_with_its_cost(live_crew, monkeypatc
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
-@both_ways
-@pytest.mark.parametrize("with_store", [False, True])
-@pytest.mark.parametrize(
-    ("status", "error", "retried_with_store"),
-    [
-        (503, LostContact, True),
-        (401, WatchBroken, False),
-        (400, WatchBroken, False),
-        (404, ExecutionUnknown, False),
-    ],
-)
-def test_broken_wait_is_retried_only_where_a_retry_reattaches(
-    live_crew, store, monkeypatch, deferrable, with_store, status, error, retried_with_store
-):
-    monkeypatch.setattr("airflow_provider_crew.client.options.TOKEN_PATIENCE", 0.2)
-    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.1)
-    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.1 / 6)
-    live_crew.faults.answer(status, on="status", times=10_000)
-    retried = with_store and retried_with_store
-    task = Task(lambda: run(deferrable=deferrable, max_outage=0.2), store=store if with_store else None, retries=1)
-
-    with pytest.raises(error if retried else CrewTaskFailed) as caught:
-        task.run()
-
-    assert isinstance(caught.value if retried else caught.value.failure, error)
-    assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
-    assert not with_store or store.kickoff["end"] is None
-    assert len(live_crew.kickoffs) == 1
-
-
-@both_ways
-@pytest.mark.parametrize("status", [500, 503])
-def test_retry_after_an_outage_reattaches(live_crew, store, deferrable, status):
-    live_crew.faults.answer(status, on="status", for_seconds=60)
-    task = Task(lambda: run(deferrable=deferrable, max_outage=0.1), store=store, retries=1)
-
-    with pytest.raises(LostContact, match=str(status)):
-        task.run()
-
-    live_crew.faults.clear()
-    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert len(live_crew.kickoffs) == 1
-
-
-@both_ways
-@pytest.mark.parametrize("with_store", [False, True])
-def test_failed_crew_is_retried_with_another_execution(live_crew, store, deferrable, with_store):
-    live_crew.scenario = FAILING.model_copy(
-        update={"tasks": (ScenarioTask(name="writing_task", seconds=0.1, error="out of credit"),)}
-    )
-    task = Task(lambda: run(deferrable=deferrable), store=store if with_store else None, retries=1)
-
-    for count in (1, 2):
-        with pytest.raises(ExecutionFailed, match="out of credit") as caught:
-            task.run()
-        assert caught.value.error == "out of credit"
-        assert (caught.value.kickoff_id, caught.value.cost) == (live_crew.kickoffs[-1].kickoff_id, Cost.ENDED)
-        assert len(live_crew.kickoffs) == count
-
-
 @pytest.mark.usefixtures("live_crew")
 @both_ways
 def test_without_a_store_the_result_is_pushed_at_once(deferrable):
@@ -266,6 +165,7 @@ def test_result_that_xcom_rejects_starts_no_other_execution(live_crew, deferrabl
         task.run()
 
     assert isinstance(caught.value, AirflowFailException)
+    assert caught.value.cost is Cost.ENDED
     assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
     assert len(live_crew.kickoffs) == 1
 
@@ -306,6 +206,7 @@ def test_short_outage_ends_no_wait(live_crew, deferrable):
 
 @both_ways
 def test_token_rotated_during_the_wait_is_used(live_crew, monkeypatch, deferrable, task_log):
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=deferrable))
 
@@ -321,35 +222,3 @@ def test_token_rotated_during_the_wait_is_used(live_crew, monkeypatch, deferrabl
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert "token-0815" not in task_log.text
     assert TOKEN not in task_log.text
-
-
-def test_link_points_to_the_page_of_the_crew(live_crew, monkeypatch, store):
-    page = "https://app.example/crews/7"
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': page})}")
-    operator = run()
-    task = Task(lambda: operator, store=store)
-    task.run()
-
-    assert task.ti.xcoms[DASHBOARD_KEY] == page
-    assert next(iter(operator.operator_extra_links)).get_link(operator, ti_key=NO_KEY) == page
-    task.run()
-    assert task.ti.xcoms[DASHBOARD_KEY] == page, "the attempt that reattaches pushes it again"
-
-
-def test_resumed_task_keeps_the_link(live_crew, monkeypatch):
-    live_crew.scenario = SLOW
-    monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?dashboard_url=https%3A%2F%2Fapp.example%2F7")
-    made: list[Any] = []
-
-    def make() -> Any:
-        made.append(run(deferrable=True))
-        return made[-1]
-
-    task = Task(make)
-    waiting = task.deferred()
-    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "completed", "result": "Done."})
-    task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
-
-    assert task.ti.xcoms[DASHBOARD_KEY] == "https://app.example/7"
-    links = [CrewDashboardLink().get_link(operator, ti_key=NO_KEY) for operator in made]
-    assert links == ["https://app.example/7", "https://app.example/7"]

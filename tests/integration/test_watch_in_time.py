@@ -20,11 +20,11 @@ from tests.integration.tasks import CONNECTION, SLOW, TOKEN, fired
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-_WATCHES = 2000
+_WATCHES = 300
 _REQUEST_TIMEOUT = 1.0
-# So that a queue for a place would take 400 seconds, and a busy machine may take a minute for 2,000 watches.
-_PLACES = 5
-_SLACK = 60.0
+# A queue for a place would take 150 seconds. A busy machine may take half a minute.
+_PLACES = 2
+_SLACK = 30.0
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, url: str, **extra: Any) -> None:
@@ -111,9 +111,9 @@ async def ends(running: list[asyncio.Task[tuple[Any, float]]], seconds: float) -
 
 
 async def test_deadline_behind_mute_server_is_noticed_in_time(mute):
-    deadline = time.time() + 5
+    deadline = time.time() + 2
 
-    ended = await ends(watches(_WATCHES, deadline=deadline, max_outage=None), 5 + _REQUEST_TIMEOUT + _SLACK)
+    ended = await ends(watches(_WATCHES, deadline=deadline, max_outage=None), 2 + _REQUEST_TIMEOUT + _SLACK)
 
     assert {type(end.error) for end, _ in ended} == {WaitedTooLong}
     assert min(at for _, at in ended) >= deadline - 0.1
@@ -121,7 +121,7 @@ async def test_deadline_behind_mute_server_is_noticed_in_time(mute):
 
 
 async def test_outage_behind_mute_server_is_noticed_in_time(mute):
-    max_outage = 2.0
+    max_outage = 1.0
 
     ended = await ends(watches(_WATCHES, max_outage=max_outage), max_outage + 2 * _REQUEST_TIMEOUT + _SLACK)
 
