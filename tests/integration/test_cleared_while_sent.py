@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow_provider_crew.client.errors import Cost, UncertainKickoff
 from airflow_provider_crew.compat import IS_AIRFLOW_2
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from tests.integration.operators import every_operator, id_of, kickoff
 from tests.integration.tasks import (
     ASKING,
     INPUTS,
@@ -26,25 +26,6 @@ from tests.integration.tasks import (
 )
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-
-def kickoff(**options: Any) -> CrewKickoffOperator:
-    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
-
-
-def run_deferred(**options: Any) -> CrewRunOperator:
-    return run(deferrable=True, **options)
-
-
-every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred])
-
-
-def id_of(returned: Any) -> str:
-    return returned["kickoff_id"] if isinstance(returned, dict) else returned
 
 
 def refusal() -> Exception:
@@ -176,21 +157,6 @@ class TestAnAirflowThatForgetsWhenCleared:
         remembered, again = seen
         assert remembered["kickoff_id"] is None
         assert again == (remembered if forgets else None)
-
-    @pytest.mark.usefixtures("forgets")
-    def test_kicks_off_if_the_record_is_not_stored_again(self, live_crew, store):
-        before = signal.signal(signal.SIGTERM, lambda *_: None)
-
-        def refuse() -> None:
-            store.breaks_at = lambda call: call == "set" and not live_crew.kickoffs
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.1)
-
-        live_crew.at_kickoff = refuse
-        try:
-            assert Task(kickoff, store=store).run() == live_crew.kickoffs[0].kickoff_id
-        finally:
-            signal.signal(signal.SIGTERM, before)
 
 
 class TestForgetAfter:

@@ -91,12 +91,6 @@ class TestStatus:
         assert told.get("result", {}).get("output") == ("A page." if state == "completed" else None)
         assert ("out of credit" in text) == (state == "failed")
 
-    def test_shows_progress(self, ask, dialect):
-        with playing(dialect, WRITING, ENDLESS.model_copy(update={"name": "review_task"})) as service:
-            told = json.loads(ask(service, "status", kick_off(service), "--json")[1])
-
-        assert "review_task" in told["progress"]
-
     def test_human_input_is_undecided(self, ask):
         with playing("deployed", ASKING) as service:
             assert ask(service, "status", kick_off(service))[0] == UNDECIDED

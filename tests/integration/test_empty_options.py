@@ -18,8 +18,8 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.integration.operators import in_every_mode, kickoff, run
 from tests.integration.tasks import INPUTS, SLOW, Task, poked
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -36,14 +36,6 @@ def dag(*, native: bool = False) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         render_template_as_native_obj=native,
     )
-
-
-def kickoff(**options: Any) -> Any:
-    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
-
-
-def run(**options: Any) -> Any:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
 
 
 def deferred(**options: Any) -> Any:
@@ -195,11 +187,6 @@ def test_reattached_execution_keeps_its_human_input(live_crew, store):
 
 def waiting(**options: Any) -> Any:
     return CrewExecutionSensor(**{"task_id": "crew", "poke_interval": 0.02, **options})
-
-
-in_every_mode = pytest.mark.parametrize(
-    "mode", [{}, {"deferrable": True}, {"mode": "reschedule"}], ids=["poke", "deferred", "reschedule"]
-)
 
 
 @in_every_mode

@@ -10,16 +10,12 @@ import pytest
 
 from airflow_provider_crew.client.errors import UncertainKickoff
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewKickoffOperator
+from tests.integration.operators import kickoff
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 EARLIER = "airflow_provider_crew.durable.kickoff"
-
-
-def kickoff(**options: Any) -> CrewKickoffOperator:
-    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
 
 
 def sent(store: TaskStateStore, service: Any) -> str:

@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
-import re
 import signal
-import time
 from collections.abc import Callable, Iterator
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -22,11 +20,7 @@ from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionFailed,
     ExecutionNotFound,
-    InvalidSettings,
-    LostContact,
     NotAuthenticated,
-    WaitedTooLong,
-    WatchBroken,
 )
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
@@ -34,11 +28,6 @@ from airflow_provider_crew.local.record import ReceivedRequest
 from tests.integration.clients import INPUTS, TOKEN
 
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
-RUNNING = {
-    "status": "running",
-    "current_task": "writing_task",
-    "progress": {"completed_tasks": 1, "total_tasks": 3},
-}
 
 
 class SyncCalls:
@@ -120,13 +109,6 @@ def test_run_from_inputs_to_result(hook, service):
     assert [kickoff.meta for kickoff in service.kickoffs] == [{"run": 7}]
 
 
-@pytest.mark.parametrize("form", ["connection_uri", "connection_json"])
-def test_connection_is_uri_or_json(service, monkeypatch, form):
-    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", getattr(service, form))
-
-    assert CrewHook("research").kickoff(INPUTS)
-
-
 def test_token_type_chooses_token(service, monkeypatch):
     monkeypatch.setenv(CONNECTION, f"{service.connection_uri}?user_bearer_token={service.user_token}")
 
@@ -135,18 +117,6 @@ def test_token_type_chooses_token(service, monkeypatch):
 
     sent = [request.header("Authorization") for request in service.requests]
     assert sent == [f"Bearer {TOKEN}", f"Bearer {service.user_token}"]
-
-
-def test_progress_is_logged_when_it_changes(hook, slow_service, log):
-    kickoff_id = hook.kickoff({})
-    later = RUNNING | {"progress": {"completed_tasks": 2, "total_tasks": 3}, "current_task": "review_task"}
-    done = {"status": "completed", "result": {"output": "Done.", "tasks": []}, "execution_time": 250}
-    slow_service.set_status(kickoff_id, RUNNING, RUNNING, RUNNING, later, later, done)
-
-    assert hook.wait(kickoff_id, poll_interval=0.01).output == "Done."
-
-    logged = re.findall(rf"{kickoff_id}.*?(writing_task|review_task)", log.text)
-    assert logged == ["writing_task", "review_task"]
 
 
 async def test_secrets_are_masked_outside_the_event_loop(service, monkeypatch):
@@ -173,62 +143,6 @@ def test_failed_crew_raises_its_own_error(hook, service):
     assert caught.value.error == "out of credit"
     assert caught.value.cost is Cost.ENDED
     assert caught.value.kickoff_id == service.kickoffs[0].kickoff_id
-
-
-def test_wait_survives_outage(hook, service, log):
-    kickoff_id = hook.kickoff(INPUTS)
-    service.faults.answer(503, on="status", times=2)
-    service.faults.answer(502, body="<html>", on="status")
-    service.faults.reset(on="status", times=2)
-    service.faults.truncate(on="status")
-
-    assert hook.wait(kickoff_id, poll_interval=0.01).status == "completed"
-
-    assert "503" in log.text
-    assert len(service.kickoffs) == 1
-
-
-def test_lasting_outage_ends_wait(hook, service):
-    kickoff_id = hook.kickoff(INPUTS)
-    service.faults.refuse()
-
-    with pytest.raises(LostContact) as caught:
-        hook.wait(kickoff_id, poll_interval=0.05, max_outage=0.3)
-
-    assert caught.value.kickoff_id == kickoff_id
-    assert caught.value.cost is Cost.RUNNING
-
-
-@pytest.fixture
-def pauses(monkeypatch):
-    """For how long a wait has paused, one after the other."""
-    noted = []
-
-    def sleep(seconds):
-        noted.append(seconds)
-        time.sleep(seconds)
-
-    async def sleep_async(seconds):
-        noted.append(seconds)
-        await asyncio.sleep(seconds)
-
-    monkeypatch.setattr(
-        "airflow_provider_crew.hooks.polling.time", SimpleNamespace(**vars(time) | {"sleep": sleep})
-    )
-    stand_in = SimpleNamespace(**vars(asyncio) | {"sleep": sleep_async})
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling.asyncio", stand_in)
-    return noted
-
-
-@pytest.mark.usefixtures("slow_service")
-def test_wait_ends_at_its_deadline(hook, pauses):
-    kickoff_id = hook.kickoff({})
-
-    with pytest.raises(WaitedTooLong, match="writing_task") as caught:
-        hook.wait(kickoff_id, poll_interval=10, timeout=0.3)
-
-    assert sum(pauses) <= 0.3
-    assert caught.value.cost is Cost.RUNNING
 
 
 def test_unknown_execution_ends_wait_at_once(hook, service):
@@ -262,18 +176,6 @@ def test_deleted_connection_does_not_end_wait(hook, service, reactions, monkeypa
     assert hook.wait(kickoff_id, poll_interval=0.05).status == "completed"
 
     assert [request.status for request in service.requests.on("status")] == [401, 401, 200]
-
-
-def test_rejected_poll_ends_wait_while_crew_runs(hook, service):
-    kickoff_id = hook.kickoff(INPUTS)
-    service.faults.answer(400, on="status")
-
-    with pytest.raises(WatchBroken) as caught:
-        hook.wait(kickoff_id, poll_interval=0.05)
-
-    assert caught.value.kickoff_id == kickoff_id
-    assert caught.value.cause.http_status == 400
-    assert caught.value.cost is Cost.RUNNING
 
 
 class Interrupted(BaseException):
@@ -371,15 +273,6 @@ def test_connection_test_names_wrong_setting(monkeypatch, connection, shown):
     assert works is False
     assert shown in message
     assert "secret-token" not in message
-
-
-def test_unusable_connection_is_named(monkeypatch):
-    monkeypatch.setenv("AIRFLOW_CONN_RESEARCH", "crew://:secret-token@crew.example/http")
-
-    with pytest.raises(InvalidSettings, match="research") as caught:
-        CrewHook("research").inputs()
-
-    assert caught.value.conn_id == "research"
 
 
 def test_secrets_are_masked_and_not_shown(monkeypatch, service, log):

@@ -23,6 +23,7 @@ from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from tests.integration.operators import run_deferred
 from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, WatchedService
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -40,10 +41,6 @@ def kickoff(**options: Any) -> CrewKickoffOperator:
 
 def run(**options: Any) -> CrewRunOperator:
     return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, "meta": {}, **options})
-
-
-def run_deferred(**options: Any) -> CrewRunOperator:
-    return run(deferrable=True, **options)
 
 
 def decorated(**options: Any) -> Any:
@@ -116,19 +113,6 @@ class TestOnTheWire:
 
         assert sent(live_crew)["webhooks"]["authentication"]["token"] == SECRET
         assert sent(live_crew)["restoreFromStateId"] == "4711"
-
-    def test_goes_an_id_that_native_rendering_has_made_a_number(self, live_crew):
-        Task(lambda: run(restore_from_state_id=4711)).run()
-
-        assert sent(live_crew)["restoreFromStateId"] == "4711"
-
-    def test_goes_the_state_of_another_run_of_a_flow(self, live_crew):
-        live_crew.scenario = FLOW.model_copy(update={"output": "{topic} for {audience}"})
-        first = Task(run).run()
-
-        restored = Task(lambda: run(inputs={"topic": "ferries"}, restore_from_state_id=first["kickoff_id"])).run()
-
-        assert restored["output"] == "ferries for sailors"
 
 
 def forms(secret: str) -> list[str]:
@@ -264,17 +248,6 @@ class TestInputs:
         assert caught.value.failure.missing_inputs == ("voice",)
         assert live_crew.calls == ["inputs", "kickoff"]
         assert (live_crew.kickoffs, store.kickoff) == ((), None)
-
-    @pytest.mark.parametrize("scenario", [CREW, FLOW])
-    def test_that_look_misspelled_are_rejected(self, live_crew, scenario):
-        live_crew.scenario = scenario
-
-        with pytest.raises(CrewTaskFailed, match=r"(?s)^(?=.*audiense)(?=.*audience)") as caught:
-            Task(lambda: kickoff(inputs={"topic": "harbours", "audiense": "sailors"})).run()
-
-        assert isinstance(caught.value.failure, InvalidInputs)
-        assert caught.value.cost is Cost.NONE
-        assert live_crew.calls == ["inputs"]
 
     @pytest.mark.parametrize("scenario", [CREW, FLOW])
     @pytest.mark.parametrize("inputs", [{"topic": "harbours"}, INPUTS | {"zebra": 1}], ids=["missing", "unlisted"])

@@ -14,29 +14,10 @@ from airflow_provider_crew.client.errors import (
     UncertainKickoff,
 )
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from tests.integration.operators import every_operator, id_of, kickoff, run, run_deferred
 from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-
-def kickoff(**options: Any) -> CrewKickoffOperator:
-    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
-
-
-def run_deferred(**options: Any) -> CrewRunOperator:
-    return run(deferrable=True, **options)
-
-
-def id_of(returned: Any) -> str:
-    return returned["kickoff_id"] if isinstance(returned, dict) else returned
-
-
-every_operator = pytest.mark.parametrize("operator", [kickoff, run, run_deferred])
 
 
 def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
@@ -137,15 +118,6 @@ def test_execution_not_known_yet_is_reattached(live_crew, store):
     assert len(live_crew.kickoffs) == 1
 
 
-def test_execution_unknown_for_a_moment_is_reattached(live_crew, store):
-    earlier = left_behind(store, live_crew, "running")
-    not_found = {"error": "Execution not found", "message": "No such execution"}
-    live_crew.faults.answer(404, body=not_found, on="status", times=2)
-
-    assert Task(kickoff, store=store, retries=1).run() == earlier
-    assert len(live_crew.kickoffs) == 1
-
-
 @pytest.mark.parametrize("status", [503, 401, 403, 400, 429])
 def test_execution_that_cannot_be_polled_is_reattached(live_crew, store, status, task_log):
     earlier = left_behind(store, live_crew, "running")
@@ -182,15 +154,6 @@ def test_reattach_false_ignores_the_record(live_crew, store, operator, task_log)
     assert len(live_crew.kickoffs) == 2
     assert store.kickoff == before
     assert "durable=False" in task_log.warnings
-
-
-@pytest.mark.parametrize("with_store", [True, False])
-@pytest.mark.parametrize("retries", [0, 1])
-def test_retries_without_a_store_are_warned_about(live_crew, with_store, retries, task_log):
-    Task(kickoff, store=TaskStateStore() if with_store else None, retries=retries).run()
-
-    assert ("retries" in task_log.warnings) is (retries > 0 and not with_store)
-    assert len(live_crew.kickoffs) == 1
 
 
 @every_operator

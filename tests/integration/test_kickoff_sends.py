@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,9 +15,8 @@ from airflow_provider_crew.client.errors import (
     NotAuthenticated,
 )
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
-from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from tests.integration.tasks import INPUTS, QUICK, Task
+from tests.integration.tasks import INPUTS, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -111,18 +109,6 @@ def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
 
     sent = {request.header("Authorization") for request in live_crew.requests}
     assert sent == {f"Bearer {live_crew.user_token}"}
-
-
-def test_unlisted_inputs_are_sent_with_a_warning(live_crew, task_log):
-    live_crew.scenario = QUICK.model_copy(
-        update={"inputs": (CrewInput(name="topic"), CrewInput(name="tone", required=False))}
-    )
-    live_crew.scenario = live_crew.scenario.model_copy(update={"inputs_shape": "objects"})
-
-    kickoff(inputs={"topic": "harbours", "tonne": "dry", "zebra": 1}).run()
-
-    assert live_crew.kickoffs[0].inputs == {"topic": "harbours", "tonne": "dry", "zebra": 1}
-    assert {"tonne", "tone", "zebra"} <= {*re.findall(r"\w+", task_log.warnings)}
 
 
 @pytest.mark.parametrize("validate_inputs", [True, False])

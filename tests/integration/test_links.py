@@ -12,6 +12,7 @@ from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.links.crew import DASHBOARD_KEY, CrewDashboardLink
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.integration.operators import run
 from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -26,10 +27,6 @@ def crew(live_crew, monkeypatch):
     page = urlencode({"dashboard_url": f"{PAGES}{{kickoff_id}}"})
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{page}")
     return live_crew
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
 
 
 def page_of(task: Task, operator: Any) -> str:

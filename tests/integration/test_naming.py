@@ -10,15 +10,13 @@ import pytest
 
 from airflow_provider_crew.client.errors import ExecutionFailed
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from tests.integration.operators import both_ways
 from tests.integration.shown import ShownTask
 from tests.integration.tasks import FAILING, INPUTS, SLOW, fired, revived
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 
 
 def named_by_its_function(name: Any = "about ferries", **options: Any) -> Any:
@@ -167,18 +165,6 @@ def test_name_is_sent_to_airflow_before_the_kickoff(live_crew, monkeypatch, task
 
     assert (told, task.names) == ([("about ferries", 0)], ["about ferries"])
     assert ("the API server is away" in task_log.warnings) != answers
-
-
-def test_kickoff_operator_and_sensor_have_names(live_crew):
-    kickoff = ShownTask(lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS), template="{{ run_name }}")
-    kickoff_id = kickoff.run()
-    sensor = ShownTask(
-        lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, poke_interval=0.02, deferrable=True),
-        template="for {{ ti.run_id }}",
-    )
-
-    assert sensor.run()["kickoff_id"] == kickoff_id == live_crew.kickoffs[0].kickoff_id
-    assert (kickoff.names, sensor.names) == ([None], ["for manual__2026-01-01"])
 
 
 def test_task_without_template_has_no_name(live_crew, store):

@@ -18,10 +18,9 @@ from airflow_provider_crew.client.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.durable.outcome import CrewTaskError, CrewTaskFailed, CrewTaskTimeout
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.integration.tasks import INPUTS, SLOW, Task, outlives_the_return, poked
-from tests.integration.waits import in_every_way
+from tests.integration.operators import kickoff, run
+from tests.integration.tasks import INPUTS, SLOW, Task, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -29,14 +28,6 @@ HTML_404 = {"body": "<html>default backend - 404</html>", "headers": {"content-t
 
 
 KEPT = {"max_tries": 2, "kicked_off_at": 0.0, "end": None, "reported": False, "address": "", "delivered": False}
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
-
-
-def kickoff(**options: Any) -> CrewKickoffOperator:
-    return CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options})
 
 
 @pytest.fixture
@@ -133,19 +124,6 @@ def test_timeout_of_retry_names_earlier_execution(live_crew, store, alarm, monke
 
     assert caught.value.kickoff_id == live_crew.kickoffs[0].kickoff_id
     assert caught.value.cost is Cost.RUNNING
-
-
-@pytest.mark.parametrize("deferrable", [True, False])
-def test_undelivered_result_is_returned_after_clear(live_crew, store, deferrable):
-    task = Task(lambda: run(deferrable=deferrable), store=store)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Task, "_ended", lambda *_: pytest.fail("the process is gone"))
-        with pytest.raises(pytest.fail.Exception):
-            task.run()
-    task.clear()
-
-    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.parametrize("operator", [run, kickoff])
@@ -300,27 +278,19 @@ def test_unreadable_record_counts_as_uncertain_kickoff(live_crew, store, operato
 
 
 # What a newer version may have stored, or a person, besides an ID that can be read.
-ODD = [
-    {"max_tries": ...},
-    {"kicked_off_at": ...},
+VALUES: dict[str, list[Any]] = {
+    "max_tries": [..., None, "many"],
+    "kicked_off_at": [..., None, "2027-01-01T00:00:00Z"],
+    "end": ["cancelled", {"state": "completed"}, 7],
+    "reported": [None, "in part"],
+    "address": [None, ["https://crew.example"]],
+    "delivered": [None, {"xcom": True}],
+    "name": [None, 7],
+    "fingerprint": [None, {"sha512": "0"}],
+}
+ODD: list[dict[str, Any]] = [{name: value} for name, values in VALUES.items() for value in values]
+ODD += [
     {"max_tries": ..., "kicked_off_at": ...},
-    {"max_tries": None},
-    {"max_tries": "many"},
-    {"kicked_off_at": None},
-    {"kicked_off_at": "2027-01-01T00:00:00Z"},
-    {"end": "cancelled"},
-    {"end": {"state": "completed"}},
-    {"end": 7},
-    {"reported": None},
-    {"reported": "in part"},
-    {"address": None},
-    {"address": ["https://crew.example"]},
-    {"delivered": None},
-    {"delivered": {"xcom": True}},
-    {"name": None},
-    {"name": 7},
-    {"fingerprint": None},
-    {"fingerprint": {"sha512": "0"}},
     {"name": None, "end": "cancelled", "since_the_next_version": {"a": 1}},
 ]
 
@@ -374,24 +344,6 @@ def test_task_resumed_by_unreadable_event_polls_itself(live_crew, store, event):
 
 
 NO_DATABASE = {"status": "error", "message": "Unable to communicate with database"}
-
-
-@in_every_way
-@pytest.mark.parametrize(
-    "body",
-    [
-        NO_DATABASE,
-        {"status": "error", "error": None, "detail": "Unable to communicate with database"},
-        {"status": "error", "error": {"message": "Unable to communicate with database"}},
-        {"status": "success", "message": "The database is back"},
-    ],
-    ids=["message", "null", "object", "success"],
-)
-def test_gateway_error_with_status_200_is_waited_out(live_crew, kind, options, body):
-    live_crew.faults.answer(200, body=body, on="status", times=2)
-
-    assert poked(kind(live_crew, **options))["output"]
-    assert len(live_crew.kickoffs) == 1
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["worker", "deferred"])

@@ -10,8 +10,9 @@ from airflow.providers.common.compat.sdk import Asset
 
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.local import Scenario
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.integration.operators import both_ways, run
 from tests.integration.shown import ShownTask
 from tests.integration.tasks import INPUTS, SLOW, fired, revived
 
@@ -20,11 +21,6 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 REPORT = Asset("crew://reports/ferries")
 OTHER = Asset("crew://reports/harbours")
 DEPLOYED = Scenario(dialect="deployed").without_waiting()
-both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
 
 
 def told(result: dict[str, Any]) -> dict[str, Any]:

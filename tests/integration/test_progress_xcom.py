@@ -12,18 +12,16 @@ from typing import Any
 import pytest
 from airflow.exceptions import AirflowRescheduleException
 
-from airflow_provider_crew.client.errors import ExecutionFailed, WaitedTooLong
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.client.errors import ExecutionFailed
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.operators import both_ways, run
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
 from tests.supported import AIRFLOW, has
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 pytestmark = pytest.mark.skipif(not has("Progress in XCom"), reason="there is nothing that shows it")
 
-both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 SECOND = {"status": "running", "current_task": "b", "progress": {"completed_tasks": 1, "total_tasks": 2}}
 THIRD = {"status": "running", "current_task": "c", "progress": {"completed_tasks": 1, "total_tasks": 2}}
 DONE = {
@@ -47,10 +45,6 @@ AT_SECOND = ("running", 1, "b")
 def story(crew: WatchedService) -> list[tuple[Any, ...]]:
     """Return what was pushed, in order: state, completed tasks, current task."""
     return [(each["state"], each["completed"], each["current_task"]) for each in crew.xcoms.progress]
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
 
 
 def after_the_first_look(crew: WatchedService, *answers: Any) -> None:
@@ -144,18 +138,6 @@ def test_failure_keeps_the_outputs_so_far(live_crew, deferrable):
     end = live_crew.xcoms.progress[-1]
     assert (end["state"], [task["output"] for task in end["tasks"]]) == ("failed", ["A."])
     assert end["end"]
-
-
-@both_ways
-def test_timeout_leaves_the_state_running(live_crew, deferrable):
-    live_crew.scenario = SLOW
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        Task(lambda: run(deferrable=deferrable, timeout=0.3)).run()
-
-    assert isinstance(caught.value.failure, WaitedTooLong)
-    assert story(live_crew)[-1] == AT_FIRST
-    assert live_crew.xcoms.progress[-1]["end"]
 
 
 @pytest.mark.parametrize("remembering", [False, True])

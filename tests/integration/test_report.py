@@ -48,16 +48,6 @@ def test_log_shows_each_task_and_the_output(live_crew, task_log, kind, options):
 
 
 @in_every_way
-def test_log_shows_task_and_usage_of_a_deployed_crew(live_crew, task_log, kind, options):
-    live_crew.scenario = STORY.model_copy(update={"dialect": "deployed"})
-    poked(kind(live_crew, **options))
-
-    lines = lines_about(live_crew, task_log.text)
-    assert "writing_task" in lines
-    assert re.search("total_tokens.*4,?200", lines)
-
-
-@in_every_way
 @pytest.mark.parametrize("dialect", ["documented", "deployed"])
 @pytest.mark.parametrize("switch", ["argument", "configuration", "configuration that cannot be read"])
 def test_log_output_false_keeps_the_output_out_of_the_log(

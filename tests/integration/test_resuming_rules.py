@@ -22,16 +22,12 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewRunOperator
-from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN, Task, fired, revived
+from tests.integration.operators import run
+from tests.integration.tasks import CONNECTION, SLOW, TOKEN, Task, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 LARGE = Scenario(tasks=(ScenarioTask(name="a", seconds=0.2, output="x" * 70_000),), inputs=())
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
 
 
 def test_large_result_is_read_by_the_resumed_task(live_crew):
@@ -194,13 +190,6 @@ def test_task_cleared_while_deferring_reattaches(live_crew, store):
         run(deferrable=True).resume_execution(waiting.method_name, waiting.kwargs or {}, task.context)
 
     assert len(live_crew.kickoffs) == 1
-
-
-def test_starting_task_needs_its_templates():
-    task = Task(run)
-
-    with pytest.raises(ZeroDivisionError):
-        run(inputs={"topic": GONE}).render_template_fields(task.context)
 
 
 @pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])

@@ -134,17 +134,6 @@ def test_rejected_token_ends_a_rescheduled_sensor_without_store(live_crew, monke
     assert isinstance(caught.value.failure.cause, NotAuthenticated)
 
 
-@pytest.mark.parametrize("wish", ["soft_fail", "never_fail"])
-def test_skipped_deferred_sensor_keeps_the_reason_of_the_crew(live_crew, wish):
-    kickoff_id = kicked_off(
-        live_crew,
-        QUICK.model_copy(update={"tasks": (ScenarioTask(name="a", seconds=0.1, error="out of credit"),)}),
-    )
-
-    with pytest.raises(AirflowSkipException, match="out of credit"):
-        waiting(kickoff_id, **DEFERRED, **{wish: True}).run()
-
-
 @in_every_mode
 def test_silent_sensor_waits_longer_than_max_outage(live_crew, store, mode):
     kickoff_id = kicked_off(live_crew)
@@ -207,20 +196,6 @@ def test_next_poke_is_after_the_interval_or_at_the_deadline(live_crew, store, re
         after, took = caught.value.reschedule_date, datetime.now(UTC) - now
         assert after.tzinfo is not None
         assert seconds[0] <= (after - now).total_seconds() <= seconds[1] + took.total_seconds()
-
-
-@where_pokes_remember
-def test_progress_is_logged_on_change_where_pokes_remember(live_crew, store, remembering, task_log):
-    kickoff_id = kicked_off(live_crew, SLOW)
-    later = RUNNING | {"current_task": "review_task"}
-    live_crew.set_status(
-        kickoff_id, RUNNING, RUNNING, RUNNING, later, later, {"status": "completed", "result": "x"}
-    )
-
-    poked(waiting(kickoff_id, **RESCHEDULE, store=store if remembering else None))
-
-    log = task_log.text
-    assert (log.count("writing_task"), log.count("review_task")) == ((1, 1) if remembering else (3, 2))
 
 
 @sensors_remember
@@ -327,16 +302,3 @@ def test_sensor_resumed_without_event_ends_like_any_other(live_crew, why, scenar
 
     with pytest.raises(AirflowSkipException if skipped else error, match=kickoff_id):
         waiting(kickoff_id, **DEFERRED, **wish).resume_without_event(why)
-
-
-def test_killed_sensor_logs_its_execution(live_crew, task_log):
-    kickoff_id = kicked_off(live_crew, SLOW)
-    operator = sensor(kickoff_id)
-    task = Task(lambda: operator)
-    task.begin()
-    operator.poke(task.context)
-    before = task_log.text.count(kickoff_id)
-
-    operator.on_kill()
-
-    assert task_log.text.count(kickoff_id) > before

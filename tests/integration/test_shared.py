@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from airflow_provider_crew.client.errors import LostContact
 from airflow_provider_crew.hooks.connection import load_connection
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -48,22 +47,6 @@ def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
 
     monkeypatch.setattr("airflow_provider_crew.hooks.polling.load_connection", counted)
     return seen
-
-
-@dataclass
-class Held:
-    """A fault of the local service: a hundred looks are answered when it is over."""
-
-    over: bool = False
-    kind = "held"
-    on = "status"
-    times = 100
-    for_seconds = None
-
-    async def happen(self, exchange: Any) -> None:
-        while not self.over:
-            await exchange.pause(0.05)
-        await exchange.send(await exchange.take())
 
 
 def kicked_off(service: Any, times: int, scenario: Any = SLOW) -> list[str]:
@@ -114,24 +97,6 @@ async def test_watches_share_lookup_and_connections(live_crew, look_ups):
     assert len({request.client for request in live_crew.requests}) <= 100
 
 
-async def test_hundred_polls_at_once_are_the_limit_and_no_outage(live_crew, task_log):
-    kickoff_ids = kicked_off(live_crew, 120)
-    # None of the hundred is answered before they are counted, however slow the machine.
-    held = Held()
-    live_crew.faults.add(held)
-
-    watches = watch(*kickoff_ids, poll_interval=0.01)
-    await seen(lambda: len(live_crew.requests) >= 100)
-    await asyncio.sleep(0.3)
-    at_once = len(live_crew.requests)
-    held.over = True
-    await seen(looked(live_crew, kickoff_ids))
-    await stopped(watches)
-
-    assert at_once == 100
-    assert "WARN" not in task_log.text
-
-
 async def test_connections_are_closed_with_last_watch(live_crew):
     first, second = kicked_off(live_crew, 2)
     one, other = watch(first, second)
@@ -180,18 +145,6 @@ async def test_watch_that_looks_up_for_all_may_be_cancelled(live_crew, look_ups)
 
     assert all(end.result for end in ends)
     assert look_ups.number <= 2
-
-
-async def test_failed_lookup_ends_all_waiting_watches(live_crew, look_ups):
-    look_ups.seconds, look_ups.fails = 0.5, True
-    kickoff_ids = kicked_off(live_crew, 20)
-
-    watches = watch(*kickoff_ids, poll_interval=0.1, max_outage=0.01)
-    ends = [read_event(await each) for each in watches]
-
-    assert all(isinstance(end.error, LostContact) for end in ends)
-    # Each looks twice at least. Those who come late on a busy machine wait for the next look-up, again together.
-    assert look_ups.number < len(kickoff_ids)
 
 
 async def test_changed_host_does_not_move_running_watches(live_crew, monkeypatch):

@@ -8,28 +8,18 @@ from typing import Any
 
 import jinja2
 import pytest
-from pydantic import BaseModel
 
 from airflow_provider_crew.client.errors import Cost, ExecutionFailed, LostContact
-from airflow_provider_crew.compat import SHOWS_PROGRESS
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.integration.operators import run
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 UNDEFINED = "{{ no_such_name.topic }}"
-WRITTEN = Scenario(tasks=(ScenarioTask(name="writing_task", output="Prose."),), inputs=())
-
-
-class Report(BaseModel):
-    title: str
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
 
 
 def ended(task: Task) -> Any:
@@ -153,16 +143,6 @@ def test_triggerer_without_the_connection_is_reported(live_crew, store, monkeypa
         task.resume(waiting, event)
 
     assert caught.value.lacks_connection
-
-
-@pytest.mark.skipif(not SHOWS_PROGRESS, reason="there is no progress in XCom")
-def test_progress_of_a_misfit_is_completed(live_crew):
-    live_crew.scenario = WRITTEN
-
-    with pytest.raises(CrewTaskFailed):
-        Task(lambda: run(output_type=Report)).run()
-
-    assert live_crew.xcoms.progress[-1]["state"] == "completed"
 
 
 def test_cleared_task_without_a_store_knows_no_earlier_attempt(live_crew):

@@ -19,8 +19,8 @@ from airflow_provider_crew.client.errors import Cost, InvalidOutput
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.integration.operators import in_every_mode, run, run_deferred
 from tests.integration.tasks import INPUTS, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -47,14 +47,6 @@ def writing(output: str, **habits: Any) -> Scenario:
     return Scenario(tasks=(ScenarioTask(name="writing_task", output=output, **habits),), inputs=())
 
 
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
-
-
-def run_deferred(**options: Any) -> CrewRunOperator:
-    return run(deferrable=True, **options)
-
-
 def decorated(**options: Any) -> Any:
     crew: Any = crew_task(task_id="crew", poll_interval=0.02, deferrable=True, **options)
     return crew(lambda: INPUTS)().operator
@@ -66,9 +58,6 @@ def any_store(request: pytest.FixtureRequest) -> Any:
 
 
 every_operator = pytest.mark.parametrize("operator", [run, run_deferred, decorated])
-in_every_mode = pytest.mark.parametrize(
-    "mode", [{}, {"deferrable": True}, {"mode": "reschedule"}], ids=["poke", "deferred", "reschedule"]
-)
 
 
 def sensing(service: Any, **options: Any) -> Task:
@@ -278,13 +267,3 @@ def test_without_a_type_other_output_is_unchanged(live_crew, output, task_log):
 
     assert (result["output"], result["output_json"]) == (output, None)
     assert result["kickoff_id"] not in task_log.warnings
-
-
-@every_operator
-def test_output_that_is_almost_json_is_warned_of(live_crew, operator, task_log):
-    live_crew.scenario = writing("{'title': 'Ferries'}")
-
-    assert Task(operator).run()["output_json"] is None
-
-    assert live_crew.kickoffs[0].kickoff_id in task_log.warnings
-    assert "Expecting property name" in task_log.warnings

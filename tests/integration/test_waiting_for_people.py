@@ -14,9 +14,9 @@ from airflow_provider_crew.client.errors import Cost, ExecutionNotFound, Executi
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import read_event
+from tests.integration.operators import both_ways, in_every_mode, run
 from tests.integration.tasks import (
     ASKING,
     CONNECTION,
@@ -36,20 +36,10 @@ from tests.integration.tasks import (
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}
-both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-in_every_mode = pytest.mark.parametrize(
-    "mode",
-    [{}, {"deferrable": True}, {"mode": "reschedule"}],
-    ids=["poke", "deferred", "reschedule"],
-)
 
 
 class Killed(BaseException):
     """The end of a process that runs no more code."""
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
 
 
 def sensor(kickoff_id: str, **options: Any) -> CrewExecutionSensor:
@@ -181,15 +171,6 @@ class TestSensor:
         assert poked(task)["output"] == "Approved."
 
     @in_every_mode
-    def test_with_human_input_waits_until_its_timeout(self, asking, mode):
-        kickoff_id = asking.take(INPUTS, None, {})
-
-        with pytest.raises(CrewTaskFailed) as caught:
-            poked(Task(lambda: sensor(kickoff_id, human_input=True, timeout=0.2, **mode)))
-
-        assert isinstance(caught.value.failure, ExecutionUnknown)
-
-    @in_every_mode
     def test_waits_once_it_has_seen_the_execution(self, asking, store, mode):
         skip_where_pokes_forget(mode)
         kickoff_id = seen_once(asking)
@@ -243,22 +224,6 @@ class TestHook:
         asking.at_look(4, lambda: approve(asking))
 
         assert waited(hook, kickoff_id, is_async=is_async).output == "Approved."
-
-    @pytest.mark.usefixtures("asking")
-    def test_gives_up_its_own_kickoff_after_max_outage(self, is_async):
-        hook = CrewHook()
-        kickoff_id = hook.kickoff(INPUTS)
-
-        with pytest.raises(ExecutionUnknown, match=kickoff_id):
-            waited(hook, kickoff_id, is_async=is_async, max_outage=0.1)
-
-    def test_with_human_input_waits_for_that_of_another(self, asking, is_async):
-        kickoff_id = asking.take(INPUTS, None, {})
-        asking.at_look(12, lambda: approve(asking))
-
-        end = waited(CrewHook(), kickoff_id, is_async=is_async, human_input=True, max_outage=0.05)
-
-        assert end.output == "Approved."
 
 
 class TestAnotherAddress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from datetime import timedelta
@@ -19,8 +18,9 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.durable.wait import Wait
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, fired, revived
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
+from tests.integration.operators import both_ways, run
+from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, revived
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -30,13 +30,6 @@ RUNNING = {
     "current_task": "writing_task",
     "progress": {"completed_tasks": 1, "total_tasks": 3},
 }
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(**{"task_id": "crew", "inputs": INPUTS, "poll_interval": 0.02, **options})
-
-
-both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
 
 
 @both_ways
@@ -79,20 +72,6 @@ def test_execution_completed_at_first_poll_is_not_deferred(live_crew):
 
     assert operator.execute({"ti": Task(run).ti})["output"].startswith("Briefing")
     assert live_crew.calls == ["inputs", "kickoff", "status"]
-
-
-def test_progress_is_logged_once_before_and_after_a_deferral(live_crew, task_log):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True))
-    waiting = task.deferred()
-    (taken,) = live_crew.kickoffs
-    done = {"status": "completed", "result": {"output": "Done."}, "execution_time": 250}
-    live_crew.set_status(taken.kickoff_id, RUNNING | {"current_task": "b"}, RUNNING | {"current_task": "b"}, done)
-
-    task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
-
-    lines = [line for line in task_log.text.splitlines() if taken.kickoff_id in line]
-    assert [sum(name in line for line in lines) for name in ("writing_task", "2 of 3")] == [1, 1]
 
 
 def test_serialized_trigger_is_plain_and_holds_no_secret(live_crew, monkeypatch):
