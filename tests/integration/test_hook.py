@@ -298,3 +298,14 @@ def test_wrong_token_is_not_shown(monkeypatch, service):
     assert "99999" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+@pytest.mark.usefixtures("slow_service")
+def test_interrupted_wait_logs_kickoff_id(hook, log):
+    kickoff_id = hook.kickoff({})
+    before = log.text
+
+    with interrupted_after(0.2):
+        hook.wait(kickoff_id, poll_interval=10)
+
+    assert kickoff_id in log.text.removeprefix(before)

@@ -288,3 +288,12 @@ def test_event_with_progress_of_another_version_is_accepted(live_crew, progress)
 
     assert read_event(event).result
     assert task.resume(waiting, event)["output"] == "Done."
+
+
+def test_unreadable_setting_fails_no_wait(live_crew, monkeypatch, task_log):
+    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "perhaps")
+    after_the_first_look(live_crew, *[SECOND] * 10, DONE)
+
+    assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
+
+    assert "progress_xcom" in task_log.warnings

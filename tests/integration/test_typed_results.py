@@ -267,3 +267,24 @@ def test_without_a_type_other_output_is_unchanged(live_crew, output, task_log):
 
     assert (result["output"], result["output_json"]) == (output, None)
     assert result["kickoff_id"] not in task_log.warnings
+
+
+class Passing(Report):
+    """A type that is gone when it is needed."""
+
+
+@every_operator
+def test_type_that_disappears_keeps_the_result_for_a_clear(live_crew, store, operator, monkeypatch):
+    live_crew.scenario = writing(FITS, seconds=0.1)
+    output_type: Any = f"{__name__}.Passing"
+    task = Task(lambda: operator(output_type=output_type, on_invalid_output="retry"), store=store, retries=1)
+    live_crew.at_look(1, lambda: monkeypatch.delattr(f"{__name__}.Passing"))
+
+    with misfit(fields=()):
+        task.run()
+
+    assert store.kickoff["end"] == "completed"
+    output_type = Report
+    task.clear()
+    assert task.run()["output_json"] == TYPED
+    assert len(live_crew.kickoffs) == 1
