@@ -46,16 +46,6 @@ def test_link_points_to_the_execution(crew, kind):
     assert page_of(task, operator) == f"{PAGES}run%207%2Fb"
 
 
-def test_link_of_a_deferred_task_points_to_its_execution(crew):
-    crew.scenario = SLOW
-    operator = run(deferrable=True)
-    task = Task(lambda: operator)
-
-    task.deferred()
-
-    assert page_of(task, operator) == PAGES + crew.kickoffs[0].kickoff_id
-
-
 def test_link_of_a_reattached_attempt_points_to_its_execution(crew, store):
     crew.scenario = SLOW
     operator = run(deferrable=True)
