@@ -97,7 +97,7 @@ class Played:
         pages["results"] = [
             block("docs/results.md", "python", name) for name in ("read_a_result", "name_each_run")
         ]
-        pages["typed"] = [each.values[0] for each in wherever("python", "output_type=Report")]
+        pages["typed"] = [str(each.values[0]) for each in wherever("python", "output_type=Report")]
         pages["failed"] = [block("docs/monitoring.md", "python", "report_that_tells")]
         pages["migrated"] = []
         self.files, self.services, self.ends = pages, {}, {}
