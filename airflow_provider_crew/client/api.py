@@ -44,7 +44,7 @@ from airflow_provider_crew.client.settings import (
     secrets_of_proxy,
     timed_out,
 )
-from airflow_provider_crew.client.text import forms_of, one_line, secrets_of
+from airflow_provider_crew.client.text import forms_of, mask, mask_json, one_line
 
 _LONGEST = 1_000
 
@@ -83,8 +83,6 @@ def _fault_of(kickoff_id: Any) -> str:
     return "" if kickoff_id.isprintable() else "has characters that cannot be printed"
 
 
-__all__ = ["Answer", "forms_of"]
-
 _MESSAGE = 500
 _EXCERPT = 200
 _NAME = 100
@@ -96,11 +94,11 @@ _LOOKED_AT = 16 * 1024
 class Answer:
     """HTTP response of the service. Secrets, including the token, are masked if the service repeats them."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, secrets: tuple[bytes, ...]) -> None:
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, secrets: tuple[str, ...]) -> None:
         self.status = status
         self._headers = headers
         self._body = body
-        self._secrets = secrets_of(secrets)
+        self._secrets = secrets
 
     @property
     def size(self) -> int:
@@ -160,9 +158,9 @@ class Answer:
             raise ValueError("it is not JSON") from None
         if not isinstance(document, dict):
             raise ValueError("it is no JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
-        # Parse first: in raw bytes, a secret has as many spellings as JSON has for each of its characters.
-        if self._secrets.may_be_in(text):
-            self._secrets.mask(document)
+        # Skip the walk through a large answer unless it holds a secret, or escapes that may spell one.
+        if "\\" in text or any(secret in text for secret in self._secrets):
+            mask_json(document, self._secrets)
         return document
 
     def reason(self) -> str:
@@ -176,7 +174,7 @@ class Answer:
     def excerpt(self) -> str:
         """Return the beginning of the body, on one line."""
         beginning = self._body[:_LOOKED_AT].decode("utf-8", "replace")
-        return one_line(self._secrets.masked(beginning), _EXCERPT)
+        return one_line(mask(beginning, self._secrets), _EXCERPT)
 
     @cached_property
     def _told(self) -> Mapping[str, Any]:
@@ -188,7 +186,7 @@ class Answer:
 
     def _header(self, name: str) -> str:
         value = self._headers.get(name, "").encode(errors="replace").decode()
-        return one_line(self._secrets.masked(value), _EXCERPT)
+        return one_line(mask(value, self._secrets), _EXCERPT)
 
 
 _MAX_TOLD = 300
@@ -431,7 +429,7 @@ class Request:
     method: str
     url: str
     headers: Mapping[str, str] = field(repr=False)
-    secrets: tuple[bytes, ...] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
     body: bytes | None = field(default=None, repr=False)
     kickoff_id: str = ""
 

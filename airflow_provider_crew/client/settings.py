@@ -143,21 +143,19 @@ def refuse_secret_in(address: str, *secrets: str) -> None:
 
 def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
     """
-    Return the secrets in a proxy's URL in each form that is sent, since an error page may repeat any of them.
+    Return the password in a proxy's URL and its Basic credentials, since an error page may repeat either.
 
     A user name with a password is not a secret: it may be a word, and masking it would damage the crew's output.
     """
     _, scheme, rest = (proxy or "").partition("://")
-    raw = (rest if scheme else proxy or "").rpartition("@")[0]
-    name, _, password = map(unquote, raw.partition(":"))
-    if not raw:
+    user = (rest if scheme else proxy or "").rpartition("@")[0]
+    name, _, password = map(unquote, user.partition(":"))
+    if not user:
         return ()
-    pair = f"{name}:{password}"
     # Clients encode non-ASCII characters differently.
-    in_bytes = (pair.encode(errors="replace"), pair.encode("latin-1", "replace"))
-    encoded = dict.fromkeys(base64.b64encode(each).decode() for each in in_bytes)
-    basic = (f"Basic {each}" for each in encoded)
-    return tuple(dict.fromkeys((password or name, raw.partition(":")[2] or raw, pair, *encoded, *basic)))
+    pairs = {f"{name}:{password}".encode(encoding, "replace") for encoding in ("utf-8", "latin-1")}
+    encoded = [base64.b64encode(pair).decode() for pair in pairs]
+    return (password or name, *encoded, *(f"Basic {each}" for each in encoded))
 
 
 def is_loopback(address: str) -> bool:
