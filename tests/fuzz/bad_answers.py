@@ -14,7 +14,6 @@ from airflow_provider_crew.client.api import (
     CrewApi,
     KickoffRequest,
     checked_kickoff_id,
-    forms_of,
     path_segment,
 )
 from airflow_provider_crew.client.errors import (
@@ -29,6 +28,7 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.client.settings import ServiceSettings
+from airflow_provider_crew.client.text import forms_of
 from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 from tests.fuzz.bad_kind import Kind, World

@@ -19,10 +19,24 @@ from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import Scenario
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator, KickoffTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.clients import INPUTS
-from tests.integration.pages import PAGES, ROOT, block, table, wherever
+from tests.integration.pages import A_RESULT, DAGS, OPERATORS, PAGES, README, ROOT, block, blocks, table, wherever
+
+# Each Python block on a page contains one of these marks, and a test runs it, here or as a DAG.
+RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults", '"read_a_result"', '"name_each_run"')
+RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
+RUN_AS_A_DAG = ("output_type=Report", '"report_that_tells"', '"quickstart"')
+
+
+# Every block of the migration page is part of a DAG that is run. README and the page on DAGs have one whole DAG.
+# The recipes have their own tests.
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", README, DAGS, "docs/recipes.md"}))
+def test_every_block_of_a_page_is_run(page):
+    marks = (*RUN_HERE, *RUN_AS_A_DAG, A_RESULT, *(RUN_IN_A_DAG if page == OPERATORS else ()))
+    for shown in blocks(page, "python"):
+        assert any(mark in shown for mark in marks), shown
 
 
 @pytest.fixture
@@ -65,18 +79,19 @@ def test_every_field_of_a_connection_is_told():
 
 
 @pytest.mark.parametrize(
-    ("takes", "besides"),
-    [(CrewKickoffOperator, None), (CrewRunOperator, CrewKickoffOperator), (CrewExecutionSensor, None)],
+    ("operator", "declared_in"),
+    [
+        (CrewKickoffOperator, KickoffTask),
+        (CrewRunOperator, CrewRunOperator),
+        (CrewExecutionSensor, CrewExecutionSensor),
+    ],
 )
-def test_every_argument_is_told_with_its_default(takes, besides):
-    heading = takes.__name__
-    wanted = arguments(takes)
-    for name in arguments(besides) if besides else ():
-        del wanted[name]
+def test_every_argument_is_listed_with_its_default(operator, declared_in):
+    listed = {
+        name.strip("`"): default.strip("`") for name, default, _ in table("docs/operators.md", operator.__name__)
+    }
 
-    told = {name.strip("`"): default.strip("`") for name, default, _ in table("docs/operators.md", heading)}
-
-    assert told == {name: shown_default(name, default) for name, default in wanted.items()}
+    assert listed == {name: shown_default(name, default) for name, default in arguments(declared_in).items()}
 
 
 def arguments(operator):

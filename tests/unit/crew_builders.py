@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import Answer, Request, forms_of
+from airflow_provider_crew.client.api import Answer, Request
 from airflow_provider_crew.client.settings import ServiceSettings
+from airflow_provider_crew.client.text import forms_of
 
 TOKEN = "org/Token-0123+45=6789"
 PART_OF_TOKEN = r"\borg\b|Token-"

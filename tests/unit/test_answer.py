@@ -12,7 +12,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import Answer, forms_of
+from airflow_provider_crew.client.api import Answer
+from airflow_provider_crew.client.text import forms_of
 from tests.unit.crew_builders import TOKEN, answer
 
 DEEP = b"[" * 100_000

@@ -14,8 +14,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import Answer, forms_of
+from airflow_provider_crew.client.api import Answer
 from airflow_provider_crew.client.settings import secrets_of_proxy
+from airflow_provider_crew.client.text import forms_of
 from tests.unit.crew_builders import TOKEN
 
 WEBHOOK_SECRET = "webhook/secret+0123=&<q>"
