@@ -12,8 +12,8 @@ def crew_between_tasks() -> None:
     """
     ### A crew between ordinary Python tasks.
 
-    The decorated function `brief` returns the crew's inputs; the task `brief` returns the crew's result. A try
-    that goes on with an earlier execution does not call the function again.
+    The decorated function `brief` returns the crew's inputs; the task `brief` returns the crew's result. An
+    attempt that reattaches to an earlier execution does not call the function again.
     """
 
     @task

@@ -11,7 +11,7 @@ from airflow_provider_crew.operators.crew import CrewRunOperator
 REPORTS = [
     {"topic": "harbours", "audience": "harbour masters"},
     {"topic": "lighthouses", "audience": "sailors"},
-    {"topic": "sea monsters"},  # for nobody, so that the crew refuses it, and nothing is paid for
+    {"topic": "sea monsters"},  # without an audience, so the crew rejects it, and nothing is billed
 ]
 
 

@@ -12,13 +12,13 @@ with DAG(
     tags=["crew"],
     params={"topic": "electric ferries", "audience": "harbour masters"},
     doc_md="""
-    ### One task that kicks a crew off and waits for its result
+    ### One task that runs a crew and waits for its result
 
-    The task holds a worker only to kick off and to take the result. While the crew works, the task is deferred,
-    and the triggerer writes the crew's progress into its log. The result is the task's XCom.
+    The task occupies a worker only to start the execution and to return the result. While the crew works, the
+    task is deferred, and the triggerer logs the crew's progress. The result is the task's return value.
 
-    A failed crew is retried once. From Airflow 3.3 on, a retry after anything else goes on with the same
-    execution.
+    If the crew fails, Airflow retries it once. On Airflow 3.3 and later, a retry after any other error
+    reattaches to the same execution.
     """,
 ):
     CrewRunOperator(

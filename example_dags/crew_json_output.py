@@ -16,9 +16,9 @@ def crew_json_output() -> None:
     """
     ### A crew's JSON output, used by the next task.
 
-    When the output of a crew is JSON, `output_json` holds it parsed; otherwise it is None, and `headlines` fails.
+    If the crew's output is JSON, `output_json` holds the parsed value. Otherwise `headlines` fails.
 
-    The connection `crew_json` leads to a crew that puts out JSON. To have one on your own machine:
+    The connection `crew_json` points to a crew that returns JSON. To run one on your machine:
     `python -m airflow_provider_crew.local --scenario example_dags/crew_json_output.toml`
     """
     report = CrewRunOperator(

@@ -11,14 +11,14 @@ with DAG(
     schedule=None,
     tags=["crew"],
     params={
-        "kickoff_id": Param(type="string", description="The kickoff id, from the log of the task that kicked off"),
-        "crew": Param("crew_default", type="string", description="The connection to the crew"),
+        "kickoff_id": Param(type="string", description="Kickoff ID, from the log of the task that started it"),
+        "crew": Param("crew_default", type="string", description="Connection to the crew"),
     },
     doc_md="""
-    ### Wait for an execution that has no task any more
+    ### Wait for an execution whose task has ended
 
-    When its task ends early, an execution goes on and is paid for. This DAG waits for it and takes its result:
-    trigger it with the kickoff id that the log of that task names.
+    If a task ends early, its execution continues and is billed. This DAG waits for it and returns its result.
+    Trigger it with the kickoff ID from the log of that task.
     """,
 ):
     CrewExecutionSensor(

@@ -157,7 +157,7 @@ class Answer:
         except ValueError:
             raise ValueError("it is not JSON") from None
         if not isinstance(document, dict):
-            raise ValueError("it is no JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
+            raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
         # Skip the walk through a large answer unless it holds a secret, or escapes that may spell one.
         if "\\" in text or any(secret in text for secret in self._secrets):
             mask_json(document, self._secrets)
@@ -241,7 +241,7 @@ def _checked(name: str, value: Any) -> Any:
             return issued_kickoff_id(value)
         except ValueError:
             raise InvalidInputs(
-                f"restore_from_state_id of type {type(value).__name__} is no kickoff ID.",
+                f"restore_from_state_id of type {type(value).__name__} is not a kickoff ID.",
                 next_step="Pass the ID that the kickoff returned.",
             ) from None
     if name in _OBJECTS and not isinstance(value, Mapping):

@@ -18,7 +18,7 @@ class Headline:
 
 @dataclass
 class News:
-    """What the crew is to put out, as JSON."""
+    """Output of the crew, as JSON."""
 
     title: str
     headlines: list[Headline]

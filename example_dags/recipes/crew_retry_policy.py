@@ -1,4 +1,4 @@
-"""Retries that go on with an execution, or begin one where none has begun, and never pay for a second one."""
+"""Retry an outage, and never start a second billed execution."""
 
 from datetime import timedelta
 
@@ -13,13 +13,13 @@ NEVER_PAY_TWICE = ExceptionRetryPolicy(
         RetryRule(
             exception=f"{ERRORS}.ExecutionFailed",
             action=RetryAction.FAIL,
-            reason="The execution has ended and is paid for. Clear the task to pay for another.",
+            reason="The execution has ended and is billed. Clear the task to start another.",
         ),
         RetryRule(
             exception=[f"{ERRORS}.TransientError", f"{ERRORS}.LostContact"],
             action=RetryAction.RETRY,
             retry_delay=timedelta(minutes=10),
-            reason="The crew is away. A retry goes on with the execution, or kicks off if there is none.",
+            reason="The crew is unreachable. A retry reattaches to the execution, or starts one if there is none.",
         ),
     ],
 )
