@@ -331,15 +331,31 @@ class DurableRun:
     def resume(self, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the result after a deferral. The trigger's event takes precedence over the kickoff record."""
         if not self._resumed:  # Airflow has resumed a retry with the error of an earlier attempt
-            return self.wait(self.existing_execution() or self.start())
+            return self._start_over()
+        is_old = resumed_with_old_event(next_kwargs, self._task.ti)
+        end, last = read_event(next_kwargs.get("event")), self.record.last
+        if (
+            is_old and end and last and last.kickoff_id != end.kickoff_id
+        ):  # a later attempt has sent another kickoff
+            return self._start_over()
         try:
             return self._resume(next_kwargs)
         except InvalidOutput:
-            if not resumed_with_old_event(next_kwargs, self._task.ti):
+            if not is_old:
                 raise
-            # The event is of an earlier attempt, whose execution has ended.
-            self._task.execution, self._task.has_ended, self._resumed = None, False, False
-            return self.wait(self.existing_execution() or self.start())
+            return self._start_over()  # the execution of the earlier attempt has ended
+
+    def _start_over(self) -> dict[str, Any]:
+        """
+        Run like an attempt that was not resumed, because the event belongs to an earlier attempt.
+
+        The record is read again: a resumed process tolerates an unreadable one, and a kickoff must not.
+        """
+        task = self._task
+        task.execution, task.has_ended, self._resumed = None, False, False
+        self.record = task.record = self._recalled()
+        task.waits_again = RETRY_REATTACHES if self.record.is_shared else ""
+        return self.wait(self.existing_execution() or self.start())
 
     def deliver(self, value: T) -> T:
         """

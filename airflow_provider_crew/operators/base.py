@@ -151,6 +151,8 @@ class CrewTask(BaseOperator):
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral. If the trigger failed, Airflow's own method would fail the task."""
+        if type(self).execute_complete is CrewTask.execute_complete:  # a subclass defers to a method of its own
+            return super().resume_execution(next_method, next_kwargs, context)
         next_kwargs = dict(next_kwargs or {})
         if next_method == TRIGGER_FAILED:
             next_kwargs.setdefault("error", "its event cannot be read")

@@ -22,6 +22,7 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.operators import run
 from tests.integration.tasks import CONNECTION, SLOW, TOKEN, Task, fired, revived
 
@@ -246,3 +247,13 @@ def test_resuming_without_a_kickoff_id_fails():
 
     assert isinstance(caught.value.failure, InvalidKickoffId)
     assert caught.value.cost is Cost.RUNNING
+
+
+def test_subclass_resumes_in_a_method_of_its_own():
+    class Deferring(CrewKickoffOperator):
+        def own_method(self, _context: Any, event: dict[str, Any]) -> str:
+            return str(event["kickoff_id"])
+
+    task = Deferring(task_id="crew", inputs={})
+
+    assert task.resume_execution("own_method", {"event": {"kickoff_id": "4711"}}, {}) == "4711"
