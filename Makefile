@@ -55,7 +55,7 @@ airflow: $(STACK_READY)  ## Open an Airflow on this machine, with the example DA
 	@$(STACK_BIN)/python -m dev.run explore $(EXECUTOR)
 
 # Two cores wait less when four processes take turns on them.
-test: $(READY)  ## Run the tests: six minutes on two cores
+test: $(READY)  ## Run the tests: three minutes on two cores
 	$(BIN)/python -m pytest --no-cov $(or $(ARGS),--numprocesses 4)
 
 # Each run keeps its coverage data in a folder of its own: a run would take in the data of another beside it.

@@ -256,7 +256,6 @@ T = TypeVar("T")
 # Exceptions that are not logged again, because they state their own cost or are expected.
 _SELF_EXPLANATORY = (CrewError, EndedTask, AirflowSkipException, KeyboardInterrupt, SystemExit)
 _RETRY_CONTINUES = "Airflow's retry, or clearing the task, continues."
-_FIND_IT = "The crew may be running, and billed."
 _SENDING = (
     "Sending the kickoff. If this is the last line of the log, an execution may have started: check the crew's "
     "dashboard for run %s, task %s."
@@ -334,10 +333,8 @@ class DurableRun:
             return self._start_over()
         is_old = resumed_with_old_event(next_kwargs, self._task.ti)
         end, last = read_event(next_kwargs.get("event")), self.record.last
-        if (
-            is_old and end and last and last.kickoff_id != end.kickoff_id
-        ):  # a later attempt has sent another kickoff
-            return self._start_over()
+        if is_old and end and last and last.kickoff_id != end.kickoff_id:
+            return self._start_over()  # a later attempt has sent another kickoff
         try:
             return self._resume(next_kwargs)
         except InvalidOutput:

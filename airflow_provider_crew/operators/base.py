@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from airflow.providers.common.compat.sdk import BaseOperator, XComArg
 
-from airflow_provider_crew.client.options import OnInvalidOutput, OnUncertainKickoff, ValidateInputs
 from airflow_provider_crew.compat import TRIGGER_FAILED, save_delivery_on_success
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
@@ -32,19 +31,10 @@ _NO_TYPES = (int, float, bytes, dict, list, tuple, set, frozenset)
 _BETWEEN_NAMES = re.compile(r"[.:]")
 
 
-def check_choices(
-    task: BaseOperator,
-    validate_inputs: ValidateInputs,
-    on_uncertain_kickoff: OnUncertainKickoff,
-    on_invalid_output: OnInvalidOutput = "fail",
-) -> None:
-    """Reject values that are not among the choices, when the DAG is parsed."""
-    if on_uncertain_kickoff not in get_args(OnUncertainKickoff):
-        raise ValueError(f"{task.operator_name}: on_uncertain_kickoff must be 'fail' or 'retry'.")
-    if validate_inputs not in get_args(ValidateInputs):
-        raise ValueError(f"{task.operator_name}: validate_inputs must be True, False or 'strict'.")
-    if on_invalid_output not in get_args(OnInvalidOutput):
-        raise ValueError(f"{task.operator_name}: on_invalid_output must be 'fail' or 'retry'.")
+def check_choice(task: BaseOperator, name: str, value: object, choices: object) -> None:
+    """Reject a value that is not among the choices, when the DAG is parsed."""
+    if value not in get_args(choices):
+        raise ValueError(f"{task.operator_name}: {name} must be one of {', '.join(map(repr, get_args(choices)))}.")
 
 
 def checked_output_type(task: BaseOperator, given: object) -> object:

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
+from airflow_provider_crew.client.options import (
+    MAX_OUTAGE,
+    TIMEOUT,
+    KickoffOptions,
+    OnInvalidOutput,
+    OnUncertainKickoff,
+    ValidateInputs,
+)
 from airflow_provider_crew.compat import resumed_with_old_error, suspend_execution_timeout
 from airflow_provider_crew.operators.base import (
     ABANDON_UNKNOWN_AFTER,
     CrewTask,
-    check_choices,
+    check_choice,
     checked_output_type,
     seconds,
     seconds_or_none,
@@ -24,7 +31,6 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
-    from airflow_provider_crew.client.options import OnInvalidOutput, OnUncertainKickoff, ValidateInputs
     from airflow_provider_crew.durable.kickoff import DurableRun
     from airflow_provider_crew.hooks.connection import TokenType
 
@@ -60,7 +66,8 @@ class KickoffTask(CrewTask):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_choices(self, validate_inputs, on_uncertain_kickoff, self.on_invalid_output)
+        check_choice(self, "validate_inputs", validate_inputs, ValidateInputs)
+        check_choice(self, "on_uncertain_kickoff", on_uncertain_kickoff, OnUncertainKickoff)
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
@@ -165,7 +172,7 @@ class CrewRunOperator(KickoffTask):
     If the execution fails, each of the task's ``retries`` starts a new one. If the wait ends for any other reason,
     a retry reattaches to the same execution (Airflow 3.3 and later), or the task fails without a retry.
 
-    Takes all arguments of CrewKickoffOperator, and these:
+    Takes the arguments of CrewKickoffOperator and the following:
 
     :param deferrable: Whether to wait in the triggerer instead of a worker. By default
         ``[operators] default_deferrable``.
@@ -198,8 +205,8 @@ class CrewRunOperator(KickoffTask):
         on_invalid_output: OnInvalidOutput = "fail",
         **kwargs: Any,
     ) -> None:
-        self.on_invalid_output = on_invalid_output
         super().__init__(**kwargs)
+        check_choice(self, "on_invalid_output", on_invalid_output, OnInvalidOutput)
         self.deferrable = deferrable
         self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
         self.timeout = seconds(self, timeout, "timeout")
@@ -207,6 +214,7 @@ class CrewRunOperator(KickoffTask):
         self.human_input = human_input
         self.log_output = log_output
         self.output_type = checked_output_type(self, output_type)
+        self.on_invalid_output = on_invalid_output
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start an execution, wait for it, and return its result."""
