@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,15 @@ class Run:
 
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         return self.airflow.api.xcom(self.dag_id, self.run_id, task_id, key, map_index)
+
+    def xcom_once_pushed(self, task_id: str, key: str) -> Any:
+        """Wait for an XCom. For its first one, a triggerer builds an API of its own, which may take a minute."""
+
+        def look() -> Any:
+            with suppress(ApiError):
+                return self.xcom(task_id, key)
+
+        return eventually(look, 150)
 
     def clear(self, task_id: str, *, keep_task_state: bool | None = None) -> None:
         """

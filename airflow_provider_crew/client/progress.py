@@ -47,10 +47,10 @@ class ProgressReport:
     """
     Progress of one watch. Detects changes since the last poll.
 
-    The initial state of the watch is not news, because the previous process has reported it.
+    The first poll is always news, because Airflow may have deleted what an earlier process reported.
     """
 
-    __slots__ = ("_paused_at", "_since", "_told", "_watch", "_where")
+    __slots__ = ("_is_first", "_paused_at", "_since", "_told", "_watch", "_where")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -58,6 +58,7 @@ class ProgressReport:
         """Position only. The full answer would be too large, because a triggerer keeps thousands between polls."""
         self._paused_at = ""
         self._told = self._what_counts()
+        self._is_first = True
         self._since = watch.memory.progress_since or watch.memory.started_at
 
     def saw(self, execution: Execution | None) -> bool:
@@ -72,7 +73,8 @@ class ProgressReport:
         told, self._told = self._told, self._what_counts()
         if told[:2] != self._told[:2]:
             self._since = self._watch.polled_at
-        return told != self._told
+        is_first, self._is_first = self._is_first, False
+        return is_first or told != self._told
 
     @property
     def tells(self) -> bool:

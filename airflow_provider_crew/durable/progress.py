@@ -18,9 +18,11 @@ class TaskProgress:
         self._ti = ti
         self._log = log
         self._started_at = started_at
+        self.is_left_to_trigger = False
+        """Whether only the trigger pushes the progress between polls."""
         self._known: dict[str, Any] = {}
         """Last known progress, pushed or not."""
-        self._is_new = self._was_pushed = self._has_failed = False
+        self._is_new = self._has_failed = False
         self._not_before = 0.0
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - signature of a poll observer
@@ -31,12 +33,7 @@ class TaskProgress:
         # The trigger may have seen tasks that the last poll does not list.
         self._known = known | {"tasks": max(known["tasks"], self._known.get("tasks", []), key=len)}
         self._is_new = self._is_new or is_news
-        if self._is_new and time.monotonic() >= self._not_before:
-            self._push()
-
-    def leave_again(self) -> None:
-        """Push the progress again, because Airflow deletes it before each poke of a rescheduled sensor."""
-        if self._known and not self._was_pushed:
+        if self._is_new and not self.is_left_to_trigger and time.monotonic() >= self._not_before:
             self._push()
 
     def heard(self, known: Mapping[str, Any] | None) -> None:
@@ -68,7 +65,6 @@ class TaskProgress:
     def _push(self) -> None:
         try:
             self._ti.xcom_push(key=PROGRESS, value=self._known)
-            self._was_pushed = True
         except Exception as error:  # noqa: BLE001
             self._warn(error)
         self._is_new, self._not_before = False, time.monotonic() + PAUSE

@@ -342,22 +342,9 @@ class RunningTask:
             url = self.hook.connection.page_of(kickoff_id)
         except Exception:  # noqa: BLE001 - the next use of the connection raises the error
             return
-        before, self._link = self._link, url or ""
-        if url and url != before:
+        if url and url != self._link:
+            self._link = url
             self.push_xcom(DASHBOARD_KEY, url, what="Link to the crew's page")
-
-    @property
-    def dashboard_url(self) -> str:
-        """
-        Dashboard URL that this process or the previous one has pushed.
-
-        The XCom is pulled only if this process has not set the URL, because Airflow logs an error for a missing
-        XCom.
-        """
-        if self._link is not None:
-            return self._link
-        ti = self.ti
-        return str(ti.xcom_pull(task_ids=ti.task_id, key=DASHBOARD_KEY, map_indexes=ti.map_index) or "")
 
     def end(self) -> None:
         """Log that the execution continues while Airflow stops the task. On Airflow 3, the task may yet finish."""

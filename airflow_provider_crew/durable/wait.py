@@ -142,8 +142,9 @@ class Wait:
         self._note_completion()
         kickoff_id = str(result.get("kickoff_id"))
         self.task.metrics.ended("completed", result.get("execution_time"))
-        self._leave_usage(result.get("usage"), kickoff_id)
-        self.task.progress.completed(kickoff_id, result)
+        self.task.metrics.tokens(result.get("usage") or {})
+        if not self.given.do_xcom_push:  # the return value shows the same
+            self.task.progress.completed(kickoff_id, result)
         report(self.task, self.given, result)
         try:
             self.task.result = finished(self.task, self.given, result)
@@ -159,6 +160,7 @@ class Wait:
         with self.ending(kickoff_id):
             if not (memory and memory.seen):
                 self._check_connection(kickoff_id)
+            self.task.progress.is_left_to_trigger = self.given.deferrable
             poller = Poller(self.task.hook, kickoff_id, rules, memory, self.task.progress)
             try:
                 yield poller
@@ -200,8 +202,8 @@ class Wait:
         if task.has_ended:  # only the wait for its result has ended
             end = end.replace(cost=Cost.ENDED)
         task.metrics.gave_up(end)
-        if isinstance(end, errors.ExecutionFailed):
-            self._leave_usage(end.usage, kickoff_id)
+        if isinstance(end, errors.ExecutionFailed) and end.usage:
+            self._push_usage(end.usage, kickoff_id)
         self.give_up(end)
 
     def _read(self, end: WatchEnd, **origin: Any) -> dict[str, Any]:
@@ -229,10 +231,8 @@ class Wait:
             self.task.has_ended = True
             self.has_completed()
 
-    def _leave_usage(self, usage: Any, kickoff_id: str) -> None:
-        """Push the token usage of the execution to XCom, and count it in the metrics."""
-        if not isinstance(usage, Mapping) or not usage:
-            return
+    def _push_usage(self, usage: Mapping[str, Any], kickoff_id: str) -> None:
+        """Push the token usage of a failed execution to XCom. That of a completed one is in the return value."""
         task = self.task
         task.metrics.tokens(usage)
         known = {"kickoff_id": kickoff_id, "try_number": task.ti.try_number}
@@ -336,7 +336,6 @@ class Sense:
         if step.completed:
             return wait.finish(step.completed.result())
         seen.keep(poller.watch.memory)
-        wait.task.progress.leave_again()
         # Without a store, every "unknown" looks like the first one, so polling sooner does not help.
         is_at_leisure = not seen.lasts and "unknown" in poller.watch.memory.troubles
         pause = timedelta(

@@ -96,11 +96,6 @@ class CrewTask(BaseOperator):
     _time_limit: timedelta | None = None
 
     @property
-    def dashboard_url(self) -> str:
-        """URL of the crew's dashboard, if the task is running and knows it."""
-        return self._running.dashboard_url if self._running else ""
-
-    @property
     def time_limit(self) -> timedelta | None:
         """Limit set by execution_timeout, even if Airflow's own enforcement is suspended."""
         return self._time_limit or self.execution_timeout
@@ -180,6 +175,9 @@ class CrewTask(BaseOperator):
         """
         from airflow_provider_crew.durable.task import CARRIED, RunningTask
 
+        # The task pushes its link as soon as it knows the URL. At the end of each process, Airflow would push it
+        # again, or push an empty one.
+        self.operator_extra_links = ()
         carried = {name: next_kwargs[name] for name in CARRIED if name in next_kwargs} if next_kwargs else {}
         self._running = RunningTask(
             self.log, context, self.crew_conn_id, self.token_type, carried=carried, templates=self._templates or {}

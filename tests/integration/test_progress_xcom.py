@@ -102,20 +102,32 @@ async def until(there: Callable[[], Any]) -> None:
 
 
 @both_ways
-def test_each_change_is_pushed_once_and_then_the_end(live_crew, deferrable):
+def test_each_change_is_pushed_once(live_crew, deferrable):
     after_the_first_look(live_crew, SECOND, SECOND, *[SECOND] * 20, DONE)
 
     result = Task(lambda: run(deferrable=deferrable)).run()
 
-    assert story(live_crew) == [AT_FIRST, AT_SECOND, ("completed", 2, None)]
-    *_, at_second, end = live_crew.xcoms.progress
+    # The worker polls once before it defers, and leaves the progress to the trigger.
+    assert story(live_crew) == [*[AT_FIRST] * (not deferrable), AT_SECOND]
+    at_second = live_crew.xcoms.progress[-1]
     assert (at_second["completed"], at_second["total"], at_second["current_task"]) == (1, 2, "b")
-    assert [task["output"] for task in end["tasks"]] == ["aaaaaaaaa", "bbbbbbbbb"]
-    assert end["kickoff_id"] == result["kickoff_id"]
-    assert time.time() - 60 < end["started_at"] <= at_second["since"] <= end["since"] <= end["polled_at"]
+    assert at_second["kickoff_id"] == result["kickoff_id"]
+    assert time.time() - 60 < at_second["started_at"] <= at_second["since"] <= at_second["polled_at"]
     assert {"dag_id": "research", "task_id": "crew", "run_id": "manual__2026-01-01", "map_index": -1} in (
         live_crew.xcoms.left_for
     )
+
+
+@both_ways
+def test_end_is_pushed_if_no_return_value_shows_it(live_crew, deferrable):
+    after_the_first_look(live_crew, *[SECOND] * 5, DONE)
+
+    Task(lambda: run(deferrable=deferrable, do_xcom_push=False)).run()
+
+    end = live_crew.xcoms.progress[-1]
+    assert (end["state"], end["completed"], end["current_task"]) == ("completed", 2, None)
+    assert [task["output"] for task in end["tasks"]] == ["aaaaaaaaa", "bbbbbbbbb"]
+    assert end["started_at"] <= end["since"] <= end["polled_at"]
 
 
 @both_ways
@@ -155,7 +167,7 @@ def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, request, r
     live_crew.set_status(kickoff_id, DONE)
     task.run()
 
-    assert story(live_crew) == [*[AT_FIRST] * 3, ("completed", 2, None)]
+    assert story(live_crew) == [AT_FIRST] * 3
 
 
 def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch):
@@ -165,7 +177,7 @@ def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch)
     with pytest.raises(ExecutionFailed):
         Task(lambda: run(deferrable=True)).run()
 
-    assert story(live_crew) == [AT_FIRST, AT_SECOND, ("failed", 1, "c")]
+    assert story(live_crew) == [AT_SECOND, ("failed", 1, "c")]
 
 
 @pytest.mark.parametrize(("pause", "seconds"), [("_PAUSE_FOR_ALL", 0.3), ("_PAUSE_FOR_EACH", 0.1)])
@@ -268,11 +280,12 @@ def test_failing_backend_is_logged_once_per_triggerer(live_crew, backend, task_l
 
 def test_progress_xcom_false_stops_pushes_of_triggers(live_crew, monkeypatch):
     monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "False")
-    after_the_first_look(live_crew, *[SECOND] * 10, DONE)
+    after_the_first_look(live_crew, *[SECOND] * 10, FAILED)
 
-    Task(lambda: run(deferrable=True)).run()
+    with pytest.raises(ExecutionFailed):
+        Task(lambda: run(deferrable=True)).run()
 
-    assert story(live_crew) == [AT_FIRST, ("completed", 2, None)]
+    assert [each["state"] for each in live_crew.xcoms.progress] == ["failed"]
 
 
 @pytest.mark.parametrize(

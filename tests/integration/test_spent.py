@@ -40,15 +40,14 @@ def tokens(counts: Counter[str]) -> dict[str, int]:
 
 @in_every_way
 @pytest.mark.parametrize("scenario", [QUICK, SLOW.model_copy(update=TAKING_TIME)], ids=["at once", "later"])
-def test_usage_of_a_completed_execution_is_pushed_and_counted(live_crew, counted, kind, options, scenario):
+def test_usage_of_a_completed_execution_is_returned_and_counted(live_crew, counted, kind, options, scenario):
     live_crew.scenario = scenario.model_copy(update=DEPLOYED)
     task = kind(live_crew, **options)
 
     result = poked(task)
 
     assert result["usage"] == USAGE
-    expected = {"kickoff_id": live_crew.kickoffs[0].kickoff_id, "try_number": 1, **USAGE}
-    assert task.ti.xcoms["usage"] == expected
+    assert "usage" not in task.ti.xcoms
     assert tokens(counted) == TOKENS
     assert counted["crew.execution.completed"] == 1
 
@@ -92,11 +91,12 @@ def test_usage_is_none_if_the_service_reports_none(live_crew, counted, kind, opt
 
 
 def test_usage_that_xcom_rejects_is_a_warning(live_crew, task_log):
-    live_crew.scenario = QUICK.model_copy(update=DEPLOYED)
+    live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
     task = run(live_crew)
     task.ti.refused_xcoms = frozenset({"usage"})
 
-    assert task.run()["usage"] == USAGE
+    with pytest.raises(ExecutionFailed):
+        task.run()
     assert "the XCom backend is full" in task_log.warnings
 
 
@@ -161,8 +161,18 @@ def test_usage_with_reserved_keys_is_storable(live_crew, kind, options):
 
     result = poked(task)
 
-    kickoff_id = live_crew.kickoffs[0].kickoff_id
     assert result["usage"] == KEPT | {"kickoff_id": 4}
-    assert task.ti.xcoms["usage"] == {**KEPT, "kickoff_id": kickoff_id, "try_number": 1}
     assert stored(result)
+
+
+@in_every_way
+def test_failed_usage_with_reserved_keys_is_storable(live_crew, kind, options):
+    live_crew.scenario = FAILING.model_copy(update=DEPLOYED | {"usage": RESERVED})
+    task = kind(live_crew, **options)
+
+    with pytest.raises((ExecutionFailed, CrewTaskFailed)):
+        poked(task)
+
+    kickoff_id = live_crew.kickoffs[0].kickoff_id
+    assert task.ti.xcoms["usage"] == {**KEPT, "kickoff_id": kickoff_id, "try_number": 1}
     assert stored(task.ti.xcoms["usage"])

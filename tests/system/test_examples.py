@@ -129,9 +129,7 @@ def test_flow_restores_the_state_of_another_execution(runs, crews):
     assert draft["output"] == "cheerful: electric ferries for harbour masters"
     assert revision["output"] == "cheerful: electric ferries for sailors"
     assert draft["kickoff_id"] != revision["kickoff_id"]
-    usage = run.xcom("revision", "usage")
-    assert (usage.pop("kickoff_id"), usage.pop("try_number")) == (revision["kickoff_id"], 1)
-    assert usage == revision["usage"] == crews["flow"].scenario.usage
+    assert revision["usage"] == crews["flow"].scenario.usage
     assert [task["task_id"] for task in draft["tasks"]] == []
 
 

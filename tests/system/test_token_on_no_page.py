@@ -29,7 +29,8 @@ def deferred(start, crews):
 @pytest.fixture(scope="module")
 def left(airflow, deferred):
     if has("Progress in XCom"):
-        assert deferred.xcom("report", "crew_progress")["kickoff_id"] == deferred.xcom("report", "kickoff_id")
+        progress = deferred.xcom_once_pushed("report", "crew_progress")
+        assert progress["kickoff_id"] == deferred.xcom("report", "kickoff_id")
     return traces(airflow)
 
 

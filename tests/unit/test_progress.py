@@ -156,7 +156,7 @@ def test_end_is_not_reported_by_the_watch(end):
 
 
 @pytest.mark.parametrize("before", [[RESEARCH], [RESEARCH, DOWN], [UNKNOWN], [DOWN]])
-def test_progress_reported_by_another_process_is_no_news(before):
+def test_first_poll_of_another_process_is_news(before):
     first = Told(exists=True)
     for number, outcome in enumerate(before):
         first.see(outcome, at=60 + number)
@@ -164,7 +164,8 @@ def test_progress_reported_by_another_process_is_no_news(before):
 
     then = Told(exists=True, memory=carried)
 
-    assert then.see(before[-1], at=100) is None
+    assert then.see(before[-1], at=100)
+    assert then.see(before[-1], at=105) is None
     assert then.see(WRITING, at=110)
 
 

@@ -37,7 +37,7 @@ const LOOKS = {
 function standing(seen, progress, kickoffId) {
   const { state } = seen;
   if (NOT_YET.has(state) && (seen.return_value || progress.end)) return "again";
-  if (typeof seen.return_value === "string") return "kickedOff";
+  if (text(seen.return_value) === seen.kickoff_id) return "kickedOff";
   if (state === "success" || seen.return_value) return "completed";
   if (state === "failed" || progress.state === "failed") return "failed";
   if (state === "skipped" || state === "upstream_failed") return "skipped";
