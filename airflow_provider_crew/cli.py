@@ -1,5 +1,5 @@
 """
-Command line: ``python -m airflow_provider_crew`` queries a crew. It never starts an execution.
+Command line: ``python -m airflow_provider_crew`` queries a crew, or copies DAGs. It never starts an execution.
 
 Airflow takes seconds to import, so it is imported after the arguments are validated.
 """
@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
 
 _EXIT_CODES = """exit codes:
-  0  inputs: the crew answered; status: the execution completed
+  0  inputs: the crew answered; status: the execution completed; dags: they were copied
   1  the execution failed, or the connection or the request was rejected
   2  wrong usage
   3  the execution is running, waits for human input, or is unknown; or the crew gave no usable answer
@@ -29,8 +30,10 @@ _EXIT_CODES = """exit codes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Query the crew once, print the answer, and return the exit code."""
+    """Query the crew once, or copy the DAGs. Print the answer, and return the exit code."""
     options = _parser().parse_args(arguments)
+    if options.command == "dags":
+        return _copy_dags(options.into)
     logging.disable()  # Airflow's own log lines are not part of the command's output
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m airflow_provider_crew",
-        description="Ask a deployed crew. The connection is read as Airflow's own commands read it.",
+        description="Query a deployed crew, or copy DAGs. Airflow's commands read connections in the same way.",
     )
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
@@ -70,7 +73,25 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name == "status":
             command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help="see the task's log")
+    copy = commands.add_parser("dags", help="copy the DAGs crew_budget and crew_wait_for_execution to a folder")
+    copy.add_argument("--into", metavar="DIR", type=Path, required=True, help="your dags folder")
     return parser
+
+
+def _copy_dags(folder: Path) -> int:
+    """Copy the DAGs of this package to a folder, unless it has other files of their names."""
+    for source in sorted(Path(__file__).with_name("dags").glob("crew_*.py")):
+        target, wanted = folder / source.name, source.read_bytes()
+        try:
+            if target.exists() and target.read_bytes() != wanted:
+                sys.stderr.write(f"{target} exists and differs. Remove it, and run this command again.\n")
+                return FAILED
+            target.write_bytes(wanted)
+        except OSError as error:
+            sys.stderr.write(f"{target} was not written: {error.strerror}.\n")
+            return FAILED
+        sys.stdout.write(f"Copied {target}\n")
+    return ANSWERED
 
 
 def _kickoff_id(text: str) -> str:

@@ -144,7 +144,26 @@ class TestWithoutAnAnswer:
         assert (code, told["connection"], told["error"]) == (FAILED, "crew_default", "InvalidSettings")
 
 
-@pytest.mark.parametrize("arguments", [(), ("kickoff",), ("status",), ("status", ""), ("inputs", "--token=x")])
+def test_dags_are_copied_once(tmp_path, capsys):
+    names = {"crew_budget.py", "crew_wait_for_execution.py"}
+    for _ in range(2):
+        assert cli.main(["dags", "--into", str(tmp_path)]) == ANSWERED
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert {Path(line.removeprefix("Copied ")).name for line in capsys.readouterr().out.splitlines()} == names
+
+
+def test_dags_replace_no_other_file(tmp_path):
+    other = tmp_path / "crew_budget.py"
+    other.write_text("# mine")
+
+    assert cli.main(["dags", "--into", str(tmp_path)]) == FAILED
+    assert cli.main(["dags", "--into", str(tmp_path / "missing")]) == FAILED
+    assert other.read_text() == "# mine"
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("kickoff",), ("status",), ("status", ""), ("inputs", "--token=x"), ("dags",)]
+)
 def test_wrong_usage_sends_nothing(capsys, arguments):
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)

@@ -1,0 +1,1 @@
+"""DAGs to deploy beside your own: ``python -m airflow_provider_crew dags --into DIR`` copies them."""

@@ -1,0 +1,30 @@
+"""Wait for an execution whose task has ended, by its kickoff ID."""
+
+from __future__ import annotations
+
+from airflow.providers.common.compat.sdk import DAG, Param
+
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+
+with DAG(
+    "crew_wait_for_execution",
+    schedule=None,
+    tags=["crew"],
+    params={
+        "kickoff_id": Param(type="string", description="Kickoff ID, from the log of the task that started it"),
+        "crew": Param("crew_default", type="string", description="Connection to the crew"),
+    },
+    doc_md="""
+    ### Wait for an execution whose task has ended
+
+    If a task ends early, its execution continues and is billed. This DAG waits for it and returns its result.
+    Trigger it with the kickoff ID from the log of that task.
+    """,
+):
+    CrewExecutionSensor(
+        task_id="result",
+        kickoff_id="{{ params.kickoff_id }}",
+        crew_conn_id="{{ params.crew }}",
+        deferrable=True,
+        retries=2,
+    )
