@@ -54,11 +54,6 @@ from airflow_provider_crew.durable.outcome import (
     PASSING,
     RETRY_READS,
     RETRY_REATTACHES,
-    CrewTaskError,
-    CrewTaskFailed,
-    CrewTaskTimeout,
-    EndedTask,
-    OtherInputs,
     end_misfit,
     end_run,
     give_up,
@@ -74,6 +69,7 @@ from airflow_provider_crew.durable.record import (
 from airflow_provider_crew.durable.result import check_type
 from airflow_provider_crew.durable.task import RunningTask, check_option
 from airflow_provider_crew.durable.wait import Wait
+from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout, EndedTask, OtherInputs
 from airflow_provider_crew.triggers.events import read_event
 
 if TYPE_CHECKING:
@@ -755,7 +751,7 @@ class DurableRun:
         if self._given.meta is not None:
             return "by the meta of this task"
         names = {name: value for name, value in self._origin()["airflow"].items() if name != "try_number"}
-        return f"by its meta, {json.dumps(names)}"
+        return f"by its meta, which contains {json.dumps(names)[1:-1]}"
 
     def _warn_of_retries(self) -> None:
         if self.record.is_shared or not self._task.ti.max_tries:

@@ -4,15 +4,21 @@ Mapping from the end of a wait to the end of its task: a retry, no retry, or a s
 Exceptions are raised from None: a chain of tracebacks would hide the message.
 """
 
-from typing import Any, NoReturn
-
-from airflow.providers.common.compat import sdk
+from typing import NoReturn
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.compat import CLEARING, HOW_TO_FORGET, KEEPING
 from airflow_provider_crew.durable.record import SharedRecord
 from airflow_provider_crew.durable.task import RunningTask
+from airflow_provider_crew.exceptions import (
+    CrewSensorTimeout,
+    CrewTaskFailed,
+    CrewTaskSkipped,
+    CrewTaskTimeout,
+    CutShort,
+    EndedTask,
+)
 
 # A later attempt may not meet these again.
 PASSING = (errors.TransientError, errors.LostContact)
@@ -29,61 +35,6 @@ HOW_TO_GIVE_UP = (
 def wait_with_sensor(kickoff_id: str | None) -> str:
     """Return the next step for a task that cannot wait again without starting another execution."""
     return f'Wait for it with CrewExecutionSensor(kickoff_id="{kickoff_id}"). The task is not retried.'
-
-
-class EndedTask(BaseException):
-    """Base of the Airflow exceptions that end a task because of a CrewError, their ``failure``."""
-
-    def __init__(self, failure: errors.CrewError) -> None:
-        super().__init__(str(failure))
-        self.failure = failure
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the exception with its failure."""
-        return type(self), (self.failure,)
-
-    @property
-    def kickoff_id(self) -> str:
-        """Kickoff ID of the execution, if there is one."""
-        return self.failure.kickoff_id
-
-    @property
-    def cost(self) -> Cost:
-        """Billing status of the execution."""
-        return self.failure.cost
-
-    @property
-    def error(self) -> str:
-        """Reason given by the crew, or else the event."""
-        return self.failure.error
-
-
-class CrewTaskFailed(EndedTask, sdk.AirflowFailException):
-    """Raised to fail a task without a retry, because a retry would not help or would be billed."""
-
-
-class CrewTaskError(EndedTask, sdk.AirflowException):
-    """Raised to fail a task with retries, because of an error in Airflow and not in the crew."""
-
-
-class CrewTaskTimeout(EndedTask, sdk.AirflowTaskTimeout):
-    """Raised to end a task at its execution_timeout."""
-
-
-class CrewSensorTimeout(EndedTask, sdk.AirflowSensorTimeout):
-    """Raised to end a sensor at its timeout."""
-
-
-class CrewTaskSkipped(EndedTask, sdk.AirflowSkipException):
-    """Raised to skip a sensor instead of failing it."""
-
-
-class OtherInputs(errors.WatchError):
-    """An execution of an earlier attempt may be running, and its inputs belong to another row of a mapped task."""
-
-
-class CutShort(errors.WaitedTooLong):
-    """The execution_timeout ended the wait."""
 
 
 def give_up(task: RunningTask, end: errors.CrewError | EndedTask) -> NoReturn:

@@ -31,7 +31,6 @@ from airflow_provider_crew.compat import (
     resumed_with_old_error,
     trigger_timed_out,
 )
-from airflow_provider_crew.durable.outcome import CutShort
 from airflow_provider_crew.durable.record import USAGE, without_reserved_keys
 from airflow_provider_crew.durable.result import (
     check_type,
@@ -40,6 +39,7 @@ from airflow_provider_crew.durable.result import (
     report,
 )
 from airflow_provider_crew.durable.task import RunningTask, is_nothing, template_text
+from airflow_provider_crew.exceptions import CutShort
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import WatchEnd, read_event
 

@@ -6,7 +6,7 @@ from airflow.providers.common.compat.sdk import DAG, ExceptionRetryPolicy, Retry
 
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
-ERRORS = "airflow_provider_crew.client.errors"
+ERRORS = "airflow_provider_crew.exceptions"
 
 NEVER_PAY_TWICE = ExceptionRetryPolicy(
     rules=[

@@ -13,8 +13,8 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CrewError, ServiceError, Unreachable, error_record, recorded_error
 from airflow_provider_crew.client.models import read_execution
 from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.durable.wait import SeenBefore
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, UncertainKickoff
 from airflow_provider_crew.compat import IS_AIRFLOW_2
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import every_operator, id_of, kickoff
 from tests.integration.tasks import (
     ASKING,

@@ -17,7 +17,7 @@ from airflow_provider_crew.client.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.operators import in_every_mode, kickoff, run
 from tests.integration.tasks import INPUTS, SLOW, Task, poked

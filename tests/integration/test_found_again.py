@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client.errors import UncertainKickoff
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import kickoff
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore
 

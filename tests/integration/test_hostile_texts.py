@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client.errors import CrewError, ExecutionFailed
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from tests.integration.tasks import INPUTS, Task

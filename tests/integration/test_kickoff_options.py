@@ -19,7 +19,7 @@ from airflow_provider_crew.client.errors import (
     UncertainKickoff,
 )
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator

@@ -13,7 +13,7 @@ from airflow_provider_crew.client.errors import (
     RateLimited,
     UncertainKickoff,
 )
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import every_operator, id_of, kickoff, run, run_deferred
 from tests.integration.tasks import ASKING, FAILING, INPUTS, QUICK, SLOW, Task, TaskStateStore, outlives_the_return
 

@@ -14,7 +14,7 @@ from airflow_provider_crew.client.errors import (
     InvalidSettings,
     NotAuthenticated,
 )
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import INPUTS, Task
 

@@ -17,7 +17,7 @@ from airflow_provider_crew.client.errors import (
     UncertainKickoff,
     WaitedTooLong,
 )
-from airflow_provider_crew.durable.outcome import CrewTaskError, CrewTaskFailed, CrewTaskTimeout
+from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.operators import kickoff, run
 from tests.integration.tasks import INPUTS, SLOW, Task, outlives_the_return

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_provider_crew.client.errors import Cost, WaitedTooLong
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.durable.outcome import CrewTaskFailed, OtherInputs
 from airflow_provider_crew.durable.record import fingerprint
+from airflow_provider_crew.exceptions import CrewTaskFailed, OtherInputs
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import QUICK, SLOW, Task, outlives_the_return
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.durable import outcome as ends
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook

@@ -20,7 +20,7 @@ from airflow_provider_crew.client.errors import (
     UncertainKickoff,
     WaitedTooLong,
 )
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.operators import run

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.durable.outcome import CrewTaskFailed, EndedTask
+from airflow_provider_crew.exceptions import CrewTaskFailed, EndedTask
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator

@@ -19,7 +19,7 @@ from airflow_provider_crew.client.errors import (
     NotAuthenticated,
     WatchBroken,
 )
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.tasks import (

@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import Stats
 
 from airflow_provider_crew.client.errors import ExecutionFailed, ExecutionUnknown
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked, skip_where_pokes_forget
 from tests.integration.waits import in_every_way, run, sensor

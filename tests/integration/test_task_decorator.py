@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_crew.client.errors import InvalidInputs, WaitedTooLong
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.tasks import SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]

@@ -20,7 +20,7 @@ from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.compat import SHOWS_PROGRESS
-from airflow_provider_crew.durable.outcome import CrewSensorTimeout
+from airflow_provider_crew.exceptions import CrewSensorTimeout
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor

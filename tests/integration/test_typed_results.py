@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from airflow_provider_crew.client.errors import Cost, InvalidOutput
 from airflow_provider_crew.decorators.crew import crew_task
-from airflow_provider_crew.durable.outcome import CrewTaskError, CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.operators import in_every_mode, run, run_deferred

@@ -11,7 +11,7 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, ExecutionNotFound, ExecutionUnknown
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor

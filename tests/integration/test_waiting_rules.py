@@ -15,8 +15,8 @@ from airflow_provider_crew.client.errors import (
     Cost,
     WaitedTooLong,
 )
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
 from airflow_provider_crew.durable.wait import Wait
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.operators import both_ways, run

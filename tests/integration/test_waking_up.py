@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client import options as limits
 from airflow_provider_crew.client.errors import Cost, ServiceError, UncertainKickoff, Unreachable
-from airflow_provider_crew.durable.outcome import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import CONNECTION, INPUTS, Task
