@@ -8,54 +8,31 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import cache
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from urllib.parse import quote
 
 import tenacity
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 from jinja2 import TemplateError, TemplateNotFound
 
+from airflow_provider_crew import compat
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, repeating
-from airflow_provider_crew.client.errors import (
-    BudgetSpent,
-    CallError,
-    Cost,
-    CrewError,
-    ExecutionFailed,
-    ExecutionNotFound,
-    ExecutionUnknown,
-    InvalidInputs,
-    InvalidKickoffId,
-    InvalidOutput,
-    InvalidSettings,
-    TransientError,
-    UncertainKickoff,
-)
-from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions, ValidateInputs
+from airflow_provider_crew.client.errors import Cost, CrewError, UncertainKickoff
+from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions
 from airflow_provider_crew.client.watch import unknown_elsewhere
-from airflow_provider_crew.compat import (
-    CLEARING,
-    KEEPING,
-    has_run,
-    lacks_event,
-    refuses_runs,
-    resumed_with_old_event,
-    start_run,
-    was_changed_from_outside,
-    was_rescheduled,
-    xcom_keys_left_behind,
-)
-from airflow_provider_crew.durable.decide import Decision, End, KickoffRecord, Standing, decide
+from airflow_provider_crew.durable.decide import Decision, End, Standing, decide
 from airflow_provider_crew.durable.outcome import (
     HOW_TO_GIVE_UP,
     PASSING,
-    RETRY_READS,
     RETRY_REATTACHES,
-    end_misfit,
-    end_run,
+    CrewTaskError,
+    CrewTaskFailed,
+    CrewTaskTimeout,
+    EndedTask,
+    OtherInputs,
     give_up,
     wait_with_sensor,
 )
@@ -67,13 +44,12 @@ from airflow_provider_crew.durable.record import (
     kickoff_id_left_by,
 )
 from airflow_provider_crew.durable.result import check_type
-from airflow_provider_crew.durable.task import RunningTask, check_option
+from airflow_provider_crew.durable.task import RunningTask
 from airflow_provider_crew.durable.wait import Wait
-from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout, EndedTask, OtherInputs
-from airflow_provider_crew.triggers.events import read_event
+from airflow_provider_crew.triggers.events import WatchEnd, read_event
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.operators.crew import CrewRunOperator, KickoffTask
+    from airflow_provider_crew.operators.crew import KickoffTask
 
 # Signals that end a task: from Airflow, from its execution_timeout, and from Ctrl-C.
 _INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
@@ -167,12 +143,13 @@ class DeferSignals:
             signal.raise_signal(number)
 
 
-def check_inputs(task: RunningTask, request: KickoffRequest, validate: ValidateInputs) -> None:
+def check_inputs(task: RunningTask, request: KickoffRequest) -> None:
     """
     Raise errors that would make the kickoff fail, and log warnings for doubtful inputs.
 
     The request for the crew's inputs is sent even without validation, because it wakes up a sleeping crew.
     """
+    validate = task.operator.validate_inputs
     policy = tenacity.Retrying(**repeating("GET /inputs", wake_up_within=WAKING_UP))
     try:
         known = policy(task.hook.get_conn().inputs)
@@ -198,45 +175,38 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
 
     :param origin: DAG, run and task of the kickoff, stored in the run that counts it.
     """
-    limit = task.hook.connection.max_kickoffs_per_day
+    limit, conn_id = task.hook.connection.max_kickoffs_per_day, task.operator.crew_conn_id
     if limit is None:
         return
+    # Airflow rejects most other characters in a run ID.
+    connection = quote(conn_id, safe="").replace("%", "~")
+    day = f"{connection}.{datetime.now(UTC):%Y-%m-%d}"
+    numbers = range(1, limit + 1)
     try:
-        number = _number_of_this(task, limit, origin)
+        # Numbers are used in order, so a binary search finds the first one that may be free.
+        gone = bisect_left(
+            numbers, x=True, key=lambda number: not compat.has_run(task.ti, BUDGET_DAG, f"{day}.{number}")
+        )
+        number = next((n for n in numbers[gone:] if compat.start_run(BUDGET_DAG, f"{day}.{n}", origin)), None)
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
-        why = f"{type(error).__name__}: {error}"
-        if refuses_runs(error):
-            raise InvalidSettings(
-                f"It sets max_kickoffs_per_day, and there is no DAG crew_budget to count its kickoffs: {why}.",
+        if compat.refuses_runs(error):
+            raise errors.InvalidSettings(
+                "It sets max_kickoffs_per_day, and there is no DAG crew_budget to count its kickoffs: "
+                f"{_in_words(error)}.",
                 next_step="Add the DAG crew_budget, or clear max_kickoffs_per_day.",
-                conn_id=task.crew_conn_id,
+                conn_id=conn_id,
             ) from None
-        raise TransientError(
-            f"Airflow did not count the kickoff, so nothing was sent: {why}.",
+        raise errors.TransientError(
+            f"Airflow did not count the kickoff, so nothing was sent: {_in_words(error)}.",
             cost=Cost.NONE,
             next_step="Try again later.",
         ) from None
     if not number:
-        raise BudgetSpent(
-            f"Connection {task.crew_conn_id!r} allows {limit} kickoffs a day (max_kickoffs_per_day), which is "
-            "reached.",
+        raise errors.BudgetSpent(
+            f"Connection {conn_id!r} allows {limit} kickoffs a day (max_kickoffs_per_day), which is reached.",
             next_step="Wait until midnight (UTC), or raise max_kickoffs_per_day.",
         )
     task.log.info("Kickoff %d of at most %d today.", number, limit)
-
-
-def _number_of_this(task: RunningTask, limit: int, origin: dict[str, Any]) -> int | None:
-    """
-    Return the number of this kickoff within the day. None if the limit is reached.
-
-    Numbers are used in order, so a binary search finds the first one that may be free.
-    """
-    # Airflow rejects most other characters in a run ID.
-    connection = quote(task.crew_conn_id, safe="").replace("%", "~")
-    day = f"{connection}.{datetime.now(UTC):%Y-%m-%d}"
-    numbers = range(1, limit + 1)
-    gone = bisect_left(numbers, x=True, key=lambda number: not has_run(task.ti, BUDGET_DAG, f"{day}.{number}"))
-    return next((number for number in numbers[gone:] if start_run(BUDGET_DAG, f"{day}.{number}", origin)), None)
 
 
 _NO_ANSWER = "An earlier attempt sent a kickoff and ended before its answer, so an execution may have started."
@@ -245,7 +215,6 @@ _ONE_ATTEMPT_TOO_MANY = (
     "task was cleared while it ran. That attempt may have started an execution."
 )
 _ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
-
 
 T = TypeVar("T")
 
@@ -265,17 +234,14 @@ class DurableRun:
     On Airflow 3.3 and later, a retry reattaches to the execution of the previous attempt.
 
     :param task: Process of the task.
-    :param given: Operator, with its rendered arguments.
     :param inputs: Function that returns the inputs of a kickoff. It is called at most once, and an attempt that
         reattaches calls it only if the execution could belong to another row.
     :param resumed: Whether this process resumes after a deferral, so the execution was started before it.
     """
 
-    def __init__(
-        self, task: RunningTask, given: "KickoffTask", inputs: Callable[[], Any], *, resumed: bool = False
-    ) -> None:
+    def __init__(self, task: RunningTask, inputs: Callable[[], Any], *, resumed: bool) -> None:
         self._task = task
-        self._given = given
+        self._given: KickoffTask = task.operator
         self._inputs = cache(inputs)
         self._resumed = resumed
         self._on_its_way = False
@@ -293,8 +259,7 @@ class DurableRun:
             if kickoff_id:
                 self._recall_name()
                 self._task.execution = kickoff_id
-        if kickoff_id:
-            self._push_kickoff_id(kickoff_id)
+                self._push_kickoff_id(kickoff_id)
         return kickoff_id
 
     def start(self) -> str:
@@ -308,32 +273,29 @@ class DurableRun:
             self._check_options()
             check_type(self._given)
             request = self._request(self._inputs())
-            self._task.name.render()  # the function may have set variables in its context
-            check_inputs(self._task, request, self._given.validate_inputs)
+            self._task.render_name()  # the function may have set variables in its context
+            check_inputs(self._task, request)
             count_kickoff(self._task, self._origin()["airflow"])
             self._warn_of_retries()
             kickoff_id = self._send_once(request)
-        self._push_kickoff_id(kickoff_id)
+            self._push_kickoff_id(kickoff_id)
         return kickoff_id
 
     def wait(self, kickoff_id: str) -> dict[str, Any]:
         """Return the result of the execution, or defer until there is one."""
-        wait, origin = self._wait(), self._origin_of_watch()
-        if self.record.last and self.record.last.end == "completed":
-            return wait.result_of_completed(kickoff_id, **origin)
-        return wait.result(kickoff_id, **origin)
+        return Wait(self._task).result(kickoff_id)
 
     def resume(self, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the result after a deferral. The trigger's event takes precedence over the kickoff record."""
         if not self._resumed:  # Airflow has resumed a retry with the error of an earlier attempt
             return self._start_over()
-        is_old = resumed_with_old_event(next_kwargs, self._task.ti)
+        is_old = compat.resumed_with_old_event(next_kwargs, self._task.ti)
         end, last = read_event(next_kwargs.get("event")), self.record.last
         if is_old and end and last and last.kickoff_id != end.kickoff_id:
             return self._start_over()  # a later attempt has sent another kickoff
         try:
-            return self._resume(next_kwargs)
-        except InvalidOutput:
+            return self._resume(end, next_kwargs)
+        except errors.InvalidOutput:
             if not is_old:
                 raise
             return self._start_over()  # the execution of the earlier attempt has ended
@@ -368,7 +330,7 @@ class DurableRun:
         task = self._task
         try:
             yield
-        except (TaskDeferred, CrewTaskFailed, ExecutionFailed, InvalidOutput, UncertainKickoff):
+        except (TaskDeferred, CrewTaskFailed, errors.ExecutionFailed, errors.InvalidOutput, UncertainKickoff):
             raise
         except BaseException as error:
             if self._on_its_way and task.execution is None:
@@ -384,7 +346,7 @@ class DurableRun:
             ended = self._ended_by(error, kicked_off=kicked_off)
             if not isinstance(error, _SELF_EXPLANATORY):
                 task.log.error("%s", ended)  # noqa: TRY400 - Airflow logs the traceback
-            if not kicked_off or self.record.is_shared or was_changed_from_outside(task.ti):
+            if not kicked_off or self.record.is_shared or compat.was_changed_from_outside(task.ti):
                 raise
             raise CrewTaskFailed(ended) from error
 
@@ -398,23 +360,15 @@ class DurableRun:
                 "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
                 "starts an execution. One of an earlier attempt may still be running, and billed."
             )
-        last, is_mapped = record.last, task.ti.map_index >= 0
+        last = record.last
         if last and last.fingerprint:
-            now = self._fingerprint(required=is_mapped and record.was_cleared)
+            now = self._fingerprint(required=task.ti.map_index >= 0 and record.was_cleared)
             record.has_other_inputs = now is not None and now != last.fingerprint
-        decision_on = partial(
-            decide,
-            cleared=record.was_cleared,
-            chooses_twice=self._chooses_twice,
-            is_old=bool(last and self._is_older_than_allowed(last)),
-            is_mapped=is_mapped,
-            other_inputs=record.has_other_inputs,
-        )
-        decision = decision_on(last)
+        decision = self._decision()
         if decision is not Decision.ASK or not record.running:
             return decision
         standing = self._poll(record.running)
-        decision = decision_on(record.last, standing)
+        decision = self._decision(standing)
         if decision is Decision.REATTACH and standing == "unknown":
             task.warn(
                 f"Execution {record.running} of an earlier attempt is unknown to the crew, as it is while a crew "
@@ -422,14 +376,22 @@ class DurableRun:
             )
         return decision
 
+    def _decision(self, standing: Standing | None = None) -> Decision:
+        record, last, limit = self.record, self.record.last, self._given.abandon_unknown_after
+        return decide(
+            last,
+            standing,
+            cleared=record.was_cleared,
+            chooses_twice=self._chooses_twice,
+            is_old=last is not None and limit is not None and time.time() - last.kicked_off_at > limit,
+            is_mapped=self._task.ti.map_index >= 0,
+            other_inputs=record.has_other_inputs,
+        )
+
     @property
     def _chooses_twice(self) -> bool:
         """Whether the DAG author prefers a second execution to a failure."""
         return self._given.on_uncertain_kickoff == "retry"
-
-    def _is_older_than_allowed(self, last: KickoffRecord) -> bool:
-        limit = self._given.abandon_unknown_after
-        return limit is not None and time.time() - last.kicked_off_at > limit
 
     def _carry_out(self, decision: Decision) -> str | None:
         """Return the kickoff ID to reattach to. None if this attempt may start an execution."""
@@ -479,7 +441,7 @@ class DurableRun:
             f"when it has ended. {HOW_TO_GIVE_UP}",
             kickoff_id=kickoff_id,
         )
-        self._task.metrics.kickoff("not_taken")
+        self._task.measure("kickoff.not_taken")
         give_up(self._task, CrewTaskFailed(error))
 
     def _reattach(self, kickoff_id: str | None) -> None:
@@ -500,12 +462,12 @@ class DurableRun:
         record = self.record
         try:
             execution = self._task.hook.status(kickoff_id)
-        except ExecutionNotFound as error:
+        except errors.ExecutionNotFound as error:
             kicked_off_at = record.last.address if record.last else ""
             if kicked_off_at and kicked_off_at != error.address:
                 raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
             return "unknown"
-        except CallError as error:
+        except errors.CallError as error:
             self._task.warn(f"Status of execution {kickoff_id} is unreadable. {error.event}")
             return "unreadable"
         end = _ENDS.get(execution.status)
@@ -517,7 +479,7 @@ class DurableRun:
         """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
         ti = self._task.ti
         # The attempt had pushed a kickoff ID, which Airflow has just deleted.
-        if was_rescheduled(ti) and KICKOFF_ID in xcom_keys_left_behind(ti):
+        if compat.was_rescheduled(ti) and KICKOFF_ID in compat.xcom_keys_left_behind(ti):
             raise UncertainKickoff(
                 "This attempt has started an execution before, and Airflow has begun it again because it could "
                 "not load its DAG.",
@@ -556,9 +518,8 @@ class DurableRun:
         """Whether this attempt would start an execution, and no earlier one has left any to reattach to."""
         record, ti = self.record, self._task.ti
         if not record.is_shared:
-            return bool(ti.try_number <= 1 and not was_rescheduled(ti))
-        decision = decide(record.last, cleared=record.was_cleared)
-        return decision in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
+            return bool(ti.try_number <= 1 and not compat.was_rescheduled(ti))
+        return self._decision() in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
 
     @contextmanager
     def _before_execution(self) -> Iterator[None]:
@@ -575,50 +536,28 @@ class DurableRun:
         self._task.push_xcom(KICKOFF_ID, kickoff_id, what=f"Execution {kickoff_id}: its id")
         self._task.push_link(kickoff_id)
 
-    def _resume(self, next_kwargs: dict[str, Any]) -> dict[str, Any]:
-        end = read_event(next_kwargs.get("event"))
+    def _resume(self, end: WatchEnd | None, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         kickoff_id = end.kickoff_id if end else self._deferred_execution()
         self.record.save_kickoff_id(kickoff_id)
-        wait, origin = self._wait(), self._origin_of_watch()
         if end:
-            return wait.resume(end, **origin)
-        if lacks_event(next_kwargs):
+            return Wait(self._task).resume(end)
+        if compat.lacks_event(next_kwargs):
             self._reattach(kickoff_id)
-            return wait.result(kickoff_id, **origin)
-        return wait.poll_after_all(kickoff_id, next_kwargs)
+            return self.wait(kickoff_id)
+        return Wait(self._task).poll_after_all(kickoff_id, next_kwargs)
 
     def _deferred_execution(self) -> str:
         """Return the kickoff ID that this attempt pushed to XCom, or else that of the kickoff record."""
         last = self.record.last
         found = kickoff_id_left_by(self._task.ti) or (last and last.kickoff_id)
         if not found:
-            failure = InvalidKickoffId(
+            failure = errors.InvalidKickoffId(
                 "Kickoff ID of this task is lost.",
                 cost=Cost.RUNNING,
                 next_step="Find it in the crew's dashboard, and wait for it with CrewExecutionSensor.",
             )
             give_up(self._task, CrewTaskFailed(failure))
         return found
-
-    def _wait(self) -> Wait:
-        given = cast("CrewRunOperator", self._given)
-        return Wait(self._task, given, self._give_up_wait, has_completed=self._note_completion)
-
-    def _note_completion(self) -> None:
-        self.record.update(kickoff_id=self._task.execution, end="completed")
-        if self.record.is_shared:
-            self._task.waits_again = RETRY_READS
-
-    def _give_up_wait(self, error: CrewError) -> NoReturn:
-        if isinstance(error, InvalidOutput):
-            end_misfit(self._task, self.record, error, anew=self._given.on_invalid_output == "retry")
-        end_run(self._task, self.record, error)
-
-    def _origin_of_watch(self) -> dict[str, Any]:
-        """Return watch rules for an execution that exists: its address and the time of its kickoff."""
-        last = self.record.last
-        known = {"kicked_off_at": last.kicked_off_at, "address": last.address} if last else {}
-        return {"exists": True} | known
 
     def _fingerprint(self, *, required: bool) -> str | None:
         """
@@ -630,7 +569,7 @@ class DurableRun:
         if required:
             try:
                 return fingerprint(self._inputs(), state)
-            except InvalidInputs:
+            except errors.InvalidInputs:
                 return ""
         try:
             return fingerprint(self._inputs(), state) if isinstance(self._given.inputs, Mapping) else None
@@ -653,21 +592,19 @@ class DurableRun:
             # Set before a deferred signal can interrupt the task.
             self._task.execution = kickoff_id
             self.record.save_kickoff_id(kickoff_id)
-        self._task.metrics.kickoff("started")
+        self._task.measure("kickoff.started")
         return kickoff_id
 
     def _check_options(self) -> None:
         """Reject options that render to nothing, before the inputs are computed and anything is sent."""
         self._task.check_connection()
-        templates = self._task.templates
         for name in KickoffOptions.__annotations__:
-            check_option(InvalidInputs, name, getattr(self._given, name), templates.get(name))
-        name = "webhook_conn_id"
-        check_option(InvalidSettings, name, self._given.webhook_conn_id, templates.get(name))
+            self._task.check_option(name, errors.InvalidInputs)
+        self._task.check_option("webhook_conn_id", errors.InvalidSettings)
 
     def _recall_name(self) -> None:
         if self.record.last:
-            self._task.name.recall(self.record.last.name)
+            self._task.render_name(self.record.last.name)
 
     def _request(self, inputs: Any) -> KickoffRequest:
         given = self._given
@@ -683,10 +620,10 @@ class DurableRun:
     def _send(self, request: KickoffRequest, digest: str) -> str:
         """Send the kickoff once. Record it first, and remove the record if it certainly started nothing."""
         task, record = self._task, self.record
-        if task.is_told_to_end:
+        if task.operator.is_told_to_end:
             self._end_before("Task was ended before the kickoff.")
         try:
-            record.save_intent(task.hook.connection.settings.address, task.name.text, digest)
+            record.save_intent(task.hook.connection.settings.address, task.name, digest)
         except Exception as error:  # noqa: BLE001 - no error may send an unrecorded kickoff
             self._end_before(f"Airflow did not store the kickoff record, so nothing was sent: {_in_words(error)}.")
         self._on_its_way = True
@@ -718,9 +655,9 @@ class DurableRun:
             event = f"{failure.event} {started} Execution {running} of an earlier attempt is still running."
             return failure.replace(event, cost=Cost.RUNNING, kickoff_id=running)
         last = record.last
-        if last and last.end and self._decides_on(last) is Decision.REATTACH:
+        if last and last.end and self._decision() is Decision.REATTACH:
             event = f"{failure.event} {started} Execution {last.kickoff_id} of an earlier attempt has completed."
-            step = f"{failure.next_step} A retry, or {CLEARING}, reads its result.".lstrip()
+            step = f"{failure.next_step} A retry, or {compat.CLEARING}, reads its result.".lstrip()
             return failure.replace(event, cost=Cost.ENDED, next_step=step)
         chooses_twice = self._chooses_twice and task.ti.try_number > 1
         is_forgotten = not record.is_shared and (chooses_twice or record.may_follow_a_clear)
@@ -728,13 +665,6 @@ class DurableRun:
             event = f"{failure.event} {started} The kickoff of an earlier attempt may have started an execution."
             return failure.replace(event, cost=Cost.UNKNOWN)
         return failure
-
-    def _decides_on(self, last: KickoffRecord) -> Decision:
-        """Return the decision of this attempt about a record, without a request to the service."""
-        record = self.record
-        other = record.has_other_inputs
-        is_mapped = other and self._task.ti.map_index >= 0
-        return decide(last, cleared=record.was_cleared, is_mapped=is_mapped, other_inputs=other)
 
     def _origin(self) -> dict[str, Any]:
         """Return the meta of the kickoff. It identifies a lost execution, since the service lists none."""
@@ -767,29 +697,29 @@ class DurableRun:
         task, record = self._task, self.record
         if isinstance(failure, UncertainKickoff):
             self._give_up_uncertain(failure)
-        task.metrics.kickoff("not_taken")
+        task.measure("kickoff.not_taken")
         if isinstance(failure, PASSING):
             step = "Airflow's retry, or clearing the task, starts an execution."
             give_up(task, self._with_earlier(failure.replace(next_step=step, cost=Cost.NONE)))
-        if isinstance(failure, ExecutionUnknown):
+        if isinstance(failure, errors.ExecutionUnknown):
             give_up(task, CrewTaskFailed(failure.replace(next_step=f"{failure.next_step} {HOW_TO_GIVE_UP}")))
-        if record.running and not record.has_abandoned:
-            step = f"{failure.next_step} Then clear the task{KEEPING}: it waits for the same execution."
-            failure = failure.replace(next_step=step.lstrip())
-        else:
-            step = f"{failure.next_step} Then clear the task. It is not retried."
-            failure = failure.replace(next_step=step.lstrip(), cost=Cost.NONE)
+        waits = record.running and not record.has_abandoned
+        then = f"{compat.KEEPING}: it waits for the same execution." if waits else ". It is not retried."
+        failure = failure.replace(
+            next_step=f"{failure.next_step} Then clear the task{then}".lstrip(),
+            cost=failure.cost if waits else Cost.NONE,
+        )
         give_up(task, CrewTaskFailed(self._with_earlier(failure)))
 
     def _give_up_uncertain(self, error: UncertainKickoff) -> NoReturn:
         task = self._task
-        task.metrics.kickoff("uncertain")
+        task.measure("kickoff.uncertain")
         if self._chooses_twice:
             step = (
                 "Airflow's retry starts an execution, and two may be billed, because on_uncertain_kickoff='retry'."
             )
             give_up(task, error.replace(next_step=step))
-        is_reported = not task.is_told_to_end and self.record.save_report()
+        is_reported = not task.operator.is_told_to_end and self.record.save_report()
         then = (
             "starts a new execution"
             if is_reported

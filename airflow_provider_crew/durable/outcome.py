@@ -44,56 +44,72 @@ def give_up(task: RunningTask, end: errors.CrewError | EndedTask) -> NoReturn:
     raise end from None
 
 
-def end_run(task: RunningTask, record: SharedRecord, error: errors.CrewError) -> NoReturn:
+def end_wait(task: RunningTask, error: errors.CrewError) -> NoReturn:
+    """End a task whose wait ended without a result."""
+    record = task.record
+    if record is None:
+        _end_sensor(task, error)
+    if isinstance(error, errors.InvalidOutput):
+        _end_misfit(task, record, error)
+    _end_run(task, record, error)
+
+
+def _end_run(task: RunningTask, record: SharedRecord, error: errors.CrewError) -> NoReturn:
     """End the task. Airflow retries it after a failed execution, or if a retry starts no execution."""
     if isinstance(error, errors.ExecutionFailed):
         # Logged as well if the task is killed before Airflow has stored its state.
-        task.has_ended, task.waits_again = True, STARTS_AGAIN
-        record.update(kickoff_id=task.execution, end="failed")
-        give_up(task, error.replace(next_step=STARTS_AGAIN))
+        task.has_ended = True
+        _end_to_start_again(task, record, error)
     if isinstance(error, errors.ExecutionUnknown) and error.has_completed:  # its result is permanently unavailable
         record.update(kickoff_id=task.execution, end="completed", delivered=True)
-        step = f"{error.next_step} Clearing the task starts a new execution, which is billed again."
-        give_up(task, CrewTaskFailed(error.replace(next_step=step)))
+        _fail(task, error, f"{error.next_step} Clearing the task starts a new execution, which is billed again.")
     if not record.is_shared:
-        give_up(task, CrewTaskFailed(error.replace(next_step=wait_with_sensor(task.execution))))
+        _fail(task, error, wait_with_sensor(task.execution))
     if isinstance(error, errors.ExecutionUnknown):
-        step = error.next_step
-        if not error.elsewhere:
-            step = f"Answer what the crew asks in its dashboard, and clear the task{KEEPING}. {HOW_TO_GIVE_UP}"
-        give_up(task, CrewTaskFailed(error.replace(next_step=step)))
+        step = f"Answer what the crew asks in its dashboard, and clear the task{KEEPING}. {HOW_TO_GIVE_UP}"
+        _fail(task, error, error.next_step if error.elsewhere else step)
     again = error.replace(next_step=RETRY_READS if task.has_ended else RETRY_REATTACHES)
     if isinstance(error, CutShort):
         give_up(task, CrewTaskTimeout(again))
     if isinstance(error, (*PASSING, errors.WaitedTooLong)):
         give_up(task, again)
-    step = f"{error.next_step} Then clear the task{KEEPING}: it waits for the same execution."
+    _fail(task, error, f"{error.next_step} Then clear the task{KEEPING}: it waits for the same execution.")
+
+
+def _fail(task: RunningTask, error: errors.CrewError, step: str) -> NoReturn:
+    """End the task without a retry."""
     give_up(task, CrewTaskFailed(error.replace(next_step=step)))
 
 
-def end_misfit(task: RunningTask, record: SharedRecord, error: errors.InvalidOutput, *, anew: bool) -> NoReturn:
-    """End the task because its output does not match. A retry starts a new execution only if the flag is set."""
-    if anew and error.misfits:
-        task.waits_again = STARTS_AGAIN
-        record.update(kickoff_id=task.execution, end="failed")
-        give_up(task, error.replace(next_step=STARTS_AGAIN))
+def _end_to_start_again(task: RunningTask, record: SharedRecord, error: errors.CrewError) -> NoReturn:
+    """End the task so that Airflow's retry starts a new execution."""
+    task.waits_again = STARTS_AGAIN
+    record.update(kickoff_id=task.execution, end="failed")
+    give_up(task, error.replace(next_step=STARTS_AGAIN))
+
+
+def _end_misfit(task: RunningTask, record: SharedRecord, error: errors.InvalidOutput) -> NoReturn:
+    """End the task because its output does not match ``output_type``."""
+    if task.operator.on_invalid_output == "retry" and error.misfits:
+        _end_to_start_again(task, record, error)
     if record.is_shared:
-        step = f"Fix `output_type`, and clear the task{KEEPING}: it checks the same result again, at no cost."
-    else:
-        step = (
-            f"Fix `output_type`, and check the same result with "
-            f'CrewExecutionSensor(kickoff_id="{task.execution}", '
-            "output_type=...). Clearing this task starts a new execution."
+        _fail(
+            task,
+            error,
+            f"Fix `output_type`, and clear the task{KEEPING}: it checks the same result again, at no cost.",
         )
-    give_up(task, CrewTaskFailed(error.replace(next_step=step)))
+    _fail(
+        task,
+        error,
+        f'Fix `output_type`, and check the same result with CrewExecutionSensor(kickoff_id="{task.execution}", '
+        "output_type=...). Clearing this task starts a new execution.",
+    )
 
 
-def end_sensor(task: RunningTask, error: errors.CrewError, *, soft_fail: bool, never_fail: bool) -> NoReturn:
+def _end_sensor(task: RunningTask, error: errors.CrewError) -> NoReturn:
     """Skip, time out, fail or retry the sensor, in the same way in every mode."""
-    if isinstance(error, errors.InvalidOutputType):  # the execution was never polled
-        error = error.replace(cost=Cost.UNKNOWN)
-    passes = isinstance(error, PASSING)
-    if never_fail or (soft_fail and not passes):
+    passes, never_fail = isinstance(error, PASSING), task.operator.never_fail
+    if never_fail or (task.operator.soft_fail and not passes):
         why = "never_fail" if never_fail else "soft_fail"
         give_up(task, CrewTaskSkipped(error.replace(next_step=f"The task is skipped because of {why}.")))
     again = error.replace(next_step="Airflow's retry, or clearing this task, waits for the same execution.")
@@ -102,35 +118,27 @@ def end_sensor(task: RunningTask, error: errors.CrewError, *, soft_fail: bool, n
     if isinstance(error, CutShort):
         give_up(task, CrewTaskTimeout(again))
     if isinstance(error, errors.WaitedTooLong):
-        give_up(
-            task, CrewSensorTimeout(error.replace(next_step="Clear this task to wait again. It is not retried."))
-        )
-    give_up(task, CrewTaskFailed(_of_sensor(error)))
+        step = "Clear this task to wait again. It is not retried."
+        give_up(task, CrewSensorTimeout(error.replace(next_step=step)))
+    _fail(task, error, _step_of_sensor(error))
 
 
-def _of_sensor(error: errors.CrewError) -> errors.CrewError:
-    """Return the error of a sensor that is not retried, with its next step."""
-    clear = f"{error.next_step} Then clear this task to wait again. It is not retried.".lstrip()
+def _step_of_sensor(error: errors.CrewError) -> str:
+    """Return the next step for a sensor that is not retried."""
     match error:
         case errors.ExecutionFailed():
-            step = "Clear the task that started it, which starts a new execution and is billed again."
-        case errors.ExecutionUnknown(has_completed=True):
-            step = error.next_step
-        case errors.ExecutionUnknown():
-            step = (
+            return "Clear the task that started it, which starts a new execution and is billed again."
+        case errors.ExecutionUnknown(has_completed=False):
+            return (
                 f"Answer what the crew asks in its dashboard, and clear this task{KEEPING}. With human_input=True "
                 "it waits until its timeout. To give the execution up: "
                 f"{HOW_TO_FORGET.format('the task instance that started it')}, and clear that task, which starts "
                 "another."
             )
         case errors.ExecutionNotFound():
-            step = "If the crew may wait for human input, set human_input=True, and clear this task."
+            return "If the crew may wait for human input, set human_input=True, and clear this task."
         case errors.InvalidOutput():
-            step = "Fix `output_type`, and clear this task: it checks the same result again, at no cost."
-        case errors.InvalidOutputType():
-            step = clear
-        case errors.WatchBroken():
-            step = clear
-        case _:
-            return error
-    return error.replace(next_step=step)
+            return "Fix `output_type`, and clear this task: it checks the same result again, at no cost."
+        case errors.InvalidOutputType() | errors.WatchBroken():
+            return f"{error.next_step} Then clear this task to wait again. It is not retried.".lstrip()
+    return error.next_step

@@ -129,12 +129,13 @@ def check_type(given: "KickoffTask | CrewExecutionSensor") -> None:
         adapter_of(given.output_type)
 
 
-def finished(task: RunningTask, given: "WaitingTask", result: Mapping[str, Any]) -> dict[str, Any]:
+def finished(task: RunningTask, result: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return the result of an execution in the form that the task returns.
 
     If the output does not match its type, the result is pushed to XCom under its own key, because it was billed.
     """
+    given: WaitingTask = task.operator
     kickoff_id, output, data = str(task.execution), str(result.get("output", "")), result.get("output_json")
     if given.output_type is not None:
         try:
@@ -162,15 +163,16 @@ def _with(result: Mapping[str, Any], data: Any) -> dict[str, Any]:
 _MOST_OUTPUT = 4_000
 
 
-def may_log_output(given: "WaitingTask") -> bool:
-    """Whether the triggerer's log may show the crew's output."""
+def may_log_output(task: RunningTask) -> bool:
+    """Whether both the task and the Airflow configuration allow outputs in the log."""
     try:
-        return _may_show_output(given)
-    except Exception:  # noqa: BLE001 - the report warns about an unreadable setting
+        return task.operator.log_output and bool(conf.getboolean("crew", "log_output", fallback=True))
+    except Exception as error:  # noqa: BLE001 - a billed result must not be lost to a setting
+        task.warn(f"[crew] log_output is unreadable, so the output is not logged: {type(error).__name__}")
         return False
 
 
-def report(task: RunningTask, given: "WaitingTask", result: Mapping[str, Any]) -> None:
+def report(task: RunningTask, result: Mapping[str, Any]) -> None:
     """
     Log the duration and output size of each task of the crew, the token usage, and the crew's output.
 
@@ -181,8 +183,8 @@ def report(task: RunningTask, given: "WaitingTask", result: Mapping[str, Any]) -
         for line in (*wrote(result), *in_all(result)):
             task.log.info("%s %s", about, line)
         if output := result["output"].strip():
-            where = "in XCom return_value" if given.do_xcom_push else "in the crew's dashboard"
-            if _may_show_output(given):
+            where = "in XCom return_value" if task.operator.do_xcom_push else "in the crew's dashboard"
+            if may_log_output(task):
                 _show(task, f"{about} its output, {size(output)}", output, where)
             else:
                 task.log.info(
@@ -198,8 +200,3 @@ def _show(task: RunningTask, heading: str, output: str, where: str) -> None:
     task.log.info("::group::%s", heading)
     task.log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
     task.log.info("::endgroup::")
-
-
-def _may_show_output(given: "WaitingTask") -> bool:
-    """Whether both the task and the Airflow configuration allow outputs in the log."""
-    return given.log_output and bool(conf.getboolean("crew", "log_output", fallback=True))

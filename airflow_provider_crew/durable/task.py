@@ -1,28 +1,22 @@
 """Process of a running task: its execution, its hook, and its access to Airflow."""
 
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import Context
-
-from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, storable_text
 from airflow_provider_crew.client.text import one_line, warn
-from airflow_provider_crew.client.watch import Polls
 from airflow_provider_crew.compat import asset_kinds, reads_names, show_name
 from airflow_provider_crew.durable.progress import TaskProgress
 from airflow_provider_crew.durable.record import SharedRecord
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.hooks.connection import TokenType
     from airflow_provider_crew.hooks.crew import CrewHook
+    from airflow_provider_crew.operators.base import CrewTask
 
 # Rendered value of a template that names a task without a result, or a task that does not exist.
 _NOTHING = frozenset({"", "None"})
@@ -34,251 +28,57 @@ def is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip() in _NOTHING)
 
 
-def check_option(kind: type[CrewError], name: str, value: Any, template: Any) -> None:
-    """Raise an error of the given kind if an option is set but has no value."""
-    is_set = value is not None or template is not None
-    if is_set and is_nothing(value):
-        raise kind(
-            f"{name} is set, but renders to {value!r:.40}. Its template: {template_text(template, value)}.",
-            cost=Cost.NONE,
-            next_step=f"Fix the template, or check the task whose result it names. To send no {name}, pass None.",
-        )
-
-
 def template_text(template: Any, value: Any) -> str:
     """Return a template for a message. An option that was not rendered is its own template."""
     shown = value if template is None else template
     return one_line(str(shown), _SHOWN) or repr(shown)
 
 
-log = logging.getLogger(__name__)
-
-_ENDS = {
-    errors.ExecutionFailed: "failed",
-    errors.ExecutionUnknown: "unknown",
-    errors.WaitedTooLong: "timeout",
-    errors.LostContact: "lost",
-}
-
-
-class TaskMetrics:
-    """
-    Metrics of one task. Its methods never fail the task.
-
-    Only backends with tags receive the tags. Plain StatsD has none.
-    """
-
-    def __init__(self, crew_conn_id: str, context: Context) -> None:
-        ti = context["ti"]
-        self._tags = {"crew_conn_id": crew_conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
-
-    def kickoff(self, end: Literal["started", "not_taken", "uncertain"]) -> None:
-        """Count a kickoff by its outcome."""
-        self._count(f"kickoff.{end}")
-
-    def gave_up(self, error: errors.CrewError) -> None:
-        """Count a wait that ended without a result."""
-        end = next((name for kind, name in _ENDS.items() if isinstance(error, kind)), "broken")
-        self.ended(end, error.execution_time if isinstance(error, errors.ExecutionFailed) else None)
-
-    def polls(self, polls: Polls) -> None:
-        """Count the polls of an execution."""
-        self._count("polls", polls.all)
-        self._count("failed_polls", polls.failed)
-        self._count("execution.paused", polls.paused)
-
-    def tokens(self, usage: Mapping[str, Any]) -> None:
-        """Count the tokens that an execution used."""
-        for name in ("prompt", "completion", "total"):
-            if isinstance(count := usage.get(f"{name}_tokens"), int) and count > 0:
-                self._count(f"tokens.{name}", count)
-
-    def ended(self, end: str, execution_time: float | None) -> None:
-        """Count the end of an execution, and record its duration if the crew reports it."""
-        self._count(f"execution.{end}")
-        if execution_time is not None:
-            self._tell("timing", "execution.duration", execution_time)
-
-    def _count(self, name: str, by: int = 1) -> None:
-        if by:
-            self._tell("incr", name, by)
-
-    def _tell(self, how: Literal["incr", "timing"], name: str, value: float) -> None:
-        try:
-            from airflow.providers.common.compat.sdk import Stats
-
-            measured = timedelta(seconds=value) if how == "timing" else value
-            getattr(Stats, how)(f"crew.{name}", measured, tags=self._tags)
-        except Exception as error:  # noqa: BLE001 - metrics are best effort
-            warn(log, f"Metrics were not sent. The task continues: {error}")
-
-
-# Keyword argument of a resumed task: its name before the deferral.
-CARRIED_NAME = "map_index_name"
-
+# Keyword arguments of a resumed task: its name, and its asset event extras by number of the outlet.
+_CARRIED_NAME = "map_index_name"
+_CARRIED_EXTRAS = "outlet_extras"
 _TEMPLATE = "map_index_template"
 _NAME = "crew_map_index_name"
 # Longest name that Airflow's database can store.
 _LONGEST = 250
-
-
-class MappedName:
-    """
-    Rendered ``map_index_template`` of a mapped task.
-
-    Airflow renders the template after the task's work. If that fails, the task fails, and a retry would run the
-    crew again. After a deferral, even a valid template fails if it needs variables that a function set in the
-    context before. So this class renders the template as soon as possible, and again at the end. It replaces the
-    template with one that always renders to the same name.
-    """
-
-    def __init__(self, log: Any, context: Context, carried: dict[str, Any]) -> None:
-        self._log = log
-        self._context: Any = context
-        self._carried = carried
-        self._template = context.get(_TEMPLATE)
-        self._stands = CARRIED_NAME in carried
-        self._fault: Exception | None = None
-        if self._template is not None:
-            self.render()
-
-    def render(self) -> None:
-        """Render the name with the current context, unless an earlier process has set it."""
-        if self._template is None:
-            return
-        if not self._stands:
-            self._try_to_render()
-        self._leave_to_airflow()
-
-    def recall(self, name: str) -> None:
-        """Use the name of an earlier attempt, because this one does not call the function that sets it."""
-        if name and self._template is not None and not self._stands:
-            self._carried[CARRIED_NAME] = name
-            self._stands = True
-            self._leave_to_airflow()
-
-    def finish(self) -> None:
-        """Render the name for the last time, and log a warning if that never succeeded."""
-        self.render()
-        if self._fault and not self.text:
-            warn(
-                self._log,
-                f"map_index_template cannot be rendered: {self._fault}. The task is shown by its number.",
-            )
-
-    @property
-    def text(self) -> str:
-        """Rendered name, or an empty string."""
-        return str(self._carried.get(CARRIED_NAME, ""))
-
-    def _try_to_render(self) -> None:
-        try:
-            # A native environment may render the template to something other than a string.
-            environment = self._context["dag"].get_template_env(force_sandboxed=True)
-            text = environment.from_string(self._template).render(self._context)
-        except Exception as error:  # noqa: BLE001 - a user's template may raise anything
-            self._fault = error
-        else:
-            if name := storable_text(text)[:_LONGEST]:
-                self._carried[CARRIED_NAME] = name
-
-    def _leave_to_airflow(self) -> None:
-        context, name = self._context, self.text
-        context[_TEMPLATE] = None
-        if not name:
-            return
-        try:
-            environment = context["dag"].get_template_env(force_sandboxed=True)
-            context[_NAME] = repr(name) if reads_names(context["dag"]) else name
-            context[_TEMPLATE] = f"{environment.variable_start_string} {_NAME} {environment.variable_end_string}"
-            show_name(context["ti"], name)
-        except Exception as error:  # noqa: BLE001 - rendering the name is best effort
-            warn(self._log, f"The name of this mapped task was not sent to Airflow: {error}")
-
-
-# Keyword argument of a resumed task: asset event extras set before the deferral, by number of the outlet.
-CARRIED_EXTRAS = "outlet_extras"
-
-
-class OutletEvents:
-    """
-    Asset events of a task's outlets.
-
-    Airflow sends them after the task has succeeded. The execution is billed by then, so no method fails the task.
-    """
-
-    def __init__(self, log: Any, context: Any, carried: dict[str, Any]) -> None:
-        self._log = log
-        self._context = context
-        self._carried = carried
-
-    def carry(self) -> None:
-        """Save the extras for the process that resumes, which starts with empty events."""
-        try:
-            extras = {str(number): event.extra for number, event in self._events() if event.extra}
-            if extras:
-                self._carried[CARRIED_EXTRAS] = json.dumps(extras)
-        except Exception as error:  # noqa: BLE001 - a user's extras may contain any object
-            warn(self._log, f"The extra of an outlet event is lost by the deferral: {error}")
-
-    def tell(self, execution: dict[str, Any]) -> None:
-        """Add the execution's values to the extras. A user's extra with the same name takes precedence."""
-        try:
-            carried = json.loads(self._carried.get(CARRIED_EXTRAS, "{}"))
-            for number, event in self._events():
-                event.extra = {**execution, **carried.get(str(number), {}), **event.extra}
-        except Exception as error:  # noqa: BLE001
-            warn(self._log, f"The execution was not added to the outlet events: {error}")
-
-    def _events(self) -> Iterator[tuple[int, Any]]:
-        outlets = self._context.get("outlets") or ()
-        for number, outlet in enumerate(outlets):
-            if isinstance(outlet, asset_kinds()):
-                yield number, self._context["outlet_events"][outlet]
-
-
-# Keyword arguments that any operator's process passes to the one that resumes.
-CARRIED = (CARRIED_NAME, CARRIED_EXTRAS)
 # Values of a result in the asset event extras, besides the kickoff ID.
-_TOLD_TO_OUTLETS = ("usage", "execution_time")
+_EXTRAS = ("usage", "execution_time")
 
 
-@dataclass
 class RunningTask:
     """
     One attempt of a task in the current process.
 
-    :param log: Logger of the task.
+    :param operator: Operator, with its rendered arguments.
     :param context: Airflow's context of the task.
-    :param crew_conn_id: Connection to the crew.
-    :param token_type: Token to use. ``None`` uses the connection's setting.
-    :param is_told_to_end: Whether Airflow is stopping the task.
-    :param execution: Kickoff ID of the task's execution. ``None`` until it is known.
-    :param record: Kickoff record. ``None`` for a sensor.
-    :param carried: Plain data that the next process receives when the task resumes, besides the event.
-    :param templates: Arguments of the operator before they were rendered.
-    :param waits_again: Next step with which this task can wait again, for messages. Empty if there is none.
-    :param has_ended: Whether the execution has ended.
-    :param result: Result of the execution as the task returns it.
+    :param next_kwargs: Values that the previous process stored for this one when it deferred the task.
     """
 
-    log: Any
-    context: Context
-    crew_conn_id: str
-    token_type: "TokenType | None"
-    is_told_to_end: bool = False
-    execution: str | None = None
     record: SharedRecord | None = None
-    carried: dict[str, Any] = field(default_factory=dict)
-    templates: Mapping[str, Any] = field(default_factory=dict)
-    waits_again: str = ""
-    has_ended: bool = False
-    result: dict[str, Any] = field(default_factory=dict)
-    _link: str | None = None
+    """Kickoff record. ``None`` for a sensor."""
+    execution: str | None = None
+    """Kickoff ID of the task's execution. ``None`` until it is known."""
+    has_ended = False
+    """Whether the execution has ended."""
+    waits_again = ""
+    """Next step with which this task can wait again, for messages. Empty if there is none."""
+    result: Mapping[str, Any] | None = None
+    """Result of the execution as the task returns it."""
 
-    def __post_init__(self) -> None:
-        self.name = MappedName(self.log, self.context, self.carried)
-        self.outlets = OutletEvents(self.log, self.context, self.carried)
+    def __init__(self, operator: "CrewTask", context: Any, next_kwargs: Mapping[str, Any] | None) -> None:
+        self.operator: Any = operator  # each user knows which class it is
+        self.context = context
+        self.log = operator.log
+        given = next_kwargs or {}
+        self.carried = {name: given[name] for name in (_CARRIED_NAME, _CARRIED_EXTRAS) if name in given}
+        """Plain data that the next process receives when the task resumes, besides the event."""
+        self._link: str | None = None
+        self._name_template = self.context.get(_TEMPLATE)
+        self._has_final_name = _CARRIED_NAME in self.carried
+        self._name_error: Exception | None = None
+        if self._name_template is not None:
+            self.context[_TEMPLATE] = None
+            self.render_name()
 
     @property
     def ti(self) -> Any:
@@ -297,29 +97,118 @@ class RunningTask:
         from airflow_provider_crew.hooks.crew import CrewHook
 
         self.check_connection()
-        return CrewHook(self.crew_conn_id, token_type=self.token_type)
+        return CrewHook(self.operator.crew_conn_id, token_type=self.operator.token_type)
 
     def check_connection(self) -> None:
         """Raise InvalidSettings if crew_conn_id has rendered to nothing."""
         # There is no crew without a connection, so it counts as set even if the author passes None.
-        template = self.templates.get("crew_conn_id") or ""
-        check_option(InvalidSettings, "crew_conn_id", self.crew_conn_id, template)
+        self.check_option("crew_conn_id", InvalidSettings, is_set=True)
 
-    @cached_property
-    def metrics(self) -> TaskMetrics:
-        """Metrics of this task."""
-        return TaskMetrics(self.crew_conn_id, self.context)
+    def check_option(self, name: str, kind: type[CrewError], *, is_set: bool = False) -> None:
+        """Raise an error of the given kind if an option of the operator is set but has no value."""
+        value, template = getattr(self.operator, name), self.operator.templates.get(name)
+        is_set = is_set or value is not None or template is not None
+        if is_set and is_nothing(value):
+            raise kind(
+                f"{name} is set, but renders to {value!r:.40}. Its template: {template_text(template, value)}.",
+                cost=Cost.NONE,
+                next_step="Fix the template, or check the task whose result it names. "
+                f"To send no {name}, pass None.",
+            )
 
     @cached_property
     def progress(self) -> TaskProgress:
         """Progress of the execution in XCom."""
         return TaskProgress(self.ti, self.log, self.started_at)
 
+    @property
+    def name(self) -> str:
+        """Rendered ``map_index_template`` of a mapped task, or an empty string."""
+        return str(self.carried.get(_CARRIED_NAME, ""))
+
+    def render_name(self, known: str = "") -> None:
+        """
+        Render ``map_index_template`` with the current context, unless the name is final.
+
+        Airflow renders it after the task's work. If that fails, the task fails, and a retry would run the crew
+        again. After a deferral, even a valid template fails if it needs variables that a function set in the
+        context before. So this method is called as soon as possible, and again at the end. It replaces the
+        template with one that always renders to the same name.
+
+        :param known: Name of an earlier attempt, which is final, because this one does not call the function that
+            sets the variables.
+        """
+        if self._name_template is None:
+            return
+        if known and not self._has_final_name:
+            self.carried[_CARRIED_NAME], self._has_final_name = known, True
+        context = self.context
+        try:
+            # A native environment may render the template to something other than a string.
+            environment = context["dag"].get_template_env(force_sandboxed=True)
+            if not self._has_final_name:
+                text = environment.from_string(self._name_template).render(context)
+                if name := storable_text(text)[:_LONGEST]:
+                    self.carried[_CARRIED_NAME] = name
+            if self.name:
+                context[_NAME] = repr(self.name) if reads_names(context["dag"]) else self.name
+                context[_TEMPLATE] = (
+                    f"{environment.variable_start_string} {_NAME} {environment.variable_end_string}"
+                )
+                show_name(self.ti, self.name)
+        except Exception as error:  # noqa: BLE001 - a user's template may raise anything
+            self._name_error = error
+            if self.name:
+                self.warn(f"The name of this mapped task was not sent to Airflow: {error}")
+
+    def carry_outlet_extras(self) -> None:
+        """Save the asset event extras for the process that resumes, which starts with empty events."""
+        try:
+            extras = {str(number): event.extra for number, event in self._outlet_events() if event.extra}
+            if extras:
+                self.carried[_CARRIED_EXTRAS] = json.dumps(extras)
+        except Exception as error:  # noqa: BLE001 - a user's extras may contain any object
+            self.warn(f"The extra of an outlet event is lost by the deferral: {error}")
+
     def finish(self) -> None:
-        """Set the task's name and its asset event extras for Airflow."""
-        self.name.finish()
-        told = {name: self.result[name] for name in _TOLD_TO_OUTLETS if name in self.result}
-        self.outlets.tell({"kickoff_id": self.execution, **told})
+        """
+        Set the task's name and its asset event extras for Airflow.
+
+        Airflow sends the events after the task has succeeded. The execution is billed by then, so no error may
+        fail the task. A user's extra takes precedence.
+        """
+        self.render_name()
+        if self._name_error and not self.name:
+            self.warn(
+                f"map_index_template cannot be rendered: {self._name_error}. The task is shown by its number."
+            )
+        result = self.result or {}
+        extra = {"kickoff_id": self.execution, **{name: result[name] for name in _EXTRAS if name in result}}
+        try:
+            carried = json.loads(self.carried.get(_CARRIED_EXTRAS, "{}"))
+            for number, event in self._outlet_events():
+                event.extra = {**extra, **carried.get(str(number), {}), **event.extra}
+        except Exception as error:  # noqa: BLE001
+            self.warn(f"The execution was not added to the outlet events: {error}")
+
+    def _outlet_events(self) -> Iterator[tuple[int, Any]]:
+        for number, outlet in enumerate(self.context.get("outlets") or ()):
+            if isinstance(outlet, asset_kinds()):
+                yield number, self.context["outlet_events"][outlet]
+
+    def measure(self, metric: str, value: int | timedelta = 1) -> None:
+        """Count a metric, or record a duration. Plain StatsD does not receive the tags."""
+        ti, conn_id = self.ti, self.operator.crew_conn_id
+        tags = {"crew_conn_id": conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
+        try:
+            from airflow.providers.common.compat.sdk import Stats
+
+            if isinstance(value, timedelta):
+                Stats.timing(f"crew.{metric}", value, tags=tags)
+            elif value:
+                Stats.incr(f"crew.{metric}", value, tags=tags)
+        except Exception as error:  # noqa: BLE001 - metrics are best effort
+            self.warn(f"Metrics were not sent. The task continues: {error}")
 
     def warn(self, text: str) -> None:
         """Log a warning."""
@@ -348,7 +237,7 @@ class RunningTask:
 
     def end(self) -> None:
         """Log that the execution continues while Airflow stops the task. On Airflow 3, the task may yet finish."""
-        self.is_told_to_end = True
+        self.operator.is_told_to_end = True
         if self.record:
             self.record.save_again()
         if self.execution:

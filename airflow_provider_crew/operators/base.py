@@ -90,9 +90,11 @@ class CrewTask(BaseOperator):
     crew_conn_id: str
     token_type: TokenType | None
     operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
+    templates: Mapping[str, Any] = {}
+    """Arguments before they were rendered."""
+    is_told_to_end = False
+    """Whether Airflow is stopping the task."""
     _running: RunningTask | None = None
-    _templates: Mapping[str, Any] | None = None
-    _is_told_to_end = False
     _time_limit: timedelta | None = None
 
     @property
@@ -102,7 +104,7 @@ class CrewTask(BaseOperator):
 
     def on_kill(self) -> None:
         """Log that the execution continues when Airflow stops the task, and prevent a kickoff not yet sent."""
-        self._is_told_to_end = True
+        self.is_told_to_end = True
         if self._running:
             self._running.end()
 
@@ -153,7 +155,7 @@ class CrewTask(BaseOperator):
         """
         if parent is self:
             template_fields = tuple(template_fields)
-            self._templates = {name: self._template(name) for name in template_fields}
+            self.templates = {name: self._template(name) for name in template_fields}
         super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
 
     def _template(self, name: str) -> Any:
@@ -168,19 +170,8 @@ class CrewTask(BaseOperator):
         return None if isinstance(source, Sequence | Mapping) else source
 
     def _begin(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> RunningTask:
-        """
-        Create the state of this attempt's process.
+        """Create the state of this attempt's process."""
+        from airflow_provider_crew.durable.task import RunningTask
 
-        :param next_kwargs: Values that the previous process stored for this one when it deferred the task.
-        """
-        from airflow_provider_crew.durable.task import CARRIED, RunningTask
-
-        # The task pushes its link as soon as it knows the URL. At the end of each process, Airflow would push it
-        # again, or push an empty one.
-        self.operator_extra_links = ()
-        carried = {name: next_kwargs[name] for name in CARRIED if name in next_kwargs} if next_kwargs else {}
-        self._running = RunningTask(
-            self.log, context, self.crew_conn_id, self.token_type, carried=carried, templates=self._templates or {}
-        )
-        self._running.is_told_to_end = self._is_told_to_end
+        self._running = RunningTask(self, context, next_kwargs)
         return self._running

@@ -116,7 +116,7 @@ class KickoffTask(CrewTask):
 
         task = self._begin(context, next_kwargs)
         resumed = next_kwargs is not None and not resumed_with_old_error(next_kwargs, task.ti)
-        return DurableRun(task, self, inputs, resumed=resumed)
+        return DurableRun(task, inputs, resumed=resumed)
 
 
 class CrewKickoffOperator(KickoffTask):
@@ -237,7 +237,7 @@ class CrewRunOperator(KickoffTask):
     def _durable_run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> DurableRun:
         if self.human_input is None:
             # A retry may reattach to an execution that has the webhook, even if it renders to nothing now.
-            was_set = (self._templates or {}).get("human_input_webhook_url")
+            was_set = self.templates.get("human_input_webhook_url")
             self.human_input = bool(self.human_input_webhook_url or was_set)
         return super()._durable_run(context, next_kwargs)
 

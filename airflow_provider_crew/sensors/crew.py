@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue, conf
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
-    from airflow_provider_crew.durable.wait import Sense
+    from airflow_provider_crew.durable.wait import SensorWait
     from airflow_provider_crew.hooks.connection import TokenType
 
 
@@ -79,32 +78,24 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for the execution and return its result."""
-        sense = self._sense(context)
-        return sense.result() if self.deferrable or not self.reschedule else sense.result_or_reschedule()
+        wait = self._wait(context)
+        return wait.begin() if self.deferrable or not self.reschedule else wait.poll_or_reschedule()
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Poll the execution once."""
-        result = self._sense(context).poke()
+        result = self._wait(context).poke()
         return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
         """Return the result after a deferral, with or without an event."""
-        return self._sense(context, next_kwargs).resume(next_kwargs)
+        return self._wait(context, next_kwargs).end()
 
     @property
     def time_limit(self) -> timedelta | None:
         """Limit set by execution_timeout. None in reschedule mode, where the limit starts again at each poke."""
         return super().time_limit if self.deferrable or not self.reschedule else None
 
-    def _sense(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> Sense:
-        from airflow_provider_crew.durable.outcome import end_sensor
-        from airflow_provider_crew.durable.task import is_nothing
-        from airflow_provider_crew.durable.wait import Sense
-        from airflow_provider_crew.triggers.events import read_event
+    def _wait(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> SensorWait:
+        from airflow_provider_crew.durable.wait import SensorWait
 
-        task = self._begin(context, next_kwargs)
-        give_up = partial(end_sensor, task, soft_fail=self.soft_fail, never_fail=self.never_fail)
-        kickoff_id: Any = self.kickoff_id
-        if is_nothing(kickoff_id) and (end := read_event((next_kwargs or {}).get("event"))):
-            kickoff_id = end.kickoff_id  # the kickoff task may have been cleared since the deferral
-        return Sense(task, self, kickoff_id, give_up)
+        return SensorWait(self._begin(context, next_kwargs), next_kwargs)

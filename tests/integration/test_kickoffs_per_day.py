@@ -52,8 +52,8 @@ class Ledger:
 @pytest.fixture
 def ledger(monkeypatch) -> Ledger:
     counted = Ledger()
-    monkeypatch.setattr(budget, "has_run", counted.has)
-    monkeypatch.setattr(budget, "start_run", counted.start)
+    monkeypatch.setattr(compat, "has_run", counted.has)
+    monkeypatch.setattr(compat, "start_run", counted.start)
     return counted
 
 

@@ -101,9 +101,9 @@ def test_own_deadline_comes_before_that_of_airflow():
     began = time.time()
 
     def deadline(time_limit: timedelta | None) -> float:
-        given: Any = SimpleNamespace(timeout=24 * 3600, time_limit=time_limit)
-        task: Any = SimpleNamespace(started_at=began)
-        return Wait(task, given, give_up=lambda error: pytest.fail(str(error))).deadline()
+        given = SimpleNamespace(timeout=24 * 3600, time_limit=time_limit)
+        task: Any = SimpleNamespace(started_at=began, operator=given)
+        return Wait(task).deadline()
 
     # Airflow 2 needs time to resume a deferred task.
     before = 60 if AIRFLOW < (3, 0) else 2
