@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator
+
+from airflow_provider_crew.client.api import issued_kickoff_id
 
 End = Literal["completed", "failed"]
 
@@ -36,7 +38,7 @@ class KickoffRecord:
 
     max_tries: int
     kicked_off_at: float
-    kickoff_id: Annotated[str, Field(min_length=1)] | None = None
+    kickoff_id: Annotated[str, AfterValidator(issued_kickoff_id)] | None = None
     end: End | None = None
     reported: bool = False
     address: str = ""

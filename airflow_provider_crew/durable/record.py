@@ -5,16 +5,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
-from typing import Any, Protocol, get_type_hints
+from typing import Any
 
 from airflow.providers.common.compat.sdk import Context, conf
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import compat
-from airflow_provider_crew.client.api import issued_kickoff_id, plain
+from airflow_provider_crew.client.api import plain
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.durable.decide import KickoffRecord
 
@@ -58,86 +58,31 @@ def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
 
 
 _LONGEST = 500
-_FIELDS = {field.name: field for field in fields(KickoffRecord)}
-# Key under which unreadable fields are stored.
-_UNREAD = "unread"
+_RECORD = TypeAdapter(KickoffRecord)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
+def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord, str]:
     """
-    Kickoff record in its stored form.
-
-    :param record: Fields that this version can read.
-    :param besides: Keys that this version does not know, and values that it cannot read. They are written back
-        with the record.
-    :param unread: Unreadable values on one line, for the log. Empty if there are none.
-    """
-
-    record: KickoffRecord
-    besides: Mapping[str, Any]
-    unread: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the record as JSON data to store."""
-        return {**self.besides, **asdict(self.record)}
-
-
-def read_record(kept: Any, *, max_tries: int, now: float) -> StoredRecord:
-    """
-    Read a stored record.
+    Return a stored record without its unreadable values, and those values on one line for the log.
 
     :param max_tries: Stands in for a value that cannot be read, so that the attempt counts as a retry.
     :param now: Stands in for the time of the kickoff, so that the execution does not count as old.
     """
-    told = kept if isinstance(kept, Mapping) else {"record": kept}
-    known: dict[str, Any] = {}
-    odd = {name: value for name, value in told.items() if told is not kept}
-    for name in _FIELDS.keys() & told.keys():
-        try:
-            known[name] = _read(name, told[name])
-        except ValueError:
-            odd[name] = told[name]
-    missing = [name for name in ("max_tries", "kicked_off_at") if name not in told]
-    besides = {name: value for name, value in told.items() if name not in known and name not in odd}
-    if odd:
-        earlier = besides.get(_UNREAD)
-        besides[_UNREAD] = {**earlier, **odd} if isinstance(earlier, Mapping) else odd
-    if "kickoff_id" in odd:
-        known["reported"] = False  # log the value first, before clearing the task can start another execution
-    record = KickoffRecord(**{"max_tries": max_tries, "kicked_off_at": now, **known})
-    return StoredRecord(
-        record, besides, one_line(repr(odd | dict.fromkeys(missing)), _LONGEST) if odd or missing else ""
-    )
-
-
-def _read(name: str, value: Any) -> Any:
-    """Return the value of a field, or raise ValueError."""
-    if name == "kickoff_id" and value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} is not a text")
-    if name == "kickoff_id" and value is not None:
-        return issued_kickoff_id(value)
-    return TypeAdapter(get_type_hints(KickoffRecord)[name]).validate_python(value)
+    needed = {"max_tries": max_tries, "kicked_off_at": now}
+    stored = dict(kept) if isinstance(kept, Mapping) else {}
+    unread = dict.fromkeys(needed.keys() - stored.keys()) if stored else {"record": kept}
+    try:
+        record = _RECORD.validate_python(needed | stored)
+    except ValidationError as error:
+        for name in {each["loc"][0] for each in error.errors()}:
+            unread[str(name)] = stored.pop(name)
+        if "kickoff_id" in unread:
+            stored["reported"] = False  # log the value first, before clearing the task can start another execution
+        record = _RECORD.validate_python(needed | stored)
+    return record, one_line(repr(unread), _LONGEST) if unread else ""
 
 
 KEY = "crew_kickoff"
-_PREFIX = f"{KEY}_"
-
-
-class Store(Protocol):
-    """Interface of Airflow's task state store."""
-
-    def get(self, key: str) -> Any:
-        """Return the stored value, or None."""
-        ...
-
-    def set(self, key: str, value: Any, **options: Any) -> None:
-        """Store a value. Once this returns, the next attempt can read it."""
-        ...
-
-    def delete(self, key: str) -> None:
-        """Delete the stored value."""
-        ...
 
 
 class Superseded(Exception):
@@ -153,7 +98,7 @@ class VariableStore:
 
     def __init__(self, ti: Any) -> None:
         which = (ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
-        self._name = _PREFIX + sha256(json.dumps(which).encode()).hexdigest()[:40]
+        self._name = f"{KEY}_" + sha256(json.dumps(which).encode()).hexdigest()[:40]
         number = f" {ti.map_index}" if ti.map_index >= 0 else ""
         task = f"Task {ti.task_id}{number} of {ti.dag_id}, run {ti.run_id}"
         self._about = f"{task}: its kickoff. Deleted when the task has returned."
@@ -187,19 +132,8 @@ class VariableStore:
             kept = json.loads(text)
         except ValueError:
             kept = text
-        if isinstance(kept, dict) and type(kept.get("try")) is int:
-            return kept
-        # Edited by hand, or written by a later version. SharedRecord reads the fields that it can.
-        told = kept.get(KEY, kept) if isinstance(kept, dict) else kept
-        return {"try": 0, KEY: told}
-
-
-def store_of(context: Context) -> Store | None:
-    """Return the store for this task's kickoff record, or None if there is none."""
-    store: Store | None = context.get("task_state_store")  # type: ignore[assignment] # missing in Airflow 2
-    if store is None and conf.getboolean("crew", "kickoff_records_in_variables", fallback=False):
-        return VariableStore(context["ti"])
-    return store
+        is_readable = isinstance(kept, dict) and type(kept.get("try")) is int
+        return kept if is_readable else {"try": 0, KEY: kept}
 
 
 log = logging.getLogger(__name__)
@@ -213,24 +147,34 @@ class SharedRecord:
     """Kickoff record of a task, with access to its store."""
 
     def __init__(self, context: Context, *, wanted: bool) -> None:
-        self._store = store_of(context) if wanted else None
         self._ti: Any = context["ti"]
         self._max_tries: int = self._ti.max_tries
+        self._store: Any = context.get("task_state_store") if wanted else None
+        if (
+            wanted
+            and self._store is None
+            and conf.getboolean("crew", "kickoff_records_in_variables", fallback=False)
+        ):
+            self._store = VariableStore(self._ti)
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
         self.may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
         """Whether the task may have been cleared since an earlier attempt."""
         self.last: KickoffRecord | None = None
         self._before: KickoffRecord | None = None
-        self._besides: Mapping[str, Any] = {}
-        self._besides_before: Mapping[str, Any] = {}
         self._saving = threading.Lock()
         self._was_refused = False
         self.has_abandoned = False
         """Whether this attempt has given up the last kickoff, and will start another execution."""
         self.has_other_inputs = False
         """Whether the task's inputs differ from those of the last kickoff."""
-        self._load()
+        kept = _retry_while_away(partial(self._store.get, KEY)) if self._store is not None else None
+        if kept is not None:
+            self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
+            if unread:
+                self._warn_of_unread(unread)
+                # Stored with this attempt's max_tries, so the next attempt can tell whether it is a retry.
+                self._save_if_possible()
 
     @property
     def is_shared(self) -> bool:
@@ -256,15 +200,14 @@ class SharedRecord:
 
     def save_intent(self, address: str, name: str, fingerprint: str) -> None:
         """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""
-        self._before, self._besides_before = self.last, self._besides
-        self._besides = {}
+        self._before = self.last
         self.last = KickoffRecord(
             self._max_tries, time.time(), address=address, name=name, fingerprint=fingerprint
         )
         try:
             self._save()
         except Exception:
-            self._restore()
+            self.last = self._before
             raise
 
     def save_again(self) -> None:
@@ -279,11 +222,8 @@ class SharedRecord:
 
     def delete_intent(self) -> None:
         """Remove the record of a kickoff that certainly started nothing, and restore the one before it."""
-        self._restore()
+        self.last = self._before
         self._save_if_possible()
-
-    def _restore(self) -> None:
-        self.last, self._besides = self._before, self._besides_before
 
     def save_kickoff_id(self, kickoff_id: str) -> None:
         """Record the kickoff ID, unless it is known. The execution is running even if the store fails."""
@@ -318,26 +258,12 @@ class SharedRecord:
         self.last = replace(self.last, **changes)
         return self._save_if_possible()
 
-    def _read(self, kept: Any) -> StoredRecord:
-        return read_record(kept, max_tries=self._max_tries, now=time.time())
-
-    def _load(self) -> None:
-        kept = _retry_while_away(partial(self._store.get, KEY)) if self._store is not None else None
-        if kept is None:
-            return
-        stored = self._read(kept)
-        self.last, self._besides = stored.record, stored.besides
-        if stored.unread:
-            self._warn_of_unread(stored)
-            # Stored with this attempt's max_tries, so the next attempt can tell whether it is a retry.
-            self._save_if_possible()
-
-    def _warn_of_unread(self, stored: StoredRecord) -> None:
+    def _warn_of_unread(self, unread: str) -> None:
         """Log the unreadable values before the record is overwritten."""
-        if kickoff_id := stored.record.kickoff_id:
-            warn(log, f"Kickoff record of execution {kickoff_id} is partly unreadable: {stored.unread}")
+        if self.last and self.last.kickoff_id:
+            warn(log, f"Kickoff record of execution {self.last.kickoff_id} is partly unreadable: {unread}")
         else:
-            warn(log, f"Kickoff record is unreadable, and counts as a kickoff without an answer: {stored.unread}")
+            warn(log, f"Kickoff record is unreadable, and counts as a kickoff without an answer: {unread}")
 
     def _save_if_possible(self) -> bool:
         try:
@@ -352,8 +278,7 @@ class SharedRecord:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                value = StoredRecord(self.last, self._besides).as_dict()
-                keep = partial(self._store.set, KEY, value, **compat.never_expires())
+                keep = partial(self._store.set, KEY, asdict(self.last), **compat.never_expires())
             else:
                 keep = partial(self._store.delete, KEY)
             _retry_while_away(keep)
