@@ -55,7 +55,6 @@ MIN_DEFERRAL_SECONDS = 10.0
 TRIGGER_FAILED = "__fail__"
 # States of a task whose process exists, and that has not been cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
-_TRIGGER_TIMED_OUT = frozenset({"Trigger timeout", "Trigger/execution timeout"})
 
 
 def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
@@ -75,7 +74,7 @@ def lacks_event(next_kwargs: Mapping[str, Any]) -> bool:
 
 def trigger_timed_out(next_kwargs: Mapping[str, Any]) -> bool:
     """Whether Airflow resumed a task because no event came in time."""
-    return next_kwargs.get("error") in _TRIGGER_TIMED_OUT
+    return next_kwargs.get("error") in {"Trigger timeout", "Trigger/execution timeout"}
 
 
 def api_server_is_away(error: Exception) -> bool:
@@ -85,14 +84,19 @@ def api_server_is_away(error: Exception) -> bool:
     Every request of an Airflow 3 task goes to the API server. During an outage, Airflow repeats a request for
     about ten seconds before it fails.
     """
+    status = _api_status(error)
+    return status is not None and status not in range(1, 500)
+
+
+def _api_status(error: Exception) -> int | None:
+    """Return the HTTP status with which Airflow's API server failed. 0: no answer. None: another error."""
     if IS_AIRFLOW_2:
-        return False
+        return None
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
     if not isinstance(error, AirflowRuntimeError) or error.error.error != ErrorType.API_SERVER_ERROR:
-        return False
-    status = (error.error.detail or {}).get("status_code")
-    return status is None or status >= 500  # noqa: PLR2004 - the server's own failures
+        return None
+    return (error.error.detail or {}).get("status_code") or 0
 
 
 def reads_connections_as_commands_do() -> None:
@@ -135,6 +139,13 @@ def is_cleared_meanwhile(ti: Any) -> bool:
     return any(state not in _STATES_OF_ITS_OWN for states in found.values() for state in states.values())
 
 
+def _send(request: str, **fields: Any) -> Any:
+    """Send a request to the API server through the supervisor. Airflow's own functions do more, or hide errors."""
+    from airflow.sdk.execution_time import comms, task_runner
+
+    return task_runner.SUPERVISOR_COMMS.send(getattr(comms, request)(**fields))
+
+
 def has_run(ti: Any, dag_id: str, run_id: str) -> bool:
     """Whether a DAG has a run with this ID."""
     if IS_AIRFLOW_2:
@@ -151,16 +162,9 @@ def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
     This is the only request of a task that fails if another task was faster, because run IDs are unique in
     Airflow's database. Variables, XComs and task states are overwritten.
     """
-    if IS_AIRFLOW_2:
-        return _start_run_of_airflow_2(dag_id, run_id, conf)
-    from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
-    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-
-    answer = SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=dag_id, run_id=run_id, conf=conf))
-    return not isinstance(answer, ErrorResponse)
-
-
-def _start_run_of_airflow_2(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
+    if not IS_AIRFLOW_2:
+        answer = _send("TriggerDagRun", dag_id=dag_id, run_id=run_id, conf=conf)
+        return bool(answer.type != "ErrorResponse")
     from airflow.api.common.trigger_dag import trigger_dag
 
     try:
@@ -178,10 +182,7 @@ def refuses_runs(error: Exception) -> bool:
         from airflow.exceptions import DagNotFound
 
         return isinstance(error, DagNotFound)
-    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-
-    is_answer = isinstance(error, AirflowRuntimeError) and error.error.error == ErrorType.API_SERVER_ERROR
-    return is_answer and not api_server_is_away(error)
+    return _api_status(error) is not None and not api_server_is_away(error)
 
 
 def never_expires() -> dict[str, Any]:
@@ -207,11 +208,9 @@ def variable(name: str) -> str | None:
             found = session.query(Variable).filter_by(key=name).one_or_none()  # noqa: AIR311 - Airflow 2 only
             return found.val if found else None
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-    from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable
-    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
-    answer: Any = SUPERVISOR_COMMS.send(GetVariable(key=name))
-    if not isinstance(answer, ErrorResponse):
+    answer = _send("GetVariable", key=name)
+    if answer.type != "ErrorResponse":
         return str(answer.value)
     if answer.error == ErrorType.VARIABLE_NOT_FOUND:
         return None
@@ -224,11 +223,8 @@ def set_variable(name: str, value: str, about: str) -> None:
         from airflow.models import Variable
 
         Variable.set(name, value, about)  # noqa: AIR311 - Airflow 2 only
-        return
-    from airflow.sdk.execution_time.comms import PutVariable
-    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-
-    SUPERVISOR_COMMS.send(PutVariable(key=name, value=value, description=about))
+    else:
+        _send("PutVariable", key=name, value=value, description=about)
 
 
 def delete_variable(name: str) -> None:
@@ -237,11 +233,8 @@ def delete_variable(name: str) -> None:
         from airflow.models import Variable
 
         Variable.delete(name)  # noqa: AIR311 - Airflow 2 only
-        return
-    from airflow.sdk.execution_time.comms import DeleteVariable
-    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-
-    SUPERVISOR_COMMS.send(DeleteVariable(key=name))
+    else:
+        _send("DeleteVariable", key=name)
 
 
 def leaves_progress() -> bool:
@@ -312,12 +305,8 @@ def show_name(ti: Any, name: str) -> None:
     if getattr(ti, "rendered_map_index", None) == name:
         return
     ti.rendered_map_index = name
-    try:
-        from airflow.sdk.execution_time.comms import SetRenderedMapIndex
-        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-    except ImportError:  # before 3.2, or outside a task
-        return
-    SUPERVISOR_COMMS.send(SetRenderedMapIndex(rendered_map_index=name))
+    if _RELEASE >= (3, 2):
+        _send("SetRenderedMapIndex", rendered_map_index=name)
 
 
 def asset_kinds() -> tuple[type, ...]:
