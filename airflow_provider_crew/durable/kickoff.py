@@ -46,6 +46,8 @@ from airflow_provider_crew.durable.record import (
 from airflow_provider_crew.durable.result import check_type
 from airflow_provider_crew.durable.task import RunningTask
 from airflow_provider_crew.durable.wait import Wait
+from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout, EndedTask, OtherInputs
+from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.triggers.events import WatchEnd, read_event
 
 if TYPE_CHECKING:
@@ -161,8 +163,7 @@ def check_inputs(task: RunningTask, request: KickoffRequest) -> None:
         if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):
             raise
     else:
-        doubts = compare_inputs(request.inputs, known, strict=validate == "strict") if validate else []
-        for doubt in doubts:
+        for doubt in compare_inputs(request.inputs, known, strict=validate == "strict") if validate else ():
             task.warn(doubt)
 
 
@@ -222,8 +223,8 @@ T = TypeVar("T")
 _SELF_EXPLANATORY = (CrewError, EndedTask, AirflowSkipException, KeyboardInterrupt, SystemExit)
 _RETRY_CONTINUES = "Airflow's retry, or clearing the task, continues."
 _SENDING = (
-    "Sending the kickoff. If this is the last line of the log, an execution may have started: check the crew's "
-    "dashboard for run %s, task %s."
+    "Sending the kickoff. If this is the last line of the log, an execution may have started: find it in the "
+    "crew's dashboard %s."
 )
 
 
@@ -275,7 +276,7 @@ class DurableRun:
             request = self._request(self._inputs())
             self._task.render_name()  # the function may have set variables in its context
             check_inputs(self._task, request)
-            count_kickoff(self._task, self._origin()["airflow"])
+            count_kickoff(self._task, self._origin())
             self._warn_of_retries()
             kickoff_id = self._send_once(request)
             self._push_kickoff_id(kickoff_id)
@@ -609,13 +610,9 @@ class DurableRun:
     def _request(self, inputs: Any) -> KickoffRequest:
         given = self._given
         options = {name: getattr(given, name) for name in KickoffOptions.__annotations__}
-        options["meta"] = self._origin() if given.meta is None else given.meta
-        return KickoffRequest.of(inputs, webhook_secret=self._secret(), **options)
-
-    def _secret(self) -> str | None:
-        from airflow_provider_crew.hooks.connection import load_secret
-
-        return load_secret(self._given.webhook_conn_id) if self._given.webhook_conn_id else None
+        options["meta"] = {"airflow": self._origin()} if given.meta is None else given.meta
+        secret = load_secret(given.webhook_conn_id) if given.webhook_conn_id else None
+        return KickoffRequest.of(inputs, webhook_secret=secret, **options)
 
     def _send(self, request: KickoffRequest, digest: str) -> str:
         """Send the kickoff once. Record it first, and remove the record if it certainly started nothing."""
@@ -628,7 +625,7 @@ class DurableRun:
             self._end_before(f"Airflow did not store the kickoff record, so nothing was sent: {_in_words(error)}.")
         self._on_its_way = True
         # If the process is killed from here on, this line is the last in the log.
-        task.log.info(_SENDING, *self._whose())
+        task.log.info(_SENDING, self._mark())
         try:
             kickoff_id = task.hook.get_conn().kickoff(request)
         except UncertainKickoff:
@@ -646,41 +643,35 @@ class DurableRun:
 
     def _with_earlier(self, failure: CrewError) -> CrewError:
         """Add the execution of an earlier attempt, and its cost, to a failure before this kickoff."""
-        task, record, running = self._task, self.record, self.record.running
-        started = "This attempt started nothing."
-        if running and record.has_abandoned:
-            event = f"{failure.event} {started} Execution {running} of an earlier attempt is unknown to the crew."
-            return failure.replace(event, cost=Cost.UNKNOWN)
-        if running:
-            event = f"{failure.event} {started} Execution {running} of an earlier attempt is still running."
-            return failure.replace(event, cost=Cost.RUNNING, kickoff_id=running)
-        last = record.last
-        if last and last.end and self._decision() is Decision.REATTACH:
-            event = f"{failure.event} {started} Execution {last.kickoff_id} of an earlier attempt has completed."
-            step = f"{failure.next_step} A retry, or {compat.CLEARING}, reads its result.".lstrip()
-            return failure.replace(event, cost=Cost.ENDED, next_step=step)
-        chooses_twice = self._chooses_twice and task.ti.try_number > 1
+        record, running, last = self.record, self.record.running, self.record.last
+        chooses_twice = self._chooses_twice and self._task.ti.try_number > 1
         is_forgotten = not record.is_shared and (chooses_twice or record.may_follow_a_clear)
-        if is_forgotten or (last and not last.end):
-            event = f"{failure.event} {started} The kickoff of an earlier attempt may have started an execution."
-            return failure.replace(event, cost=Cost.UNKNOWN)
-        return failure
+        changes: dict[str, Any] = {"cost": Cost.UNKNOWN}
+        if running and record.has_abandoned:
+            fact = f"Execution {running} of an earlier attempt is unknown to the crew."
+        elif running:
+            fact = f"Execution {running} of an earlier attempt is still running."
+            changes = {"cost": Cost.RUNNING, "kickoff_id": running}
+        elif last and last.end and self._decision() is Decision.REATTACH:
+            fact = f"Execution {last.kickoff_id} of an earlier attempt has completed."
+            step = f"{failure.next_step} A retry, or {compat.CLEARING}, reads its result.".lstrip()
+            changes = {"cost": Cost.ENDED, "next_step": step}
+        elif is_forgotten or (last and not last.end):
+            fact = "The kickoff of an earlier attempt may have started an execution."
+        else:
+            return failure
+        return failure.replace(f"{failure.event} This attempt started nothing. {fact}", **changes)
 
     def _origin(self) -> dict[str, Any]:
         """Return the meta of the kickoff. It identifies a lost execution, since the service lists none."""
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
-        return {"airflow": {name: getattr(self._task.ti, name) for name in names}}
-
-    def _whose(self) -> tuple[str, str]:
-        """Return the run ID and the task ID, as in the meta of the kickoff."""
-        ti = self._task.ti
-        return ti.run_id, f"{ti.task_id} {ti.map_index}" if ti.map_index >= 0 else ti.task_id
+        return {name: getattr(self._task.ti, name) for name in names}
 
     def _mark(self) -> str:
         """Return a hint for finding this task's execution in the crew's dashboard."""
         if self._given.meta is not None:
             return "by the meta of this task"
-        names = {name: value for name, value in self._origin()["airflow"].items() if name != "try_number"}
+        names = {name: value for name, value in self._origin().items() if name != "try_number"}
         return f"by its meta, which contains {json.dumps(names)[1:-1]}"
 
     def _warn_of_retries(self) -> None:
@@ -720,20 +711,12 @@ class DurableRun:
             )
             give_up(task, error.replace(next_step=step))
         is_reported = not task.operator.is_told_to_end and self.record.save_report()
-        then = (
-            "starts a new execution"
-            if is_reported
-            else "reports this once more, and the clear after that starts one"
+        then = "reports this once more, and the clear after that starts one"
+        step = (
+            f"Find it in the crew's dashboard {self._mark()}. The task is not retried; clearing it "
+            f"{'starts a new execution' if is_reported else then}."
         )
-        give_up(
-            task,
-            CrewTaskFailed(
-                error.replace(
-                    next_step=f"Find it in the crew's dashboard {self._mark()}. The task is not retried; clearing "
-                    f"it {then}."
-                )
-            ),
-        )
+        give_up(task, CrewTaskFailed(error.replace(next_step=step)))
 
     def _ended_by(self, error: BaseException, *, kicked_off: bool) -> CrewError:
         """Return the error to log if something other than the crew has ended the task."""

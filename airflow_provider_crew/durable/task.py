@@ -196,17 +196,17 @@ class RunningTask:
             if isinstance(outlet, asset_kinds()):
                 yield number, self.context["outlet_events"][outlet]
 
-    def measure(self, metric: str, value: int | timedelta = 1) -> None:
+    def measure(self, metric: str, count: int = 1, *, seconds: float | None = None) -> None:
         """Count a metric, or record a duration. Plain StatsD does not receive the tags."""
         ti, conn_id = self.ti, self.operator.crew_conn_id
         tags = {"crew_conn_id": conn_id, "dag_id": ti.dag_id, "task_id": ti.task_id}
         try:
             from airflow.providers.common.compat.sdk import Stats
 
-            if isinstance(value, timedelta):
-                Stats.timing(f"crew.{metric}", value, tags=tags)
-            elif value:
-                Stats.incr(f"crew.{metric}", value, tags=tags)
+            if seconds is not None:
+                Stats.timing(f"crew.{metric}", timedelta(seconds=seconds), tags=tags)
+            elif count:
+                Stats.incr(f"crew.{metric}", count, tags=tags)
         except Exception as error:  # noqa: BLE001 - metrics are best effort
             self.warn(f"Metrics were not sent. The task continues: {error}")
 

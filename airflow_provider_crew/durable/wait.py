@@ -249,7 +249,10 @@ class Wait:
         """Count the end of the execution, and record its duration if the crew reports it."""
         self.task.measure(f"execution.{end}")
         if execution_time is not None:
-            self.task.measure("execution.duration", timedelta(seconds=execution_time))
+            self.task.measure("execution.duration", seconds=execution_time)
+        for name in ("prompt", "completion", "total"):
+            if isinstance(count := (usage or {}).get(f"{name}_tokens"), int) and count > 0:
+                self.task.measure(f"tokens.{name}", count)
 
     def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory) -> NoReturn:
         task, given, now = self.task, self.given, time.time()
