@@ -2,8 +2,7 @@
 
 import json
 import pkgutil
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow.providers.common.compat.sdk import conf
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     WaitingTask: TypeAlias = CrewRunOperator | CrewExecutionSensor
 
 _MOST_MISFITS = 10
-# For more errors than this, pydantic's list of them could exceed a worker's memory.
-_MOST_TO_ASK_FOR = 100_000
 _PLACE = 100
 _REASON = 200
 _FAULT = 300
@@ -43,8 +40,10 @@ def adapter_of(output_type: object) -> TypeAdapter[Any]:
     except Exception as error:  # noqa: BLE001
         # Keep the first paragraph of pydantic's message. The others link to its documentation.
         fault = one_line(str(error).partition("\n\n")[0], _FAULT).rstrip(". ")
+        named = output_type.__qualname__ if isinstance(output_type, type) else output_type
+        shown = one_line(str(named), _PLACE)
         raise InvalidOutputType(
-            f"output_type {_shown(output_type)} is unusable: {type(error).__name__}: {fault}.",
+            f"output_type {shown} is unusable: {type(error).__name__}: {fault}.",
             cost=Cost.NONE,
             next_step="Fix `output_type`.",
         ) from None
@@ -74,43 +73,22 @@ def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) 
         # Validate JSON text, because a strict type then accepts strings for types that JSON lacks, such as dates.
         return storable_json(adapter.dump_python(adapter.validate_json(json.dumps(data)), mode="json"))
     except ValidationError as error:
-        raise _misfitting(kickoff_id, _misfits(error)) from None
+        found = error.errors(include_url=False, include_input=False)
+        raise _misfitting(kickoff_id, [_misfit(each) for each in found]) from None
     except Exception as error:  # noqa: BLE001 - a type may run its own code, whose errors are not the crew's
         raise _unchecked(kickoff_id, f"output_type raised {type(error).__name__}.") from None
 
 
-def _shown(output_type: object) -> str:
-    named = output_type.__qualname__ if isinstance(output_type, type) else output_type
-    return one_line(str(named), _PLACE)
-
-
-def _misfitting(kickoff_id: str, misfits: Iterable[str]) -> InvalidOutput:
-    all_misfits = iter(misfits)
-    shown = tuple(islice(all_misfits, _MOST_MISFITS))
-    more = sum(1 for _ in all_misfits)
-    listed = "; ".join((*shown, *([f"and {more} more"] if more else [])))
-    return InvalidOutput(
-        f"Execution {kickoff_id} has completed, and its output does not match output_type: {listed}.",
-        next_step="Fix `output_type`.",
-        kickoff_id=kickoff_id,
-        misfits=shown,
-    )
+def _misfitting(kickoff_id: str, misfits: list[str]) -> InvalidOutput:
+    shown, more = tuple(misfits[:_MOST_MISFITS]), len(misfits) - _MOST_MISFITS
+    listed = "; ".join((*shown, f"and {more} more") if more > 0 else shown)
+    event = f"Execution {kickoff_id} has completed, and its output does not match output_type: {listed}."
+    return InvalidOutput(event, kickoff_id=kickoff_id, misfits=shown)
 
 
 def _unchecked(kickoff_id: str, why: str) -> InvalidOutput:
-    return InvalidOutput(
-        f"Execution {kickoff_id} has completed, and its output could not be checked. {why}",
-        next_step="Fix `output_type`.",
-        kickoff_id=kickoff_id,
-    )
-
-
-def _misfits(error: ValidationError) -> Iterable[str]:
-    """Return one line for each mismatch, with its place and reason."""
-    count = error.error_count()
-    if count > _MOST_TO_ASK_FOR:
-        return [f"{count:,} places do not fit, too many to name them"]
-    return map(_misfit, error.errors(include_url=False, include_input=False))
+    event = f"Execution {kickoff_id} has completed, and its output could not be checked. {why}"
+    return InvalidOutput(event, kickoff_id=kickoff_id)
 
 
 def _misfit(told: Mapping[str, Any]) -> str:
@@ -153,11 +131,8 @@ def finished(task: RunningTask, result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with(result: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return a result with the output as JSON data, in a form that XCom can store."""
-    return {
-        **result,
-        "usage": without_reserved_keys(result.get("usage")),
-        "output_json": without_reserved_keys(data),
-    }
+    stored = {"usage": result.get("usage"), "output_json": data}
+    return {**result, **without_reserved_keys(stored)}
 
 
 _MOST_OUTPUT = 4_000
