@@ -340,13 +340,6 @@ class SensorWait(Wait):
         pause = timedelta(seconds=max(step.poll_again_in, least))
         raise AirflowRescheduleException(datetime.now(tz=UTC) + pause)  # type: ignore[no-untyped-call]
 
-    def poke(self) -> dict[str, Any] | None:
-        """Poll once. Return the result, or None while the execution is running."""
-        self._check()
-        with self.polling(self._kickoff_id, self.rules(time.time() + self.given.timeout)) as poller:
-            completed = poller.poll().completed
-        return self.finish(completed.result()) if completed else None
-
     def end(self) -> dict[str, Any]:
         """Return the result after a deferral."""
         next_kwargs, end = self._next_kwargs, self._end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
 
 from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
 from airflow_provider_crew.operators.base import CrewTask, checked_output_type, seconds, seconds_or_none
@@ -80,11 +80,6 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         """Wait for the execution and return its result."""
         wait = self._wait(context)
         return wait.begin() if self.deferrable or not self.reschedule else wait.poll_or_reschedule()
-
-    def poke(self, context: Context) -> PokeReturnValue:
-        """Poll the execution once."""
-        result = self._wait(context).poke()
-        return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
         """Return the result after a deferral, with or without an event."""

@@ -79,15 +79,6 @@ def test_returns_the_result_of_the_execution(live_crew, store, mode, remembering
     assert [told["task_id"] for told in result["tasks"]] == ["a"]
 
 
-def test_a_poke_polls_once(live_crew):
-    kickoff_id = kicked_off(live_crew, SLOW)
-    task = waiting(kickoff_id)
-
-    early = task.begin().poke(task.context)
-
-    assert (early.is_done, early.xcom_value) == (False, None)
-
-
 def test_kickoff_id_rendered_to_a_number_is_accepted(live_crew):
     live_crew.next_kickoff_id(4711)
     kicked_off(live_crew)
