@@ -104,36 +104,37 @@ class VariableStore:
         self._about = f"{task}: its kickoff. Deleted when the task has returned."
         self._try: int = ti.try_number
 
-    def get(self, key: str) -> Any:
+    def get(self, _key: str) -> Any:
         """Return the stored value."""
-        return (self._kept() or {}).get(key)
+        return self._kept()[1]
 
-    def set(self, key: str, value: dict[str, Any], **_: Any) -> None:
+    def set(self, _key: str, value: dict[str, Any], **_: Any) -> None:
         """Store a value, unless no later attempt needs it."""
-        kept = self._kept()
-        if kept and kept["try"] > self._try:
-            raise Superseded(f"attempt {kept['try']} of the task has taken over")
+        attempt, _kept = self._kept()
+        if attempt > self._try:
+            raise Superseded(f"attempt {attempt} of the task has taken over")
         if value.get("delivered") or value.get("end") == "failed":
             compat.delete_variable(self._name)
-            return
-        compat.set_variable(self._name, json.dumps({"try": self._try, key: value}), self._about)
+        else:
+            compat.set_variable(self._name, json.dumps({"try": self._try, KEY: value}), self._about)
 
-    def delete(self, key: str) -> None:
+    def delete(self, _key: str) -> None:
         """Delete the value, unless it is a later attempt's."""
-        kept = self._kept()
-        if kept and kept["try"] <= self._try and key in kept:
+        attempt, kept = self._kept()
+        if kept is not None and attempt <= self._try:
             compat.delete_variable(self._name)
 
-    def _kept(self) -> dict[str, Any] | None:
+    def _kept(self) -> tuple[int, Any]:
+        """Return the attempt that stored the value, and the value. A value edited by hand has attempt 0."""
         text = compat.variable(self._name)
-        if text is None:
-            return None
         try:
-            kept = json.loads(text)
+            kept = json.loads(text) if text else text
         except ValueError:
-            kept = text
-        is_readable = isinstance(kept, dict) and type(kept.get("try")) is int
-        return kept if is_readable else {"try": 0, KEY: kept}
+            return 0, text
+        match kept:
+            case {"try": int(attempt), "crew_kickoff": value}:
+                return attempt, value
+        return 0, kept
 
 
 log = logging.getLogger(__name__)
@@ -141,6 +142,15 @@ log = logging.getLogger(__name__)
 # Airflow ends a task whose heartbeats fail for about this long.
 _PATIENCE = 120.0
 _PAUSE = 2.0
+_NOTHING_READ = "is unreadable, and counts as a kickoff without an answer"
+
+
+def _store_of(context: Context) -> Any:
+    """Return the store for this task's kickoff record, or None if there is none."""
+    if (store := context.get("task_state_store")) is not None:
+        return store
+    in_variables = conf.getboolean("crew", "kickoff_records_in_variables", fallback=False)
+    return VariableStore(context["ti"]) if in_variables else None
 
 
 class SharedRecord:
@@ -149,13 +159,7 @@ class SharedRecord:
     def __init__(self, context: Context, *, wanted: bool) -> None:
         self._ti: Any = context["ti"]
         self._max_tries: int = self._ti.max_tries
-        self._store: Any = context.get("task_state_store") if wanted else None
-        if (
-            wanted
-            and self._store is None
-            and conf.getboolean("crew", "kickoff_records_in_variables", fallback=False)
-        ):
-            self._store = VariableStore(self._ti)
+        self._store = _store_of(context) if wanted else None
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
         retries = getattr(getattr(self._ti, "task", None), "retries", self._max_tries)
         self.may_follow_a_clear = self._ti.try_number > 1 and (clears > 0 or self._max_tries > retries)
@@ -172,7 +176,9 @@ class SharedRecord:
         if kept is not None:
             self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
             if unread:
-                self._warn_of_unread(unread)
+                kickoff_id = self.last.kickoff_id  # logged before it is overwritten
+                what = f"of execution {kickoff_id} is partly unreadable" if kickoff_id else _NOTHING_READ
+                warn(log, f"Kickoff record {what}: {unread}")
                 # Stored with this attempt's max_tries, so the next attempt can tell whether it is a retry.
                 self._save_if_possible()
 
@@ -257,13 +263,6 @@ class SharedRecord:
             return True
         self.last = replace(self.last, **changes)
         return self._save_if_possible()
-
-    def _warn_of_unread(self, unread: str) -> None:
-        """Log the unreadable values before the record is overwritten."""
-        if self.last and self.last.kickoff_id:
-            warn(log, f"Kickoff record of execution {self.last.kickoff_id} is partly unreadable: {unread}")
-        else:
-            warn(log, f"Kickoff record is unreadable, and counts as a kickoff without an answer: {unread}")
 
     def _save_if_possible(self) -> bool:
         try:
