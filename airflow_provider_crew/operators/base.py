@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 ABANDON_UNKNOWN_AFTER = 7 * 24 * 60 * 60.0
 # A longer time overflows dates in Airflow and its database, and the error would come after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
-# Common mistakes for a type: an example, a schema, a list of names.
-_NO_TYPES = (int, float, bytes, dict, list, tuple, set, frozenset)
-_BETWEEN_NAMES = re.compile(r"[.:]")
+# Common mistakes for a type: the result of another task, an example, a schema, a list of names.
+_NO_TYPES = (XComArg, int, float, bytes, dict, list, tuple, set, frozenset)
+_IMPORT_PATH = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
 
 
 def check_choice(task: BaseOperator, name: str, value: object, choices: object) -> None:
@@ -43,23 +43,13 @@ def checked_output_type(task: BaseOperator, given: object) -> object:
 
     Whether pydantic supports the type is checked when the task runs, because that imports pydantic and the type.
     """
-    if isinstance(given, XComArg):
-        raise ValueError(f"{task.operator_name}: output_type takes nothing from another task.")  # noqa: TRY004
-    if isinstance(given, str) and not _is_import_path(given):
+    is_no_path = isinstance(given, str) and not _IMPORT_PATH.fullmatch(given)
+    if is_no_path or isinstance(given, _NO_TYPES):
         raise ValueError(
-            f"{task.operator_name}: output_type as text must be an import path, as 'my_company.reports.Report' is."
-        )
-    if isinstance(given, _NO_TYPES):
-        kind = type(given).__name__
-        raise ValueError(  # noqa: TRY004 - ValueError, like every other argument
-            f"{task.operator_name}: output_type must be a type, or the import path of one, and is of type {kind}."
+            f"{task.operator_name}: output_type must be a type, or an import path such as "
+            f"'my_company.reports.Report', and is {given!r:.80}."
         )
     return given
-
-
-def _is_import_path(text: str) -> bool:
-    parts = _BETWEEN_NAMES.split(text)
-    return len(parts) > 1 and all(map(str.isidentifier, parts))
 
 
 def seconds(task: BaseOperator, given: timedelta | float, name: str, *, at_least: float = math.ulp(0)) -> float:
