@@ -423,27 +423,25 @@ class DurableRun:
             case Decision.KICK_OFF:
                 pass
             case Decision.FAIL_OTHER_INPUTS:
-                self._fail_with_other_inputs(kickoff_id or "")
+                raise self._other_inputs(kickoff_id or "")
             case _:  # no decision other than those above may start an execution
                 raise UncertainKickoff(_NO_ANSWER)
         return None
 
-    def _fail_with_other_inputs(self, kickoff_id: str) -> NoReturn:
+    def _other_inputs(self, kickoff_id: str) -> OtherInputs:
         """
-        Fail without a retry, because an execution that may be running has the inputs of another row.
+        Return the error for an execution that may be running with the inputs of another row.
 
         Reattaching would return the result of the other row. Starting another execution could bill two at once.
         """
         ti = self._task.ti
-        error = OtherInputs(
+        return OtherInputs(
             f"Execution {kickoff_id} may be running with the inputs of another row: task {ti.task_id}, map index "
             f"{ti.map_index}, of run {ti.run_id} of {ti.dag_id} started it before the list of inputs changed.",
             next_step=f'Read its result with CrewExecutionSensor(kickoff_id="{kickoff_id}"), or clear the task '
-            f"when it has ended. {HOW_TO_GIVE_UP}",
+            "when it has ended.",
             kickoff_id=kickoff_id,
         )
-        self._task.measure("kickoff.not_taken")
-        give_up(self._task, CrewTaskFailed(error))
 
     def _reattach(self, kickoff_id: str | None) -> None:
         """Continue with the execution of an earlier attempt."""
@@ -692,7 +690,7 @@ class DurableRun:
         if isinstance(failure, PASSING):
             step = "Airflow's retry, or clearing the task, starts an execution."
             give_up(task, self._with_earlier(failure.replace(next_step=step, cost=Cost.NONE)))
-        if isinstance(failure, errors.ExecutionUnknown):
+        if isinstance(failure, (errors.ExecutionUnknown, OtherInputs)):
             give_up(task, CrewTaskFailed(failure.replace(next_step=f"{failure.next_step} {HOW_TO_GIVE_UP}")))
         waits = record.running and not record.has_abandoned
         then = f"{compat.KEEPING}: it waits for the same execution." if waits else ". It is not retried."
