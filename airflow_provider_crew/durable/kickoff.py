@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache
+from functools import cached_property
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from urllib.parse import quote
@@ -235,15 +235,12 @@ class DurableRun:
     On Airflow 3.3 and later, a retry reattaches to the execution of the previous attempt.
 
     :param task: Process of the task.
-    :param inputs: Function that returns the inputs of a kickoff. It is called at most once, and an attempt that
-        reattaches calls it only if the execution could belong to another row.
     :param resumed: Whether this process resumes after a deferral, so the execution was started before it.
     """
 
-    def __init__(self, task: RunningTask, inputs: Callable[[], Any], *, resumed: bool) -> None:
+    def __init__(self, task: RunningTask, *, resumed: bool) -> None:
         self._task = task
         self._given: KickoffTask = task.operator
-        self._inputs = cache(inputs)
         self._resumed = resumed
         self._on_its_way = False
         self.record = task.record = self._recalled()
@@ -251,6 +248,13 @@ class DurableRun:
             self._recall_name()
         if self.record.is_shared:
             task.waits_again = RETRY_REATTACHES
+
+    @cached_property
+    def _inputs(self) -> Any:
+        """Inputs of a kickoff. An attempt that reattaches needs them only to compare rows of a mapped task."""
+        if self._given.not_rendered:  # never send templates
+            raise self._given.not_rendered
+        return self._given.kickoff_inputs(self._task.context)
 
     def existing_execution(self) -> str | None:
         """Return the kickoff ID of the execution to reattach to. None if this attempt has to start one."""
@@ -273,7 +277,7 @@ class DurableRun:
         with self._before_execution():
             self._check_options()
             check_type(self._given)
-            request = self._request(self._inputs())
+            request = self._request(self._inputs)
             self._task.render_name()  # the function may have set variables in its context
             check_inputs(self._task, request)
             count_kickoff(self._task, self._origin())
@@ -567,11 +571,11 @@ class DurableRun:
         state = self._given.restore_from_state_id
         if required:
             try:
-                return fingerprint(self._inputs(), state)
+                return fingerprint(self._inputs, state)
             except errors.InvalidInputs:
                 return ""
         try:
-            return fingerprint(self._inputs(), state) if isinstance(self._given.inputs, Mapping) else None
+            return fingerprint(self._inputs, state) if isinstance(self._given.inputs, Mapping) else None
         except Exception:  # noqa: BLE001 - only a warning depends on it
             return None
 

@@ -307,7 +307,8 @@ class SensorWait(Wait):
 
     def note_seen(self, memory: WatchMemory) -> None:
         """Store that the execution exists once the service knows it, so a later NOT FOUND means unknown."""
-        self._seen.keep_that_it_exists(memory)
+        if memory.seen and not self._seen.exists:
+            self._seen.keep(memory)
 
     def begin(self) -> dict[str, Any]:
         """Wait in the worker or the triggerer, and return the result."""
@@ -348,7 +349,7 @@ class SensorWait(Wait):
         if end is None:
             return self.poll_after_all(self._kickoff_id, next_kwargs)
         if end.seen and not end.result:
-            self._seen.keep_that_it_exists(WatchMemory(time.time(), seen=True))
+            self.note_seen(WatchMemory(time.time(), seen=True))
         return self.resume(end)
 
     def _given_kickoff_id(self) -> str:
@@ -424,8 +425,3 @@ class SeenBefore:
             self._store.set(_KEY, kept)
         except Exception as error:  # noqa: BLE001
             warn(log, f"What was seen of the execution cannot be kept for the next process: {error}")
-
-    def keep_that_it_exists(self, memory: WatchMemory) -> None:
-        """Store that the execution exists once the service knows it, so a later NOT FOUND means unknown."""
-        if memory.seen and not self.exists:
-            self.keep(memory)

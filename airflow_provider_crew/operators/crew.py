@@ -43,7 +43,8 @@ class KickoffTask(CrewTask):
     ui_color = "#e4e0f3"
     output_type: object = None
     on_invalid_output: OnInvalidOutput = "fail"
-    _not_rendered: Exception | None = None
+    not_rendered: Exception | None = None
+    """Error because of which the inputs are still templates."""
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
@@ -109,14 +110,9 @@ class KickoffTask(CrewTask):
         """Read the kickoff record of earlier attempts."""
         from airflow_provider_crew.durable.kickoff import DurableRun
 
-        def inputs() -> Any:
-            if self._not_rendered:  # never send unrendered templates
-                raise self._not_rendered
-            return self.kickoff_inputs(context)
-
         task = self._begin(context, next_kwargs)
         resumed = next_kwargs is not None and not resumed_with_old_error(next_kwargs, task.ti)
-        return DurableRun(task, inputs, resumed=resumed)
+        return DurableRun(task, resumed=resumed)
 
 
 class CrewKickoffOperator(KickoffTask):
@@ -254,7 +250,7 @@ class CrewRunOperator(KickoffTask):
         known = kickoff_id_left_by(context["ti"])
         if known is None:
             super()._cannot_render(error, context, jinja_env)
-        self._not_rendered = error
+        self.not_rendered = error
         warn(
             self.log,
             f"Templates cannot be rendered again, and waiting for execution {known} does not need them: {error}",

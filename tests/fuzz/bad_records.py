@@ -145,7 +145,7 @@ def a_poke_remembers_or_begins_anew(_: World, kept: Any) -> None:
     if recalled:
         any_memory_can_be_gone_on_with(_, (recalled.carried(), _LOOKS, {"kicked_off_at": NOW - 10}))
 
-    memory.keep_that_it_exists(WatchMemory(started_at=NOW, seen=True))
+    memory.keep(WatchMemory(started_at=NOW, seen=True))
     assert memory.exists
     assert SeenBefore(context(store), "4711").exists
 
