@@ -629,14 +629,12 @@ class DurableRun:
         # If the process is killed from here on, this line is the last in the log.
         task.log.info(_SENDING, self._mark())
         try:
-            kickoff_id = task.hook.get_conn().kickoff(request)
-        except UncertainKickoff:
+            return task.hook.get_conn().kickoff(request)
+        except CrewError as error:
+            if not isinstance(error, UncertainKickoff):
+                self._on_its_way = False
+                record.delete_intent()
             raise
-        except CrewError:
-            self._on_its_way = False
-            record.delete_intent()
-            raise
-        return kickoff_id
 
     def _end_before(self, event: str, kind: type[EndedTask] = CrewTaskError) -> NoReturn:
         """End the task before its kickoff, with retries."""

@@ -11,21 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
+from airflow_provider_crew import compat
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import checked_kickoff_id
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import Polls, WatchMemory, WatchRules, result_out_of_reach
-from airflow_provider_crew.compat import (
-    MIN_DEFERRAL_SECONDS,
-    SHUTDOWN_MARGIN,
-    first_poke,
-    lacks_event,
-    resumed_with_old_error,
-    trigger_timed_out,
-)
-from airflow_provider_crew.durable.outcome import RETRY_READS, CutShort, end_wait
+from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
+from airflow_provider_crew.durable.outcome import RETRY_READS, end_wait
 from airflow_provider_crew.durable.record import USAGE, without_reserved_keys
 from airflow_provider_crew.durable.result import check_type, finished, may_log_output, report
 from airflow_provider_crew.durable.task import RunningTask, is_nothing, template_text
@@ -72,13 +66,8 @@ class Wait:
     def rules(self, deadline: float, **changes: Any) -> WatchRules:
         """Return the rules for polling the execution."""
         given = self.given
-        fields = {
-            "deadline": deadline,
-            "poll_interval": given.poll_interval,
-            "max_outage": given.max_outage,
-            "human_input": bool(given.human_input),
-        }
-        return WatchRules(**fields | self.origin() | changes)
+        known = {"deadline": deadline, "human_input": bool(given.human_input)} | self.origin() | changes
+        return WatchRules(poll_interval=given.poll_interval, max_outage=given.max_outage, **known)
 
     def deadline(self) -> float:
         """Return the time at which to stop waiting, as a timestamp."""
@@ -86,7 +75,9 @@ class Wait:
         if limit is None:
             return deadline
         allowed = limit.total_seconds()
-        return min(deadline, self.task.started_at + allowed - min(SHUTDOWN_MARGIN, allowed * _LARGEST_SHARE))
+        return min(
+            deadline, self.task.started_at + allowed - min(compat.SHUTDOWN_MARGIN, allowed * _LARGEST_SHARE)
+        )
 
     def result(self, kickoff_id: str) -> dict[str, Any]:
         """Return the result of the execution, or defer until there is one."""
@@ -121,7 +112,7 @@ class Wait:
         if traceback := next_kwargs.get("traceback"):
             task.log.error("The trigger failed:\n%s", "".join(traceback))
         deadline = time.time() + self.given.timeout
-        if trigger_timed_out(next_kwargs):
+        if compat.trigger_timed_out(next_kwargs):
             task.log.warning("No triggerer ended the wait for execution %s in time.", kickoff_id)
             deadline = time.time()
         with self.polling(kickoff_id, self.rules(deadline, exists=True), WatchMemory(task.started_at)) as poller:
@@ -320,7 +311,7 @@ class SensorWait(Wait):
         """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
         self._check()
         self.task.push_link(self._kickoff_id)
-        seen, began = self._seen, first_poke(self.task.context)
+        seen, began = self._seen, compat.first_poke(self.task.context)
         memory = seen.recall()
         origin = {"kicked_off_at": began}
         if not seen.lasts:  # without a store, each poke starts a new watch
@@ -344,7 +335,7 @@ class SensorWait(Wait):
     def end(self) -> dict[str, Any]:
         """Return the result after a deferral."""
         next_kwargs, end = self._next_kwargs, self._end
-        if resumed_with_old_error(next_kwargs, self.task.ti) or lacks_event(next_kwargs):
+        if compat.resumed_with_old_error(next_kwargs, self.task.ti) or compat.lacks_event(next_kwargs):
             return self.begin()
         if end is None:
             return self.poll_after_all(self._kickoff_id, next_kwargs)
