@@ -28,11 +28,6 @@ from airflow_provider_crew.durable.outcome import (
     HOW_TO_GIVE_UP,
     PASSING,
     RETRY_REATTACHES,
-    CrewTaskError,
-    CrewTaskFailed,
-    CrewTaskTimeout,
-    EndedTask,
-    OtherInputs,
     give_up,
     wait_with_sensor,
 )

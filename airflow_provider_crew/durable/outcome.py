@@ -7,7 +7,6 @@ Exceptions are raised from None: a chain of tracebacks would hide the message.
 from typing import NoReturn
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.compat import CLEARING, HOW_TO_FORGET, KEEPING
 from airflow_provider_crew.durable.record import SharedRecord
 from airflow_provider_crew.durable.task import RunningTask

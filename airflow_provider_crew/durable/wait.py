@@ -129,9 +129,9 @@ class Wait:
         """Report a completed execution and return the result, or fail the task if the output does not match."""
         self._note_completion()
         task, kickoff_id = self.task, str(result.get("kickoff_id"))
-        self._count_end("completed", result.get("execution_time"))
-        self._push_usage(result.get("usage"), kickoff_id)
-        task.progress.completed(kickoff_id, result)
+        self._count_end("completed", result.get("execution_time"), result.get("usage"))
+        if not self.given.do_xcom_push:  # the return value shows the same
+            task.progress.completed(kickoff_id, result)
         report(task, result)
         try:
             task.result = value = finished(task, result)
@@ -156,6 +156,7 @@ class Wait:
                         kickoff_id=kickoff_id,
                         lacks_connection=True,
                     ) from None
+            task.progress.is_left_to_trigger = self.given.deferrable
             poller = Poller(task.hook, kickoff_id, rules, memory, task.progress)
             try:
                 yield poller
@@ -165,30 +166,34 @@ class Wait:
     @contextmanager
     def _ending(self, kickoff_id: str) -> Iterator[None]:
         """End the task with the right exception if the block ends without a result."""
-        task = self.task
-        task.execution = kickoff_id
+        self.task.execution = kickoff_id
         try:
             yield
         except KeyboardInterrupt:
-            task.end()
+            self.task.end()
             raise
         except errors.CrewError as error:
-            end = error
-            if error.kickoff_id != kickoff_id:  # such as an invalid connection
-                event = f"Execution {kickoff_id} cannot be polled. {error.event}"
-                end = errors.WatchBroken(event, next_step=error.next_step, kickoff_id=kickoff_id)
+            if error.kickoff_id == kickoff_id:
+                self._give_up(error)
+            event = f"Execution {kickoff_id} cannot be polled. {error.event}"  # such as an invalid connection
+            self._give_up(errors.WatchBroken(event, next_step=error.next_step, kickoff_id=kickoff_id))
         except AirflowTaskTimeout:
-            what = "had completed, and its result was unread," if task.has_ended else "was still running"
-            end = CutShort(f"Execution {kickoff_id} {what} when execution_timeout passed.", kickoff_id=kickoff_id)
-        else:
-            return
-        limit = self.given.time_limit
+            what = "had completed, and its result was unread," if self.task.has_ended else "was still running"
+            event = f"Execution {kickoff_id} {what} when execution_timeout passed."
+            self._give_up(CutShort(event, kickoff_id=kickoff_id))
+
+    def _give_up(self, end: errors.CrewError) -> NoReturn:
+        task, limit = self.task, self.given.time_limit
         if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
-            end = CutShort(end.event, kickoff_id=kickoff_id)
+            end = CutShort(end.event, kickoff_id=end.kickoff_id)
         if task.has_ended:  # only the wait for its result has ended
             end = end.replace(cost=Cost.ENDED)
-        self._count_end(_METRICS.get(type(end), "broken"), getattr(end, "execution_time", None))
-        self._push_usage(getattr(end, "usage", None), kickoff_id)
+        usage = getattr(end, "usage", None)
+        self._count_end(_METRICS.get(type(end), "broken"), getattr(end, "execution_time", None), usage)
+        if usage:  # that of a completed execution is in the return value
+            about = {"kickoff_id": end.kickoff_id, "try_number": task.ti.try_number}
+            spent = {**without_reserved_keys(usage), **about}
+            task.push_xcom(USAGE, spent, what=f"Token usage of execution {end.kickoff_id}")
         end_wait(task, end)
 
     def _read(self, end: WatchEnd, **changes: Any) -> dict[str, Any]:
@@ -218,26 +223,14 @@ class Wait:
             task.waits_again = RETRY_READS if task.record.is_shared else task.waits_again
         task.has_ended = True
 
-    def _push_usage(self, usage: Any, kickoff_id: str) -> None:
-        """Push the token usage of the execution to XCom, and count it in the metrics."""
-        if not isinstance(usage, Mapping) or not usage:
-            return
-        task = self.task
-        for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
-            if isinstance(count := usage.get(name), int) and count > 0:
-                task.measure(f"tokens.{name.removesuffix('_tokens')}", count)
-        known = {"kickoff_id": kickoff_id, "try_number": task.ti.try_number}
-        spent = {**without_reserved_keys(dict(usage)), **known}
-        task.push_xcom(USAGE, spent, what=f"Token usage of execution {kickoff_id}")
-
     def _count(self, polls: Polls) -> None:
         """Count the polls of the execution in the metrics."""
         self.task.measure("polls", polls.all)
         self.task.measure("failed_polls", polls.failed)
         self.task.measure("execution.paused", polls.paused)
 
-    def _count_end(self, end: str, execution_time: float | None) -> None:
-        """Count the end of the execution, and record its duration if the crew reports it."""
+    def _count_end(self, end: str, execution_time: float | None, usage: Mapping[str, Any] | None) -> None:
+        """Count the end of the execution and its tokens, and record its duration if the crew reports it."""
         self.task.measure(f"execution.{end}")
         if execution_time is not None:
             self.task.measure("execution.duration", seconds=execution_time)
@@ -325,7 +318,6 @@ class SensorWait(Wait):
         if step.completed:
             return self.finish(step.completed.result())
         seen.keep(poller.watch.memory)
-        self.task.progress.leave_again()
         # Without a store, every "unknown" looks like the first one, so polling sooner does not help.
         is_at_leisure = not seen.lasts and "unknown" in poller.watch.memory.troubles
         least = LONGEST_INTERVAL if is_at_leisure else MIN_DEFERRAL_SECONDS

@@ -163,5 +163,8 @@ class CrewTask(BaseOperator):
         """Create the state of this attempt's process."""
         from airflow_provider_crew.durable.task import RunningTask
 
+        # The task pushes its link as soon as it knows the URL. At the end of each process, Airflow would push it
+        # again, or push an empty one.
+        self.operator_extra_links = ()
         self._running = RunningTask(self, context, next_kwargs)
         return self._running

@@ -144,7 +144,7 @@ class TestAnAirflowThatForgetsWhenCleared:
             store.delete("crew_kickoff")
             until = time.monotonic() + (10.0 if forgets else 0.3)
             while store.kickoff is None and time.monotonic() < until:
-                # One may not do: Python does not notice a signal that arrives just before the main thread blocks.
+                # Python does not notice a signal that arrives just before the main thread blocks.
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(0.05)
             seen.extend([remembered, store.kickoff])

@@ -38,8 +38,8 @@ from airflow.providers.common.compat.sdk import (
 )
 from pydantic import BeforeValidator
 
+from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.durable import outcome as ends
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
