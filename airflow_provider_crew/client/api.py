@@ -43,6 +43,7 @@ from airflow_provider_crew.client.settings import (
     reason_for,
     secrets_of_proxy,
     timed_out,
+    was_sent,
 )
 from airflow_provider_crew.client.text import forms_of, mask, mask_json, one_line
 
@@ -508,9 +509,9 @@ class CrewApi:
                 failure = self._not_found(request, answer, kickoff_id)
         raise cast("errors.CallError", failure)
 
-    def unreachable(self, request: Request, error: BaseException, *, sent: bool) -> errors.Unreachable:
+    def unreachable(self, request: Request, error: BaseException) -> errors.Unreachable:
         """Return the error for an exchange without an answer."""
-        reason = reason_for(error, connected=sent, settings=self.settings)
+        sent, reason = was_sent(error), reason_for(error, self.settings)
         facts = {"sent": sent, "trusted": is_trusted(error), "timed_out": timed_out(error), **request.facts}
         if sent:
             return errors.Unreachable(

@@ -20,11 +20,17 @@ from airflow_provider_crew.client.api import (
     received,
 )
 from airflow_provider_crew.client.models import CrewInputs, Execution
-from airflow_provider_crew.client.settings import ServiceSettings, connect_timeout, proxy_for, tls_context
+from airflow_provider_crew.client.settings import (
+    NotConnected,
+    ServiceSettings,
+    connect_timeout,
+    proxy_for,
+    tls_context,
+)
 
 T = TypeVar("T")
 
-_TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
+_TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError, NotConnected)
 # The limit of the synchronous client. Gateways send headers longer than aiohttp's 8 KB.
 _MAX_HEADER_BYTES = 65536
 # Maximum number of concurrent polls, and so of kept connections.
@@ -134,7 +140,7 @@ class AsyncCrewClient:
             async with asyncio.timeout(self.settings.request_timeout), self._places:
                 return await self._send(request, session)
         except TimeoutError as error:
-            return self._api.unreachable(request, error, sent=True)
+            return self._api.unreachable(request, error)
 
     async def _send(self, request: Request, session: aiohttp.ClientSession) -> Outcome:
         try:
@@ -153,11 +159,7 @@ class AsyncCrewClient:
                     body += chunk
                 return received(request, response.status, response.headers, bytes(body), most)
         except _TRANSPORT_FAILURES as error:
-            return self._api.unreachable(request, error, sent=not isinstance(error, _NotConnectedError))
-
-
-class _NotConnectedError(aiohttp.ClientConnectionError):
-    """Raised before a connection was open, so nothing was sent."""
+            return self._api.unreachable(request, error)
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -170,6 +172,6 @@ class _Connector(aiohttp.TCPConnector):
         try:
             connection = await super().connect(*args, **options)
         except _TRANSPORT_FAILURES as error:
-            raise _NotConnectedError from error
+            raise NotConnected from error
         self.has_connected = True
         return connection

@@ -1,51 +1,37 @@
-"""Synchronous client, based on requests. A hook imports it at its first call, because the import is slow."""
+"""Synchronous client, based on urllib3. A hook imports it at its first call, because the import is slow."""
 
 import errno
 import http.client
 import logging
 import os
-import ssl
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Self, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import Any, Self, TypeVar
 
-import requests
 import urllib3
 from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from airflow_provider_crew.client.api import (
-    CrewApi,
-    Done,
-    Flow,
-    KickoffRequest,
-    Outcome,
-    Request,
-    advance,
-    most_bytes,
-    received,
-)
+from airflow_provider_crew.client.api import CrewApi, Flow, KickoffRequest, Outcome, Request, most_bytes, received
 from airflow_provider_crew.client.models import CrewInputs, Execution
 from airflow_provider_crew.client.settings import (
+    NotConnected,
     ServiceSettings,
     connect_timeout,
     proxy_for,
     root_cause,
     tls_context,
-    trusted_certificates,
 )
 
 T = TypeVar("T")
 
-# The exceptions of requests are subclasses of OSError.
-_TRANSPORT_FAILURES = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
+_TRANSPORT_FAILURES = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError, NotConnected)
 _CHUNK = 65536
 
-_this_thread = threading.local()
+# Settings of the client whose request this thread is sending.
+_sending = threading.local()
 # urllib3 logs malformed headers, in which a service may have repeated the token.
-logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_this_thread, "exchanges", False))
+logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_sending, "settings", None))
 
 
 class CrewClient:
@@ -54,9 +40,7 @@ class CrewClient:
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self._api = CrewApi(settings)
-        tls_context(settings)  # rejects unreadable certificates
-        self._verify = trusted_certificates(settings) or False
-        self._open_transport()
+        self._open_pools()
 
     def inputs(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
@@ -72,7 +56,7 @@ class CrewClient:
 
     def close(self) -> None:
         """Close the kept connections."""
-        self._transport.close()
+        self._pools.clear()
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -82,104 +66,92 @@ class CrewClient:
         """Close the client."""
         self.close()
 
-    def _open_transport(self) -> None:
-        self._transport = _Transport(proxy_for(self.settings))
+    def _open_pools(self) -> None:
+        tls = tls_context(self.settings)
+        options: dict[str, Any] = {"maxsize": 10, "ssl_context": tls, "cert_reqs": None if tls else "CERT_NONE"}
+        if proxy := proxy_for(self.settings):
+            credentials = HTTPAdapter().proxy_headers(proxy)
+            self._pools: urllib3.PoolManager = urllib3.ProxyManager(
+                proxy, proxy_headers=credentials, proxy_ssl_context=tls, **options
+            )
+        else:
+            self._pools = urllib3.PoolManager(**options)
+        self._pools.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
         self._process = os.getpid()
 
     def _run(self, flow: Flow[T]) -> T:
+        outcome: Any = None
         try:
-            step = advance(flow, None)
-            while not isinstance(step, Done):
-                step = advance(flow, self._exchange(step))
+            while True:
+                outcome = self._exchange(flow.send(outcome))
+        except StopIteration as end:
+            value: T = end.value
+            return value
         finally:
             flow.close()
-        return cast("T", step.value)
 
     def _exchange(self, request: Request) -> Outcome:
-        """Connect, then send the request once. Only a failure to connect proves that nothing was sent."""
+        """Send the request once. Any failure counts as sent, unless it proves that no connection was open."""
         if os.getpid() != self._process:
-            self._open_transport()  # a forked process would read its parent's answers
+            self._open_pools()  # a forked process would read its parent's answers
         if request.starts_work:
             self.close()  # a kept connection that the peer has closed looks like a lost answer
-        until, sent = time.monotonic() + self.settings.request_timeout, False
         # An earlier timeout was raised by a signal handler of the caller.
         earliest_timeout = time.monotonic() + connect_timeout(self.settings)
-        _this_thread.exchanges = True
+        _sending.settings = self.settings
         try:
-            with self._transport.connection(request, connect_timeout(self.settings), self._verify) as connection:
-                sent = True
-                return self._send(request, connection, until)
+            return self._send(request)
         except _TRANSPORT_FAILURES as error:
             cause = root_cause(error)
             if type(cause) is TimeoutError and cause.errno is None and time.monotonic() < earliest_timeout:
                 raise cause from None
             # Drop the traceback, which holds the token.
-            return self._api.unreachable(request, error.with_traceback(None), sent=sent)
+            return self._api.unreachable(request, error.with_traceback(None))
         finally:
-            _this_thread.exchanges = False
+            _sending.settings = None
 
-    def _send(self, request: Request, connection: Any, until: float) -> Outcome:
-        connection.timeout = self.settings.request_timeout
-        connection.sock.settimeout(connection.timeout)
-        with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):  # it may have answered already
-            connection.request(
-                request.method,
-                self._transport.target(request),
-                request.body,
-                {**request.headers, **self._transport.forwarding_headers(request)},
-                preload_content=False,
-                decode_content=False,
-            )
-        response = connection.getresponse()
-        most = most_bytes(response.status)
-        body = bytearray()
-        while chunk := response.read1(_CHUNK, decode_content=False):
-            body += chunk
-            if len(body) > most:
-                connection.close()
-                break
-            if time.monotonic() > until:
-                raise TimeoutError(errno.ETIMEDOUT, "the answer is incomplete")
-        return received(request, response.status, response.headers, bytes(body), most)
+    def _send(self, request: Request) -> Outcome:
+        seconds = self.settings.request_timeout
+        until = time.monotonic() + seconds
+        with self._pools.urlopen(
+            request.method,
+            request.url,
+            body=request.body,
+            headers=request.headers,
+            redirect=False,
+            retries=False,
+            timeout=urllib3.Timeout(connect=connect_timeout(self.settings), read=seconds),
+            preload_content=False,
+            decode_content=False,
+        ) as response:
+            most = most_bytes(response.status)
+            body = bytearray()
+            while len(body) <= most and (chunk := response.read1(_CHUNK, decode_content=False)):
+                body += chunk
+                if time.monotonic() > until:
+                    raise TimeoutError(errno.ETIMEDOUT, "the answer is incomplete")
+            return received(request, response.status, response.headers, bytes(body), most)
 
 
-class _Transport(HTTPAdapter):
-    """Connections kept by requests: through a proxy, with TLS, and known to be open."""
+class _Connection(HTTPConnection):
+    """Connection that distinguishes a failure to connect, directly or through a proxy, from later failures."""
 
-    def __init__(self, proxy: str | None) -> None:
-        super().__init__()
-        self._proxies = {"http": proxy, "https": proxy} if proxy else {}
-
-    @contextmanager
-    def connection(self, request: Request, seconds: float, verify: str | bool) -> Iterator[Any]:  # noqa: FBT001
-        """Provide an open connection and keep it unless the block fails. Nothing is sent before that."""
-        prepared = requests.Request(request.method, request.url).prepare()
-        pool: Any = self.get_connection_with_tls_context(prepared, verify, proxies=self._proxies)
-        # Verify an https proxy in front of an http crew as well; requests would do so for https crews only.
-        self.cert_verify(pool, "https:", verify, None)  # type: ignore[no-untyped-call,unused-ignore]
-        connection = pool._get_conn()  # noqa: SLF001 - urllib3 has no public way to connect before a request
+    def connect(self) -> None:
+        """Connect, with the connect timeout. From then on, the timeout of requests applies."""
         try:
-            if connection.is_closed:
-                connection.timeout = seconds
-                if self._proxies and request.url.startswith("https:"):
-                    pool._prepare_proxy(connection)  # noqa: SLF001 - sends CONNECT
-                else:
-                    connection.connect()
-            yield connection
-        except BaseException:
-            connection.close()
-            raise
-        pool._put_conn(connection)  # noqa: SLF001
+            super().connect()
+        except _TRANSPORT_FAILURES as error:
+            raise NotConnected from error
+        self.sock.settimeout(_sending.settings.request_timeout)
 
-    def target(self, request: Request) -> str:
-        """Return the request target: the path, or the full URL for a forwarding proxy."""
-        if self._forwards(request):
-            return request.url
-        return request.url[len(urlsplit(request.url)._replace(path="", query="").geturl()) :]
 
-    def forwarding_headers(self, request: Request) -> dict[str, str]:
-        """Return the proxy's credentials if it forwards requests. A tunneling proxy receives them with CONNECT."""
-        return self.proxy_headers(self._proxies["http"]) if self._forwards(request) else {}
+class _TLSConnection(_Connection, HTTPSConnection):
+    """The same over TLS."""
 
-    def _forwards(self, request: Request) -> bool:
-        return bool(self._proxies) and request.url.startswith("http:")
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TLSPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TLSConnection

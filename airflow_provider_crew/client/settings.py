@@ -224,19 +224,28 @@ def proxy_for(settings: ServiceSettings) -> str | None:
     return usable_proxy(found) if found else None
 
 
-def reason_for(error: BaseException, *, connected: bool, settings: ServiceSettings) -> str:
+class NotConnected(Exception):
+    """A connection could not be opened, directly or through a proxy, so nothing was sent."""
+
+
+def reason_for(error: BaseException, settings: ServiceSettings) -> str:
     """
     Return the reason of a failed exchange.
 
     Prefer the operating system's error text, because a library's text may repeat headers or a password.
     """
     if timed_out(error):
-        if connected:
+        if was_sent(error):
             return f"timed out after {settings.request_timeout:g} s (request_timeout)"
         return f"no connection after {connect_timeout(settings):g} s"
     causes = list(_causes(error))
     known = (words for cause in reversed(causes) if (words := _words_for(cause)))
     return next(known, f"the connection broke ({type(causes[-1]).__name__})")
+
+
+def was_sent(error: BaseException) -> bool:
+    """Whether a request may have been sent before an exchange failed."""
+    return not any(isinstance(cause, NotConnected) for cause in _causes(error))
 
 
 def timed_out(error: BaseException) -> bool:

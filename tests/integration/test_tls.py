@@ -76,6 +76,7 @@ def test_untrusted_certificate_ends_call_at_once(
     assert not caplog.records
 
 
+@pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
 def test_verification_is_on_by_default(connect, serving, authority):
     service = serving(tls_with(authority.issue_cert("127.0.0.1")))
 
