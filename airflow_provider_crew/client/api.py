@@ -10,14 +10,14 @@ import math
 import re
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from http import HTTPStatus
-from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 from urllib.parse import quote
 
 import tenacity
@@ -25,15 +25,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.errors import (
-    Cost,
-    CrewError,
-    InvalidInputs,
-    InvalidKickoffId,
-    RateLimited,
-    TransientError,
-    Unreachable,
-)
+from airflow_provider_crew.client.errors import CallError, Cost, InvalidInputs, InvalidKickoffId, TransientError
 from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.client.options import KickoffOptions
 from airflow_provider_crew.client.settings import (
@@ -47,150 +39,25 @@ from airflow_provider_crew.client.settings import (
 )
 from airflow_provider_crew.client.text import forms_of, mask, mask_json, one_line
 
-_LONGEST = 1_000
+log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
-def issued_kickoff_id(value: Any) -> str:
-    """Return the kickoff ID as a string, as the service sent it. Raise ValueError if it is missing or unusable."""
-    # Python reads NaN, Infinity and 1e309 from JSON, but writes them differently from the service.
-    is_usable = type(value) in (str, int) or (type(value) is float and math.isfinite(value))
-    text = str(value) if is_usable else ""
-    if not text:
-        raise ValueError("it holds no kickoff_id")
-    if fault := _fault_of(text):
-        raise ValueError(f"its kickoff_id {fault}")
-    return text
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+# Error responses may be of any length, and are read only for their reason.
+MAX_ERROR_BYTES = 64 * 1024
 
-
-def checked_kickoff_id(kickoff_id: str) -> str:
-    """Reject a kickoff ID that no kickoff can have returned, before it becomes part of a path."""
-    if not (fault := _fault_of(kickoff_id)):
-        return kickoff_id
-    raise InvalidKickoffId(
-        f"Kickoff ID {kickoff_id!r:.80} {fault}.", next_step="Pass the ID that the kickoff returned."
-    )
-
-
-def path_segment(kickoff_id: str) -> str:
-    """Percent-encode a checked kickoff ID for a path, including its dots: dots alone would be a path segment."""
-    return quote(kickoff_id, safe="").replace(".", "%2E")
-
-
-def _fault_of(kickoff_id: Any) -> str:
-    if not isinstance(kickoff_id, str) or not kickoff_id:
-        return "is empty, or no text"
-    if len(kickoff_id) > _LONGEST:
-        return f"is longer than {_LONGEST:,} characters"
-    return "" if kickoff_id.isprintable() else "has characters that cannot be printed"
-
-
-_MESSAGE = 500
-_EXCERPT = 200
-_NAME = 100
-_MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
+# Maximum lengths of external text in messages.
+_MAX_ID = 1_000
+_MAX_REASON = 500
+_MAX_NAMES = 300
+_MAX_EXCERPT = 200
+_MAX_NAME = 100
 # Longer than the excerpt shown, so that a secret is found before it is cut off.
-_LOOKED_AT = 16 * 1024
+_EXCERPT_SOURCE = 16 * 1024
 
-
-class Answer:
-    """HTTP response of the service. Secrets, including the token, are masked if the service repeats them."""
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, secrets: tuple[str, ...]) -> None:
-        self.status = status
-        self._headers = headers
-        self._body = body
-        self._secrets = secrets
-
-    @property
-    def size(self) -> int:
-        """Size of the body in bytes."""
-        return len(self._body)
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the request succeeded (2xx)."""
-        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
-
-    @property
-    def content_type(self) -> str:
-        """Content type of the body, as declared by the service."""
-        return self._header("Content-Type") or "no content type"
-
-    @property
-    def redirect_target(self) -> str:
-        """Target of a redirect, without its query string, which may hold a secret."""
-        return re.split("[?#]", self._header("Location"), maxsplit=1)[0]
-
-    @property
-    def retry_after(self) -> float | None:
-        """Seconds to wait before the next request, from a Retry-After header in seconds or with a date."""
-        wanted = self._header("Retry-After")
-        if wanted.isdecimal():
-            return float(wanted)
-        try:
-            return max(0.0, parsedate_to_datetime(wanted).timestamp() - time.time())
-        except (ValueError, OverflowError):
-            return None
-
-    @property
-    def has_error_body(self) -> bool:
-        """Whether the error was reported by the service itself rather than by a gateway in front of it."""
-        return all(isinstance(self._told.get(key), str) for key in ("error", "message"))
-
-    @property
-    def missing_inputs(self) -> tuple[str, ...]:
-        """Names of the inputs that a rejected kickoff lacks."""
-        details, detail = self._told.get("details"), self._told.get("detail")
-        names = details.get("missing_inputs") if isinstance(details, Mapping) else None
-        if isinstance(detail, str) and (found := _MISSING_INPUTS.match(detail)):
-            # A deployed crew lists them in a sentence: ``Missing inputs: audience, topic``.
-            names = detail[found.end() :].split(",")
-        listed = names if isinstance(names, list) else []
-        shown = (one_line(name, _NAME) for name in listed if isinstance(name, str))
-        return tuple(filter(None, shown))
-
-    def json_object(self) -> Mapping[str, Any]:
-        """Return the body as a JSON object. Raise ValueError for anything else."""
-        # Replace invalid bytes, so that one of them does not cost the whole result.
-        text = self._body.decode("utf-8-sig", "replace")
-        try:
-            document = json.loads(text)
-        except ValueError:
-            raise ValueError("it is not JSON") from None
-        if not isinstance(document, dict):
-            raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
-        # Skip the walk through a large answer unless it holds a secret, or escapes that may spell one.
-        if "\\" in text or any(secret in text for secret in self._secrets):
-            mask_json(document, self._secrets)
-        return document
-
-    def reason(self) -> str:
-        """Return the reason given by the service, or else the beginning of the body."""
-        keys = ("status",) if "state" in self._told else ("error", "title", "message", "detail")
-        said = [self._told.get(key) for key in keys]
-        if told := ": ".join(text.rstrip(". ") for text in said if isinstance(text, str) and text):
-            return f" The service says: {one_line(told, _MESSAGE).rstrip('. ')}."
-        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self._body else ""
-
-    def excerpt(self) -> str:
-        """Return the beginning of the body, on one line."""
-        beginning = self._body[:_LOOKED_AT].decode("utf-8", "replace")
-        return one_line(mask(beginning, self._secrets), _EXCERPT)
-
-    @cached_property
-    def _told(self) -> Mapping[str, Any]:
-        """The error as a JSON object. Empty if the body is anything else."""
-        try:
-            return self.json_object()
-        except (ValueError, RecursionError):
-            return {}
-
-    def _header(self, name: str) -> str:
-        value = self._headers.get(name, "").encode(errors="replace").decode()
-        return one_line(mask(value, self._secrets), _EXCERPT)
-
-
-_MAX_TOLD = 300
+_STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
+_MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
 _OBJECTS = frozenset({"inputs", "meta", "webhooks"})
 # Flows list this field of their state among their inputs.
 _STATE_ID = "id"
@@ -276,7 +143,7 @@ def plain(value: Any, path: str) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
     raise InvalidInputs(
-        f"{one_line(path, _MAX_TOLD)} of type {type(value).__name__} is not JSON.",
+        f"{one_line(path, _MAX_NAMES)} of type {type(value).__name__} is not JSON.",
         next_step="Pass strings, finite numbers, booleans, lists, and objects with string keys.",
     )
 
@@ -292,131 +159,70 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool 
     listed = [name for name in known.names if name != _STATE_ID]
     unlisted = [name for name in given if name not in known.names and name != _STATE_ID]
     missing = [name for name in listed if name not in given and name not in known.optional]
-    needed = [name for name in missing if name in known.required]
-    is_misspelt = any(_question(name, missing) for name in unlisted)
-    odd = [
-        f"Crew does not list the input {name!r}.{_question(name, missing) or _question(name, listed)}"
+    required = [name for name in missing if name in known.required]
+    doubts = [
+        f"Crew does not list the input {name!r}.{_suggestion(name, missing) or _suggestion(name, listed)}"
         for name in unlisted
     ]
-    if needed or is_misspelt or (strict and (missing or odd)):
-        absent = [f"Crew needs inputs that are missing: {some_names(needed or missing)}."] if missing else []
-        given_names = [f"Given: {some_names(given) or 'none'}."] if missing else []
-        raise InvalidInputs(
-            " ".join([*absent, *given_names, *odd]), next_step="Pass the inputs that the crew lists."
-        )
-    return list(_doubts(odd, missing, restores=_STATE_ID in given))
-
-
-def _doubts(odd: Iterable[str], missing: Sequence[str], *, restores: bool) -> Iterator[str]:
-    for doubt in odd:
-        yield f"{doubt} It is sent anyway."
+    is_misspelled = any(_suggestion(name, missing) for name in unlisted)
+    if required or is_misspelled or (strict and (missing or doubts)):
+        if missing:
+            needed = f"Crew needs inputs that are missing: {some_names(required or missing)}."
+            doubts = [needed, f"Given: {some_names(given) or 'none'}.", *doubts]
+        raise InvalidInputs(" ".join(doubts), next_step="Pass the inputs that the crew lists.")
+    warnings = [f"{doubt} It is sent anyway." for doubt in doubts]
     if missing:
-        yield (
+        warnings.append(
             f"Inputs are missing that the crew lists: {some_names(missing)}. A crew rejects the kickoff, and a "
             "flow runs on its defaults."
         )
-    if restores:
-        yield "The input 'id' is deprecated and mixes up two runs. Use restore_from_state_id."
+    if _STATE_ID in given:
+        warnings.append("The input 'id' is deprecated and mixes up two runs. Use restore_from_state_id.")
+    return warnings
 
 
-def _question(name: str, others: list[str]) -> str:
+def _suggestion(name: str, others: list[str]) -> str:
     nearest = get_close_matches(name, others, n=1)
     return f" Is {name!r} meant to be {nearest[0]!r}?" if nearest else ""
 
 
 def some_names(names: Iterable[str]) -> str:
     """Return names for a message, shortened to a fixed length."""
-    return one_line(", ".join(names), _MAX_TOLD)
+    return one_line(", ".join(names), _MAX_NAMES)
 
 
-log = logging.getLogger(__name__)
-
-_ATTEMPTS = 3
-_LONGEST_RETRY_AFTER = 30.0
-_WAKING_PAUSE = 5.0
-_JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
-
-
-def repeating(call: str, *, only_if_not_taken: bool = False, wake_up_within: float = 0.0) -> dict[str, Any]:
-    """
-    Return the arguments for tenacity's Retrying or AsyncRetrying that resend a call.
-
-    A read is retried after any transient failure. A kickoff is retried only if it certainly started nothing. A
-    crew that may be waking up after a quiet period is given ``wake_up_within`` seconds.
-    """
-    policy = _Repeating(call, only_if_not_taken, wake_up_within)
-    return {
-        "stop": policy.is_enough,
-        "wait": policy.pause,
-        "retry": tenacity.retry_if_exception(policy.again),
-        "before_sleep": policy.say,
-        "reraise": True,
-    }
+def issued_kickoff_id(value: Any) -> str:
+    """Return the kickoff ID as a string, as the service sent it. Raise ValueError if it is missing or unusable."""
+    # Python reads NaN, Infinity and 1e309 from JSON, but writes them differently from the service.
+    is_usable = type(value) in (str, int) or (type(value) is float and math.isfinite(value))
+    text = str(value) if is_usable else ""
+    if not text:
+        raise ValueError("it holds no kickoff_id")
+    if fault := _fault_of(text):
+        raise ValueError(f"its kickoff_id {fault}")
+    return text
 
 
-@dataclass(slots=True)
-class _Repeating:
-    """Retry policy of one call. While a crew wakes up, other failures count as part of the startup."""
-
-    call: str
-    only_if_not_taken: bool
-    wake_up_within: float
-    is_waking: bool = False
-
-    def again(self, error: BaseException) -> bool:
-        self.is_waking = self.is_waking or self._wakes_up(error)
-        if isinstance(error, Unreachable) and not error.trusted:
-            return False  # not worth a retry: a certificate error persists, and should be reported at once
-        if self.only_if_not_taken:
-            return isinstance(error, RateLimited) or (isinstance(error, Unreachable) and not error.sent)
-        return isinstance(error, TransientError)
-
-    def is_enough(self, state: tenacity.RetryCallState) -> bool:
-        if self.is_waking:
-            return (state.seconds_since_start or 0.0) >= self.wake_up_within
-        return state.attempt_number >= _ATTEMPTS
-
-    def pause(self, state: tenacity.RetryCallState) -> float:
-        return max(_wait(state), _WAKING_PAUSE) if self.is_waking else _wait(state)
-
-    def say(self, state: tenacity.RetryCallState) -> None:
-        error = _error_of(state)
-        seconds = state.next_action.sleep if state.next_action else 0.0
-        event = error.event if isinstance(error, CrewError) else str(error)
-        log.warning("%s Retrying in %.1f s.", event, seconds)
-        if self._wakes_up(error):
-            minutes = self.wake_up_within / 60
-            log.warning("Crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes)
-
-    def _wakes_up(self, error: BaseException | None) -> bool:
-        return bool(self.wake_up_within) and isinstance(error, TransientError) and error.may_be_waking_up
+def checked_kickoff_id(kickoff_id: str) -> str:
+    """Reject a kickoff ID that no kickoff can have returned, before it becomes part of a path."""
+    if not (fault := _fault_of(kickoff_id)):
+        return kickoff_id
+    raise InvalidKickoffId(
+        f"Kickoff ID {kickoff_id!r:.80} {fault}.", next_step="Pass the ID that the kickoff returned."
+    )
 
 
-def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome else None
+def path_segment(kickoff_id: str) -> str:
+    """Percent-encode a checked kickoff ID for a path, including its dots: dots alone would be a path segment."""
+    return quote(kickoff_id, safe="").replace(".", "%2E")
 
 
-def _wait(state: tenacity.RetryCallState) -> float:
-    error = _error_of(state)
-    asked_for = error.retry_after if isinstance(error, TransientError) else None
-    # Add the jitter to Retry-After, or all clients that received the same value would return together.
-    return _JITTER(state) + min(asked_for or 0.0, _LONGEST_RETRY_AFTER)
-
-
-T = TypeVar("T")
-
-
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-# Error responses may be of any length, and are read only for their reason.
-MAX_ERROR_BYTES = 64 * 1024
-
-# A load balancer that closes an idle connection answers 408 to the next request on it.
-_PASSING_CLIENT_ERRORS = frozenset({408, 425})
-# A gateway may answer these after it has forwarded the request: See Other, Request Timeout, Conflict, and Client
-# Closed Request.
-_UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
-_NOWHERE = "no place that it names"
-_STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
+def _fault_of(kickoff_id: Any) -> str:
+    if not isinstance(kickoff_id, str) or not kickoff_id:
+        return "is empty, or no text"
+    if len(kickoff_id) > _MAX_ID:
+        return f"is longer than {_MAX_ID:,} characters"
+    return "" if kickoff_id.isprintable() else "has characters that cannot be printed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,9 +257,129 @@ class Request:
         return f"{self.method} {self.url}"
 
 
+@dataclass(repr=False)
+class Answer:
+    """HTTP response of the service. Secrets, including the token, are masked if the service repeats them."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    secrets: tuple[str, ...]
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the request succeeded (2xx)."""
+        return _is_success(self.status)
+
+    @property
+    def content_type(self) -> str:
+        """Content type of the body, as declared by the service."""
+        return self._header("Content-Type") or "no content type"
+
+    @property
+    def redirect_target(self) -> str:
+        """Target of a redirect, without its query string, which may hold a secret."""
+        return re.split("[?#]", self._header("Location"), maxsplit=1)[0]
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before the next request, from a Retry-After header in seconds or with a date."""
+        wanted = self._header("Retry-After")
+        if wanted.isdecimal():
+            return float(wanted)
+        try:
+            return max(0.0, parsedate_to_datetime(wanted).timestamp() - time.time())
+        except (ValueError, OverflowError):
+            return None
+
+    @property
+    def has_error_body(self) -> bool:
+        """Whether the error was reported by the service itself rather than by a gateway in front of it."""
+        return all(isinstance(self._error_body.get(key), str) for key in ("error", "message"))
+
+    @property
+    def missing_inputs(self) -> tuple[str, ...]:
+        """Names of the inputs that a rejected kickoff lacks."""
+        details, detail = self._error_body.get("details"), self._error_body.get("detail")
+        names = details.get("missing_inputs") if isinstance(details, Mapping) else None
+        if isinstance(detail, str) and (found := _MISSING_INPUTS.match(detail)):
+            # A deployed crew lists them in a sentence: ``Missing inputs: audience, topic``.
+            names = detail[found.end() :].split(",")
+        listed = names if isinstance(names, list) else []
+        return tuple(filter(None, (one_line(name, _MAX_NAME) for name in listed if isinstance(name, str))))
+
+    def json_object(self) -> Mapping[str, Any]:
+        """Return the body as a JSON object. Raise ValueError for anything else."""
+        # Replace invalid bytes, so that one of them does not cost the whole result.
+        text = self.body.decode("utf-8-sig", "replace")
+        try:
+            document = json.loads(text)
+        except ValueError:
+            raise ValueError("it is not JSON") from None
+        if not isinstance(document, dict):
+            raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
+        # Skip the walk through a large answer unless it holds a secret, or escapes that may spell one.
+        if "\\" in text or any(secret in text for secret in self.secrets):
+            mask_json(document, self.secrets)
+        return document
+
+    def reason(self) -> str:
+        """Return the reason given by the service, or else the beginning of the body."""
+        keys = ("status",) if "state" in self._error_body else ("error", "title", "message", "detail")
+        given = [self._error_body.get(key) for key in keys]
+        if reason := ": ".join(text.rstrip(". ") for text in given if isinstance(text, str) and text):
+            return f" The service says: {one_line(reason, _MAX_REASON).rstrip('. ')}."
+        return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body else ""
+
+    def excerpt(self) -> str:
+        """Return the beginning of the body, on one line."""
+        beginning = self.body[:_EXCERPT_SOURCE].decode("utf-8", "replace")
+        return one_line(mask(beginning, self.secrets), _MAX_EXCERPT)
+
+    @cached_property
+    def _error_body(self) -> Mapping[str, Any]:
+        """The error as a JSON object. Empty if the body is anything else."""
+        try:
+            return self.json_object()
+        except (ValueError, RecursionError):
+            return {}
+
+    def _header(self, name: str) -> str:
+        value = self.headers.get(name, "").encode(errors="replace").decode()
+        return one_line(mask(value, self.secrets), _MAX_EXCERPT)
+
+
+def _is_success(status: int) -> bool:
+    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+
+
 # Return transport errors like answers and raise them in the flow: a transport traceback could show the token.
-Outcome = Answer | errors.CallError
+Outcome = Answer | CallError
 Flow = Generator[Request, Outcome, T]
+
+
+def most_bytes(status: int, largest: int | None = None) -> int:
+    """Return the maximum number of bytes to read. The rest of an error response is left unread."""
+    return (largest or MAX_ANSWER_BYTES) if _is_success(status) else MAX_ERROR_BYTES
+
+
+def received(request: Request, status: int, headers: Mapping[str, str], body: bytes, most: int) -> Outcome:
+    """
+    Return the answer of an exchange, or the error for one that is too large to read.
+
+    :param body: Bytes that were read. If there are more than ``most``, at least one more than ``most``.
+    """
+    if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
+        with suppress(zlib.error):  # otherwise, reading the body as JSON reports the error
+            body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
+    if len(body) > most and _is_success(status):
+        return errors.AnswerTooLarge(
+            f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
+            next_step="Read the result in the crew's dashboard.",
+            http_status=status,
+            **request.facts,
+        )
+    return Answer(status, headers, body[:most], request.secrets)
 
 
 class CrewApi:
@@ -467,7 +393,7 @@ class CrewApi:
     def inputs(self) -> Flow[CrewInputs]:
         """Return the inputs that the crew takes."""
         request = self._request("GET", "/inputs")
-        return _read(request, _answer((yield request)), read_inputs)
+        return _read(request, (yield request), read_inputs)
 
     def kickoff(self, kickoff: KickoffRequest) -> Flow[str]:
         """
@@ -483,8 +409,8 @@ class CrewApi:
             raise
         started = _started(outcome)
         try:
-            kickoff_id = _read(request, _answer(outcome), lambda told: issued_kickoff_id(told.get("kickoff_id")))
-        except errors.CallError as error:
+            kickoff_id = _read(request, outcome, lambda body: issued_kickoff_id(body.get("kickoff_id")))
+        except CallError as error:
             if not started and _proves_nothing_started(error):
                 raise
             raise _uncertain(error, started) from None
@@ -495,35 +421,31 @@ class CrewApi:
     def status(self, kickoff_id: str) -> Flow[Execution]:
         """Return the status of an execution, from whichever of the two paths the crew has."""
         segment = path_segment(checked_kickoff_id(kickoff_id))
-        failure: errors.CallError | None = None
+        failure: CallError | None = None
         for path in self._status_paths:
             request = self._request("GET", path.format(segment), kickoff_id=kickoff_id)
-            answer = _answer((yield request))
-            if answer.status != HTTPStatus.NOT_FOUND:
-                execution = _read(request, answer, partial(read_execution, kickoff_id=kickoff_id))
+            outcome = yield request
+            if isinstance(outcome, CallError) or outcome.status != HTTPStatus.NOT_FOUND:
+                execution = _read(request, outcome, partial(read_execution, kickoff_id=kickoff_id))
                 if execution is None:
-                    raise self._not_found(request, answer, kickoff_id)
+                    raise self._not_found(request, cast("Answer", outcome))
                 self._status_paths = (path,)
                 return execution
             if not isinstance(failure, errors.ExecutionNotFound):
-                failure = self._not_found(request, answer, kickoff_id)
-        raise cast("errors.CallError", failure)
+                failure = self._not_found(request, outcome)
+        raise cast("CallError", failure)
 
     def unreachable(self, request: Request, error: BaseException) -> errors.Unreachable:
         """Return the error for an exchange without an answer."""
-        sent, reason = was_sent(error), reason_for(error, self.settings)
-        facts = {"sent": sent, "trusted": is_trusted(error), "timed_out": timed_out(error), **request.facts}
-        if sent:
-            return errors.Unreachable(
-                f"No complete answer to {request}: {reason}.", next_step="Try again later.", **facts
-            )
-        if facts["trusted"]:
-            facts = {"cost": Cost.NONE} | facts
-            event = f"Crew is unreachable at {self.settings.host}: {reason}. {request} was not sent."
+        sent, trusted, reason = was_sent(error), is_trusted(error), reason_for(error, self.settings)
+        facts = {"sent": sent, "trusted": trusted, "timed_out": timed_out(error), **request.facts}
+        event, next_step = f"No complete answer to {request}: {reason}.", "Try again later."
+        if not sent:
+            problem = "unreachable" if trusted else "not trusted"
+            event = f"Crew is {problem} at {self.settings.host}: {reason}. {request} was not sent."
             next_step = "Check the host and port in the connection, and whether the crew is deployed."
-        else:
             facts = {"cost": Cost.NONE} | facts
-            event = f"Crew is not trusted at {self.settings.host}: {reason}. {request} was not sent."
+        if not (sent or trusted):
             next_step = (
                 "Check the host in the connection. If a certificate authority of your own has signed the "
                 "certificate, put the path of that authority's certificate into `verify`."
@@ -546,71 +468,34 @@ class CrewApi:
         hidden = forms_of(self.settings.token, *secrets_of_proxy(proxy_for(self.settings)), *secrets)
         return Request(method, f"{self.settings.address}{path}", headers, hidden, body, kickoff_id)
 
-    def _not_found(self, request: Request, answer: Answer, kickoff_id: str) -> errors.CallError:
+    def _not_found(self, request: Request, answer: Answer) -> CallError:
         if not (answer.is_success or answer.has_error_body):
             # A gateway without the crew behind it also answers 404, while the execution keeps running.
             return _unreadable(request, answer, "it is not the crew's own")
         return errors.ExecutionNotFound(
-            f"Execution {kickoff_id} is unknown to the crew: {_told(request, answer)}",
+            f"Execution {request.kickoff_id} is unknown to the crew: {_described(request, answer)}",
             next_step="Check the crew's dashboard before you start another: a crew that waits for human input "
             "reads like this.",
             http_status=answer.status,
-            kickoff_id=kickoff_id,
+            kickoff_id=request.kickoff_id,
             address=self.settings.address,
         )
-
-
-class Done(NamedTuple):
-    """Return value of a flow."""
-
-    value: Any
-
-
-def advance(flow: Flow[Any], outcome: Outcome | None) -> Request | Done:
-    """Send a flow the outcome of its last request. Return its next request, or its return value."""
-    try:
-        return flow.send(outcome)  # type: ignore[arg-type] # a flow starts with None
-    except StopIteration as end:
-        return Done(end.value)
-
-
-def most_bytes(status: int, largest: int | None = None) -> int:
-    """Return the maximum number of bytes to read. The rest of an error response is left unread."""
-    return (largest or MAX_ANSWER_BYTES) if HTTPStatus(200) <= status < HTTPStatus(300) else MAX_ERROR_BYTES
-
-
-def received(request: Request, status: int, headers: Mapping[str, str], body: bytes, most: int) -> Outcome:
-    """
-    Return the answer of an exchange, or the error for one that is too large to read.
-
-    :param body: Bytes that were read. If there are more than ``most``, at least one more than ``most``.
-    """
-    if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
-        with suppress(zlib.error):  # otherwise, reading the body as JSON reports the error
-            body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
-    if len(body) > most:
-        if HTTPStatus(200) <= status < HTTPStatus(300):
-            return errors.AnswerTooLarge(
-                f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
-                next_step="Read the result in the crew's dashboard.",
-                http_status=status,
-                **request.facts,
-            )
-        body = body[:most]
-    return Answer(status, headers, body, request.secrets)
 
 
 def _started(outcome: Outcome) -> str:
     """Return the ID of the execution that an answer names, whatever its HTTP status."""
     if isinstance(outcome, Answer):
-        try:
+        with suppress(ValueError, RecursionError):
             return issued_kickoff_id(outcome.json_object().get("kickoff_id"))
-        except (ValueError, RecursionError):
-            pass
     return ""
 
 
-def _proves_nothing_started(error: errors.CallError) -> bool:
+# A gateway may answer these after it has forwarded the request: See Other, Request Timeout, Conflict, and Client
+# Closed Request.
+_UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
+
+
+def _proves_nothing_started(error: CallError) -> bool:
     """Whether the outcome of a kickoff proves that no execution started. Defaults to False in case of doubt."""
     match error:
         case errors.Unreachable():
@@ -622,70 +507,7 @@ def _proves_nothing_started(error: errors.CallError) -> bool:
     return False
 
 
-def _answer(outcome: Outcome) -> Answer:
-    if isinstance(outcome, errors.CallError):
-        raise outcome
-    return outcome
-
-
-def _read(request: Request, answer: Answer, read: Callable[[Mapping[str, Any]], T]) -> T:
-    if not answer.is_success:
-        raise _failure(request, answer)
-    try:
-        return read(answer.json_object())
-    except ValidationError:
-        fault = "a field has a type it should not have"
-    except RecursionError:
-        fault = "it is nested too deeply"
-    except ValueError as error:
-        fault = str(error)
-    raise _unreadable(request, answer, fault)
-
-
-def _failure(request: Request, answer: Answer) -> errors.CallError:  # noqa: C901 - one branch for each status
-    status, told = answer.status, _told(request, answer)
-    facts: dict[str, Any] = {"http_status": status, "error": answer.reason().strip()} | request.facts
-    if status < HTTPStatus.OK:  # such as 102 and 103: the work may be in progress
-        return _unreadable(request, answer, "it is not a final answer")
-    if status == HTTPStatus.UNAUTHORIZED:
-        return errors.NotAuthenticated(
-            f"Crew rejected the token: {told}",
-            next_step="Replace the token in the connection with the one from the crew's Status tab.",
-            **facts,
-        )
-    if status == HTTPStatus.FORBIDDEN:
-        return errors.NotAllowed(
-            f"Token is not allowed to do this: {told}",
-            next_step="Use the organization token, or extend the permissions of the user.",
-            **facts,
-        )
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return errors.RateLimited(
-            f"Crew limits the rate of requests: {told}",
-            next_step="Try again later.",
-            retry_after=answer.retry_after,
-            **facts,
-        )
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
-        request.method == "GET" and status in _PASSING_CLIENT_ERRORS
-    ):
-        return errors.ServiceError(
-            f"Crew failed: {told}", next_step="Try again later.", retry_after=answer.retry_after, **facts
-        )
-    event, next_step = f"Crew rejected the request: {told}", "Fix what the answer names."
-    if status < HTTPStatus.BAD_REQUEST:
-        target = answer.redirect_target or "an unnamed address"
-        event = f"Crew redirects to {target}, and redirects are not followed: {told}"
-        next_step = "If the crew has moved there, put that address into the connection."
-    elif answer.missing_inputs:
-        event = f"Crew needs inputs that are missing: {some_names(answer.missing_inputs)}. {told}"
-        next_step = "Add them to `inputs`."
-    elif status == HTTPStatus.NOT_FOUND:
-        event, next_step = f"No crew at this address: {told}", "Check the host in the connection."
-    return errors.Refused(event, next_step=next_step, missing_inputs=answer.missing_inputs, **facts)
-
-
-def _uncertain(error: errors.CallError, kickoff_id: str) -> errors.UncertainKickoff:
+def _uncertain(error: CallError, kickoff_id: str) -> errors.UncertainKickoff:
     """Return the error for a kickoff that may have started an execution, or that names one."""
     if kickoff_id:
         return errors.UncertainKickoff(
@@ -699,6 +521,73 @@ def _uncertain(error: errors.CallError, kickoff_id: str) -> errors.UncertainKick
     )
 
 
+def _read(request: Request, outcome: Outcome, read: Callable[[Mapping[str, Any]], T]) -> T:
+    if isinstance(outcome, CallError):
+        raise outcome
+    if not outcome.is_success:
+        raise _error_for(request, outcome)
+    try:
+        return read(outcome.json_object())
+    except ValidationError:
+        fault = "a field has a type it should not have"
+    except RecursionError:
+        fault = "it is nested too deeply"
+    except ValueError as error:
+        fault = str(error)
+    raise _unreadable(request, outcome, fault)
+
+
+# Statuses of one meaning: the error, its event and the next step.
+_ERRORS: dict[int, tuple[type[CallError], str, str]] = {
+    401: (
+        errors.NotAuthenticated,
+        "Crew rejected the token:",
+        "Replace the token in the connection with the one from the crew's Status tab.",
+    ),
+    403: (
+        errors.NotAllowed,
+        "Token is not allowed to do this:",
+        "Use the organization token, or extend the permissions of the user.",
+    ),
+    429: (errors.RateLimited, "Crew limits the rate of requests:", "Try again later."),
+}
+# A load balancer that closes an idle connection answers 408 to the next request on it.
+_PASSING_CLIENT_ERRORS = frozenset({408, 425})
+
+
+def _error_for(request: Request, answer: Answer) -> CallError:
+    """Return the error for an answer without success."""
+    status = answer.status
+    if status < HTTPStatus.OK:  # such as 102 and 103: the work may be in progress
+        return _unreadable(request, answer, "it is not a final answer")
+    facts: dict[str, Any] = {"http_status": status, "error": answer.reason().strip()} | request.facts
+    kind: type[CallError]
+    if status in _ERRORS:
+        kind, event, next_step = _ERRORS[status]
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
+        request.method == "GET" and status in _PASSING_CLIENT_ERRORS
+    ):
+        kind, event, next_step = errors.ServiceError, "Crew failed:", "Try again later."
+    else:
+        kind, (event, next_step) = errors.Refused, _rejection(answer)
+        facts["missing_inputs"] = answer.missing_inputs
+    if issubclass(kind, TransientError):
+        facts["retry_after"] = answer.retry_after
+    return kind(f"{event} {_described(request, answer)}", next_step=next_step, **facts)
+
+
+def _rejection(answer: Answer) -> tuple[str, str]:
+    if answer.status < HTTPStatus.BAD_REQUEST:
+        target = answer.redirect_target or "an unnamed address"
+        next_step = "If the crew has moved there, put that address into the connection."
+        return f"Crew redirects to {target}, and redirects are not followed:", next_step
+    if answer.missing_inputs:
+        return f"Crew needs inputs that are missing: {some_names(answer.missing_inputs)}.", "Add them to `inputs`."
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return "No crew at this address:", "Check the host in the connection."
+    return "Crew rejected the request:", "Fix what the answer names."
+
+
 def _unreadable(request: Request, answer: Answer, fault: str) -> errors.UnreadableAnswer:
     reason = answer.reason() or " It is empty."
     return errors.UnreadableAnswer(
@@ -710,5 +599,66 @@ def _unreadable(request: Request, answer: Answer, fault: str) -> errors.Unreadab
     )
 
 
-def _told(request: Request, answer: Answer) -> str:
+def _described(request: Request, answer: Answer) -> str:
     return f"{request} answered {answer.status}.{answer.reason()}"
+
+
+_ATTEMPTS = 3
+_LONGEST_RETRY_AFTER = 30.0
+_WAKING_PAUSE = 5.0
+_JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
+
+
+def retry_policy(*, only_if_not_started: bool = False, wake_up_within: float = 0.0) -> dict[str, Any]:
+    """
+    Return the arguments for tenacity's Retrying or AsyncRetrying that resend one call.
+
+    A read is retried after any transient failure. A kickoff is retried only if it certainly started nothing. A
+    crew that may be waking up after a quiet period is given ``wake_up_within`` seconds. While it wakes up, other
+    failures count as part of the startup.
+    """
+    is_waking = False
+
+    def can_resend(error: BaseException) -> bool:
+        nonlocal is_waking
+        if not isinstance(error, TransientError):
+            return False
+        is_waking = is_waking or (wake_up_within > 0 and error.may_be_waking_up)
+        return _may_pass(error) and (_proves_nothing_started(error) or not only_if_not_started)
+
+    def is_enough(state: tenacity.RetryCallState) -> bool:
+        if is_waking:
+            return (state.seconds_since_start or 0.0) >= wake_up_within
+        return state.attempt_number >= _ATTEMPTS
+
+    def pause(state: tenacity.RetryCallState) -> float:
+        return max(_wait(state), _WAKING_PAUSE if is_waking else 0.0)
+
+    def log_pause(state: tenacity.RetryCallState) -> None:
+        error, seconds = _error_of(state), state.next_action.sleep if state.next_action else 0.0
+        log.warning("%s Retrying in %.1f s.", error.event, seconds)
+        if is_waking and error.may_be_waking_up:
+            minutes = wake_up_within / 60
+            log.warning("Crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes)
+
+    return {
+        "stop": is_enough,
+        "wait": pause,
+        "retry": tenacity.retry_if_exception(can_resend),
+        "before_sleep": log_pause,
+        "reraise": True,
+    }
+
+
+def _may_pass(error: TransientError) -> bool:
+    # A certificate error persists, and should be reported at once.
+    return not isinstance(error, errors.Unreachable) or error.trusted
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    # Add the jitter to Retry-After, or all clients that received the same value would return together.
+    return _JITTER(state) + min(_error_of(state).retry_after or 0.0, _LONGEST_RETRY_AFTER)
+
+
+def _error_of(state: tenacity.RetryCallState) -> TransientError:
+    return cast("TransientError", state.outcome and state.outcome.exception())

@@ -10,12 +10,10 @@ from yarl import URL
 from airflow_provider_crew.client.api import (
     Answer,
     CrewApi,
-    Done,
     Flow,
     KickoffRequest,
     Outcome,
     Request,
-    advance,
     most_bytes,
     received,
 )
@@ -121,14 +119,15 @@ class AsyncCrewClient:
 
     async def _run(self, flow: Flow[T], session: aiohttp.ClientSession) -> T:
         try:
-            step = advance(flow, None)
-            while not isinstance(step, Done):
-                outcome = await self._exchange(step, session)
-                is_large = isinstance(outcome, Answer) and outcome.size > _LARGE
-                step = await asyncio.to_thread(advance, flow, outcome) if is_large else advance(flow, outcome)
+            request, value = _advance(flow, None)
+            while request:
+                outcome = await self._exchange(request, session)
+                is_large = isinstance(outcome, Answer) and len(outcome.body) > _LARGE
+                step = asyncio.to_thread(_advance, flow, outcome) if is_large else None
+                request, value = await step if step else _advance(flow, outcome)
         finally:
             flow.close()
-        return cast("T", step.value)
+        return cast("T", value)
 
     async def _exchange(self, request: Request, session: aiohttp.ClientSession) -> Outcome:
         """Send the request once. Any failure counts as sent, unless it proves that no connection was open."""
@@ -160,6 +159,14 @@ class AsyncCrewClient:
                 return received(request, response.status, response.headers, bytes(body), most)
         except _TRANSPORT_FAILURES as error:
             return self._api.unreachable(request, error)
+
+
+def _advance(flow: Flow[T], outcome: Any) -> tuple[Request | None, T | None]:
+    """Return the next request of a flow, or None and its return value. A StopIteration cannot leave a thread."""
+    try:
+        return flow.send(outcome), None
+    except StopIteration as end:
+        return None, end.value
 
 
 class _Connector(aiohttp.TCPConnector):

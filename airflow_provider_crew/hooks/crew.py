@@ -11,7 +11,7 @@ import tenacity
 from airflow.providers.common.compat.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.api import KickoffRequest, repeating, some_names
+from airflow_provider_crew.client.api import KickoffRequest, retry_policy, some_names
 from airflow_provider_crew.client.errors import CrewError, InvalidSettings
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
@@ -94,12 +94,12 @@ class CrewHook(BaseHook):
 
     def inputs(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
-        return tenacity.Retrying(**repeating("GET /inputs"))(self._client.inputs)
+        return tenacity.Retrying(**retry_policy())(self._client.inputs)
 
     async def inputs_async(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
         async with await self.get_async_conn() as crew:
-            return await tenacity.AsyncRetrying(**repeating("GET /inputs"))(crew.inputs)
+            return await tenacity.AsyncRetrying(**retry_policy())(crew.inputs)
 
     def kickoff(  # noqa: PLR0913 - keyword arguments for users
         self,
@@ -142,7 +142,7 @@ class CrewHook(BaseHook):
             webhooks=webhooks,
             restore_from_state_id=restore_from_state_id,
         )
-        policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))
+        policy = tenacity.Retrying(**retry_policy(only_if_not_started=True))
         return self._note(policy(self._client.kickoff, request))
 
     async def kickoff_async(
@@ -151,18 +151,18 @@ class CrewHook(BaseHook):
         """Start an execution and return its kickoff ID, like kickoff()."""
         secret = await sync_to_async(load_secret)(webhook_conn_id) if webhook_conn_id else None
         request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
-        policy = tenacity.AsyncRetrying(**repeating("POST /kickoff", only_if_not_taken=True))
+        policy = tenacity.AsyncRetrying(**retry_policy(only_if_not_started=True))
         async with await self.get_async_conn() as crew:
             return self._note(await policy(crew.kickoff, request))
 
     def status(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
-        return tenacity.Retrying(**repeating("GET status"))(self._client.status, kickoff_id)
+        return tenacity.Retrying(**retry_policy())(self._client.status, kickoff_id)
 
     async def status_async(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
         async with await self.get_async_conn() as crew:
-            return await tenacity.AsyncRetrying(**repeating("GET status"))(crew.status, kickoff_id)
+            return await tenacity.AsyncRetrying(**retry_policy())(crew.status, kickoff_id)
 
     def wait(
         self,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from airflow_provider_crew.client.api import KickoffRequest, repeating
+from airflow_provider_crew.client.api import KickoffRequest, retry_policy
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
@@ -19,12 +19,12 @@ KICKOFF = KickoffRequest.of(INPUTS)
 
 def kick_off(crew: CrewClient | AsyncCrew) -> str:
     """Kick off as the hook does: what was certainly not taken is sent again."""
-    return tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True))(crew.kickoff, KICKOFF)
+    return tenacity.Retrying(**retry_policy(only_if_not_started=True))(crew.kickoff, KICKOFF)
 
 
 def ask(crew: CrewClient | AsyncCrew) -> Any:
     """Ask for the inputs as the hook does: again, after what may pass."""
-    return tenacity.Retrying(**repeating("GET /inputs"))(crew.inputs)
+    return tenacity.Retrying(**retry_policy())(crew.inputs)
 
 
 class Connect:

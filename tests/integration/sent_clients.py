@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tenacity
 
-from airflow_provider_crew.client.api import repeating
+from airflow_provider_crew.client.api import retry_policy
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import Cost, CrewError, RateLimited, UncertainKickoff
 from airflow_provider_crew.client.settings import ServiceSettings
@@ -58,7 +58,7 @@ class Sent(NamedTuple):
 
 def send(kind: Callable[[ServiceSettings], Any], settings: ServiceSettings) -> Sent:
     pauses: list[float] = []
-    policy = tenacity.Retrying(**repeating("POST /kickoff", only_if_not_taken=True), sleep=pauses.append)
+    policy = tenacity.Retrying(**retry_policy(only_if_not_started=True), sleep=pauses.append)
     crew = kind(settings)
     try:
         assert policy(crew.kickoff, KICKOFF) == "k-1"

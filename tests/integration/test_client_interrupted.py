@@ -16,7 +16,7 @@ import pytest
 import tenacity
 from aiohttp.client_proto import ResponseHandler
 
-from airflow_provider_crew.client.api import repeating
+from airflow_provider_crew.client.api import retry_policy
 from airflow_provider_crew.client.async_client import AsyncCrewClient
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
@@ -26,7 +26,7 @@ from tests.integration.sent_server import ACCEPTED, Arrived, SentServer, Step, T
 
 pytest_plugins = ["tests.integration.sent_fixtures"]
 
-POLICY = {**repeating("POST /kickoff", only_if_not_taken=True), "sleep": lambda _: None}
+POLICY = {**retry_policy(only_if_not_started=True), "sleep": lambda _: None}
 
 
 async def no_pause(_: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from airflow_provider_crew.client.api import repeating
+from airflow_provider_crew.client.api import retry_policy
 from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     CallError,
@@ -24,10 +24,10 @@ from airflow_provider_crew.client.errors import (
 )
 
 
-def attempts(error: Exception, *, only_if_not_taken: bool) -> list[float]:
+def attempts(error: Exception, *, only_if_not_started: bool) -> list[float]:
     """Return for how long the policy sleeps between the attempts of a call that always fails."""
     slept: list[float] = []
-    policy = tenacity.Retrying(**repeating("GET /x", only_if_not_taken=only_if_not_taken), sleep=slept.append)
+    policy = tenacity.Retrying(**retry_policy(only_if_not_started=only_if_not_started), sleep=slept.append)
 
     def fail() -> None:
         raise error
@@ -56,8 +56,8 @@ def attempts(error: Exception, *, only_if_not_taken: bool) -> list[float]:
     ],
 )
 def test_repeated_errors(error: Exception, repeated: set[str]) -> None:
-    assert len(attempts(error, only_if_not_taken=False)) == (2 if "read" in repeated else 0)
-    assert len(attempts(error, only_if_not_taken=True)) == (2 if "kickoff" in repeated else 0)
+    assert len(attempts(error, only_if_not_started=False)) == (2 if "read" in repeated else 0)
+    assert len(attempts(error, only_if_not_started=True)) == (2 if "kickoff" in repeated else 0)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_repeated_errors(error: Exception, repeated: set[str]) -> None:
     ],
 )
 def test_pause_honors_retry_after(retry_after: float | None, least: float, most: float) -> None:
-    for slept in attempts(RateLimited("429", retry_after=retry_after), only_if_not_taken=True):
+    for slept in attempts(RateLimited("429", retry_after=retry_after), only_if_not_started=True):
         assert least <= slept <= most
 
 
 def test_repeated_call_is_logged_once_per_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    attempts(RateLimited("Too many.", retry_after=5.0), only_if_not_taken=False)
+    attempts(RateLimited("Too many.", retry_after=5.0), only_if_not_started=False)
 
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert all("Too many" in text and re.search(r"\b[56]\.\d s\b", text) for text in caplog.messages)
@@ -98,7 +98,7 @@ class Repeated:
                 raise outcome
             return outcome
 
-        policy = repeating("GET /x", only_if_not_taken=kickoff, wake_up_within=within)
+        policy = retry_policy(only_if_not_started=kickoff, wake_up_within=within)
         try:
             return tenacity.Retrying(**policy, sleep=self.slept.append)(call)
         except TransientError as error:
@@ -190,7 +190,7 @@ def test_gateway_is_not_called_before_retry_after(repeated: Repeated) -> None:
     ],
 )
 def test_stop_condition(error: Exception, within: float, attempt: int, passed: float, enough: Any) -> None:
-    policy = repeating("GET /x", wake_up_within=within)
+    policy = retry_policy(wake_up_within=within)
     state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
     state.attempt_number = attempt
     state.outcome = tenacity.Future.construct(attempt, error, has_exception=True)
