@@ -117,17 +117,17 @@ def _lateness(*, wanted: bool) -> Iterator[list[float]]:
     lateness: list[float] = []
     due: dict[str, float] = {}
 
-    saw = Watch.saw
+    on_status = Watch.on_status
 
     def timed(watch: Watch, execution: Running | Completed | Failed) -> Step:
         now = time.monotonic()
         if watch.kickoff_id in due:
             lateness.append(now - due[watch.kickoff_id])
-        step = saw(watch, execution)
+        step = on_status(watch, execution)
         due[watch.kickoff_id] = now + step.poll_again_in
         return step
 
-    with patch.object(Watch, "saw", timed):
+    with patch.object(Watch, "on_status", timed):
         yield lateness
 
 

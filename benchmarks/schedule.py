@@ -70,4 +70,4 @@ def _looks(interval: float | None, chance: random.Random) -> Iterator[float]:
     while not step.error:
         now += step.poll_again_in
         yield now - _KICKED_OFF_AT
-        step = watch.saw(running)
+        step = watch.on_status(running)

@@ -21,8 +21,7 @@ from pydantic.dataclasses import dataclass
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client import options as limits
 from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionFailed, ExecutionUnknown
-from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running, TaskResult
-from airflow_provider_crew.client.options import MAX_OUTAGE
+from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Progress, Running, TaskResult
 from airflow_provider_crew.client.text import one_line, size
 
 # Text from the crew may be as long as an answer. Logs, errors and stored data are limited.
@@ -33,13 +32,13 @@ _KEPT_ERROR = 64 * 1024
 
 def place(execution: Running | Paused) -> str:
     """Return the position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
-    said = []
+    parts = []
     if (progress := execution.progress) and (step := step_of(execution)):
-        said.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
+        parts.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
     if execution.current_task:
         agent = f" ({execution.current_agent})" if execution.current_agent else ""
-        said.append(f"{execution.current_task}{agent}")
-    return one_line(", ".join(said), _PROGRESS)
+        parts.append(f"{execution.current_task}{agent}")
+    return one_line(", ".join(parts), _PROGRESS)
 
 
 def step_of(execution: Running | Paused) -> int:
@@ -52,11 +51,10 @@ def step_of(execution: Running | Paused) -> int:
 
 def passed_unseen(execution: Completed, step: int) -> str:
     """Return a note about tasks or steps that were completed after the last one seen by a poll, if any."""
-    counted = execution.progress.completed if execution.progress else 0
-    done = len(execution.tasks) if execution.lists_tasks else counted
+    progress = execution.progress or Progress(completed=0)
+    done, unit = len(execution.tasks) if execution.lists_tasks else progress.completed, progress.unit
     if not 0 < step < done:
         return ""
-    unit = execution.progress.unit if execution.progress else "task"
     which = f"{unit} {done}" if step + 1 == done else f"{unit}s {step + 1} to {done}"
     return f"{which} passed between two polls"
 
@@ -140,10 +138,10 @@ def wrote(result: Mapping[str, Any]) -> Iterator[str]:
 def in_all(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the total run time and token usage, as far as the service reports them."""
     took, usage = result["execution_time"], result["usage"]
-    told = [] if took is None else [duration(took)]
-    told += [f"{name} {count:,}" for name, count in (usage or {}).items()]
-    if told:
-        yield one_line(f"in all: {', '.join(told)}", _USAGE)
+    parts = [] if took is None else [duration(took)]
+    parts += [f"{name} {count:,}" for name, count in (usage or {}).items()]
+    if parts:
+        yield one_line(f"in all: {', '.join(parts)}", _USAGE)
 
 
 # In the year 2242. A later time exceeds the maximum sleep, and is not a clock reading.
@@ -209,7 +207,7 @@ class WatchRules:
 
     deadline: Time
     poll_interval: Interval | None = None
-    max_outage: Patience | None = MAX_OUTAGE
+    max_outage: Patience | None = limits.MAX_OUTAGE
     kicked_off_at: Time | None = None
     exists: StrictBool = False
     address: str = ""
@@ -252,22 +250,18 @@ class WatchMemory:
         except ValidationError:
             return None
 
-    def keep(self, task: TaskResult) -> None:
+    def keep(self, task: TaskResult | None) -> None:
         """Keep the output of a task if it is new, and drop the oldest outputs beyond the size limit."""
         tasks = self.tasks
-        if task in reversed(tasks) or _size(task) > _MOST_KEPT:
+        if task is None or task in reversed(tasks) or _size(task) > _MOST_KEPT:
             return
         tasks.append(task)
-        left_over = sum(map(_size, tasks)) - _MOST_KEPT
-        while left_over > 0:
-            left_over -= _size(tasks.pop(0))
+        while sum(map(_size, tasks)) > _MOST_KEPT:
+            tasks.pop(0)
 
     def carried(self) -> dict[str, Any]:
         """Return the state as plain data, limited to the newest tasks."""
-        needless = set() if self.said_about else {"said_about"}
-        if not self.troubles.keys() - {"paused"}:  # no trouble whose duration a clock change could stretch
-            needless |= {"polled_at", "pause"}
-        kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
+        kept: dict[str, Any] = _MEMORY.dump_python(self)
         newest_first = kept["tasks"][::-1]
         sizes = accumulate(len(json.dumps(task)) for task in newest_first)
         fitting = sum(size <= _MOST_CARRIED for size in sizes)
@@ -318,26 +312,17 @@ class Watch:
     ) -> None:
         self.kickoff_id = kickoff_id
         self._clock = clock
-        self._now = clock()
-        self.memory = memory or WatchMemory(started_at=self._now, said_at=self._now)
-        self._polls = self._failed = self._paused = 0
+        self._random = random
+        self._rules = rules
+        self._max_outage = math.inf if rules.max_outage is None else rules.max_outage
+        self.polls = Polls()
+        self.polled_at = clock()
+        """Time of the current poll's answer."""
+        self.memory = memory or WatchMemory(started_at=self.polled_at, said_at=self.polled_at)
         self.is_in_doubt = False
         """Whether the execution may not exist, or is not known yet. Only another poll, soon, can tell."""
-        self._rules = rules
-        self._patience = math.inf if rules.max_outage is None else rules.max_outage
         self.request_timeout = limits.REQUEST_TIMEOUT
         """Maximum duration of one poll in seconds."""
-        self._random = random
-
-    @property
-    def polls(self) -> Polls:
-        """Counts of the polls so far."""
-        return Polls(self._polls, self._failed, self._paused)
-
-    @property
-    def polled_at(self) -> float:
-        """Time of the current poll's answer."""
-        return self._now
 
     @property
     def started_at(self) -> float:
@@ -350,39 +335,35 @@ class Watch:
 
         The delay is short, because the execution may not have been polled for a while after a triggerer restart.
         """
-        left = max(self._rules.deadline - self._now, 0.0)
+        left = max(self._rules.deadline - self.polled_at, 0.0)
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
-    def saw(self, execution: Execution) -> Step:
+    def on_status(self, execution: Execution) -> Step:
         """Decide the next step after an answer."""
         self._take_time()
-        self._polls += 1
         self.memory.seen, self.is_in_doubt = True, False
         match execution:
             case Running():
-                self._keep(execution.last_task)
+                self.memory.keep(execution.last_task)
                 return self._poll_again((*self._recovered(), *self._report_progress(execution)))
             case Paused():
-                self._keep(execution.last_task)
+                self.memory.keep(execution.last_task)
                 if "paused" not in self.memory.troubles:
-                    self._paused += 1
+                    self.polls.paused += 1
                 self._lasted("paused")
-                return self._poll_again(
-                    self._in_trouble("the crew waits for human input. Polling continues."),
-                    at_least=_WHILE_PEOPLE_DECIDE,
-                )
+                lines = self._report_trouble("the crew waits for human input. Polling continues.")
+                return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE)
             case Completed():
                 passed = passed_unseen(execution, self.memory.step)
-                told = [self._line(text) for text in (passed, f"completed{after(execution)}") if text]
-                return Step((*self._recovered(), *told), completed=execution.including(self.memory.tasks))
+                news = [self._line(text) for text in (passed, f"completed{after(execution)}") if text]
+                return Step((*self._recovered(), *news), completed=execution.including(self.memory.tasks))
             case Failed():
                 return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
 
-    def failed(self, error: errors.CallError) -> Step:
+    def on_error(self, error: errors.CallError) -> Step:
         """Decide the next step after a poll without an answer."""
         self._take_time()
-        self._polls += 1
-        self._failed += 1
+        self.polls.failed += 1
         match error:
             case errors.NotAuthenticated() | errors.NotAllowed():
                 return self._rejected(error)
@@ -408,11 +389,8 @@ class Watch:
             jump = elapsed - min(max(elapsed, 0.0), memory.pause + self.request_timeout)
             for trouble, since in memory.troubles.items():
                 memory.troubles[trouble] = None if since is None else min(max(since + jump, 0.0), now)
-        memory.polled_at = self._now = now
-
-    def _keep(self, task: TaskResult | None) -> None:
-        if task:
-            self.memory.keep(task)
+        memory.polled_at = self.polled_at = now
+        self.polls.all += 1
 
     def _unknown(self, error: errors.ExecutionNotFound) -> Step:
         """Keep waiting while the execution is unknown, as it is while a crew waits for human input."""
@@ -420,95 +398,90 @@ class Watch:
         if rules.address and error.address and rules.address != error.address:
             return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
         since = rules.kicked_off_at
-        is_young = since is not None and self._now - since < limits.NOT_FOUND_GRACE
+        is_young = since is not None and self.polled_at - since < limits.NOT_FOUND_GRACE
         if not (rules.exists or rules.human_input or seen):
             self.is_in_doubt = True
-            return self._poll_again((), at_most=_SOON) if is_young else Step(error=error)
+            return self._poll_again(at_most=_SOON) if is_young else Step(error=error)
         lasted = self._lasted("unknown")
         if is_young and not seen and lasted < limits.NOT_FOUND_GRACE:  # not known yet, so no outage
-            return self._poll_again((), at_most=_SOON)
-        patience = math.inf if rules.human_input else self._patience
-        if lasted >= patience:
+            return self._poll_again(at_most=_SOON)
+        max_outage = math.inf if rules.human_input else self._max_outage
+        if lasted >= max_outage:
             return self._still_unknown(lasted)
-        how_long = _up_to(patience) or "until the timeout"
-        lines = self._in_trouble(
+        limit = "until the timeout" if max_outage == math.inf else f"for up to {duration(max_outage)}"
+        lines = self._report_trouble(
             "unknown to the crew, as it is while a crew waits for human input. The execution may be running and "
-            f"billed. Polling continues {how_long}."
+            f"billed. Polling continues {limit}."
         )
         if lasted < limits.NOT_FOUND_GRACE:
-            return self._poll_again(lines, at_most=min(_SOON, patience - lasted))
-        return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=patience - lasted)
+            return self._poll_again(lines, at_most=min(_SOON, max_outage - lasted))
+        return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=max_outage - lasted)
 
     def _still_unknown(self, lasted: float) -> Step:
-        error = errors.ExecutionUnknown(
+        return self._end(
+            errors.ExecutionUnknown,
             f"Execution {self.kickoff_id} has been unknown to the crew for {duration(lasted)}, as it is "
             f"while a crew waits for human input. Last seen: {self.memory.progress}.",
-            next_step="Check the crew's dashboard, and answer what it asks, before you start another execution.",
-            kickoff_id=self.kickoff_id,
+            "Check the crew's dashboard, and answer what it asks, before you start another execution.",
             lasted=lasted,
         )
-        return Step(error=error)
 
     def _rejected(self, error: errors.CallError) -> Step:
         left = limits.TOKEN_PATIENCE - self._lasted("rejected")
         if left <= 0:
             return self._broken(error)
-        lines = self._in_trouble(
+        lines = self._report_trouble(
             f"{error.event} The connection is read again before each poll, for up to "
             f"{duration(limits.TOKEN_PATIENCE)}.",
-            about=_kind_of(error),
+            about=error,
         )
         return self._poll_again(lines, at_most=left)._replace(renew_token=True)
 
     def _silent(self, error: errors.TransientError) -> Step:
         lasted = self._lasted("silent")
-        left = self._patience - lasted
+        left = self._max_outage - lasted
         if left <= 0:
             return self._lost(error, lasted)
-        how_long = _up_to(self._patience) or "until the crew answers"
-        lines = self._in_trouble(
-            f"no usable answer. {error.event} Polling continues {how_long}.",
-            about=_kind_of(error),
-        )
+        unlimited = self._max_outage == math.inf
+        limit = "until the crew answers" if unlimited else f"for up to {duration(self._max_outage)}"
+        lines = self._report_trouble(f"no usable answer. {error.event} Polling continues {limit}.", about=error)
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._poll_again(lines, at_least=asked_for, at_most=left)
 
     def _lost(self, error: errors.TransientError, lasted: float) -> Step:
         hint = _MAY_HAVE_FAILED if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ""
-        lost = errors.LostContact(
+        return self._end(
+            errors.LostContact,
             f"Crew gave no usable answer about execution {self.kickoff_id} for {duration(lasted)}. "
             f"{error.event}{hint} Last seen: {self.memory.progress}.",
-            next_step="Wait for it with its kickoff ID when the crew answers again. Do not start another.",
-            kickoff_id=self.kickoff_id,
+            "Wait for it with its kickoff ID when the crew answers again. Do not start another.",
             lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
         )
-        return Step(error=lost)
 
     def _broken(self, error: errors.CallError) -> Step:
         """End a watch that cannot continue until its cause is fixed."""
-        broken = errors.WatchBroken(
-            f"Execution {self.kickoff_id} can no longer be polled. {error.event}",
-            next_step=error.next_step,
-            kickoff_id=self.kickoff_id,
-            cause=error,
-        )
-        return Step(error=broken)
+        event = f"Execution {self.kickoff_id} can no longer be polled. {error.event}"
+        return self._end(errors.WatchBroken, event, error.next_step, cause=error)
 
     def _out_of_time(self) -> Step:
         memory = self.memory
         if unknown_since := memory.troubles.get("unknown"):
-            return self._still_unknown(self._now - unknown_since)
+            return self._still_unknown(self.polled_at - unknown_since)
         trouble = f" At the last poll: {memory.said_trouble}" if memory.said_trouble else ""
-        error = errors.WaitedTooLong(
+        return self._end(
+            errors.WaitedTooLong,
             f"Execution {self.kickoff_id} was still running when the timeout passed, after "
-            f"{duration(self._now - memory.started_at)}. Last seen: {memory.progress}.{trouble}",
-            next_step="Wait for it with its kickoff ID and a longer timeout. Do not start another.",
-            kickoff_id=self.kickoff_id,
+            f"{duration(self.polled_at - memory.started_at)}. Last seen: {memory.progress}.{trouble}",
+            "Wait for it with its kickoff ID and a longer timeout. Do not start another.",
         )
-        return Step(error=error)
 
-    def _poll_again(self, lines: tuple[Line, ...], at_least: float = 0.0, at_most: float = math.inf) -> Step:
-        left = self._rules.deadline - self._now
+    def _end(self, kind: type[errors.WatchError], event: str, next_step: str, **facts: Any) -> Step:
+        return Step(error=kind(event, next_step=next_step, kickoff_id=self.kickoff_id, **facts))
+
+    def _poll_again(
+        self, lines: tuple[Line, ...] = (), *, at_least: float = 0.0, at_most: float = math.inf
+    ) -> Step:
+        left = self._rules.deadline - self.polled_at
         if left <= 0:
             return self._out_of_time()
         chance = self._random()
@@ -522,7 +495,7 @@ class Watch:
         spread = 2 * _JITTER * chance
         if self._rules.poll_interval is not None:
             return self._rules.poll_interval * (1 - _JITTER + spread)
-        age = self._now - self.started_at
+        age = self.polled_at - self.started_at
         interval = min(max(age * _SHARE_OF_AGE, limits.SHORTEST_INTERVAL), limits.LONGEST_INTERVAL)
         # Only shorten the interval: the adaptive value is the documented maximum, and the minimum is short enough.
         return interval - spread * (interval - limits.SHORTEST_INTERVAL)
@@ -534,61 +507,49 @@ class Watch:
             troubles.pop(lesser, None)
         since = troubles.get(trouble)
         if since is None:
-            since = troubles[trouble] = self._now
-        return self._now - since
+            since = troubles[trouble] = self.polled_at
+        return self.polled_at - since
 
-    def _in_trouble(self, text: str, *, about: str = "") -> tuple[Line, ...]:
+    def _report_trouble(self, text: str, *, about: errors.CallError | None = None) -> tuple[Line, ...]:
         """
         Log a trouble when it is new, and again at intervals while it lasts.
 
-        ``about`` identifies the kind of trouble, if the text differs from poll to poll.
+        ``about`` identifies the kind of trouble, because its text may differ from request to request.
         """
-        memory = self.memory
-        about = about or text
-        if about == memory.said_about and self._now - memory.said_at < _REMINDER:
+        memory, kind = self.memory, text
+        if about:
+            kind = about.event if about.http_status is None else f"{type(about).__name__} {about.http_status}"
+        if kind == memory.said_about and self.polled_at - memory.said_at < _REMINDER:
             return ()
-        memory.said_trouble, memory.said_about, memory.said_at = text, about, self._now
+        memory.said_trouble, memory.said_about, memory.said_at = text, kind, self.polled_at
         return (self._line(text, logging.WARNING),)
 
     def _recovered(self) -> tuple[Line, ...]:
         memory = self.memory
         over, memory.troubles = memory.troubles, {}
-        said, memory.said_trouble, memory.said_about = memory.said_trouble, "", ""
-        if not said:
+        was_reported, memory.said_trouble, memory.said_about = bool(memory.said_trouble), "", ""
+        if not was_reported:
             return ()
         if "paused" in over:
             return (self._line("the crew continues"),)
         return (self._line("known to the crew again" if "unknown" in over else "the crew answers again"),)
 
     def _report_progress(self, running: Running) -> tuple[Line, ...]:
-        memory, now = self.memory, self._now
+        memory, now = self.memory, self.polled_at
         progress = describe_progress(running)
-        if progress != memory.progress:
-            memory.progress, memory.progress_since, memory.said_at = progress, now, now
-            memory.step = step_of(running)
-            memory.place = place(running)
-            news = self._line(progress)
-            if running.is_known:
-                return (news,)
-            word = one_line(running.word, _WORD)
-            strange = self._line(
-                f"its state {word!r} is new to this package, and counts as running", logging.WARNING
-            )
-            return (strange, news)
-        if now - memory.said_at >= _REMINDER:
+        if progress == memory.progress:
+            if now - memory.said_at < _REMINDER:
+                return ()
             memory.said_at = now
             return (self._line(f"{progress}, for {duration(now - memory.progress_since)}"),)
-        return ()
+        memory.progress, memory.progress_since, memory.said_at = progress, now, now
+        memory.step, memory.place = step_of(running), place(running)
+        if running.is_known:
+            return (self._line(progress),)
+        unknown_state = (
+            f"its state {one_line(running.word, _WORD)!r} is new to this package, and counts as running"
+        )
+        return (self._line(unknown_state, logging.WARNING), self._line(progress))
 
     def _line(self, text: str, level: int = logging.INFO) -> Line:
         return Line(level, f"Execution {self.kickoff_id}: {text}")
-
-
-def _kind_of(error: errors.CallError) -> str:
-    """Return the kind of a failure. An answer may hold text that differs from request to request."""
-    return error.event if error.http_status is None else f"{type(error).__name__} {error.http_status}"
-
-
-def _up_to(patience: float) -> str:
-    """Return the limit of a trouble for a message. Empty if there is no limit."""
-    return "" if patience == math.inf else f"for up to {duration(patience)}"

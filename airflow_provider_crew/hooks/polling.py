@@ -200,9 +200,9 @@ class Poller:
             client = self._hook.get_conn()
             self.watch.request_timeout = client.settings.request_timeout
             execution = client.status(self.watch.kickoff_id)
-            step = self.watch.saw(execution)
+            step = self.watch.on_status(execution)
         except CallError as error:
-            step = self.watch.failed(error)
+            step = self.watch.on_error(error)
         return self._told(step, execution)
 
     def pause(self, step: Step) -> None:
@@ -245,9 +245,9 @@ class Poller:
             self.client = self.client or await crew.reach(largest)
             self.watch.request_timeout = self.client.settings.request_timeout
             execution = await self.client.status(self.watch.kickoff_id)
-            step = self.watch.saw(execution)
+            step = self.watch.on_status(execution)
         except CallError as error:
-            step = self.watch.failed(error)
+            step = self.watch.on_error(error)
         return self._told(step, execution)
 
     def _told(self, step: Step, execution: Execution | None) -> Step:

@@ -182,7 +182,7 @@ def _watched_by(rules: WatchRules, came: Any) -> None:
     watch = Watch("4711", rules, clock=lambda: NOW, random=lambda: 0.5)
     step = None
     for _ in range(2):
-        step = watch.failed(came) if isinstance(came, CallError) else watch.saw(came)
+        step = watch.on_error(came) if isinstance(came, CallError) else watch.on_status(came)
         for line in step.lines:
             assert line.text.encode()
             assert "\x00" not in line.text

@@ -119,7 +119,7 @@ def any_memory_can_be_gone_on_with(_: World, case: Any) -> None:
     ]
     for number, look in enumerate(looks):
         watch = watches[number // 2]
-        step = watch.failed(look) if isinstance(look, errors.CallError) else watch.saw(look)
+        step = watch.on_error(look) if isinstance(look, errors.CallError) else watch.on_status(look)
         assert 0 <= step.poll_again_in < 400
         assert step.error or step.completed or step.poll_again_in > 0
         storable(watch.memory.carried())

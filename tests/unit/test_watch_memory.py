@@ -112,7 +112,7 @@ class Life:
         if self._carried:
             kept = json.loads(json.dumps(self.watch.memory.carried(), allow_nan=False))
             self.watch = self._new(WatchMemory.recalled(kept))
-        return self.watch.failed(outcome) if isinstance(outcome, CallError) else self.watch.saw(outcome)
+        return self.watch.on_error(outcome) if isinstance(outcome, CallError) else self.watch.on_status(outcome)
 
 
 def comparable(step: Step) -> Any:

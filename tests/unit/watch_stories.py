@@ -64,7 +64,7 @@ class Story:
     def see(self, outcome: Any, *, at: float | None = None) -> Step:
         self.time = self.time if at is None else at
         self.looks += 1
-        return self.watch.failed(outcome) if isinstance(outcome, CallError) else self.watch.saw(outcome)
+        return self.watch.on_error(outcome) if isinstance(outcome, CallError) else self.watch.on_status(outcome)
 
     def see_until_the_end(self, look: Callable[[], Any]) -> Step:
         """Poll as often as the steps ask for, until one of them ends the watch."""
