@@ -27,9 +27,9 @@ class TaskProgress:
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - signature of a poll observer
         """Push the progress after a poll, if it has changed."""
-        if not (SHOWS_PROGRESS and report.tells):
+        if not (SHOWS_PROGRESS and report.has_content):
             return
-        known = report.told()
+        known = report.as_dict()
         # The trigger may have seen tasks that the last poll does not list.
         self._known = known | {"tasks": max(known["tasks"], self._known.get("tasks", []), key=len)}
         self._is_new = self._is_new or is_news

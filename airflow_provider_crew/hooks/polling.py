@@ -255,7 +255,7 @@ class Poller:
             self._hook.log.log(line.level, "%s", line.text)
         if self._observer:
             try:
-                self._observer.saw(self.report, self.report.saw(execution))
+                self._observer.saw(self.report, self.report.update(execution))
             except Exception as error:  # noqa: BLE001 - an observer must not end the watch
                 self._hook.log.debug("Progress was not reported: %s", error)
         if step.error:

@@ -95,7 +95,7 @@ def told_watch(watch: Watch) -> dict[str, Any]:
 
 def told_progress(report: ProgressReport, event: Mapping[str, Any], *, with_outputs: bool) -> dict[str, Any]:
     """Return the progress for the task. Omit the tasks if the result lists them."""
-    told = report.told()
+    told = report.as_dict()
     if "result" in event:
         told["tasks"] = []
     elif not with_outputs:

@@ -94,7 +94,7 @@ class TriggerProgress:
     async def _leave_now(self) -> None:
         report, self._news = self._news, None
         if report:
-            encoded = await self._turns.encoded(self._ti, report.told())
+            encoded = await self._turns.encoded(self._ti, report.as_dict())
             # sync_to_async works with the event loop of every triggerer.
             await sync_to_async(leave_encoded_xcom)(self._ti, PROGRESS, encoded)
 

@@ -51,8 +51,8 @@ class Told:
     def see(self, outcome: Any, *, at: float) -> Any:
         """Return what is told after a poll, if it is news."""
         self.story.see(outcome, at=at)
-        is_news = self.report.saw(None if isinstance(outcome, CallError) else outcome)
-        return self.report.told() if is_news else None
+        is_news = self.report.update(None if isinstance(outcome, CallError) else outcome)
+        return self.report.as_dict() if is_news else None
 
 
 def task(name: str, output: str = "Notes") -> TaskResult:
@@ -86,7 +86,7 @@ def test_progress_is_reported_when_it_changes():
         "end": None,
     }
     assert told.see(seen, at=40) is None
-    assert told.report.told()["polled_at"] == NOW + 40
+    assert told.report.as_dict()["polled_at"] == NOW + 40
 
 
 def test_flow_counts_steps():
@@ -122,7 +122,7 @@ def test_pause_is_reported_with_its_start():
     assert (paused["state"], paused["current_task"], paused["since"]) == ("paused", "ask", NOW + 20)
     assert paused["trouble"]
     assert told.see(PAUSED, at=80) is None
-    assert told.report.told()["since"] == NOW + 20
+    assert told.report.as_dict()["since"] == NOW + 20
     assert told.see(WRITING, at=140)["state"] == "running"
 
 
@@ -184,7 +184,7 @@ def test_task_outputs_share_a_size_limit():
         told.story.watch.memory.tasks.extend(task(f"task_{number}", "x" * 9_000) for number in range(count))
         told.see(RESEARCH, at=10)
 
-        tasks = told.report.told()["tasks"]
+        tasks = told.report.as_dict()["tasks"]
         assert {each["output"] for each in tasks} == {"x" * longest + "…"}
         assert tasks[-1]["task_id"] == f"task_{count - 1}"
         assert len(json.dumps(tasks)) < 32_000
@@ -204,7 +204,7 @@ class TestAtTheEnd:
         told.see(WRITING, at=10)
         told.see(DOWN, at=20)
 
-        end = progress.completed(told.report.told(), RESULT, NOW + 30)
+        end = progress.completed(told.report.as_dict(), RESULT, NOW + 30)
 
         assert end.keys() == KEYS
         assert (end["state"], end["trouble"]) == ("completed", "")
@@ -215,7 +215,7 @@ class TestAtTheEnd:
         told = Told()
         told.see(running("b", 1, total=None, unit="step", last_task=task("a")), at=10)
 
-        end = progress.completed(told.report.told(), {"tasks": []}, NOW + 30)
+        end = progress.completed(told.report.as_dict(), {"tasks": []}, NOW + 30)
 
         assert (end["state"], end["completed"], end["total"]) == ("completed", 1, None)
         assert [each["task_id"] for each in end["tasks"]] == ["a"]
@@ -233,7 +233,7 @@ class TestAtTheEnd:
         told = Told()
         told.see(WRITING, at=10)
 
-        end = progress.ended(told.report.told(), error, NOW + 30)
+        end = progress.ended(told.report.as_dict(), error, NOW + 30)
 
         assert end.keys() == KEYS
         assert (end["state"], end["end"], end["current_task"]) == (state, error.as_dict(), "writing_task")

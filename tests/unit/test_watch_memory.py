@@ -387,6 +387,6 @@ def test_trouble_with_another_request_id_is_no_news() -> None:
     news = []
     for number in range(3):
         life.see(ServiceError(f"503. Request {number}.", http_status=503), 10)
-        news.append(report.saw(None))
+        news.append(report.update(None))
 
     assert news == [True, False, False]
