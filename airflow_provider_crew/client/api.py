@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import re
+import ssl
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -29,13 +30,12 @@ from airflow_provider_crew.client.errors import CallError, Cost, InvalidInputs, 
 from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.client.options import KickoffOptions
 from airflow_provider_crew.client.settings import (
+    NotConnected,
     ServiceSettings,
-    is_trusted,
+    is_caused_by,
     proxy_for,
     reason_for,
     secrets_of_proxy,
-    timed_out,
-    was_sent,
 )
 from airflow_provider_crew.client.text import forms_of, mask, mask_json, one_line
 
@@ -437,8 +437,10 @@ class CrewApi:
 
     def unreachable(self, request: Request, error: BaseException) -> errors.Unreachable:
         """Return the error for an exchange without an answer."""
-        sent, trusted, reason = was_sent(error), is_trusted(error), reason_for(error, self.settings)
-        facts = {"sent": sent, "trusted": trusted, "timed_out": timed_out(error), **request.facts}
+        reason = reason_for(error, self.settings)
+        sent = not is_caused_by(error, NotConnected)
+        trusted = not is_caused_by(error, ssl.SSLCertVerificationError)
+        facts = {"sent": sent, "trusted": trusted, "timed_out": is_caused_by(error, TimeoutError), **request.facts}
         event, next_step = f"No complete answer to {request}: {reason}.", "Try again later."
         if not sent:
             problem = "unreachable" if trusted else "not trusted"

@@ -1,6 +1,7 @@
 """Asynchronous client, based on aiohttp, with the methods and results of the synchronous one."""
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any, Self, TypeVar, cast
 
 import aiohttp
@@ -109,9 +110,7 @@ class AsyncCrewClient:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             # Includes a proxy's CONNECT and the TLS handshake.
-            timeout=aiohttp.ClientTimeout(
-                total=self.settings.request_timeout, connect=connect_timeout(self.settings)
-            ),
+            timeout=aiohttp.ClientTimeout(connect=connect_timeout(self.settings)),
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
             trust_env=False,  # proxy_for() reads the environment for both clients
@@ -131,27 +130,17 @@ class AsyncCrewClient:
 
     async def _exchange(self, request: Request, session: aiohttp.ClientSession) -> Outcome:
         """Send the request once. Any failure counts as sent, unless it proves that no connection was open."""
-        if request.starts_work:
-            return await self._send(request, session)
+        place = nullcontext() if request.starts_work else self._places
+        # Keep the URL encoded: yarl would undo escapes that an unusual kickoff ID needs.
+        url, proxy = URL(request.url, encoded=True), self._proxy.get_secret_value() or None
+        options: Any = {"data": request.body, "headers": request.headers, "allow_redirects": False, "proxy": proxy}
         try:
-            # One timeout for both: a watch must notice its deadline while other polls wait for an unresponsive
-            # crew.
-            async with asyncio.timeout(self.settings.request_timeout), self._places:
-                return await self._send(request, session)
-        except TimeoutError as error:
-            return self._api.unreachable(request, error)
-
-    async def _send(self, request: Request, session: aiohttp.ClientSession) -> Outcome:
-        try:
-            async with session.request(
-                request.method,
-                # Keep it encoded: yarl would undo escapes that an unusual kickoff ID needs.
-                URL(request.url, encoded=True),
-                data=request.body,
-                headers=request.headers,
-                allow_redirects=False,
-                proxy=self._proxy.get_secret_value() or None,
-            ) as response:
+            # One timeout for all: a watch must notice its deadline while other polls wait for a slow crew.
+            async with (
+                asyncio.timeout(self.settings.request_timeout),
+                place,
+                session.request(request.method, url, **options) as response,
+            ):
                 most = most_bytes(response.status, self.largest)
                 body = bytearray()
                 while len(body) <= most and (chunk := await response.content.readany()):

@@ -17,9 +17,9 @@ from airflow_provider_crew.client.models import CrewInputs, Execution
 from airflow_provider_crew.client.settings import (
     NotConnected,
     ServiceSettings,
+    causes_of,
     connect_timeout,
     proxy_for,
-    root_cause,
     tls_context,
 )
 
@@ -102,7 +102,7 @@ class CrewClient:
         try:
             return self._send(request)
         except _TRANSPORT_FAILURES as error:
-            cause = root_cause(error)
+            cause = causes_of(error)[-1]
             if type(cause) is TimeoutError and cause.errno is None and time.monotonic() < earliest_timeout:
                 raise cause from None
             # Drop the traceback, which holds the token.

@@ -304,8 +304,7 @@ _STAYS_HERE = {"cause", "misfits", "missing_inputs"}
 def error_record(error: CrewError) -> dict[str, Any]:
     """Return the class, the message and the attributes of an error as JSON data."""
     facts = {each.name: getattr(error, each.name) for each in fields(error) if each.name not in _STAYS_HERE}
-    told = {"kind": type(error).__name__, "message": str(error.args[0]), "facts": facts}
-    return dict(storable_json(told))
+    return dict(storable_json({"kind": type(error).__name__, "message": str(error.args[0]), "facts": facts}))
 
 
 def recorded_error(record: Any) -> CrewError:
@@ -319,9 +318,8 @@ def recorded_error(record: Any) -> CrewError:
         case {"kind": str(name), "message": str(message), "facts": Mapping() as facts}:
             found = globals().get(name)
             kind = found if isinstance(found, type) and issubclass(found, CrewError) else CrewError
-            known = {each.name for each in fields(kind)} & facts.keys()
-            told = {name: facts[name] for name in known}
-            if told.get("cost") not in set(Cost):
-                told.pop("cost", None)
-            return kind(message, **told | ({"cost": Cost(told["cost"])} if "cost" in told else {}))
+            known = {each.name: facts[each.name] for each in fields(kind) if each.name in facts}
+            if known.pop("cost", None) in list(Cost):
+                known["cost"] = Cost(facts["cost"])
+            return kind(message, **known)
     raise ValueError("the record of an error is malformed")

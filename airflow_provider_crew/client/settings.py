@@ -6,7 +6,6 @@ import platform
 import re
 import socket
 import ssl
-from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -119,8 +118,7 @@ class ServiceSettings(CheckedFields):
     def host(self) -> str:
         """Host and port of the crew."""
         parts = urlsplit(self.address)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        return f"{parts.hostname}:{port}" if ":" not in (parts.hostname or "") else f"[{parts.hostname}]:{port}"
+        return parts.netloc if parts.port else f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}"
 
     @model_validator(mode="after")
     def _keep_the_token_from_strangers(self) -> Self:
@@ -147,8 +145,7 @@ def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
 
     A user name with a password is not a secret: it may be a word, and masking it would damage the crew's output.
     """
-    _, scheme, rest = (proxy or "").partition("://")
-    user = (rest if scheme else proxy or "").rpartition("@")[0]
+    user = (proxy or "").split("://", 1)[-1].rpartition("@")[0]
     name, _, password = map(unquote, user.partition(":"))
     if not user:
         return ()
@@ -234,41 +231,34 @@ def reason_for(error: BaseException, settings: ServiceSettings) -> str:
 
     Prefer the operating system's error text, because a library's text may repeat headers or a password.
     """
-    if timed_out(error):
-        if was_sent(error):
-            return f"timed out after {settings.request_timeout:g} s (request_timeout)"
-        return f"no connection after {connect_timeout(settings):g} s"
-    causes = list(_causes(error))
+    if is_caused_by(error, TimeoutError):
+        if is_caused_by(error, NotConnected):
+            return f"no connection after {connect_timeout(settings):g} s"
+        return f"timed out after {settings.request_timeout:g} s (request_timeout)"
+    causes = causes_of(error)
     known = (words for cause in reversed(causes) if (words := _words_for(cause)))
     return next(known, f"the connection broke ({type(causes[-1]).__name__})")
 
 
-def was_sent(error: BaseException) -> bool:
-    """Whether a request may have been sent before an exchange failed."""
-    return not any(isinstance(cause, NotConnected) for cause in _causes(error))
+def is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error of this kind is in the chain of causes."""
+    return any(isinstance(cause, kind) for cause in causes_of(error))
 
 
-def timed_out(error: BaseException) -> bool:
-    """Whether an exchange failed because of a timeout."""
-    return any(isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in _causes(error))
-
-
-def root_cause(error: BaseException) -> BaseException:
-    """Return the first error of a chain."""
-    return list(_causes(error))[-1]
-
-
-def is_trusted(error: BaseException) -> bool:
-    """Whether an exchange failed for a reason other than a rejected certificate."""
-    return not any(isinstance(cause, ssl.SSLCertVerificationError) for cause in _causes(error))
+def causes_of(error: BaseException) -> list[BaseException]:
+    """Return the chain from a library's exception down to its root cause."""
+    causes = [error]
+    while cause := causes[-1].__cause__ or causes[-1].__context__:
+        causes.append(cause)
+    return causes
 
 
 def _words_for(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate rejected ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
-        told = str(error.reason).lower().replace("_", " ")
-        return "the server does not speak https" if told == "wrong version number" else f"TLS failed ({told})"
+        reason = str(error.reason).lower().replace("_", " ")
+        return "the server does not speak https" if reason == "wrong version number" else f"TLS failed ({reason})"
     if isinstance(error, socket.gaierror):
         return "unknown host name (DNS)"
     if refused := _TUNNEL_REFUSED.search(f"{type(error).__name__} {error}"):
@@ -276,11 +266,3 @@ def _words_for(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno).lower()
     return ""
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Iterate from a library's exception down to its root cause."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__ or cause.__context__

@@ -101,18 +101,8 @@ class CrewHook(BaseHook):
         async with await self.get_async_conn() as crew:
             return await tenacity.AsyncRetrying(**retry_policy())(crew.inputs)
 
-    def kickoff(  # noqa: PLR0913 - keyword arguments for users
-        self,
-        inputs: Mapping[str, Any],
-        *,
-        meta: Mapping[str, Any] | None = None,
-        task_webhook_url: str | None = None,
-        step_webhook_url: str | None = None,
-        crew_webhook_url: str | None = None,
-        human_input_webhook_url: str | None = None,
-        webhooks: Mapping[str, Any] | None = None,
-        webhook_conn_id: str | None = None,
-        restore_from_state_id: str | None = None,
+    def kickoff(
+        self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Unpack[KickoffOptions]
     ) -> str:
         """
         Start an execution and return its kickoff ID. Each call starts one execution, which is billed.
@@ -131,17 +121,8 @@ class CrewHook(BaseHook):
         :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state the new one starts
             with.
         """
-        request = KickoffRequest.of(
-            inputs,
-            webhook_secret=load_secret(webhook_conn_id) if webhook_conn_id else None,
-            meta=meta,
-            task_webhook_url=task_webhook_url,
-            step_webhook_url=step_webhook_url,
-            crew_webhook_url=crew_webhook_url,
-            human_input_webhook_url=human_input_webhook_url,
-            webhooks=webhooks,
-            restore_from_state_id=restore_from_state_id,
-        )
+        secret = load_secret(webhook_conn_id) if webhook_conn_id else None
+        request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
         policy = tenacity.Retrying(**retry_policy(only_if_not_started=True))
         return self._note(policy(self._client.kickoff, request))
 
