@@ -193,9 +193,7 @@ def some_names(names: Iterable[str]) -> str:
 
 def issued_kickoff_id(value: Any) -> str:
     """Return the kickoff ID as a string, as the service sent it. Raise ValueError if it is missing or unusable."""
-    # Python reads NaN, Infinity and 1e309 from JSON, but writes them differently from the service.
-    is_usable = type(value) in (str, int) or (type(value) is float and math.isfinite(value))
-    text = str(value) if is_usable else ""
+    text = str(value) if type(value) in (str, int) else ""
     if not text:
         raise ValueError("it holds no kickoff_id")
     if fault := _fault_of(text):
@@ -499,14 +497,11 @@ _UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
 
 def _proves_nothing_started(error: CallError) -> bool:
     """Whether the outcome of a kickoff proves that no execution started. Defaults to False in case of doubt."""
-    match error:
-        case errors.Unreachable():
-            return not error.sent
-        case errors.NotAuthenticated() | errors.NotAllowed() | errors.RateLimited():
-            return True
-        case errors.Refused():
-            return error.http_status not in _UNCERTAIN_REFUSALS
-    return False
+    if isinstance(error, errors.Unreachable):
+        return not error.sent
+    if isinstance(error, errors.Refused):
+        return error.http_status not in _UNCERTAIN_REFUSALS
+    return isinstance(error, errors.NotAuthenticated | errors.NotAllowed | errors.RateLimited)
 
 
 def _uncertain(error: CallError, kickoff_id: str) -> errors.UncertainKickoff:

@@ -19,13 +19,7 @@ from airflow_provider_crew.client.api import (
     received,
 )
 from airflow_provider_crew.client.models import CrewInputs, Execution
-from airflow_provider_crew.client.settings import (
-    NotConnected,
-    ServiceSettings,
-    connect_timeout,
-    proxy_for,
-    tls_context,
-)
+from airflow_provider_crew.client.settings import NotConnected, ServiceSettings, proxy_for, tls_context
 
 T = TypeVar("T")
 
@@ -110,7 +104,7 @@ class AsyncCrewClient:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             # Includes a proxy's CONNECT and the TLS handshake.
-            timeout=aiohttp.ClientTimeout(connect=connect_timeout(self.settings)),
+            timeout=aiohttp.ClientTimeout(connect=self.settings.connect_timeout),
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
             trust_env=False,  # proxy_for() reads the environment for both clients

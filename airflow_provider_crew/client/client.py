@@ -14,14 +14,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from airflow_provider_crew.client.api import CrewApi, Flow, KickoffRequest, Outcome, Request, most_bytes, received
 from airflow_provider_crew.client.models import CrewInputs, Execution
-from airflow_provider_crew.client.settings import (
-    NotConnected,
-    ServiceSettings,
-    causes_of,
-    connect_timeout,
-    proxy_for,
-    tls_context,
-)
+from airflow_provider_crew.client.settings import NotConnected, ServiceSettings, causes_of, proxy_for, tls_context
 
 T = TypeVar("T")
 
@@ -97,7 +90,7 @@ class CrewClient:
         if request.starts_work:
             self.close()  # a kept connection that the peer has closed looks like a lost answer
         # An earlier timeout was raised by a signal handler of the caller.
-        earliest_timeout = time.monotonic() + connect_timeout(self.settings)
+        earliest_timeout = time.monotonic() + self.settings.connect_timeout
         _sending.settings = self.settings
         try:
             return self._send(request)
@@ -120,7 +113,7 @@ class CrewClient:
             headers=request.headers,
             redirect=False,
             retries=False,
-            timeout=urllib3.Timeout(connect=connect_timeout(self.settings), read=seconds),
+            timeout=urllib3.Timeout(connect=self.settings.connect_timeout, read=seconds),
             preload_content=False,
             decode_content=False,
         ) as response:

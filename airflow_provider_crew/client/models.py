@@ -14,7 +14,6 @@ from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Config
 
 from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, storable_json, storable_text, text_of
 
-_DECODER = json.JSONDecoder()
 _FENCED = re.compile(
     r"^[ \t]*+`{3,}+[ \t]*+json\b[^\n]*+\n(.*?)(?:^[ \t]*+`{3,}|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
@@ -41,7 +40,7 @@ def json_within(text: str) -> Any:
         if blocks := _FENCED.findall(text):
             return _read(max(blocks, key=len))
     if found := _BEGIN.search(text):
-        return _read(text, found.start(), only=False)
+        return _read(text, found.start())
     raise ValueError("it holds no JSON object or array")
 
 
@@ -60,21 +59,15 @@ def _only_block(text: str) -> str:
     return str(blocks[0]) if len(blocks) == 1 else ""
 
 
-def _read(text: str, begin: int = 0, *, only: bool = True) -> Any:
-    """Return a value that every store accepts. With ``only``, nothing may follow the value."""
+def _read(text: str, begin: int | None = None) -> Any:
+    """Return a value that every store accepts. If it has a ``begin``, any text may follow it."""
     try:
-        value, end = _DECODER.raw_decode(text, begin or len(text) - len(text.lstrip()))
+        value = json.loads(text.rstrip()) if begin is None else json.JSONDecoder().raw_decode(text, begin)[0]
     except json.JSONDecodeError as error:
-        raise _broken(error) from None
+        raise ValueError(f"{error.msg.strip(' :')}, in line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if only and text[end:].strip():
-        raise _broken(json.JSONDecodeError("Extra data", text, end))
     return storable_json(value)
-
-
-def _broken(error: json.JSONDecodeError) -> ValueError:
-    return ValueError(f"{error.msg.strip(' :')}, in line {error.lineno}, column {error.colno}")
 
 
 Meaning = Literal["running", "paused", "completed", "error", "not found"]
@@ -83,21 +76,14 @@ Meaning = Literal["running", "paused", "completed", "error", "not found"]
 _MOST_TASKS = 10_000
 
 # State names, documented or observed in the field.
-MEANINGS: dict[str, Meaning] = {
-    "queued": "running",
-    "pending": "running",
-    "started": "running",
-    "running": "running",
-    "paused": "paused",
-    "completed": "completed",
-    "success": "completed",
-    "error": "error",
-    "failed": "error",
-    "failure": "error",
-    "revoked": "error",
-    "not found": "not found",
-    "not_found": "not found",
+_STATES: dict[Meaning, tuple[str, ...]] = {
+    "running": ("queued", "pending", "started", "running"),
+    "paused": ("paused",),
+    "completed": ("completed", "success"),
+    "error": ("error", "failed", "failure", "revoked"),
+    "not found": ("not found", "not_found"),
 }
+MEANINGS: dict[str, Meaning] = {state: meaning for meaning, states in _STATES.items() for state in states}
 
 # Fields that hold the error in documented answers or in answers observed in the field.
 _REASONS = ("error", "error_message")
@@ -105,14 +91,16 @@ _REASONS = ("error", "error_message")
 
 def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
     """Return the service's name for the state of an execution, and its meaning. Raise ValueError if missing."""
-    if word := _word(body.get("state")):
-        return storable_text(word), _meaning(word)
-    if word := _word(body.get("status")):
-        # A gateway also reports ``error`` if a call fails, with its reason in ``message`` or ``detail``.
-        if _meaning(word) == "error" and not any(_word(body.get(place)) for place in _REASONS):
-            raise ValueError("it tells of an error, and not which")
-        return storable_text(word), _meaning(word)
-    raise ValueError("it tells no status")
+    state = _word(body.get("state"))
+    word = state or _word(body.get("status"))
+    if not word:
+        raise ValueError("it has no status")
+    # Treat an unrecognized state as running.
+    meaning = MEANINGS.get(word.lower(), "running")
+    # A gateway also reports ``error`` if a call fails, with its reason in ``message`` or ``detail``.
+    if meaning == "error" and not state and not any(_word(body.get(key)) for key in _REASONS):
+        raise ValueError("it reports an error without a reason")
+    return storable_text(word), meaning
 
 
 def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,19 +124,12 @@ def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def reason_of(body: Mapping[str, Any], word: str) -> str:
     """Return the reason of a failed execution. A deployed crew may give it only in its status sentence."""
-    for place in (*_REASONS, "result", "status"):
-        if (said := body.get(place)) and (reason := text_of(said).strip()):
-            return reason
-    return word.lower()
+    reasons = (text_of(body.get(key) or "").strip() for key in (*_REASONS, "result", "status"))
+    return next(filter(None, reasons), word.lower())
 
 
-def _word(said: Any) -> str:
-    return said.strip() if isinstance(said, str) else ""
-
-
-def _meaning(word: str) -> Meaning:
-    # Treat an unrecognized state as running.
-    return MEANINGS.get(word.lower(), "running")
+def _word(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""
 
 
 def _output_json(result_json: Any, output: Any) -> Any:
@@ -270,8 +251,8 @@ class Completed(_Shape):
 
     def result(self) -> dict[str, Any]:
         """Return the result as plain JSON data, the same in every mode of waiting."""
-        told = self.model_dump(mode="json", exclude={"status", "lists_tasks", "progress"})
-        return told | {"tasks_complete": self.tasks_complete}
+        fields = self.model_dump(mode="json", exclude={"status", "lists_tasks", "progress"})
+        return fields | {"tasks_complete": self.tasks_complete}
 
 
 class Failed(_Shape):
@@ -339,7 +320,9 @@ def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
     """Read a list of names, a list of objects, or an object keyed by name. Raise ValueError for anything else."""
     listed = body.get("inputs")
     if isinstance(listed, Mapping):
-        listed = [{**(told if isinstance(told, Mapping) else {}), "name": name} for name, told in listed.items()]
+        listed = [
+            {**(facts if isinstance(facts, Mapping) else {}), "name": name} for name, facts in listed.items()
+        ]
     elif isinstance(listed, list):
         listed = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
     else:

@@ -24,6 +24,7 @@ from airflow_provider_crew.client.text import SHORTEST_SECRET
 StatusPath = Literal["auto", "status_first", "id_first"]
 
 USER_AGENT = f"airflow-provider-crew/{__version__} Python/{platform.python_version()}"
+_CONNECT_TIMEOUT = 10.0
 _ENDPOINTS = ("/kickoff", "/inputs", "/status")
 # A loopback address, or a host name that resolves to one.
 _LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d+){3}|::1")
@@ -120,6 +121,11 @@ class ServiceSettings(CheckedFields):
         parts = urlsplit(self.address)
         return parts.netloc if parts.port else f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}"
 
+    @property
+    def connect_timeout(self) -> float:
+        """Connect timeout in seconds. It is below request_timeout, so that errors distinguish the two."""
+        return min(_CONNECT_TIMEOUT, 0.9 * self.request_timeout)
+
     @model_validator(mode="after")
     def _keep_the_token_from_strangers(self) -> Self:
         refuse_secret_in(self.address, self.token)
@@ -160,14 +166,8 @@ def is_loopback(address: str) -> bool:
     return _LOOPBACK.fullmatch(urlsplit(address).hostname or "") is not None
 
 
-_CONNECT_TIMEOUT = 10.0
 # Matches the messages of http.client and aiohttp.
 _TUNNEL_REFUSED = re.compile(r"(?:Tunnel connection failed: |ClientHttpProxyError )(\d+)")
-
-
-def connect_timeout(settings: ServiceSettings) -> float:
-    """Return the connect timeout in seconds. It is below request_timeout, so that errors distinguish the two."""
-    return min(_CONNECT_TIMEOUT, 0.9 * settings.request_timeout)
 
 
 def trusted_certificates(settings: ServiceSettings) -> str | None:
@@ -233,7 +233,7 @@ def reason_for(error: BaseException, settings: ServiceSettings) -> str:
     """
     if is_caused_by(error, TimeoutError):
         if is_caused_by(error, NotConnected):
-            return f"no connection after {connect_timeout(settings):g} s"
+            return f"no connection after {settings.connect_timeout:g} s"
         return f"timed out after {settings.request_timeout:g} s (request_timeout)"
     causes = causes_of(error)
     known = (words for cause in reversed(causes) if (words := _words_for(cause)))

@@ -20,7 +20,6 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.client.settings import (
     NotConnected,
-    connect_timeout,
     proxy_for,
     reason_for,
     trusted_certificates,
@@ -119,7 +118,7 @@ def test_trusted_certificates(
 
 @pytest.mark.parametrize(("request_timeout", "seconds"), [(60.0, 10.0), (3.0, 2.7)])
 def test_connect_timeout_is_below_the_request_timeout(request_timeout: float, seconds: float) -> None:
-    assert connect_timeout(settings(request_timeout=request_timeout)) == seconds
+    assert settings(request_timeout=request_timeout).connect_timeout == seconds
 
 
 def raised_from(cause: Exception, error: Exception) -> Exception:
