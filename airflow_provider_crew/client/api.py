@@ -77,11 +77,7 @@ class KickoffRequest:
 
     @classmethod
     def of(
-        cls,
-        inputs: Mapping[str, Any],
-        *,
-        webhook_secret: str | None = None,
-        **options: Unpack[KickoffOptions],
+        cls, inputs: Mapping[str, Any], *, webhook_secret: str | None = None, **options: Unpack[KickoffOptions]
     ) -> Self:
         """
         Build a kickoff from the options that are set. InvalidInputs names the path to a value that is not JSON.
@@ -356,35 +352,12 @@ Outcome = Answer | CallError
 Flow = Generator[Request, Outcome, T]
 
 
-def most_bytes(status: int, largest: int | None = None) -> int:
-    """Return the maximum number of bytes to read. The rest of an error response is left unread."""
-    return (largest or MAX_ANSWER_BYTES) if _is_success(status) else MAX_ERROR_BYTES
-
-
-def received(request: Request, status: int, headers: Mapping[str, str], body: bytes, most: int) -> Outcome:
-    """
-    Return the answer of an exchange, or the error for one that is too large to read.
-
-    :param body: Bytes that were read. If there are more than ``most``, at least one more than ``most``.
-    """
-    if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
-        with suppress(zlib.error):  # otherwise, reading the body as JSON reports the error
-            body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
-    if len(body) > most and _is_success(status):
-        return errors.AnswerTooLarge(
-            f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
-            next_step="Read the result in the crew's dashboard.",
-            http_status=status,
-            **request.facts,
-        )
-    return Answer(status, headers, body[:most], request.secrets)
-
-
 class CrewApi:
     """API calls of one crew. Remembers which of the two status paths the crew has."""
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    def __init__(self, settings: ServiceSettings, largest: int | None = None) -> None:
         self.settings = settings
+        self._largest = largest or MAX_ANSWER_BYTES
         chosen = _STATUS_PATHS.get(settings.status_path)
         self._status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
 
@@ -432,6 +405,29 @@ class CrewApi:
             if not isinstance(failure, errors.ExecutionNotFound):
                 failure = self._not_found(request, outcome)
         raise cast("CallError", failure)
+
+    def most_bytes(self, status: int) -> int:
+        """Return the maximum number of bytes to read. The rest of an error response is left unread."""
+        return self._largest if _is_success(status) else MAX_ERROR_BYTES
+
+    def received(self, request: Request, status: int, headers: Mapping[str, str], body: bytes) -> Outcome:
+        """
+        Return the answer of an exchange, or the error for one that is too large to read.
+
+        :param body: Bytes that were read. If the maximum is exceeded, at least one byte more than the maximum.
+        """
+        most = self.most_bytes(status)
+        if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
+            with suppress(zlib.error):  # otherwise, reading the body as JSON reports the error
+                body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
+        if len(body) > most and _is_success(status):
+            return errors.AnswerTooLarge(
+                f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
+                next_step="Read the result in the crew's dashboard.",
+                http_status=status,
+                **request.facts,
+            )
+        return Answer(status, headers, body[:most], request.secrets)
 
     def unreachable(self, request: Request, error: BaseException) -> errors.Unreachable:
         """Return the error for an exchange without an answer."""

@@ -8,16 +8,7 @@ import aiohttp
 from pydantic import SecretStr
 from yarl import URL
 
-from airflow_provider_crew.client.api import (
-    Answer,
-    CrewApi,
-    Flow,
-    KickoffRequest,
-    Outcome,
-    Request,
-    most_bytes,
-    received,
-)
+from airflow_provider_crew.client.api import Answer, CrewApi, Flow, KickoffRequest, Outcome, Request
 from airflow_provider_crew.client.models import CrewInputs, Execution
 from airflow_provider_crew.client.settings import NotConnected, ServiceSettings, proxy_for, tls_context
 
@@ -50,7 +41,7 @@ class AsyncCrewClient:
     def __init__(self, settings: ServiceSettings, *, largest: int | None = None) -> None:
         self.settings = settings
         self.largest = largest
-        self._api = CrewApi(settings)
+        self._api = CrewApi(settings, largest)
         self._tls = tls_context(settings) or False
         self._proxy = SecretStr(proxy_for(settings) or "")
         self._session = self._new_session(_Connector(ssl=self._tls, limit=0, keepalive_timeout=_KEEP_ALIVE))
@@ -135,11 +126,11 @@ class AsyncCrewClient:
                 place,
                 session.request(request.method, url, **options) as response,
             ):
-                most = most_bytes(response.status, self.largest)
+                most = self._api.most_bytes(response.status)
                 body = bytearray()
                 while len(body) <= most and (chunk := await response.content.readany()):
                     body += chunk
-                return received(request, response.status, response.headers, bytes(body), most)
+                return self._api.received(request, response.status, response.headers, bytes(body))
         except _TRANSPORT_FAILURES as error:
             return self._api.unreachable(request, error)
 

@@ -12,7 +12,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from airflow_provider_crew.client.api import CrewApi, Flow, KickoffRequest, Outcome, Request, most_bytes, received
+from airflow_provider_crew.client.api import CrewApi, Flow, KickoffRequest, Outcome, Request
 from airflow_provider_crew.client.models import CrewInputs, Execution
 from airflow_provider_crew.client.settings import NotConnected, ServiceSettings, causes_of, proxy_for, tls_context
 
@@ -117,13 +117,13 @@ class CrewClient:
             preload_content=False,
             decode_content=False,
         ) as response:
-            most = most_bytes(response.status)
+            most = self._api.most_bytes(response.status)
             body = bytearray()
             while len(body) <= most and (chunk := response.read1(_CHUNK, decode_content=False)):
                 body += chunk
                 if time.monotonic() > until:
                     raise TimeoutError(errno.ETIMEDOUT, "the answer is incomplete")
-            return received(request, response.status, response.headers, bytes(body), most)
+            return self._api.received(request, response.status, response.headers, bytes(body))
 
 
 class _Connection(HTTPConnection):

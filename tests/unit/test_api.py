@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import MAX_ANSWER_BYTES, Answer, CrewApi, KickoffRequest, received
+from airflow_provider_crew.client.api import MAX_ANSWER_BYTES, Answer, CrewApi, KickoffRequest
 from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     CallError,
@@ -467,7 +467,7 @@ def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> Non
 
 
 def test_too_large_answer_is_described(api: CrewApi) -> None:
-    error = received(first_request(api.inputs()), 200, {}, bytes(MAX_ANSWER_BYTES + 1), MAX_ANSWER_BYTES)
+    error = api.received(first_request(api.inputs()), 200, {}, bytes(MAX_ANSWER_BYTES + 1))
 
     assert error.http_status == 200
     assert "64 MiB" in str(error)
