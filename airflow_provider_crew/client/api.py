@@ -357,7 +357,7 @@ class CrewApi:
 
     def __init__(self, settings: ServiceSettings, largest: int | None = None) -> None:
         self.settings = settings
-        self._largest = largest or MAX_ANSWER_BYTES
+        self._largest = largest
         chosen = _STATUS_PATHS.get(settings.status_path)
         self._status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
 
@@ -408,7 +408,7 @@ class CrewApi:
 
     def most_bytes(self, status: int) -> int:
         """Return the maximum number of bytes to read. The rest of an error response is left unread."""
-        return self._largest if _is_success(status) else MAX_ERROR_BYTES
+        return (self._largest or MAX_ANSWER_BYTES) if _is_success(status) else MAX_ERROR_BYTES
 
     def received(self, request: Request, status: int, headers: Mapping[str, str], body: bytes) -> Outcome:
         """

@@ -4,8 +4,10 @@ import errno
 import http.client
 import logging
 import os
+import ssl
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import urllib3
@@ -136,6 +138,11 @@ class _Connection(HTTPConnection):
         except _TRANSPORT_FAILURES as error:
             raise NotConnected from error
         self.sock.settimeout(_sending.settings.request_timeout)
+
+    def request(self, *args: Any, **options: Any) -> None:
+        """Send the request. The service may answer and close the connection before it has read the whole body."""
+        with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
+            super().request(*args, **options)
 
 
 class _TLSConnection(_Connection, HTTPSConnection):

@@ -20,130 +20,28 @@ from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client import options as limits
-from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionFailed, ExecutionUnknown
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Progress, Running, TaskResult
 from airflow_provider_crew.client.text import one_line, size
+
+_JITTER = 0.1
+_LONGEST_SPREAD = 15.0
+_SHARE_OF_AGE = 0.05
+_LONGEST_RETRY_AFTER = 300.0
+_REMINDER = 300.0
+# While a new execution is not known yet, or one has just become unknown.
+_SOON = limits.NOT_FOUND_GRACE / 6
+# Human input takes a while, and nothing else ends such a wait.
+_WHILE_PEOPLE_DECIDE = 60.0
+_WORD = 100
+_MAY_HAVE_FAILED = " A failed execution may answer like this indefinitely: check the crew's dashboard."
 
 # Text from the crew may be as long as an answer. Logs, errors and stored data are limited.
 _PROGRESS = 200
 _SHOWN_ERROR = 2_000
 _KEPT_ERROR = 64 * 1024
-
-
-def place(execution: Running | Paused) -> str:
-    """Return the position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
-    parts = []
-    if (progress := execution.progress) and (step := step_of(execution)):
-        parts.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
-    if execution.current_task:
-        agent = f" ({execution.current_agent})" if execution.current_agent else ""
-        parts.append(f"{execution.current_task}{agent}")
-    return one_line(", ".join(parts), _PROGRESS)
-
-
-def step_of(execution: Running | Paused) -> int:
-    """Return the number of the current task or step, or 0 if it is unknown."""
-    progress = execution.progress
-    if progress is None or progress.total == 0:
-        return 0
-    return progress.completed + 1 if progress.total is None else min(progress.completed + 1, progress.total)
-
-
-def passed_unseen(execution: Completed, step: int) -> str:
-    """Return a note about tasks or steps that were completed after the last one seen by a poll, if any."""
-    progress = execution.progress or Progress(completed=0)
-    done, unit = len(execution.tasks) if execution.lists_tasks else progress.completed, progress.unit
-    if not 0 < step < done:
-        return ""
-    which = f"{unit} {done}" if step + 1 == done else f"{unit}s {step + 1} to {done}"
-    return f"{which} passed between two polls"
-
-
-def describe_progress(execution: Running | Paused) -> str:
-    """Return the position, followed by the state if there is no position or the state is unrecognized."""
-    where, word = place(execution), execution.word.lower()
-    return where if where and execution.is_known else one_line(", ".join(filter(None, (where, word))), _PROGRESS)
-
-
-def duration(seconds: float) -> str:
-    """Format seconds for a message: ``4m 10s``."""
-    minutes, left = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h {minutes}m"
-    return f"{minutes}m {left}s" if minutes else f"{left}s"
-
-
-def after(execution: Completed | Failed) -> str:
-    """Return the run time for a message, if the service reports it."""
-    return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
-
-
-def execution_failed(failed: Failed, was_at: str) -> ExecutionFailed:
-    """Return the error for a failed crew. ``was_at``: its position at the last poll before."""
-    place = f", last seen at {was_at}" if was_at else ""
-    reason = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
-    return ExecutionFailed(
-        f"Execution {failed.kickoff_id} failed{after(failed)}{place}: {reason}.",
-        next_step="Start a new execution, which is billed again.",
-        kickoff_id=failed.kickoff_id,
-        error=failed.error[:_KEPT_ERROR],
-        execution_time=failed.execution_time,
-        usage=failed.usage,
-    )
-
-
-def result_out_of_reach(kickoff_id: str, lasted: float) -> ExecutionUnknown:
-    """Return the error for an execution that has completed, but is unknown now."""
-    return ExecutionUnknown(
-        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has answered for "
-        f"{duration(lasted)} that the execution is unknown.",
-        cost=Cost.ENDED,
-        next_step="Check the crew's dashboard, which may show the result.",
-        kickoff_id=kickoff_id,
-        lasted=lasted,
-        has_completed=True,
-    )
-
-
-def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> ExecutionUnknown:
-    """Return the error for an execution that was polled at a different address than that of its kickoff."""
-    return ExecutionUnknown(
-        f"Execution {kickoff_id} was started at {kicked_off_at}, and is unknown at {polled_at}, where the "
-        "connection points now.",
-        next_step="Point the connection to the address of the kickoff before you start another execution.",
-        kickoff_id=kickoff_id,
-        elsewhere=kicked_off_at,
-    )
-
-
 _MOST_TASKS = 100
 _NAME = 60
 _USAGE = 300
-
-
-def wrote(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line for each task of the crew, numbered if the list of tasks is complete."""
-    tasks = result["tasks"]
-    for number, task in enumerate(tasks[:_MOST_TASKS], start=1):
-        which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
-        agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
-        took = task["execution_time"]
-        in_time = "" if took is None else f" in {duration(took)}"
-        yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
-    if left := len(tasks[_MOST_TASKS:]):
-        yield f"{left} more tasks"
-
-
-def in_all(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the total run time and token usage, as far as the service reports them."""
-    took, usage = result["execution_time"], result["usage"]
-    parts = [] if took is None else [duration(took)]
-    parts += [f"{name} {count:,}" for name, count in (usage or {}).items()]
-    if parts:
-        yield one_line(f"in all: {', '.join(parts)}", _USAGE)
-
-
 # In the year 2242. A later time exceeds the maximum sleep, and is not a clock reading.
 _LAST_TIME = 2.0**33
 # Outputs are too large for a trigger's row or the task state store. Only the newest tasks are kept.
@@ -162,6 +60,7 @@ Patience = Annotated[float, Field(strict=True, ge=0)]
 NOTHING_SEEN = "nothing"
 # Ordered by how much each one reveals about the execution, least first.
 Trouble = Literal["rejected", "silent", "unknown", "paused"]
+_TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
 
 
 @dataclass(slots=True)
@@ -185,7 +84,7 @@ class Step(NamedTuple):
 
     lines: tuple[Line, ...] = ()
     completed: Completed | None = None
-    error: CrewError | None = None
+    error: errors.CrewError | None = None
     poll_again_in: float = 0.0
     renew_token: bool = False
 
@@ -261,7 +160,9 @@ class WatchMemory:
 
     def carried(self) -> dict[str, Any]:
         """Return the state as plain data, limited to the newest tasks."""
-        kept: dict[str, Any] = _MEMORY.dump_python(self)
+        # A clock change can stretch only these troubles. Without them, a poll that brings no news stores nothing.
+        needless = set() if self.troubles.keys() - {"paused"} else {"polled_at", "pause"}
+        kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
         newest_first = kept["tasks"][::-1]
         sizes = accumulate(len(json.dumps(task)) for task in newest_first)
         fitting = sum(size <= _MOST_CARRIED for size in sizes)
@@ -282,20 +183,6 @@ def _size(task: TaskResult) -> int:
 
 
 _MEMORY = TypeAdapter(WatchMemory)
-
-
-_JITTER = 0.1
-_LONGEST_SPREAD = 15.0
-_SHARE_OF_AGE = 0.05
-_LONGEST_RETRY_AFTER = 300.0
-_REMINDER = 300.0
-# While a new execution is not known yet, or one has just become unknown.
-_SOON = limits.NOT_FOUND_GRACE / 6
-# Human input takes a while, and nothing else ends such a wait.
-_WHILE_PEOPLE_DECIDE = 60.0
-_WORD = 100
-_TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
-_MAY_HAVE_FAILED = " A failed execution may answer like this indefinitely: check the crew's dashboard."
 
 
 class Watch:
@@ -553,3 +440,112 @@ class Watch:
 
     def _line(self, text: str, level: int = logging.INFO) -> Line:
         return Line(level, f"Execution {self.kickoff_id}: {text}")
+
+
+def place(execution: Running | Paused) -> str:
+    """Return the position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
+    parts = []
+    if (progress := execution.progress) and (step := step_of(execution)):
+        parts.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
+    if execution.current_task:
+        agent = f" ({execution.current_agent})" if execution.current_agent else ""
+        parts.append(f"{execution.current_task}{agent}")
+    return one_line(", ".join(parts), _PROGRESS)
+
+
+def step_of(execution: Running | Paused) -> int:
+    """Return the number of the current task or step, or 0 if it is unknown."""
+    progress = execution.progress
+    if progress is None or progress.total == 0:
+        return 0
+    return progress.completed + 1 if progress.total is None else min(progress.completed + 1, progress.total)
+
+
+def passed_unseen(execution: Completed, step: int) -> str:
+    """Return a note about tasks or steps that were completed after the last one seen by a poll, if any."""
+    progress = execution.progress or Progress(completed=0)
+    done, unit = len(execution.tasks) if execution.lists_tasks else progress.completed, progress.unit
+    if not 0 < step < done:
+        return ""
+    which = f"{unit} {done}" if step + 1 == done else f"{unit}s {step + 1} to {done}"
+    return f"{which} passed between two polls"
+
+
+def describe_progress(execution: Running | Paused) -> str:
+    """Return the position, followed by the state if there is no position or the state is unrecognized."""
+    where, word = place(execution), execution.word.lower()
+    return where if where and execution.is_known else one_line(", ".join(filter(None, (where, word))), _PROGRESS)
+
+
+def duration(seconds: float) -> str:
+    """Format seconds for a message: ``4m 10s``."""
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes}m"
+    return f"{minutes}m {left}s" if minutes else f"{left}s"
+
+
+def after(execution: Completed | Failed) -> str:
+    """Return the run time for a message, if the service reports it."""
+    return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
+
+
+def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
+    """Return the error for a failed crew. ``was_at``: its position at the last poll before."""
+    place = f", last seen at {was_at}" if was_at else ""
+    reason = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
+    return errors.ExecutionFailed(
+        f"Execution {failed.kickoff_id} failed{after(failed)}{place}: {reason}.",
+        next_step="Start a new execution, which is billed again.",
+        kickoff_id=failed.kickoff_id,
+        error=failed.error[:_KEPT_ERROR],
+        execution_time=failed.execution_time,
+        usage=failed.usage,
+    )
+
+
+def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnknown:
+    """Return the error for an execution that has completed, but is unknown now."""
+    return errors.ExecutionUnknown(
+        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has answered for "
+        f"{duration(lasted)} that the execution is unknown.",
+        cost=errors.Cost.ENDED,
+        next_step="Check the crew's dashboard, which may show the result.",
+        kickoff_id=kickoff_id,
+        lasted=lasted,
+        has_completed=True,
+    )
+
+
+def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> errors.ExecutionUnknown:
+    """Return the error for an execution that was polled at a different address than that of its kickoff."""
+    return errors.ExecutionUnknown(
+        f"Execution {kickoff_id} was started at {kicked_off_at}, and is unknown at {polled_at}, where the "
+        "connection points now.",
+        next_step="Point the connection to the address of the kickoff before you start another execution.",
+        kickoff_id=kickoff_id,
+        elsewhere=kicked_off_at,
+    )
+
+
+def wrote(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each task of the crew, numbered if the list of tasks is complete."""
+    tasks = result["tasks"]
+    for number, task in enumerate(tasks[:_MOST_TASKS], start=1):
+        which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
+        agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
+        took = task["execution_time"]
+        in_time = "" if took is None else f" in {duration(took)}"
+        yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
+    if left := len(tasks[_MOST_TASKS:]):
+        yield f"{left} more tasks"
+
+
+def in_all(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the total run time and token usage, as far as the service reports them."""
+    took, usage = result["execution_time"], result["usage"]
+    parts = [] if took is None else [duration(took)]
+    parts += [f"{name} {count:,}" for name, count in (usage or {}).items()]
+    if parts:
+        yield one_line(f"in all: {', '.join(parts)}", _USAGE)

@@ -14,7 +14,7 @@ from tests.integration.tasks import SLOW, fired
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 _FEW, _MANY = 10, 30
-_KEPT = {"CrewExecutionTrigger", "Poller", "ProgressReport", "Watch", "WatchMemory", "WatchRules"}
+_KEPT = {"CrewExecutionTrigger", "Poller", "Polls", "ProgressReport", "Watch", "WatchMemory", "WatchRules"}
 
 
 def objects() -> Counter[str]:
