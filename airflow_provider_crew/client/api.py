@@ -392,7 +392,7 @@ class CrewApi:
     def status(self, kickoff_id: str) -> Flow[Execution]:
         """Return the status of an execution, from whichever of the two paths the crew has."""
         segment = path_segment(checked_kickoff_id(kickoff_id))
-        failure: CallError | None = None
+        failures: list[CallError] = []
         for path in self._status_paths:
             request = self._request("GET", path.format(segment), kickoff_id=kickoff_id)
             outcome = yield request
@@ -402,9 +402,8 @@ class CrewApi:
                     raise self._not_found(request, cast("Answer", outcome))
                 self._status_paths = (path,)
                 return execution
-            if not isinstance(failure, errors.ExecutionNotFound):
-                failure = self._not_found(request, outcome)
-        raise cast("CallError", failure)
+            failures.append(self._not_found(request, outcome))
+        raise next((each for each in failures if isinstance(each, errors.ExecutionNotFound)), failures[-1])
 
     def most_bytes(self, status: int) -> int:
         """Return the maximum number of bytes to read. The rest of an error response is left unread."""

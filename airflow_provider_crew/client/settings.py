@@ -53,20 +53,19 @@ def invalid_field(name: str, description: str) -> InvalidSettings:
     return InvalidSettings(f"{name} must be {description}.", next_step="Fix the connection.")
 
 
-def printable(text: str) -> str:
-    """Return an address without surrounding white space. Reject line breaks, which parsers drop silently."""
-    stripped = text.strip()
-    if not stripped.isprintable():
+def parsed_url(text: str, default_scheme: str = "") -> HttpUrl:
+    """Return a URL. Reject line breaks, which parsers drop silently."""
+    text = text.strip()
+    if not text.isprintable():
         raise ValueError("it holds characters that cannot be printed")
-    return stripped
+    return _URL.validate_python(text if "://" in text else f"{default_scheme}://{text}")
 
 
 def _crew_address(address: str) -> str:
     """Return the crew's address with its scheme and without a trailing slash. The default scheme is https."""
-    text = printable(address)
-    url = _URL.validate_python(text if "://" in text else f"https://{text}")
+    url = parsed_url(address, "https")
     found = str(url).rstrip("/")
-    if "@" in text or "?" in text or "#" in text or found.endswith(_ENDPOINTS) or url.host in {"http", "https"}:
+    if re.search("[@?#]", address) or found.endswith(_ENDPOINTS) or url.host in {"http", "https"}:
         raise ValueError("it is more than an address")
     return found
 
@@ -74,8 +73,7 @@ def _crew_address(address: str) -> str:
 def usable_proxy(proxy: str) -> str:
     """Return the proxy's URL. Both clients support only http and https proxies."""
     try:
-        text = printable(proxy)
-        return str(_URL.validate_python(text if "://" in text else f"http://{text}")).rstrip("/")
+        return str(parsed_url(proxy, "http")).rstrip("/")
     except ValueError:
         raise InvalidSettings(
             "Proxy must look like http://proxy.example:3128. SOCKS proxies are not supported.",
@@ -178,11 +176,9 @@ def trusted_certificates(settings: ServiceSettings) -> str | None:
 
 
 def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
-    """Return the TLS context for the crew or an https proxy, or None if there are no certificates to verify."""
+    """Return the TLS context for the crew and an https proxy, or None if verification is off."""
     certificates = trusted_certificates(settings)
-    if certificates is None or not any(
-        url and url.startswith("https:") for url in (settings.address, proxy_for(settings))
-    ):
+    if certificates is None:
         return None
     try:
         return _context_of(certificates, Path(certificates).stat().st_mtime)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
-from pydantic import AfterValidator, Field, HttpUrl, Json, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, Json, TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.api import checked_kickoff_id, path_segment
 from airflow_provider_crew.client.errors import Cost, InvalidSettings, Unreachable
@@ -17,7 +17,7 @@ from airflow_provider_crew.client.settings import (
     CheckedFields,
     ServiceSettings,
     Token,
-    printable,
+    parsed_url,
     refuse_secret_in,
     secrets_of_proxy,
 )
@@ -27,7 +27,6 @@ TokenType = Literal["organization", "user"]
 
 _USER_AGENT = f"{USER_AGENT} Airflow/{airflow_version}"
 _EXTRA: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
-_URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 
 # Placeholder for the kickoff ID in the address of a page.
 _KICKOFF_ID = "{kickoff_id}"
@@ -36,10 +35,9 @@ _ANY_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 def _page(address: str) -> str:
     """Return the address of a page, which may contain a placeholder for the kickoff ID."""
-    address = printable(address)
     if _ANY_PLACEHOLDER.search(address.replace(_KICKOFF_ID, "")) or _KICKOFF_ID in urlsplit(address).netloc:
         raise ValueError("it has another placeholder, or one in its host name")
-    checked = str(_URL.validate_python(address))
+    checked = str(parsed_url(address))
     # Validation percent-encodes the braces in a path.
     return checked.replace("%7Bkickoff_id%7D", _KICKOFF_ID) if _KICKOFF_ID in address else checked
 
