@@ -190,8 +190,6 @@ def some_names(names: Iterable[str]) -> str:
 def issued_kickoff_id(value: Any) -> str:
     """Return the kickoff ID as a string, as the service sent it. Raise ValueError if it is missing or unusable."""
     text = str(value) if type(value) in (str, int) else ""
-    if not text:
-        raise ValueError("it holds no kickoff_id")
     if fault := _fault_of(text):
         raise ValueError(f"its kickoff_id {fault}")
     return text
@@ -213,7 +211,7 @@ def path_segment(kickoff_id: str) -> str:
 
 def _fault_of(kickoff_id: Any) -> str:
     if not isinstance(kickoff_id, str) or not kickoff_id:
-        return "is empty, or no text"
+        return "is missing or not a string"
     if len(kickoff_id) > _MAX_ID:
         return f"is longer than {_MAX_ID:,} characters"
     return "" if kickoff_id.isprintable() else "has characters that cannot be printed"
@@ -314,8 +312,8 @@ class Answer:
             raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
         # Skip the walk through a large answer unless it holds a secret, or escapes that may spell one.
         if "\\" in text or any(secret in text for secret in self.secrets):
-            mask_json(document, self.secrets)
-        return document
+            document = mask_json(document, self.secrets)
+        return cast("Mapping[str, Any]", document)
 
     def reason(self) -> str:
         """Return the reason given by the service, or else the beginning of the body."""

@@ -24,8 +24,6 @@ def one_line(text: str, most: int) -> str:
 
     Otherwise, external text could forge the next line of a log or hide part of a line.
     """
-    if len(text) <= most and text.isprintable() and "  " not in text and "group" not in text:
-        return text.strip()
     # Cut first: external text may be as long as an answer.
     line = " ".join(text[: 4 * most].split())
     shown = _unfolded("".join(character if character.isprintable() else "\ufffd" for character in line[:most]))
@@ -84,25 +82,18 @@ def mask(text: str, forms: tuple[str, ...]) -> str:
     return text
 
 
-def mask_json(document: dict[str, Any], forms: tuple[str, ...]) -> None:
-    """Mask the secrets in all names and values of parsed JSON, without recursion, as it may be nested deeply."""
-    holders: list[Any] = [document]
-    while holders:
-        holder = holders.pop()
-        if isinstance(holder, dict):
-            values = {mask(name, forms): _mask_value(value, forms) for name, value in holder.items()}
-            holder.clear()
-            holder.update(values)
-        else:
-            holder[:] = [_mask_value(value, forms) for value in holder]
-        inner = holder.values() if isinstance(holder, dict) else holder
-        holders += [value for value in inner if isinstance(value, dict | list)]
-
-
-def _mask_value(value: Any, forms: tuple[str, ...]) -> Any:
-    if isinstance(value, int | float):
-        return _MASK if any(form in str(value) for form in forms) else value
-    return mask(value, forms) if isinstance(value, str) else value
+def mask_json(value: Any, forms: tuple[str, ...]) -> Any:
+    """Return parsed JSON with the secrets masked in all names and values."""
+    match value:
+        case dict():
+            return {mask(name, forms): mask_json(item, forms) for name, item in value.items()}
+        case list():
+            return [mask_json(item, forms) for item in value]
+        case str():
+            return mask(value, forms)
+        case int() | float() if any(form in str(value) for form in forms):
+            return _MASK
+    return value
 
 
 def _forms(secret: str) -> Iterator[str]:

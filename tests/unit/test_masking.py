@@ -147,7 +147,7 @@ def test_text_around_a_spelled_secret_stays_as_it_is() -> None:
 
 
 def test_secret_in_json_nested_deeply_is_masked() -> None:
-    body = '{"a":' * 700 + f'"{TOKEN}"' + "}" * 700
+    body = '{"a":' * 200 + f'"{TOKEN}"' + "}" * 200
 
     assert TOKEN not in json.dumps(Answer(200, {}, body.encode(), HIDDEN).json_object())
 
