@@ -403,7 +403,7 @@ class CrewApi:
             failures.append(self._not_found(request, outcome))
         raise next((each for each in failures if isinstance(each, errors.ExecutionNotFound)), failures[-1])
 
-    def most_bytes(self, status: int) -> int:
+    def max_bytes(self, status: int) -> int:
         """Return the maximum number of bytes to read. The rest of an error response is left unread."""
         return (self._largest or MAX_ANSWER_BYTES) if _is_success(status) else MAX_ERROR_BYTES
 
@@ -413,7 +413,7 @@ class CrewApi:
 
         :param body: Bytes that were read. If the maximum is exceeded, at least one byte more than the maximum.
         """
-        most = self.most_bytes(status)
+        most = self.max_bytes(status)
         if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
             with suppress(zlib.error):  # otherwise, reading the body as JSON reports the error
                 body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
@@ -611,10 +611,10 @@ def retry_policy(*, only_if_not_started: bool = False, wake_up_within: float = 0
 
     def can_resend(error: BaseException) -> bool:
         nonlocal is_waking
-        if not isinstance(error, TransientError):
-            return False
+        if not isinstance(error, TransientError) or (isinstance(error, errors.Unreachable) and not error.trusted):
+            return False  # a certificate error persists, and should be reported at once
         is_waking = is_waking or (wake_up_within > 0 and error.may_be_waking_up)
-        return _may_pass(error) and (_proves_nothing_started(error) or not only_if_not_started)
+        return _proves_nothing_started(error) or not only_if_not_started
 
     def is_enough(state: tenacity.RetryCallState) -> bool:
         if is_waking:
@@ -638,11 +638,6 @@ def retry_policy(*, only_if_not_started: bool = False, wake_up_within: float = 0
         "before_sleep": log_pause,
         "reraise": True,
     }
-
-
-def _may_pass(error: TransientError) -> bool:
-    # A certificate error persists, and should be reported at once.
-    return not isinstance(error, errors.Unreachable) or error.trusted
 
 
 def _wait(state: tenacity.RetryCallState) -> float:

@@ -106,9 +106,10 @@ class AsyncCrewClient:
             request, value = _advance(flow, None)
             while request:
                 outcome = await self._exchange(request, session)
-                is_large = isinstance(outcome, Answer) and len(outcome.body) > _LARGE
-                step = asyncio.to_thread(_advance, flow, outcome) if is_large else None
-                request, value = await step if step else _advance(flow, outcome)
+                if isinstance(outcome, Answer) and len(outcome.body) > _LARGE:
+                    request, value = await asyncio.to_thread(_advance, flow, outcome)
+                else:
+                    request, value = _advance(flow, outcome)
         finally:
             flow.close()
         return cast("T", value)
@@ -126,7 +127,7 @@ class AsyncCrewClient:
                 place,
                 session.request(request.method, url, **options) as response,
             ):
-                most = self._api.most_bytes(response.status)
+                most = self._api.max_bytes(response.status)
                 body = bytearray()
                 while len(body) <= most and (chunk := await response.content.readany()):
                     body += chunk

@@ -119,7 +119,7 @@ class CrewClient:
             preload_content=False,
             decode_content=False,
         ) as response:
-            most = self._api.most_bytes(response.status)
+            most = self._api.max_bytes(response.status)
             body = bytearray()
             while len(body) <= most and (chunk := response.read1(_CHUNK, decode_content=False)):
                 body += chunk

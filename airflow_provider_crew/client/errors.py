@@ -55,7 +55,7 @@ _GATEWAY_WITHOUT_CREW = frozenset({502, 503, 504})
 
 
 class Cost(StrEnum):
-    """Billing state, as far as it is known."""
+    """Billing state of an execution, when last known."""
 
     NONE = "none"
     RUNNING = "running"
@@ -83,7 +83,7 @@ class CrewError(Exception):
     Base class of the errors between this package and a crew.
 
     :param message: The event, in sentences that name their subject.
-    :param cost: Billing state, as far as it is known.
+    :param cost: Billing state of the execution.
     :param next_step: Action for the reader.
     :param kickoff_id: The execution, if there is one.
     :param error: The crew's own reason. Defaults to the message.

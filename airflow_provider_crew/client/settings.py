@@ -38,9 +38,9 @@ class CheckedFields(pydantic.BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _refuse_in_words(cls, filled_in: dict[str, Any], check: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
+    def _name_invalid_field(cls, values: dict[str, Any], check: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
         # A form submits an empty string for a field that is left empty.
-        given = {name: value for name, value in filled_in.items() if value is not None and value != ""}
+        given = {name: value for name, value in values.items() if value is not None and value != ""}
         try:
             return check(given)
         except ValidationError as error:
@@ -125,8 +125,8 @@ class ServiceSettings(CheckedFields):
         return min(_CONNECT_TIMEOUT, 0.9 * self.request_timeout)
 
     @model_validator(mode="after")
-    def _keep_the_token_from_strangers(self) -> Self:
-        refuse_secret_in(self.address, self.token)
+    def _reject_unencrypted(self) -> Self:
+        reject_secret_in(self.address, self.token)
         if self.address.startswith("https://") or self.allow_http or is_loopback(self.address):
             return self
         raise InvalidSettings(
@@ -135,7 +135,7 @@ class ServiceSettings(CheckedFields):
         )
 
 
-def refuse_secret_in(address: str, *secrets: str) -> None:
+def reject_secret_in(address: str, *secrets: str) -> None:
     """Reject an address that contains a secret, because messages, logs and records show the address."""
     spelled = {text.lower() for text in (address, unquote(address))}
     for secret in filter(None, map(str.strip, secrets)):

@@ -18,7 +18,7 @@ from airflow_provider_crew.client.settings import (
     ServiceSettings,
     Token,
     parsed_url,
-    refuse_secret_in,
+    reject_secret_in,
     secrets_of_proxy,
 )
 from airflow_provider_crew.compat import api_server_is_away
@@ -115,7 +115,7 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
             | {"password": connection.password, "token_type": token_type or extra.get("token_type")}
         )
         given = {"address": _address(fields), "token": _chosen_token(fields), "user_agent": _USER_AGENT}
-        refuse_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
+        reject_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
         settings = ServiceSettings.model_validate(extra | given)
     return CrewConnection(settings, fields.dashboard_url, fields.max_kickoffs_per_day)
 
