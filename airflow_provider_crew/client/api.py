@@ -30,7 +30,6 @@ from airflow_provider_crew.client.errors import CallError, Cost, InvalidInputs, 
 from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.client.options import KickoffOptions
 from airflow_provider_crew.client.settings import (
-    NotConnected,
     ServiceSettings,
     is_caused_by,
     proxy_for,
@@ -426,10 +425,9 @@ class CrewApi:
             )
         return Answer(status, headers, body[:most], request.secrets)
 
-    def unreachable(self, request: Request, error: BaseException) -> errors.Unreachable:
+    def unreachable(self, request: Request, error: BaseException, *, sent: bool) -> errors.Unreachable:
         """Return the error for an exchange without an answer."""
-        reason = reason_for(error, self.settings)
-        sent = not is_caused_by(error, NotConnected)
+        reason = reason_for(error, self.settings, sent=sent)
         trusted = not is_caused_by(error, ssl.SSLCertVerificationError)
         facts = {"sent": sent, "trusted": trusted, "timed_out": is_caused_by(error, TimeoutError), **request.facts}
         event, next_step = f"No complete answer to {request}: {reason}.", "Try again later."

@@ -10,9 +10,14 @@ from yarl import URL
 
 from airflow_provider_crew.client.api import Answer, CrewApi, Flow, KickoffRequest, Outcome, Request
 from airflow_provider_crew.client.models import CrewInputs, Execution
-from airflow_provider_crew.client.settings import NotConnected, ServiceSettings, proxy_for, tls_context
+from airflow_provider_crew.client.settings import ServiceSettings, is_caused_by, proxy_for, tls_context
 
 T = TypeVar("T")
+
+
+class NotConnected(Exception):
+    """A connection could not be opened, directly or through a proxy, so nothing was sent."""
+
 
 _TRANSPORT_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError, NotConnected)
 # The limit of the synchronous client. Gateways send headers longer than aiohttp's 8 KB.
@@ -133,7 +138,7 @@ class AsyncCrewClient:
                     body += chunk
                 return self._api.received(request, response.status, response.headers, bytes(body))
         except _TRANSPORT_FAILURES as error:
-            return self._api.unreachable(request, error)
+            return self._api.unreachable(request, error, sent=not is_caused_by(error, NotConnected))
 
 
 def _advance(flow: Flow[T], outcome: Any) -> tuple[Request | None, T | None]:

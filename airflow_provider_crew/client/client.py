@@ -1,32 +1,40 @@
-"""Synchronous client, based on urllib3. A hook imports it at its first call, because the import is slow."""
+"""Synchronous client, based on requests. A hook imports it at its first call, because the import is slow."""
 
 import errno
-import http.client
 import logging
 import os
 import ssl
 import threading
 import time
-from contextlib import suppress
 from typing import Any, Self, TypeVar
 
+import requests
 import urllib3
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from airflow_provider_crew.client.api import CrewApi, Flow, KickoffRequest, Outcome, Request
 from airflow_provider_crew.client.models import CrewInputs, Execution
-from airflow_provider_crew.client.settings import NotConnected, ServiceSettings, causes_of, proxy_for, tls_context
+from airflow_provider_crew.client.settings import (
+    ServiceSettings,
+    is_caused_by,
+    proxy_for,
+    tls_context,
+    trusted_certificates,
+)
 
 T = TypeVar("T")
 
-_TRANSPORT_FAILURES = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError, NotConnected)
+# Only these prove that nothing was sent. A ProxyError does not: urllib3 raises it for a lost answer as well.
+_NOT_CONNECTED = (
+    urllib3.exceptions.NewConnectionError,
+    urllib3.exceptions.ConnectTimeoutError,
+    ssl.SSLCertVerificationError,
+)
 _CHUNK = 65536
 
-# Settings of the client whose request this thread is sending.
-_sending = threading.local()
+_this_thread = threading.local()
 # urllib3 logs malformed headers, in which a service may have repeated the token.
-logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_sending, "settings", None))
+logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_this_thread, "sends", False))
 
 
 class CrewClient:
@@ -35,7 +43,9 @@ class CrewClient:
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self._api = CrewApi(settings)
-        self._open_pools()
+        tls_context(settings)  # rejects unreadable certificates
+        self._verify = trusted_certificates(settings) or False
+        self._connect()
 
     def inputs(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
@@ -51,7 +61,7 @@ class CrewClient:
 
     def close(self) -> None:
         """Close the kept connections."""
-        self._pools.clear()
+        self._adapter.close()
 
     def __enter__(self) -> Self:
         """Return the client itself."""
@@ -61,17 +71,8 @@ class CrewClient:
         """Close the client."""
         self.close()
 
-    def _open_pools(self) -> None:
-        tls = tls_context(self.settings)
-        options: dict[str, Any] = {"maxsize": 10, "ssl_context": tls, "cert_reqs": None if tls else "CERT_NONE"}
-        if proxy := proxy_for(self.settings):
-            credentials = HTTPAdapter().proxy_headers(proxy)
-            self._pools: urllib3.PoolManager = urllib3.ProxyManager(
-                proxy, proxy_headers=credentials, proxy_ssl_context=tls, **options
-            )
-        else:
-            self._pools = urllib3.PoolManager(**options)
-        self._pools.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+    def _connect(self) -> None:
+        self._adapter = HTTPAdapter()
         self._process = os.getpid()
 
     def _run(self, flow: Flow[T]) -> T:
@@ -88,70 +89,34 @@ class CrewClient:
     def _exchange(self, request: Request) -> Outcome:
         """Send the request once. Any failure counts as sent, unless it proves that no connection was open."""
         if os.getpid() != self._process:
-            self._open_pools()  # a forked process would read its parent's answers
+            self._connect()  # a forked process would read its parent's answers
         if request.starts_work:
             self.close()  # a kept connection that the peer has closed looks like a lost answer
-        # An earlier timeout was raised by a signal handler of the caller.
-        earliest_timeout = time.monotonic() + self.settings.connect_timeout
-        _sending.settings = self.settings
+        _this_thread.sends = True
         try:
             return self._send(request)
-        except _TRANSPORT_FAILURES as error:
-            cause = causes_of(error)[-1]
-            if type(cause) is TimeoutError and cause.errno is None and time.monotonic() < earliest_timeout:
-                raise cause from None
+        except (OSError, urllib3.exceptions.HTTPError) as error:  # the exceptions of requests are OSErrors
             # Drop the traceback, which holds the token.
-            return self._api.unreachable(request, error.with_traceback(None))
+            sent = not is_caused_by(error, *_NOT_CONNECTED)
+            return self._api.unreachable(request, error.with_traceback(None), sent=sent)
         finally:
-            _sending.settings = None
+            _this_thread.sends = False
 
     def _send(self, request: Request) -> Outcome:
-        seconds = self.settings.request_timeout
-        until = time.monotonic() + seconds
-        with self._pools.urlopen(
-            request.method,
-            request.url,
-            body=request.body,
-            headers=request.headers,
-            redirect=False,
-            retries=False,
-            timeout=urllib3.Timeout(connect=self.settings.connect_timeout, read=seconds),
-            preload_content=False,
-            decode_content=False,
+        prepared = requests.Request(request.method, request.url, request.headers, data=request.body).prepare()
+        prepared.url = request.url  # requests would undo escapes that an unusual kickoff ID needs
+        proxy, until = proxy_for(self.settings), time.monotonic() + self.settings.request_timeout
+        with self._adapter.send(
+            prepared,
+            stream=True,
+            timeout=(self.settings.connect_timeout, self.settings.request_timeout),
+            verify=self._verify,
+            proxies={"http": proxy, "https": proxy} if proxy else None,
         ) as response:
-            most = self._api.max_bytes(response.status)
+            most = self._api.max_bytes(response.status_code)
             body = bytearray()
-            while len(body) <= most and (chunk := response.read1(_CHUNK, decode_content=False)):
+            while len(body) <= most and (chunk := response.raw.read1(_CHUNK, decode_content=False)):
                 body += chunk
                 if time.monotonic() > until:
                     raise TimeoutError(errno.ETIMEDOUT, "the answer is incomplete")
-            return self._api.received(request, response.status, response.headers, bytes(body))
-
-
-class _Connection(HTTPConnection):
-    """Connection that distinguishes a failure to connect, directly or through a proxy, from later failures."""
-
-    def connect(self) -> None:
-        """Connect, with the connect timeout. From then on, the timeout of requests applies."""
-        try:
-            super().connect()
-        except _TRANSPORT_FAILURES as error:
-            raise NotConnected from error
-        self.sock.settimeout(_sending.settings.request_timeout)
-
-    def request(self, *args: Any, **options: Any) -> None:
-        """Send the request. The service may answer and close the connection before it has read the whole body."""
-        with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
-            super().request(*args, **options)
-
-
-class _TLSConnection(_Connection, HTTPSConnection):
-    """The same over TLS."""
-
-
-class _Pool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TLSPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _TLSConnection
+            return self._api.received(request, response.status_code, response.headers, bytes(body))

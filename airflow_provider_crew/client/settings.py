@@ -217,18 +217,14 @@ def proxy_for(settings: ServiceSettings) -> str | None:
     return usable_proxy(found) if found else None
 
 
-class NotConnected(Exception):
-    """A connection could not be opened, directly or through a proxy, so nothing was sent."""
-
-
-def reason_for(error: BaseException, settings: ServiceSettings) -> str:
+def reason_for(error: BaseException, settings: ServiceSettings, *, sent: bool) -> str:
     """
     Return the reason of a failed exchange.
 
     Prefer the operating system's error text, because a library's text may repeat headers or a password.
     """
     if is_caused_by(error, TimeoutError):
-        if is_caused_by(error, NotConnected):
+        if not sent:
             return f"no connection after {settings.connect_timeout:g} s"
         return f"timed out after {settings.request_timeout:g} s (request_timeout)"
     causes = causes_of(error)
@@ -236,17 +232,22 @@ def reason_for(error: BaseException, settings: ServiceSettings) -> str:
     return next(known, f"the connection broke ({type(causes[-1]).__name__})")
 
 
-def is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an error of this kind is in the chain of causes."""
-    return any(isinstance(cause, kind) for cause in causes_of(error))
+def is_caused_by(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """Whether an error of one of these kinds is in the chain of causes."""
+    return any(isinstance(cause, kinds) for cause in causes_of(error))
 
 
 def causes_of(error: BaseException) -> list[BaseException]:
     """Return the chain from a library's exception down to its root cause."""
     causes = [error]
-    while cause := causes[-1].__cause__ or causes[-1].__context__:
+    while cause := causes[-1].__cause__ or causes[-1].__context__ or _wrapped_by(causes[-1]):
         causes.append(cause)
     return causes
+
+
+def _wrapped_by(error: BaseException) -> BaseException | None:
+    """Return the exception that urllib3 has passed as an argument."""
+    return next((each for each in error.args if isinstance(each, BaseException)), None)
 
 
 def _words_for(error: BaseException) -> str:

@@ -126,31 +126,6 @@ class TestTimeoutOfTheCaller:
         address = f"https://127.0.0.1:{server.port}"
         return ServiceSettings(address=address, token=TOKEN, request_timeout=10, verify=trust.authority)
 
-    @pytest.fixture
-    def raised_by_a_signal(self) -> Iterator[TimeoutError]:
-        error = TimeoutError("the caller's own")
-
-        def ring(*_: object) -> None:
-            raise error
-
-        before = signal.signal(signal.SIGUSR1, ring)
-        yield error
-        signal.signal(signal.SIGUSR1, before)
-
-    def test_raised_by_a_signal_reaches_the_caller(self, server, place, settings, caller, raised_by_a_signal):
-        arrived, sent = place
-        caller.stop = lambda: os.kill(os.getpid(), signal.SIGUSR1)
-
-        with CrewClient(settings) as crew:
-            with pytest.raises(TimeoutError) as caught:
-                tenacity.Retrying(**POLICY)(crew.kickoff, KICKOFF)
-            caller.has_left.set()
-        server.settle()
-
-        assert caught.value is raised_by_a_signal
-        assert arrived.connections == 1
-        assert len(arrived.posts) <= sent
-
     async def test_of_an_event_loop_reaches_the_caller(self, server, place, settings, caller):
         arrived, sent = place
         loop = asyncio.get_running_loop()

@@ -238,6 +238,8 @@ class TestEarlyAnswers:
     @pytest.fixture(params=["http", "https"])
     def large_kickoff(self, request, kind, server, trust) -> Iterator[Callable[..., Any]]:
         scheme = request.param
+        if kind is CrewClient and scheme == "https":
+            pytest.skip("Over TLS, requests cannot read an answer that came before the body was sent.")
         clients: list[CrewClient] = []
 
         def kick_off(*steps: Step) -> Any:

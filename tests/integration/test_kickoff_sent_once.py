@@ -156,7 +156,9 @@ CASES = BEFORE | ON_THE_WAY
 WITH_CREDENTIALS = {"refused", "success", "reset_read", "answer_407", "answer_429", "connect_407"}
 
 
-def makes_sense(route: Route, credentials: str, case: str) -> bool:
+def makes_sense(route: Route, credentials: str, case: str, client: str) -> bool:
+    if client == "sync" and route == ROUTES["http_tlsforward"]:
+        return False  # requests does not verify such a proxy by the given authority
     if not route.proxy and credentials != "none":
         return False  # there is no proxy that they could be for
     if case not in WITH_CREDENTIALS and credentials != "none":
@@ -170,9 +172,15 @@ CELLS = [
     for route in ROUTES
     for credentials in CREDENTIALS
     for case in CASES
-    if makes_sense(ROUTES[route], credentials, case)
     for client in CLIENTS
+    if makes_sense(ROUTES[route], credentials, case, client)
 ]
+
+
+def outcome_of(case: Case, client: str) -> str:
+    """Return what the client must say. requests does not tell a failed handshake from a lost answer."""
+    is_in_doubt = case.at in {"proxy_tls", "connect", "crew_tls"} and case.act != "untrusted"
+    return UNCERTAIN if client == "sync" and is_in_doubt else case.outcome
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +234,7 @@ def test_kickoff_is_sent_once(route_name, credentials_name, case_name, client, s
     )
     server.settle()
 
-    assert sent.outcome == case.outcome
+    assert sent.outcome == outcome_of(case, client)
     if case.posts:
         # Each kickoff has a connection of its own, on which nothing else can have been sent.
         assert arrived.after_connect == case.posts

@@ -252,7 +252,7 @@ class TestObjects:
                 return repr(client) + str(client) + repr(vars(client)) + repr(vars(client._session))
 
         with CrewClient(self.SETTINGS) as client:
-            told = repr(client) + str(client) + repr(vars(client)) + repr(vars(client._pools))
+            told = repr(client) + str(client) + repr(vars(client)) + repr(vars(client._adapter))
             assert_nowhere(repr(self.SETTINGS) + str(self.SETTINGS) + told)
         assert_nowhere(asyncio.run(shown()))
 

@@ -33,7 +33,6 @@ from airflow_provider_crew.client.errors import (
     UnreadableAnswer,
 )
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
-from airflow_provider_crew.client.settings import NotConnected
 from tests.unit.crew_builders import (
     KICKOFF_ID,
     TOKEN,
@@ -456,10 +455,10 @@ def test_field_of_a_wrong_type_does_not_name_pydantic(api: CrewApi) -> None:
 
 @pytest.mark.parametrize("sent", [True, False])
 def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> None:
-    failure: Exception = RuntimeError() if sent else NotConnected()
+    failure = RuntimeError()
     failure.__cause__ = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 
-    error = api.unreachable(first_request(api.inputs()), failure)
+    error = api.unreachable(first_request(api.inputs()), failure, sent=sent)
 
     assert error.sent is sent
     assert "GET https://crew.example/inputs" in str(error)
