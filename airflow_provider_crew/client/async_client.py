@@ -138,7 +138,11 @@ class AsyncCrewClient:
                     body += chunk
                 return self._api.received(request, response.status, response.headers, bytes(body))
         except _TRANSPORT_FAILURES as error:
-            return self._api.unreachable(request, error, sent=not is_caused_by(error, NotConnected))
+            # A kickoff has a connector of its own.
+            has_connected = getattr(session.connector, "has_connected", True)
+            return self._api.unreachable(
+                request, error, sent=has_connected and not is_caused_by(error, NotConnected)
+            )
 
 
 def _advance(flow: Flow[T], outcome: Any) -> tuple[Request | None, T | None]:
