@@ -20,22 +20,8 @@ from jinja2 import TemplateError, TemplateNotFound
 from airflow_provider_crew import compat
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, retry_policy
-from airflow_provider_crew.client.errors import (
-    BudgetSpent,
-    CallError,
-    Cost,
-    CrewError,
-    ExecutionFailed,
-    ExecutionNotFound,
-    ExecutionUnknown,
-    InvalidInputs,
-    InvalidKickoffId,
-    InvalidOutput,
-    InvalidSettings,
-    TransientError,
-    UncertainKickoff,
-)
-from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions, ValidateInputs
+from airflow_provider_crew.client.errors import Cost, CrewError, UncertainKickoff
+from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions
 from airflow_provider_crew.client.watch import unknown_elsewhere
 from airflow_provider_crew.durable.decide import Decision, End, Standing, decide
 from airflow_provider_crew.durable.outcome import (
@@ -160,6 +146,7 @@ def check_inputs(task: RunningTask, request: KickoffRequest) -> None:
 
     The request for the crew's inputs is sent even without validation, because it wakes up a sleeping crew.
     """
+    validate = task.operator.validate_inputs
     policy = tenacity.Retrying(**retry_policy(wake_up_within=WAKING_UP))
     try:
         known = policy(task.hook.get_conn().inputs)
