@@ -35,7 +35,7 @@ class ProgressReport:
     The first poll is always news, because Airflow may have deleted what an earlier process reported.
     """
 
-    __slots__ = ("_paused_at", "_position", "_reported", "_since", "_watch")
+    __slots__ = ("_is_first", "_paused_at", "_position", "_reported", "_since", "_watch")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -43,6 +43,7 @@ class ProgressReport:
         """Position only. The full answer would be too large, because a triggerer keeps thousands between polls."""
         self._paused_at = ""
         self._reported = self._current()
+        self._is_first = True
         self._since = watch.memory.progress_since or watch.memory.started_at
 
     def update(self, execution: Execution | None) -> bool:
@@ -55,7 +56,8 @@ class ProgressReport:
         before, self._reported = self._reported, self._current()
         if before[:2] != self._reported[:2]:
             self._since = self._watch.polled_at
-        return before != self._reported
+        is_first, self._is_first = self._is_first, False
+        return is_first or before != self._reported
 
     @property
     def has_content(self) -> bool:
