@@ -83,7 +83,7 @@ test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
 nightly:  ## Run what takes too long for every change: all faults, and every Airflow
 	.ci/nightly
 
-fault-table: $(READY)  ## Write docs/cases/, what happens when …, from the tests
+fault-table: $(READY)  ## Write tests/faults/cases/ from the tests of faults
 	$(BIN)/python -m tests.faults.table
 
 picture: $(READY)  ## Draw the pictures of README and docs from runs of the demo (needs Chromium)

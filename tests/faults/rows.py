@@ -105,7 +105,7 @@ class Row:
 
 
 ROWS: list[Row] = []
-_IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="a variable does less: docs/waiting.md")
+_IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="a variable does less: docs/retries.md")
 
 
 Play = TypeVar("Play", bound=Callable[[Scene], None])

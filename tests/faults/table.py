@@ -1,5 +1,5 @@
 """
-Writes the pages about what happens when … from the rows that the tests play.
+Writes the pages of fault cases from the rows that the tests play.
 
     python -m tests.faults.table
 """
@@ -14,10 +14,10 @@ from pathlib import Path
 from tests.faults.outcomes import ANY, NOTHING, UNRECORDED, outcomes
 from tests.faults.rows import ROWS, Ends, Row
 
-FOLDER = Path(__file__).parents[2] / "docs" / "cases"
+FOLDER = Path(__file__).parent / "cases"
 _INTRO = (
-    "Each row is a test that does the harm to a real Airflow. [What happens when …](../what-happens-when.md) has "
-    "the\nrules behind the rows, and [says how to read them](../what-happens-when.md#how-to-read-a-case).\n"
+    "Each row is a test that does the harm to a real Airflow. [Fault cases](README.md) lists the pages, and "
+    "explains the\ncolumns.\n"
 )
 _HEADER = "| when | the task waits | what comes of it | error and cost |\n|---|---|---|---|\n"
 
