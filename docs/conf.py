@@ -1,7 +1,7 @@
 """
-How the documentation becomes a site: ``make docs``.
+Settings of the documentation site: ``make docs``.
 
-The source is the whole repository, so that the links of the pages lead to the same files here as on GitHub.
+The source directory is the whole repository, so links point to the same files here as on GitHub.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from airflow_provider_crew import __version__
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-# Airflow tells where it reads its configuration.
+# Airflow logs the path of its configuration.
 logging.getLogger("airflow").setLevel(logging.ERROR)
 
 project = "airflow-provider-crew"
 version = release = __version__
 root_doc = "docs/index"
-include_patterns = ["docs/**", "benchmarks/*.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-exclude_patterns = ["docs/_build"]
+include_patterns = ["docs/**", "CHANGELOG.md", "SECURITY.md"]
+# For contributors, who read them in the repository.
+exclude_patterns = ["docs/_build", "docs/decisions", "docs/architecture.md", "docs/releasing.md"]
 extensions = ["sphinx.ext.autodoc", "myst_parser", "sphinx_external_toc"]
 external_toc_path = "docs/_toc.yml"
 
-# As GitHub makes the anchors of headings.
+# Same heading anchors as on GitHub.
 myst_heading_anchors = 3
-# Dashes, but no other quotation marks than those that people are to copy.
+# Dashes, but plain quotation marks: readers copy them.
 smartquotes_action = "D"
 
 autodoc_member_order = "bysource"
@@ -48,17 +49,17 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_extra_path = ["_extra"]
 html_copy_source = False
-# An excerpt would be fetched from the page, which a browser refuses for a file.
+# A browser refuses to fetch excerpts from files.
 html_show_search_summary = False
 html_show_copyright = False
 
 
 def setup(app: Sphinx) -> None:
-    """Tell Sphinx what its settings cannot."""
+    """Connect the handlers that settings cannot express."""
     app.connect("autodoc-process-signature", _signature)
 
 
 def _signature(_app: Sphinx, what: str, _name: str, shown: Any, *_: Any) -> tuple[str, str] | None:
-    """Show no arguments of what nobody but this package makes, or what names its fields below."""
+    """Hide the arguments of errors and models, whose fields are listed below them."""
     is_model = what == "class" and issubclass(shown, BaseModel)
     return ("", "") if what == "exception" or is_model else None
