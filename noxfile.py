@@ -61,7 +61,7 @@ def smoke(session: nox.Session, airflow: str) -> None:
         airflow,
         "tests/unit/test_package.py",
         "tests/unit/test_form.py",
-        "tests/integration/test_pages_dag.py::test_each_way_runs[docs/dags.md]",
+        "tests/integration/test_pages_dag.py::test_each_way_runs[docs/run-a-crew.md]",
     )
 
 

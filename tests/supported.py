@@ -1,4 +1,4 @@
-"""Which Airflow the tests run on, and what the documentation says that it can do."""
+"""The installed Airflow, and its column in the table of features on the compatibility page."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from airflow import __version__
 
 AIRFLOW = tuple(int(part) for part in __version__.split(".")[:2])
 _ROOT = Path(__file__).parents[1]
-_PAGE = _ROOT / "docs" / "versions.md"
+_PAGE = _ROOT / "docs" / "compatibility.md"
 _OF_ITS_OWN = _ROOT / "requirements" / f"airflow-{AIRFLOW[0]}.{AIRFLOW[1]}.txt"
-# What the environment of this Airflow is pinned to; that of the newest is what everything is developed with.
+# Pinned environment of this Airflow. The newest one uses the environment for development.
 LOCK = _OF_ITS_OWN if _OF_ITS_OWN.exists() else _ROOT / "requirements" / "dev.txt"
 
-# The recipes that an older Airflow cannot load, by their rows in the table of features.
-_NEED = {"crew_approval": "The recipe [An approval]", "crew_retry_policy": "The recipe [A retry policy]"}
+# Recipes that an older Airflow cannot load, with their rows in the table of features.
+_NEED = {"crew_approval": "Recipe: approval", "crew_retry_policy": "Recipe: retry policy"}
 
 
 def has(feature: str) -> bool:
-    """Return what the table of features says of this Airflow, or of its newest where it does not know this one."""
-    table = re.findall(r"^\| (.*) \|$", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    versions, *rows = [line.split(" | ") for line in table]
+    """Whether the table of features has a yes for this Airflow, or for the newest one if it lacks this one."""
+    (table,) = re.findall(r"^\| Feature \|(?:.*\n)+?\n", _PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    versions, *rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line]
     (row,) = (row for row in rows if row[0].startswith(feature))
     here = ".".join(map(str, AIRFLOW))
     return row[versions.index(here) if here in versions else -1] == "yes"

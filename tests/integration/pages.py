@@ -14,16 +14,32 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/[!_]*/*.md"))
+    for path in (
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/[!_]*/*.md"),
+        *ROOT.glob("benchmarks/*.md"),
+        *ROOT.glob("tests/faults/cases/*.md"),
+    )
 }
 
-# Each block of Python on these pages is a whole DAG, a file for itself.
 README = "README.md"
-DAGS = "docs/dags.md"
-# What begins like this is a result.
-A_RESULT = '{"kickoff_id"'
+RUN_A_CREW = "docs/run-a-crew.md"
+MIGRATING = "docs/migrating.md"
+QUICKSTART = "docs/quickstart.md"
+# Prefix of the recipe pages. Each shows a file of example_dags.
+RECIPES = "docs/recipes/"
 # The tasks of this page are run as one DAG.
 OPERATORS = "docs/operators.md"
+# Mark of the program that receives webhooks.
+RECEIVER = "BaseHTTPRequestHandler"
+# Start of a block that shows a result.
+A_RESULT = '{"kickoff_id"'
+
+
+def is_dag(shown: str) -> bool:
+    """Whether a block of Python is a whole DAG file."""
+    return re.search(r"^(with DAG\(|@dag\()", shown, re.MULTILINE) is not None
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -34,6 +50,12 @@ def blocks(page: str, language: str) -> list[str]:
 def block(page: str, language: str, containing: str) -> str:
     """Return the one block of a page with this in it."""
     (found,) = (text for text in blocks(page, language) if containing in text)
+    return found
+
+
+def anywhere(language: str, containing: str) -> str:
+    """Return the one block of all pages with this in it."""
+    (found,) = (text for page in PAGES for text in blocks(page, language) if containing in text)
     return found
 
 
@@ -50,5 +72,10 @@ def table(page: str, heading: str) -> list[list[str]]:
     """Return the cells of the first table below a heading, without the first two lines."""
     section = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGES[page], re.DOTALL | re.MULTILINE)
     assert section, heading
-    (first, *_) = re.split(r"\n\n", section[1][section[1].index("\n|") :].strip())
+    return rows(section[1])
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of the first table in a text, without the first two lines."""
+    (first, *_) = re.split(r"\n\n", text[text.index("\n|") :].strip())
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in first.splitlines()[2:]]

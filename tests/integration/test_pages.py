@@ -15,28 +15,46 @@ import pytest
 
 from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
+from airflow_provider_crew.client.progress import PROGRESS, begun
+from airflow_provider_crew.durable.record import KICKOFF_ID, RESULT, RETURN_VALUE, USAGE
+from airflow_provider_crew.get_provider_info import CONFIGURATION, CONNECTION_FIELDS
 from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator, KickoffTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.clients import INPUTS
-from tests.integration.pages import A_RESULT, DAGS, OPERATORS, PAGES, README, ROOT, block, blocks, table, wherever
+from tests.integration.pages import (
+    A_RESULT,
+    MIGRATING,
+    OPERATORS,
+    PAGES,
+    RECEIVER,
+    RECIPES,
+    ROOT,
+    block,
+    blocks,
+    is_dag,
+    rows,
+    table,
+    wherever,
+)
 
-# Each Python block on a page contains one of these marks, and a test runs it, here or as a DAG.
-RUN_HERE = ("hook.inputs().names", "async def brief", "crew_service.faults", '"read_a_result"', '"name_each_run"')
+# Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. The receiver of webhooks is
+# run by tests/system/test_recipes.py, and the others here.
+RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER)
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
-RUN_AS_A_DAG = ("output_type=Report", '"report_that_tells"', '"quickstart"')
 
 
-# Every block of the migration page is part of a DAG that is run. README and the page on DAGs have one whole DAG.
-# The recipes have their own tests.
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/migrating.md", README, DAGS, "docs/recipes.md"}))
+# test_pages_recipes.py compares the recipes with their files. The migration page's blocks are parts of DAGs.
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != MIGRATING and not page.startswith(RECIPES) and blocks(page, "python")]
+)
 def test_every_block_of_a_page_is_run(page):
-    marks = (*RUN_HERE, *RUN_AS_A_DAG, A_RESULT, *(RUN_IN_A_DAG if page == OPERATORS else ()))
+    marks = (*RUN_HERE, *(RUN_IN_A_DAG if page == OPERATORS else ()))
     for shown in blocks(page, "python"):
-        assert any(mark in shown for mark in marks), shown
+        assert is_dag(shown) or any(mark in shown for mark in marks), shown
 
 
 @pytest.fixture
@@ -51,14 +69,20 @@ def test_links_lead_somewhere(page):
         found = (ROOT / page).parent / target if target else ROOT / page
         assert found.exists(), target
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in anchors(found.read_text()), f"{target}#{anchor}"
+
+
+def anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | {
+        *re.findall(r'<a id="(.*?)">', text)
+    }
 
 
 def test_every_example_is_listed():
-    assert set(re.findall(r"\]\(\.\./(example_dags/.*?\.py)\)", PAGES["docs/examples.md"])) == {
-        str(path.relative_to(ROOT)) for path in ROOT.glob("example_dags/*.py")
-    }
+    listed = re.findall(r"\]\(\.\./\.\./(example_dags/[^/]*?\.py)\)", PAGES["docs/recipes/index.md"])
+
+    assert set(listed) == {str(path.relative_to(ROOT)) for path in ROOT.glob("example_dags/*.py")}
 
 
 @pytest.mark.parametrize("shown", [*wherever("console", "'crew://:TOKEN"), *wherever("console", '"conn_type"')])
@@ -73,7 +97,7 @@ def test_a_connection_as_shown_is_read(monkeypatch, shown):
 
 
 def test_every_field_of_a_connection_is_told():
-    told = {field.strip("`"): label for label, field, _ in table("docs/connection.md", "The fields") if field}
+    told = {field.strip("`"): label for label, field, _ in table("docs/connection.md", "Fields") if field}
 
     assert told == {name: field["label"] for name, field in CONNECTION_FIELDS.items()}
 
@@ -162,26 +186,54 @@ def test_errors_page_lists_every_error():
     parents = {parent for kind in kinds for parent in kind.__bases__}
     headings = ("Before and during the kickoff", "While waiting")
 
-    listed = [row[0].strip("`") for heading in headings for row in table("docs/errors.md", heading)]
+    listed = [row[0] for heading in headings for row in table("docs/errors.md", heading)]
 
-    assert sorted(listed) == sorted(kind.__name__ for kind in {*kinds - parents, ends.OtherInputs})
+    names = {kind.__name__ for kind in {*kinds - parents, ends.OtherInputs}}
+    assert sorted(listed) == sorted(f'<a id="{name.lower()}"></a>`{name}`' for name in names)
 
 
 def test_errors_page_lists_every_airflow_exception():
-    listed = {row[0].strip("`") for row in table("docs/errors.md", "Airflow exceptions")}
+    listed = {row[0].strip("`") for row in table("docs/errors.md", "Exceptions in code")}
 
     assert listed == {kind.__name__ for kind in ends.EndedTask.__subclasses__()}
 
 
-def test_troubleshooting_page_quotes_every_cost():
-    quoted = {cost.strip("`"): sentence for cost, sentence, _ in table("docs/troubleshooting.md", "Cost")}
+def test_errors_page_quotes_every_cost():
+    quoted = {cost.strip("`"): sentence for cost, sentence, _ in table("docs/errors.md", "Cost")}
 
     assert quoted == {cost.value: cost.sentence for cost in errors.Cost}
 
 
+def test_configuration_page_lists_every_option_and_default():
+    listed = {row[0].strip("`"): row[1].strip("`") for row in table("docs/configuration.md", "Options")}
+
+    assert listed == {name: option["default"] for name, option in CONFIGURATION["crew"]["options"].items()}
+
+
+def test_xcoms_page_lists_every_key():
+    listed = {row[0].partition(" ")[0].strip("`") for row in rows(PAGES["docs/xcoms.md"])}
+
+    assert listed == {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS}
+
+
+def test_xcoms_page_lists_every_key_of_the_progress():
+    listed = {key for row in table("docs/xcoms.md", PROGRESS) for key in re.findall(r"`(\w+)`", row[0])}
+
+    assert listed == begun("57a13a6e", 0.0).keys()
+
+
+def test_command_line_page_lists_every_command():
+    listed = {row[0].strip("`") for row in rows(PAGES["docs/command-line.md"])}
+
+    said = subprocess.run(
+        [sys.executable, "-m", "airflow_provider_crew", "--help"], check=True, capture_output=True, text=True
+    )
+    assert listed == set(re.findall(r"^    (\w+) ", said.stdout, re.MULTILINE))
+
+
 @pytest.mark.usefixtures("connected")
 def test_the_test_button_answers_as_shown():
-    assert CrewHook().test_connection()[1] in PAGES["docs/connection.md"]
+    assert CrewHook().test_connection()[1] in PAGES["docs/connect.md"]
     assert CrewHook().kickoff(INPUTS)
 
 

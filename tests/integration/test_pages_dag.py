@@ -1,4 +1,4 @@
-"""What the README and the documentation show of DAGs, run by Airflow itself."""
+"""DAGs on the pages of the documentation, run by Airflow itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import re
 import shutil
 import textwrap
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,19 @@ from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import TOKEN
-from tests.integration.pages import DAGS, OPERATORS, README, block, blocks, wherever
+from tests.integration.pages import (
+    MIGRATING,
+    OPERATORS,
+    PAGES,
+    QUICKSTART,
+    README,
+    RECIPES,
+    RUN_A_CREW,
+    block,
+    blocks,
+    is_dag,
+    wherever,
+)
 from tests.integration.played import python
 from tests.supported import AIRFLOW, has
 
@@ -29,14 +43,24 @@ with DAG("shown", schedule=None, params={{"topic": "electric ferries"}}):
 
 TOPICS = {
     README: {"ferries"},
-    DAGS: {"electric ferries"},
+    RUN_A_CREW: {"electric ferries"},
     OPERATORS: {"electric ferries", "ferries", "lighthouses"},
 }
 WAYS = r" (?:CrewRunOperator|CrewExecutionSensor)\(|@task\.crew"
 
 REPORT = '{"title": "Ferries", "headlines": ["They cross"]}'
+# Scenarios of DAGs that need another crew than the default one.
+SCENARIOS = {
+    "report_that_tells": Scenario(
+        tasks=(ScenarioTask(name="writing_task", error="The writer ran out of credit"),)
+    ),
+    "typed_report": Scenario(
+        tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),)
+    ),
+}
+FAILING = {"report_that_tells"}
 
-# Tells what Airflow finds in each file, alone in the dags folder, and how a run of it ends.
+# Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends.
 PLAY = """
 import json, os, sys
 from pathlib import Path
@@ -76,9 +100,9 @@ with DAG("{name}", schedule=None):
 
 
 def files_of(page: str) -> list[str]:
-    """Return files for the dags folder: a page's blocks as they stand, or in a DAG where they are parts of one."""
+    """Return files for the dags folder: a page's DAGs as they stand, or one DAG of the operators page's tasks."""
     if page != OPERATORS:
-        return blocks(page, "python")
+        return [shown for shown in blocks(page, "python") if is_dag(shown)]
     shown = [
         block(page, "python", "import CrewRunOperator"),
         block(page, "python", "CrewExecutionSensor("),
@@ -87,45 +111,60 @@ def files_of(page: str) -> list[str]:
     return [DAG.format(blocks=textwrap.indent("\n".join(shown), "    "))]
 
 
+# The quickstart and the recipes have tests of their own.
+FILES = {
+    page: files_of(page)
+    for page in PAGES
+    if page not in {MIGRATING, QUICKSTART} and not page.startswith(RECIPES) and blocks(page, "python")
+}
+
+
+@dataclass
 class Played:
-    """Runs of all files in one Airflow, which takes seconds to start, and the service of each group."""
+    """A run of one file: its local server, its import errors, and the final states of its DAGs."""
+
+    file: str
+    service: LocalCrewService
+    errors: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> list[Any]:
+        return [kickoff.inputs["topic"] for kickoff in self.service.kickoffs]
+
+
+class Pages:
+    """Runs of all files in one Airflow, which takes seconds to start."""
 
     def __init__(self, home):
-        failing = Scenario(tasks=(ScenarioTask(name="writing_task", error="The writer ran out of credit"),))
-        typed = Scenario(tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),))
-        pages: dict[str, list[str]] = {page: files_of(page) for page in (README, DAGS, OPERATORS)}
-        pages["results"] = [
-            block("docs/results.md", "python", name) for name in ("read_a_result", "name_each_run")
-        ]
-        pages["typed"] = [str(each.values[0]) for each in wherever("python", "output_type=Report")]
-        pages["failed"] = [block("docs/monitoring.md", "python", "report_that_tells")]
-        pages["migrated"] = []
-        self.files, self.services, self.ends = pages, {}, {}
         with ExitStack() as stack:
-            for name in pages:
-                scenario = {"typed": typed, "failed": failing}.get(name, Scenario()).without_waiting()
-                self.services[name] = stack.enter_context(LocalCrewService(scenario, token=TOKEN))
-            pages["migrated"] = migrated(self.services["migrated"].url)
-            http = {
-                "conn_type": "http",
-                "host": self.services["migrated"].url,
-                "extra": {"Authorization": f"Bearer {TOKEN}"},
-            }
-            told = [
-                (self.services[name].connection_uri, shown) for name, files in pages.items() for shown in files
-            ]
-            self.said = python(home, "-c", PLAY, told=json.dumps(told), AIRFLOW_CONN_CREW_HTTP=json.dumps(http))
-        lines = iter(re.findall(r'^\{"errors": .*$', self.said, re.MULTILINE))
-        for name, files in pages.items():
-            self.ends[name] = [json.loads(next(lines)) for _ in files]
 
-    def topics(self, name):
-        return [kickoff.inputs["topic"] for kickoff in self.services[name].kickoffs]
+            def serve(shown: str) -> LocalCrewService:
+                named = (scenario for dag_id, scenario in SCENARIOS.items() if f'"{dag_id}"' in shown)
+                scenario = next(named, Scenario()).without_waiting()
+                return stack.enter_context(LocalCrewService(scenario, token=TOKEN))
+
+            self.of = {page: [Played(shown, serve(shown)) for shown in files] for page, files in FILES.items()}
+            http = serve("")
+            self.of[MIGRATING] = [Played(shown, http) for shown in migrated(http.url)]
+            described = {"conn_type": "http", "host": http.url, "extra": {"Authorization": f"Bearer {TOKEN}"}}
+            all_of_them = [played for of_page in self.of.values() for played in of_page]
+            files = [(played.service.connection_uri, played.file) for played in all_of_them]
+            self.said = python(
+                home, "-c", PLAY, told=json.dumps(files), AIRFLOW_CONN_CREW_HTTP=json.dumps(described)
+            )
+        lines = re.findall(r'^\{"errors": .*$', self.said, re.MULTILINE)
+        for played, line in zip(all_of_them, lines, strict=True):
+            played.errors, played.ends = json.loads(line).values()
+
+    def the(self, dag_id: str) -> Played:
+        (found,) = (played for of_page in self.of.values() for played in of_page if dag_id in played.ends)
+        return found
 
 
 def migrated(url: str) -> list[str]:
     """Return the DAGs of the page about migrating, before and after."""
-    http_before, http_after, requests_before, requests_after = blocks("docs/migrating.md", "python")
+    http_before, http_after, requests_before, requests_after = blocks(MIGRATING, "python")
     runs = {"before": [http_before, requests_before, "brief()"], "after": [http_after, requests_after, "brief()"]}
     return [
         MIGRATED.format(name=name, url=url, token=TOKEN, blocks=textwrap.indent("\n".join(code), "    "))
@@ -134,73 +173,76 @@ def migrated(url: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def played(database, tmp_path_factory):
+def pages(database, tmp_path_factory):
     home = tmp_path_factory.mktemp("pages")
     (home / "dags").mkdir()
     shutil.copy(database, home / "airflow.db")
-    return Played(home)
+    return Pages(home)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", [README, DAGS, OPERATORS])
-def test_each_way_runs(played, page):
-    files, ends, kickoffs = played.files[page], played.ends[page], played.services[page].kickoffs
-    for shown, each in zip(files, ends, strict=True):
-        assert (each["errors"], list(each["ends"].values())) == ({}, ["success"]), shown
-    assert len({dag_id for each in ends for dag_id in each["ends"]}) == len(files), "they may lie in one folder"
-    assert set(played.topics(page)) == TOPICS[page]
-    assert len(kickoffs) == len(re.findall(WAYS, "".join(files)))
+@pytest.mark.parametrize("page", FILES)
+def test_dags_of_a_page_run(pages, page):
+    for played in pages.of[page]:
+        (dag_id,) = played.ends
+        assert (played.errors, played.ends[dag_id]) == ({}, "failed" if dag_id in FAILING else "success")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", TOPICS)
+def test_each_way_runs(pages, page):
+    files = pages.of[page]
+    kickoffs = [kickoff for played in files for kickoff in played.service.kickoffs]
+    assert [list(played.ends.values()) for played in files] == [["success"]] * len(files)
+    assert len({dag_id for played in files for dag_id in played.ends}) == len(files), "they may lie in one folder"
+    assert {kickoff.inputs["topic"] for kickoff in kickoffs} == TOPICS[page]
+    assert len(kickoffs) == len(re.findall(WAYS, "".join(played.file for played in files)))
     for kickoff in kickoffs:
-        assert f"Execution {kickoff.kickoff_id}: completed" in played.said
+        assert f"Execution {kickoff.kickoff_id}: completed" in pages.said
 
 
 @pytest.mark.timeout(600)
-def test_results_are_read_and_passed_on_as_shown(played):
-    assert [(each["errors"], list(each["ends"].values())) for each in played.ends["results"]] == [
-        ({}, ["success"])
-    ] * 2
-    report, summary, *mapped = played.topics("results")
+def test_results_are_read_and_passed_on_as_shown(pages):
+    report, summary = pages.the("read_a_result").topics
     assert (report, summary.splitlines()[0]) == ("ferries", "Briefing: ferries")
-    assert sorted(mapped) == ["ferries", "tides"]
+    assert sorted(pages.the("name_each_run").topics) == ["ferries", "tides"]
 
 
 @pytest.mark.timeout(600)
-def test_a_typed_result_is_read_as_shown(played):
-    assert {json.dumps(each) for each in played.ends["typed"]} == {
-        '{"errors": {}, "ends": {"typed_report": "success"}}'
-    }
-    assert played.said.count("Ferries: They cross") >= len(played.files["typed"])
+def test_structured_output_is_read_as_shown(pages):
+    assert pages.the("typed_report").ends == {"typed_report": "success"}
+    assert "Ferries: They cross" in pages.said
 
 
-@pytest.mark.skipif((3,) <= AIRFLOW < (3, 3), reason="there dag.test() tells a callback of no exception")
+@pytest.mark.skipif((3,) <= AIRFLOW < (3, 3), reason="there dag.test() passes no exception to a callback")
 @pytest.mark.timeout(600)
-def test_a_callback_is_told_of_a_failure_as_shown(played):
-    assert played.ends["failed"] == [{"errors": {}, "ends": {"report_that_tells": "failed"}}]
-    (taken,) = played.services["failed"].kickoffs
+def test_callback_receives_the_failure_as_shown(pages):
+    (kickoff,) = pages.the("report_that_tells").service.kickoffs
     assert re.search(
-        rf"^Execution {taken.kickoff_id} failed.*\n{re.escape(f'Cost: {Cost.ENDED.sentence}')}\nNext: ",
-        played.said,
+        rf"^Execution {kickoff.kickoff_id} failed.*\n{re.escape(f'Cost: {Cost.ENDED.sentence}')}\nNext: ",
+        pages.said,
         re.MULTILINE,
     )
 
 
 @pytest.mark.timeout(600)
-def test_what_is_migrated_runs_before_and_after(played):
-    assert [each["errors"] for each in played.ends["migrated"]] == [{}, {}]
-    assert [each["ends"] for each in played.ends["migrated"]] == [{"before": "success"}, {"after": "success"}]
-    kickoffs = played.services["migrated"].kickoffs
-    assert [kickoff.inputs for kickoff in kickoffs] == [{"topic": "ferries", "audience": "sailors"}] * 4
+def test_migrated_tasks_run_before_and_after(pages):
+    before, after = pages.of[MIGRATING]
+    assert (before.errors, before.ends) == ({}, {"before": "success"})
+    assert (after.errors, after.ends) == ({}, {"after": "success"})
+    inputs = [kickoff.inputs for kickoff in after.service.kickoffs]
+    assert inputs == [{"topic": "ferries", "audience": "sailors"}] * 4
 
 
 @pytest.mark.timeout(600)
-def test_token_is_not_in_the_output_of_a_test_run(played):
-    # The page about migrating has DAGs with the token in their source.
-    assert (TOKEN not in played.said) == has("Tokens stay out of what `airflow dags test` prints")
+def test_token_is_not_in_the_output_of_a_test_run(pages):
+    # The DAGs of the migration page have the token in their source.
+    assert (TOKEN not in pages.said) == has("`airflow dags test` hides tokens")
 
 
 @pytest.mark.parametrize("shown", wherever("python", '{"kickoff_id"'))
 def test_the_result_has_the_keys_that_are_shown(shown):
     keys = Completed(status="completed", kickoff_id="id", output="", execution_time=None).result()
-    (told,) = re.findall(r'^\{"kickoff_id".*?\}$', shown, re.DOTALL | re.MULTILINE)
+    (result,) = re.findall(r'^\{"kickoff_id".*?\}$', shown, re.DOTALL | re.MULTILINE)
 
-    assert set(ast.literal_eval(told.replace(", ...", ""))) == set(keys)
+    assert set(ast.literal_eval(result.replace(", ...", ""))) == set(keys)

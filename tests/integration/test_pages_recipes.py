@@ -1,4 +1,4 @@
-"""The recipes on their page are the files that are tested in a real Airflow, each in full."""
+"""Recipe pages show whole files, which tests/system/test_recipes.py runs in a real Airflow."""
 
 from __future__ import annotations
 
@@ -10,33 +10,29 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_crew.client import errors
-from tests.integration.pages import PAGES, ROOT, blocks
+from tests.integration.pages import PAGES, RECEIVER, RECIPES, ROOT, anywhere, blocks
 from tests.supported import has
 from tests.system.mail_server import MailServer
 
-PAGE = "docs/recipes.md"
+# A link to the file, alone on its line, and the file.
+RECIPE = re.compile(r"^\[(example_dags/\S+\.py)\]\(\.\./\.\./\1\)\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_shows_each_recipe_as_it_is():
-    shown = dict(
-        re.findall(
-            r"^\[(example_dags/\S+\.py)\]\(\.\./\1\)\n\n```python\n(.*?)^```\n",
-            PAGES[PAGE],
-            re.MULTILINE | re.DOTALL,
-        )
-    )
+def test_pages_show_each_recipe_as_it_is():
+    pages = [page for page in PAGES if page.startswith(RECIPES)]
+    shown = dict(recipe for page in pages for recipe in RECIPE.findall(PAGES[page]))
     files = [*(ROOT / "example_dags/recipes").glob("*.py"), ROOT / "example_dags/crew_asset.py"]
 
     assert shown == {str(path.relative_to(ROOT)): path.read_text() for path in files}
-    (receiver,) = set(blocks(PAGE, "python")) - set(shown.values())
-    assert "BaseHTTPRequestHandler" in receiver, "which is run where the crew asks people"
+    others = {code for page in pages for code in blocks(page, "python")} - set(shown.values())
+    assert others <= {anywhere("python", RECEIVER)}, "which is run where the crew waits for human input"
 
 
 def recipe(name):
     return runpy.run_path(str(ROOT / "example_dags/recipes" / f"{name}.py"))
 
 
-@pytest.mark.skipif(not has("The recipe [A retry policy]"), reason="Airflow has retry policies from 3.3 on")
+@pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
 @pytest.mark.parametrize(
     ("kind", "action", "minutes"),
     [

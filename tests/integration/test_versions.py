@@ -1,4 +1,4 @@
-"""The versions page against the installed Airflow; other tests compare the remaining rows."""
+"""The compatibility page against the installed Airflow; other tests compare the remaining rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def there(module: str, name: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("feature", ["A retry goes on with the execution", "A rescheduled sensor knows"])
+@pytest.mark.parametrize("feature", ["Retries reattach", "A rescheduled sensor keeps"])
 def test_attempts_and_pokes_reattach_with_a_task_state_store(feature):
     assert has(feature) == there("airflow.sdk.execution_time.context", "NEVER_EXPIRE")
 
 
 def test_inputs_are_shown_with_rewritten_rendered_fields():
-    assert has("The inputs that a `@task.crew`") == hasattr(BaseOperator, "overwrite_rtif_after_execution")
+    assert has("Rendered inputs of `@task.crew`") == hasattr(BaseOperator, "overwrite_rtif_after_execution")
 
 
 def test_deferred_tasks_are_counted_with_active_states():
@@ -38,13 +38,13 @@ def test_async_functions_need_async_operators():
 @pytest.mark.parametrize(
     ("recipe", "module", "name"),
     [
-        ("A retry policy", "airflow.sdk.definitions.retry_policy", "RetryPolicy"),
-        ("An approval", "airflow.sdk.execution_time.hitl", "upsert_hitl_detail"),
-        ("A backfill", "airflow.models.backfill", "Backfill"),
+        ("retry policy", "airflow.sdk.definitions.retry_policy", "RetryPolicy"),
+        ("approval", "airflow.sdk.execution_time.hitl", "upsert_hitl_detail"),
+        ("backfill", "airflow.models.backfill", "Backfill"),
     ],
 )
 def test_recipes_need_an_airflow_with_their_module(recipe, module, name):
-    assert has(f"The recipe [{recipe}]") == there(module, name)
+    assert has(f"Recipe: {recipe}") == there(module, name)
 
 
 def test_progress_is_pushed_where_plugins_may_show_it():

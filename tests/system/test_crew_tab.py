@@ -32,7 +32,7 @@ from tests.system.crew_tab_contents import (
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not has("The tab Crew"), reason="this Airflow has no place for such a tab"),
+    pytest.mark.skipif(not has("Crew tab"), reason="this Airflow has no place for such a tab"),
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
 ]
 

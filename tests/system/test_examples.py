@@ -86,7 +86,7 @@ def test_crew_between_tasks_passes_its_output(runs, crews):
     (inputs,) = [kickoff.inputs for kickoff in crews["default"].kickoffs if kickoff.kickoff_id == kickoff_id]
     assert inputs == {"topic": "electric ferries", "audience": "harbour masters"}
     path = f"dags/crew_between_tasks/dagRuns/{run.run_id}/taskInstances/brief"
-    shown = inputs if has("The inputs that a `@task.crew`") else "DYNAMIC (set during execution)"
+    shown = inputs if has("Rendered inputs of `@task.crew`") else "DYNAMIC (set during execution)"
     assert run.airflow.api.get(path)["rendered_fields"]["inputs"] == shown
 
 

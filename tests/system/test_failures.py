@@ -56,7 +56,7 @@ def test_execution_timeout_ends_the_wait_and_names_the_execution(run, mode):
     kind, message = run.error(task)
     execution = run.xcom(task, "kickoff_id")
 
-    assert kind == ("CrewTaskTimeout" if has("A retry goes on with the execution") else "CrewTaskFailed")
+    assert kind == ("CrewTaskTimeout" if has("Retries reattach") else "CrewTaskFailed")
     assert execution in message
     # Airflow's own duration is wrong with SQLite when a minute ends in between.
     began, ended = (datetime.fromisoformat(run.task(task)[f"{end}_date"]) for end in ("start", "end"))

@@ -41,7 +41,7 @@ def kickoffs(run, crews):
 def test_connection_form_shows_the_fields_of_a_crew(airflow):
     shown = airflow.api.form_fields("crew")
 
-    assert shown == (set(CONNECTION_FIELDS) if has("The crew's fields in the connection form") else set())
+    assert shown == (set(CONNECTION_FIELDS) if has("Fields in the connection form") else set())
 
 
 def test_all_but_the_failing_crew_succeed(run):
@@ -124,7 +124,7 @@ def test_inputs_from_a_function_are_shown_as_rendered(run):
     rendered = run.airflow.api.get(path)["rendered_fields"]
 
     shown = {"topic": "one", "audience": "{{ not rendered }}", "number": 7}
-    known = has("The inputs that a `@task.crew`")
+    known = has("Rendered inputs of `@task.crew`")
     assert rendered["inputs"] == (shown if known else "DYNAMIC (set during execution)")
 
 

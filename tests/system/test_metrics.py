@@ -97,6 +97,6 @@ def test_metrics_name_the_connection(statsd):
 
 
 def test_every_metric_is_documented(told):
-    listed = re.findall(r"^\| `crew\.([a-z_.]+)` \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `crew\.([a-z_.]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
 
     assert set(listed) == {name for task in told.values() for name in (*task.counted, *task.took)}

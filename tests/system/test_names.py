@@ -28,7 +28,7 @@ def test_name_from_a_function_survives_the_deferral(run, crews):
         crews["slow"].finish(run.xcom("report", "kickoff_id", index))
 
     assert run.wait() == "success"
-    assert shown == NAMES if has("The name that a function gives") else not set(shown) & set(NAMES)
+    assert shown == NAMES if has("Names of mapped tasks") else not set(shown) & set(NAMES)
     assert names(run, "report") == NAMES
     assert {ti["try_number"] for ti in run.tasks("report")} == {1}
 

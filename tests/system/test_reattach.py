@@ -12,7 +12,7 @@ from tests.supported import AIRFLOW, has
 
 pytestmark = pytest.mark.timeout(300)
 remembers = pytest.mark.skipif(
-    not has("A retry goes on with the execution"),
+    not has("Retries reattach"),
     reason="before Airflow 3.3 a try knows nothing of another",
 )
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md, run by a real Airflow with a PostgreSQL, a mail server and a chat."""
+"""The recipes of docs/recipes/, run by a real Airflow with a PostgreSQL, a mail server and a chat."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from dev.postgres import PostgresServer
 from dev.rest import seconds_since_epoch
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, TOKEN, Run, connection, eventually, live, scenario
-from tests.integration.pages import block, blocks
+from tests.integration.pages import PAGES, RECEIVER, RECIPES, anywhere, blocks
 from tests.supported import has, recipes
 from tests.system.mail_server import MailServer
 
 pytestmark = pytest.mark.timeout(300)
 
-PAGE = "docs/recipes.md"
 OUT_OF_CREDIT = scenario(0, seconds=1, error="The writer ran out of {{ credit }} & <time>")
 NEWS = ["electric ferries: more of them each year", "What harbour masters have to do about electric ferries"]
 
@@ -40,7 +39,8 @@ NEWS = ["electric ferries: more of them each year", "What harbour masters have t
 @pytest.fixture(scope="module")
 def warehouse(airflow: AirflowStack) -> Iterator[PostgresServer]:
     with PostgresServer() as database:
-        for statement in blocks(PAGE, "sql"):
+        pages = (page for page in PAGES if page.startswith(RECIPES))
+        for statement in (each for page in pages for each in blocks(page, "sql")):
             database.execute(statement)
         at = urlsplit(database.url)
         fields = {"host": at.hostname, "port": at.port, "login": at.username, "password": at.password}
@@ -154,7 +154,7 @@ def test_alert_about_a_rejected_kickoff_says_no_cost(start, mails, crew):
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(not has("The recipe [A retry policy]"), reason="Airflow has retry policies from 3.3 on")
+@pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
 def test_retry_policy_fails_after_a_failed_crew(start, crew):
     crew.scenario = OUT_OF_CREDIT
 
@@ -168,7 +168,7 @@ def test_retry_policy_fails_after_a_failed_crew(start, crew):
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(not has("The recipe [A retry policy]"), reason="Airflow has retry policies from 3.3 on")
+@pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
 def test_retry_policy_retries_an_unreachable_crew(start, crew, airflow):
     crew.faults.refuse(60)
 
@@ -186,7 +186,7 @@ def decisions(run: Run) -> list[dict[str, Any]]:
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(not has("The recipe [An approval]"), reason="Airflow lets people approve from 3.1 on")
+@pytest.mark.skipif(not has("Recipe: approval"), reason="Airflow lets people approve from 3.1 on")
 @pytest.mark.parametrize(("answer", "then"), [("Approve", "success"), ("Reject", "skipped")])
 def test_output_is_published_after_approval_only(start, crew, airflow, answer, then):
     run = start("crew_approval")
@@ -248,7 +248,7 @@ def receiver(**environment: str) -> Iterator[str]:
     """Run the program that the page shows, and return its address."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-c", block(PAGE, "python", "BaseHTTPRequestHandler")],
+        [sys.executable, "-c", anywhere("python", RECEIVER)],
         env=os.environ | environment | {"PORT": str(port)},
     )
     try:
@@ -275,7 +275,7 @@ def test_output_is_in_the_table_once(start, warehouse):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not has("The recipe [A backfill]"), reason="Airflow 2 backfills in another way")
+@pytest.mark.skipif(not has("Recipe: backfill"), reason="Airflow 2 backfills in another way")
 def test_backfill_runs_four_days_at_a_time(crew, tmp_path):
     (tmp_path / "dags").mkdir()
     shutil.copy(ROOT / "example_dags/recipes/crew_daily.py", tmp_path / "dags")
@@ -289,7 +289,7 @@ def test_backfill_runs_four_days_at_a_time(crew, tmp_path):
 
 def make_up_for_ten_days(airflow: AirflowStack, crew: Any) -> None:
     airflow.api.wait_for_dag("crew_daily")
-    for command in block(PAGE, "console", "airflow backfill").splitlines():
+    for command in anywhere("console", "airflow backfill").splitlines():
         airflow.command(*shlex.split(command)[1:])
 
     days = [f"news of 2026-11-{day:02}" for day in range(1, 11)]

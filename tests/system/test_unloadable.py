@@ -28,7 +28,7 @@ def test_task_unloadable_at_its_resume_starts_no_other_execution(start, airflow,
         for kickoff in crews["slow"].kickoffs
         if (kickoff.meta or {}).get("airflow", {}).get("run_id") == run.run_id
     ] == [execution]
-    if has("A retry goes on with the execution"):
+    if has("Retries reattach"):
         assert ended == "success"
         assert run.xcom("report")["kickoff_id"] == execution
     else:  # Airflow fails it, up to 3.0 by itself

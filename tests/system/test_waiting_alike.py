@@ -13,7 +13,7 @@ from tests.supported import has
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.nightly]
 
-TRIES_REMEMBER = has("A retry goes on with the execution")
+TRIES_REMEMBER = has("Retries reattach")
 
 SENSOR_MODES = ("deferred", "poke", "reschedule")
 RUN_MODES = ("deferred", "sync")

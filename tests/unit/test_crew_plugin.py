@@ -25,7 +25,7 @@ def test_plugin_is_an_entry_point():
 def test_plugin_is_empty_before_airflow_3_1():
     plugin = CrewPlugin()
 
-    assert bool(plugin.react_apps) == bool(plugin.fastapi_apps) == has("The tab Crew") == (AIRFLOW >= (3, 1))
+    assert bool(plugin.react_apps) == bool(plugin.fastapi_apps) == has("Crew tab") == (AIRFLOW >= (3, 1))
 
 
 @where_it_is_shown

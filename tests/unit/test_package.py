@@ -231,9 +231,9 @@ def test_imported_providers_are_declared():
     assert {name for name in providers if not f"{name}.".startswith(PROVIDERS)} == set()
 
 
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page speaks of the newest")
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page lists those of the newest Airflow")
 def test_page_lists_the_added_dependencies():
-    page = (ROOT / "docs/versions.md").read_text()
+    page = (ROOT / "docs/compatibility.md").read_text()
     told = re.search(r"this package adds (\w+) and what it needs \(([^)]*)\)", page)
 
     assert told
