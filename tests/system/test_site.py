@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from urllib.parse import quote_plus, urlsplit
 
 import pytest
 
@@ -20,6 +21,21 @@ pytestmark = [
 
 SITE = ROOT / "docs/_build/html"
 DESKTOP, PHONE = (1400, 1000), (390, 844)
+
+FIRST_HITS = {
+    "retry safely": "retries",
+    "clear": "retries",
+    "pass a result on": "use-the-result",
+    "alert": "monitoring",
+    "budget": "limits",
+    "Helm": "deployment",
+    "human in the loop": "human-input",
+    "webhooks": "webhooks",
+    "cost of polling": "timeouts",
+    "pytest": "testing",
+    "migrate": "migrating",
+    "structured output": "structured-output",
+}
 
 
 def is_current() -> bool:
@@ -56,12 +72,21 @@ def test_index_redirects_to_the_first_page(page):
     page.wait_for("document.querySelector('h1')?.innerText.startsWith('airflow-provider-crew')")
 
 
-@pytest.mark.parametrize("word", ["max_outage", "UncertainKickoff", "scheduler is killed"])
-def test_search_works_without_a_server(page, word):
-    show(page, "search.html", f"?q={word.replace(' ', '+')}")
-
+def first_hit(page: Page, query: str) -> str:
+    show(page, "search.html", f"?q={quote_plus(query)}")
     page.wait_for("document.querySelectorAll('#search-results li a').length > 0")
+    return urlsplit(page.evaluate("document.querySelector('#search-results li a').href")).path
+
+
+@pytest.mark.parametrize("word", ["max_outage", "UncertainKickoff", "kickoff_records_in_variables"])
+def test_search_works_without_a_server(page, word):
+    assert first_hit(page, word)
     assert page.errors == []
+
+
+@pytest.mark.parametrize(("question", "expected"), FIRST_HITS.items())
+def test_search_finds_the_expected_page_first(page, question, expected):
+    assert first_hit(page, question) == f"{SITE}/docs/{expected}.html"
 
 
 @pytest.mark.nightly
@@ -82,6 +107,6 @@ def test_every_page_fits_its_screen_and_loads_nothing_from_elsewhere(page):
 
 
 def test_code_has_plain_quotation_marks(page):
-    show(page, "docs/waiting.html")
+    show(page, "docs/timeouts.html")
 
     assert not {"\u201c", "\u201d"} & {*page.evaluate("document.body.innerText")}
