@@ -49,7 +49,7 @@ RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
 
 # test_pages_recipes.py compares the recipes with their files. The migration page's blocks are parts of DAGs.
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != MIGRATING and not page.startswith(RECIPES) and blocks(page, "python")]
+    "page", [page for page in PAGES if not page.startswith((MIGRATING, RECIPES)) and blocks(page, "python")]
 )
 def test_every_block_of_a_page_is_run(page):
     marks = (*RUN_HERE, *(RUN_IN_A_DAG if page == OPERATORS else ()))

@@ -54,9 +54,7 @@ SCENARIOS = {
     "report_that_tells": Scenario(
         tasks=(ScenarioTask(name="writing_task", error="The writer ran out of credit"),)
     ),
-    "typed_report": Scenario(
-        tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),)
-    ),
+    "typed_report": Scenario(tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),)),
 }
 FAILING = {"report_that_tells"}
 

@@ -15,7 +15,9 @@ from tests.supported import has
 from tests.system.mail_server import MailServer
 
 # A link to the file, alone on its line, and the file.
-RECIPE = re.compile(r"^\[(example_dags/\S+\.py)\]\(\.\./\.\./\1\)\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+RECIPE = re.compile(
+    r"^\[(example_dags/\S+\.py)\]\(\.\./\.\./\1\)\n\n```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL
+)
 
 
 def test_pages_show_each_recipe_as_it_is():
