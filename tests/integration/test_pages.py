@@ -41,7 +41,7 @@ from tests.integration.pages import (
     wherever,
 )
 
-# Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. The tests below run them,
+# Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
 # except for the receiver of webhooks, which tests/system/test_recipes.py runs.
 RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER)
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
