@@ -85,7 +85,9 @@ def test_every_example_is_listed():
     assert set(listed) == {str(path.relative_to(ROOT)) for path in ROOT.glob("example_dags/*.py")}
 
 
-@pytest.mark.parametrize("shown", [*wherever("console", "'crew://:TOKEN"), *wherever("console", '"conn_type"')])
+@pytest.mark.parametrize(
+    "shown", [*wherever("console", "'crew://:TOKEN"), *wherever("console", '"conn_type": "crew"')]
+)
 def test_a_connection_as_shown_is_read(monkeypatch, shown):
     value = re.search(r"(?:AIRFLOW_CONN_CREW_DEFAULT|conn_uri)='(.*?)'", shown, re.DOTALL)
     assert value

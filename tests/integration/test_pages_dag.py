@@ -7,8 +7,11 @@ import json
 import re
 import shutil
 import textwrap
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -49,14 +52,14 @@ TOPICS = {
 WAYS = r" (?:CrewRunOperator|CrewExecutionSensor)\(|@task\.crew"
 
 REPORT = '{"title": "Ferries", "headlines": ["They cross"]}'
+OUT_OF_CREDIT = Scenario(tasks=(ScenarioTask(name="writing_task", error="The writer ran out of credit"),))
 # Scenarios of DAGs that need another crew than the default one.
 SCENARIOS = {
-    "report_that_tells": Scenario(
-        tasks=(ScenarioTask(name="writing_task", error="The writer ran out of credit"),)
-    ),
+    "report_that_tells": OUT_OF_CREDIT,
+    "crew_chat_alert": OUT_OF_CREDIT,
     "typed_report": Scenario(tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),)),
 }
-FAILING = {"report_that_tells"}
+FAILING = {"report_that_tells", "crew_chat_alert"}
 
 # Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends.
 PLAY = """
@@ -131,11 +134,29 @@ class Played:
         return [kickoff.inputs["topic"] for kickoff in self.service.kickoffs]
 
 
+@contextmanager
+def chat(messages: list[str]) -> Iterator[str]:
+    """Serve an incoming webhook, and provide the connection to it as JSON."""
+
+    class Chat(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            messages.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
+            self.send_response(200)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield json.dumps({"conn_type": "http", "password": f"http://127.0.0.1:{server.server_port}/"})
+        server.shutdown()
+
+
 class Pages:
     """Runs of all files in one Airflow, which takes seconds to start."""
 
     def __init__(self, home):
+        self.messages: list[str] = []
         with ExitStack() as stack:
+            connections = {"AIRFLOW_CONN_CHAT": stack.enter_context(chat(self.messages))}
 
             def serve(shown: str) -> LocalCrewService:
                 named = (scenario for dag_id, scenario in SCENARIOS.items() if f'"{dag_id}"' in shown)
@@ -148,9 +169,11 @@ class Pages:
             described = {"conn_type": "http", "host": http.url, "extra": {"Authorization": f"Bearer {TOKEN}"}}
             all_of_them = [played for of_page in self.of.values() for played in of_page]
             files = [(played.service.connection_uri, played.file) for played in all_of_them]
-            self.said = python(
-                home, "-c", PLAY, told=json.dumps(files), AIRFLOW_CONN_CREW_HTTP=json.dumps(described)
-            )
+            connections |= {
+                "AIRFLOW_CONN_CREW_HTTP": json.dumps(described),
+                "AIRFLOW_CONN_CREW_WEBHOOK": '{"conn_type": "generic", "password": "SECRET"}',
+            }
+            self.said = python(home, "-c", PLAY, told=json.dumps(files), **connections)
         lines = re.findall(r'^\{"errors": .*$', self.said, re.MULTILINE)
         for played, line in zip(all_of_them, lines, strict=True):
             played.errors, played.ends = json.loads(line).values()
@@ -221,6 +244,18 @@ def test_callback_receives_the_failure_as_shown(pages):
         pages.said,
         re.MULTILINE,
     )
+
+
+@pytest.mark.timeout(600)
+def test_chat_receives_the_failure_as_shown(pages):
+    (message,) = pages.messages
+    assert "crew_chat_alert.report failed" in message
+
+
+@pytest.mark.timeout(600)
+def test_webhook_secret_is_sent_as_shown(pages):
+    (request,) = (each for each in pages.the("crew_events").service.requests if str(each.operation) == "kickoff")
+    assert request.json["webhooks"]["authentication"]["token"] == "SECRET"
 
 
 @pytest.mark.timeout(600)
