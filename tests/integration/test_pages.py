@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +35,7 @@ from tests.integration.pages import (
     RECEIVER,
     RECIPES,
     ROOT,
+    anywhere,
     block,
     blocks,
     is_dag,
@@ -40,6 +43,7 @@ from tests.integration.pages import (
     table,
     wherever,
 )
+from tests.supported import AIRFLOW
 
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
 # except for the receiver of webhooks, which tests/system/test_recipes.py runs.
@@ -166,19 +170,43 @@ def test_the_scenario_is_one(tmp_path, shown):
 
 
 @pytest.mark.parametrize("shown", wherever("python", "crew_service.faults"))
-def test_the_test_is_one(tmp_path, shown):
+def test_hook_test_as_shown_passes(tmp_path, shown):
     (tmp_path / "test_example.py").write_text(shown)
 
+    assert "1 passed" in pytest_in(tmp_path)
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page shows dag.test() of the newest Airflow")
+@pytest.mark.timeout(300)
+def test_dag_test_as_shown_passes(tmp_path, database):
+    for folder, name, mark in (
+        ("dags", "daily_report", '"daily_report"'),
+        ("tests", "test_daily_report", "def test_d"),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.py").write_text(anywhere("python", mark))
+    shutil.copy(database, tmp_path / "airflow.db")
+
+    said = pytest_in(
+        tmp_path,
+        AIRFLOW_HOME=str(tmp_path),
+        AIRFLOW__CORE__DAGS_FOLDER=str(tmp_path / "dags"),
+        PYTHONPATH=f"{tmp_path / 'dags'}{os.pathsep}{ROOT}",
+    )
+
+    assert "2 passed" in said
+
+
+def pytest_in(folder: Path, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, tmp_path],
+        [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", folder, folder],
         check=False,
         capture_output=True,
         text=True,
         # Loading every plugin that is installed takes seconds.
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | environment,
     )
-
-    assert "1 passed" in done.stdout, done.stdout
+    return done.stdout
 
 
 def test_errors_page_lists_every_error():
