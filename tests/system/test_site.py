@@ -39,7 +39,7 @@ FIRST_HITS = {
 
 
 def is_current() -> bool:
-    built = SITE / "index.html"
+    built = SITE / "search.html"  # index.html is copied with its old time
     sources = [path for path in (ROOT / "docs").rglob("*.*") if "_build" not in path.parts]
     return built.exists() and built.stat().st_mtime > max(path.stat().st_mtime for path in sources)
 
