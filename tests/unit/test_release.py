@@ -55,10 +55,10 @@ def test_release_with_all_addresses_is_accepted():
 
 
 README = (
-    "[Scaling](docs/scaling.md#a), ![a\npicture](docs/demo.svg), [below](#below), [far](https://far.example/x.md)\n"
+    "[Scale](docs/scaling.md#a), ![a\npicture](docs/demo.svg), [below](#below), [far](https://far.example/x.md)\n"
 )
 LINKED = (
-    "[Scaling](https://crew.example/blob/v1.1.0/docs/scaling.md#a), "
+    "[Scale](https://crew.example/blob/v1.1.0/docs/scaling.md#a), "
     "![a\npicture](https://crew.example/raw/v1.1.0/docs/demo.svg), [below](#below), [far](https://far.example/x.md)\n"
 )
 
