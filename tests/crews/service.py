@@ -1,4 +1,4 @@
-"""The local service with a real crew, as a process that a test can kill and start again."""
+"""The local service with a real crew, as a process of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import requests
@@ -42,36 +41,20 @@ class CrewService:
         fields = {"conn_type": "crew", "host": HOST, "port": self.port, "schema": "http", "password": TOKEN}
         return json.dumps(fields)
 
-    def start(self) -> None:
-        """Start it, or start it again; it is ready when it listens."""
-        said = self.log.count("is listening")
-        with self._log.open("ab") as log:
+    def __enter__(self) -> Self:
+        """Start it; it is ready when it listens."""
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command, cwd=self._folder, env=self._environment, stdout=log, stderr=log
             )
-        eventually(lambda: self.log.count("is listening") > said or self._process.poll() is not None, 300)
+        eventually(lambda: "is listening" in self.log or self._process.poll() is not None, 300)
         assert self._process.poll() is None, self.log
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End it as Ctrl-C does."""
         self._process.send_signal(signal.SIGINT)
         self._process.wait(60)
-
-    def hold_still(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(60)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def log(self) -> str:

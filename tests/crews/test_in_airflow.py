@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -103,19 +102,6 @@ def test_kickoff_and_sensor_return_one_execution(crew, start, tmp_path):
     assert briefing.begun - before == {run.xcom("kickoff"): 1}
 
 
-def test_mapped_tasks_have_an_execution_each(crew, start):
-    briefing = crew("briefing")
-    before = briefing.begun
-    run = start("real_mapped")
-
-    assert run.wait() == "success"
-    results = [run.xcom("run", map_index=index) for index in range(3)]
-    assert [result["output"].splitlines()[0] for result in results] == [
-        f"# {topic}, for harbour masters" for topic in ("Tides", "Ferries", "Harbours")
-    ]
-    assert briefing.begun - before == {result["kickoff_id"]: 1 for result in results}
-
-
 def test_failed_crew_fails_its_task_with_its_reason(crew, start):
     failing = crew("failing")
     run = start("real_failing")
@@ -161,28 +147,6 @@ def test_killed_runner_fails_its_task_without_a_new_kickoff(crew, start):
     told = told_by(run)
     assert "research" in told
     assert "-9" in told
-
-
-def test_killed_service_fails_its_executions_when_it_is_back(crew, start):
-    briefing = crew("briefing")
-    over = start("real_run")
-    assert over.wait() == "success"
-    over_before = briefing.status(over.xcom("run")["kickoff_id"])
-    before = briefing.begun
-    run = start("real_mapped")
-    eventually(lambda: len(briefing.begun - before) == 3, 120)
-    # What the crews say meanwhile is read by nobody: their end of the pipe does not end as it does otherwise.
-    briefing.hold_still()
-    time.sleep(4)
-    briefing.kill()
-    # Nobody is left who wants what a model call costs.
-    eventually(lambda: briefing.runners() == [])
-    briefing.start()
-
-    assert run.wait() == "failed"
-    assert [ti["state"] for ti in run.tasks("run")] == ["failed"] * 3
-    assert list((briefing.begun - before).values()) == [1, 1, 1]
-    assert briefing.status(over.xcom("run")["kickoff_id"]) == over_before
 
 
 def test_no_token_is_in_a_log(crew, airflow):

@@ -62,6 +62,18 @@ def whole(airflow: AirflowStack, database: PostgresServer) -> None:
             process.kill()
 
 
+def killed(name: str) -> Harm:
+    """Return the harm that kills one of Airflow's processes."""
+
+    @contextmanager
+    def harm(airflow: AirflowStack, database: PostgresServer) -> Iterator[None]:
+        airflow.processes[name].kill()
+        yield
+        whole(airflow, database)
+
+    return harm
+
+
 def _is_well(airflow: AirflowStack, *, give_up: bool) -> bool:
     airflow.start_what_has_ended()
     try:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import pytest
 
@@ -85,11 +85,16 @@ class Row:
     way: Way
     ends: Ends
     play: Callable[[Scene], None]
-    alone: bool
+    alone: bool = False
+    """Whether it harms Airflow itself, so that no other row may be under way."""
     harm: Harm | None = None
+    """Harm to Airflow itself, done once for all rows that name it, while they are in ``scene.harmed()``."""
     executor: str | None = None
+    """The only executor with which it can be played."""
     mapped: int = 0
+    """Number of inputs over which the task is mapped."""
     why: str = ""
+    """The reason that makes a better end impossible, with Airflow's own issue where it is Airflow."""
     scenario: Scenario = LONG
     forgotten: Ends | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -105,10 +110,8 @@ class Row:
 
 
 ROWS: list[Row] = []
+DECLARED = {"alone", "harm", "executor", "mapped", "why", "scenario"}
 _IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="a variable does less: docs/retries.md")
-
-
-Play = TypeVar("Play", bound=Callable[[Scene], None])
 
 
 def row(
@@ -117,27 +120,19 @@ def row(
     *,
     ways: tuple[Way, ...] = ("deferred",),
     core: bool = False,
-    alone: bool = False,
-    harm: Harm | None = None,
-    executor: str | None = None,
-    mapped: int = 0,
-    why: str = "",
-    scenario: Scenario = LONG,
     forgotten: Mapping[Way, Ends] = MappingProxyType({}),
     needs_store: tuple[Way, ...] = (),
-    **options: Any,
+    **given: Any,
 ) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
     """
     Make a row of a function.
 
-    ``ends`` is what comes of a ``CrewRunOperator``; the other ways leave less in XCom. ``options`` are what the
-    task is given besides. ``core``: it is run before every change lands. ``alone``: it does harm to Airflow
-    itself, so that no other row may be under way. ``harm``: so does this, once for all rows that name it, while
-    they are in ``scene.harmed()``. ``executor``: it can only be played where this runs the tasks. ``mapped``:
-    over how many inputs the task is mapped. ``why``: what makes a better end impossible, with Airflow's own issue
-    where it is Airflow. ``forgotten``: what comes of it where a clear deletes the kickoff record, if that is
-    something else. ``needs_store``: the ways that end otherwise where a task remembers in a variable.
+    ``ends`` is the end of a ``CrewRunOperator``; the other ways leave less in XCom. ``core``: it runs before every
+    change lands. ``forgotten``: its end where clearing deletes the kickoff record, if that differs.
+    ``needs_store``: the ways that end otherwise where a task keeps its record in a variable. ``given``: fields of
+    the row, and arguments of the task.
     """
+    declared = {name: given.pop(name) for name in DECLARED & given.keys()}
 
     def declare(play: Callable[[Scene], None]) -> Callable[..., None]:
         rows = [
@@ -148,14 +143,9 @@ def row(
                 way=way,
                 ends=_in_way(ends if isinstance(ends, Ends) else ends[way], way),
                 play=play,
-                alone=alone,
-                harm=harm,
-                executor=executor,
-                mapped=mapped,
-                why=why,
-                scenario=scenario,
                 forgotten=_in_way(forgotten[way], way) if way in forgotten else None,
-                options=options,
+                options=given,
+                **declared,
             )
             for way in ways
         ]

@@ -110,11 +110,27 @@ class Scene:
         """Whether a Clear makes Airflow forget what the task remembers."""
         return CLEARING_DELETES_TASK_STATE and not self.keeps_task_state
 
-    def start(self) -> None:
-        """Start a run of the DAG."""
+    def start(self, *, until: str = "") -> None:
+        """Start a run of the DAG, and wait until the task is in a state."""
         self.airflow.api.wait_for_dag(self.dag_id, timeout=240)
         run_id = self.airflow.api.trigger(self.dag_id)
         self._run = Run(self.airflow, self.dag_id, run_id, self.keeps_task_state)
+        if until:
+            self.wait_for(until)
+
+    def start_and_hold_the_answer(self) -> HeldAnswer:
+        """Start a run whose kickoff the crew takes, and answers when the row says so."""
+        self.connect(extra={"request_timeout": 900})
+        held = self.hold("kickoff")
+        self.start()
+        self.execution()
+        return held
+
+    def start_without_an_answer(self) -> None:
+        """Start a run whose kickoff the crew takes, and never answers."""
+        self.crew.faults.hang(on="kickoff", after_taken=True)
+        self.start()
+        self.execution()
 
     @property
     def run(self) -> Run:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from tests.faults.harm import whole
+from tests.faults.harm import killed, whole
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, Ends, row
 
 _STARTED_AGAIN = (
@@ -33,11 +33,7 @@ def database_down(airflow, database):
     whole(airflow, database)
 
 
-@contextmanager
-def scheduler_killed(airflow, database):
-    airflow.processes["scheduler"].kill()
-    yield
-    whole(airflow, database)
+scheduler_killed = killed("scheduler")
 
 
 @contextmanager
@@ -54,11 +50,7 @@ def scheduler_replaced(airflow, database):
     whole(airflow, database)
 
 
-@contextmanager
-def no_dag_processor(airflow, database):
-    airflow.processes["dag-processor"].kill()
-    yield
-    whole(airflow, database)
+no_dag_processor = killed("dag-processor")
 
 
 # The database
@@ -72,8 +64,7 @@ def no_dag_processor(airflow, database):
     retries=0,
 )
 def test_database_down_while_deferred(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         pass
     scene.finish()
@@ -86,8 +77,7 @@ def test_database_down_while_deferred(scene):
     retries=0,
 )
 def test_completes_without_database(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
 
@@ -121,22 +111,15 @@ def test_database_down_while_waiting(scene):
     retries=0,
 )
 def test_scheduler_killed_while_deferred(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.looked(2)
     scene.finish()
 
 
-@row(
-    "An execution completes while no scheduler runs",
-    COMPLETED,
-    harm=scheduler_killed,
-    retries=0,
-)
+@row("An execution completes while no scheduler runs", COMPLETED, harm=scheduler_killed, retries=0)
 def test_completes_without_scheduler(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         scene.wait_for("scheduled")
@@ -168,10 +151,7 @@ def test_scheduler_killed_while_waiting(scene):
     retries=2,
 )
 def test_scheduler_killed_before_answer(scene):
-    scene.connect(extra={"request_timeout": 900})
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     with scene.harmed():
         held.release()
 
@@ -202,10 +182,7 @@ def test_scheduler_replaced_while_waiting(scene):
     retries=2,
 )
 def test_scheduler_replaced_before_answer(scene):
-    scene.connect(extra={"request_timeout": 900})
-    scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    scene.start_and_hold_the_answer()
     with scene.harmed():
         scene.wait_for("failed")
 
@@ -219,10 +196,7 @@ def test_scheduler_replaced_before_answer(scene):
     retries=2,
 )
 def test_scheduler_replaced_just_before_answer(scene):
-    scene.connect(extra={"request_timeout": 900})
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     with scene.harmed():
         scene.wait_for("running", tries=2)
         held.release()
@@ -233,13 +207,7 @@ def test_scheduler_replaced_just_before_answer(scene):
 # The DAG processor
 
 
-@row(
-    "No DAG processor runs",
-    COMPLETED,
-    ways=(*RUN, *SENSOR),
-    harm=no_dag_processor,
-    retries=0,
-)
+@row("No DAG processor runs", COMPLETED, ways=(*RUN, *SENSOR), harm=no_dag_processor, retries=0)
 def test_no_dag_processor(scene):
     scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
     with scene.harmed():

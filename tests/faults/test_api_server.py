@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psutil
 
 from tests.airflow_runs import eventually
-from tests.faults.harm import whole
+from tests.faults.harm import killed
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
 from tests.faults.scenes import PAUSE, Code
 
@@ -26,11 +26,7 @@ _LATER = Code("datetime.timedelta(minutes=2)")
 _OUTAGE = 15
 
 
-@contextmanager
-def api_server_killed(airflow, database):
-    airflow.processes["api-server"].kill()
-    yield
-    whole(airflow, database)
+api_server_killed = killed("api-server")
 
 
 @contextmanager
@@ -63,8 +59,7 @@ def _ended(process):
     retries=0,
 )
 def test_api_server_away_while_deferred(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         # The triggerer does without it.
         scene.looked(3)
@@ -80,8 +75,7 @@ def test_api_server_away_while_deferred(scene):
     forgotten={"deferred": paid_again()},
 )
 def test_trigger_fires_without_api_server(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         # Time for the trigger to fire, and for Airflow to give up starting the task.
@@ -133,12 +127,7 @@ def test_result_without_api_server(scene):
 
 @row(
     "The answer to a kickoff comes while the API server is away, and that for longer than workers put up with",
-    Ends(
-        "failed",
-        "nothing",
-        "goes on",
-        tries=2,
-    ),
+    Ends("failed", "nothing", "goes on", tries=2),
     ways=(*RUN, "kickoff"),
     harm=api_server_killed,
     why=_WORKERS_GIVE_UP,
@@ -146,10 +135,7 @@ def test_result_without_api_server(scene):
     retry_delay=_LATER,
 )
 def test_answer_without_api_server(scene):
-    scene.connect(extra={"request_timeout": 900})
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     process = scene.process()
     with scene.harmed():
         held.release()
@@ -198,20 +184,13 @@ def test_api_server_hangs_while_waiting(scene):
 
 @row(
     f"The API server does not answer for {_OUTAGE} seconds when the answer to a kickoff comes",
-    {
-        "deferred": COMPLETED,
-        "sync": COMPLETED,
-        "kickoff": Ends("success", "the kickoff id", "goes on"),
-    },
+    {"deferred": COMPLETED, "sync": COMPLETED, "kickoff": Ends("success", "the kickoff id", "goes on")},
     ways=(*RUN, "kickoff"),
     harm=api_server_hangs,
     retries=0,
 )
 def test_api_server_hangs_at_answer(scene):
-    scene.connect(extra={"request_timeout": 900})
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     with scene.harmed():
         held.release()
     if scene.way != "kickoff":
@@ -227,10 +206,7 @@ def test_api_server_hangs_at_answer(scene):
     retries=1,
 )
 def test_api_server_hangs_at_answer_and_killed(scene):
-    scene.connect(extra={"request_timeout": 900})
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     with scene.harmed():
         held.release()
     scene.asked("status")

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from tests.airflow_runs import eventually
-from tests.faults.harm import whole
+from tests.faults.harm import killed, whole
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 from tests.faults.scenes import PAUSE, Code
 
@@ -24,7 +24,6 @@ _OUTAGE = 60
 _LONGEST_SHUTDOWN = 120
 _IN_A_WORKER: Any = ("sync", "sensor poke")
 _KICKS_OFF: Any = (*RUN, "kickoff")
-_PATIENT = {"extra": {"request_timeout": 900}}
 _AFTER_THE_OUTAGE = Code(f"datetime.timedelta(seconds={_OUTAGE + 15})")
 
 
@@ -59,10 +58,7 @@ def workers_shut_down(airflow, database):
     retries=2,
 )
 def test_celery_worker_killed_before_the_answer(scene):
-    scene.connect(**_PATIENT)
-    scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    scene.start_and_hold_the_answer()
     with scene.harmed():
         pass
 
@@ -91,8 +87,7 @@ def test_celery_worker_killed_while_waiting(scene):
     retries=0,
 )
 def test_completes_without_celery_workers(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         scene.wait_for("queued")
@@ -106,10 +101,7 @@ def test_completes_without_celery_workers(scene):
     retries=0,
 )
 def test_warm_shutdown_before_the_answer(scene):
-    scene.connect(**_PATIENT)
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     with scene.harmed():
         time.sleep(5)
         held.release()
@@ -182,10 +174,7 @@ def test_no_broker_while_waiting(scene):
     retries=0,
 )
 def test_no_broker_at_the_answer(scene):
-    scene.connect(**_PATIENT)
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     with scene.harmed():
         held.release()
         scene.answered("kickoff")
@@ -202,8 +191,7 @@ def test_no_broker_at_the_answer(scene):
     retry_delay=_AFTER_THE_OUTAGE,
 )
 def test_completes_without_broker(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         scene.wait_for("up_for_retry")
@@ -234,10 +222,7 @@ def test_delivered_twice_while_waiting(scene):
     retries=0,
 )
 def test_delivered_twice_before_the_answer(scene):
-    scene.connect(**_PATIENT)
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     with scene.harmed():
         _wait_for_the_second_delivery(scene)
         held.release()
@@ -283,12 +268,7 @@ def _wait_for_deliveries(scene, times):
 # A scheduler
 
 
-@contextmanager
-def one_scheduler_killed(airflow, database):
-    """Kill one of two, until the other has taken over."""
-    airflow.processes["scheduler"].kill()
-    yield
-    whole(airflow, database)
+one_scheduler_killed = killed("scheduler")
 
 
 @celery_row(
@@ -316,10 +296,7 @@ def test_one_scheduler_killed_while_waiting(scene):
     retries=0,
 )
 def test_one_scheduler_killed_before_the_answer(scene):
-    scene.connect(**_PATIENT)
-    held = scene.hold("kickoff")
-    scene.start()
-    scene.execution()
+    held = scene.start_and_hold_the_answer()
     with scene.harmed():
         time.sleep(40)
         held.release()
@@ -335,8 +312,7 @@ def test_one_scheduler_killed_before_the_answer(scene):
     retries=0,
 )
 def test_completes_with_one_scheduler(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         scene.wait_for("success")

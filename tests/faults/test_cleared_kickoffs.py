@@ -17,9 +17,7 @@ from tests.faults.rows import RUN, Ends, paid_again, row
     core=True,
 )
 def test_cleared_before_the_answer(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     scene.run.clear(scene.task_id)
 
 
@@ -29,9 +27,7 @@ def test_cleared_before_the_answer(scene):
     forgotten={"deferred": paid_again(tries=3)},
 )
 def test_cleared_before_the_answer_and_again(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     scene.run.clear(scene.task_id)
     scene.wait_for("failed")
     assert len(scene.crew.kickoffs) == 1

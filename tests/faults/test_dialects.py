@@ -21,12 +21,7 @@ def talk(scene) -> None:
     assert scene.xcom()["output"] == "Briefing: ferries"
 
 
-@row(
-    "The crew talks in the dialect of deployed crews",
-    COMPLETED,
-    ways=RUN,
-    scenario=crew(dialect="deployed"),
-)
+@row("The crew talks in the dialect of deployed crews", COMPLETED, ways=RUN, scenario=crew(dialect="deployed"))
 def test_dialect_deployed(scene):
     talk(scene)
 
@@ -83,15 +78,10 @@ def test_dialect_flow(scene):
 
 @row(
     "A crew says that it failed with a reason that holds words of the other dialect",
-    Ends(
-        "failed",
-        "the kickoff id only",
-        "has failed",
-    ),
+    Ends("failed", "the kickoff id only", "has failed"),
     ways=RUN,
     scenario=crew(
-        dialect="deployed",
-        tasks=(ScenarioTask(name="writing_task", error="running: it has not completed"),),
+        dialect="deployed", tasks=(ScenarioTask(name="writing_task", error="running: it has not completed"),)
     ),
 )
 def test_dialect_reason_with_a_word_of_the_other(scene):

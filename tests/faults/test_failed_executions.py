@@ -13,13 +13,7 @@ def failing(**habits: object) -> Scenario:
 
 @row(
     "The crew fails, and the task has a retry",
-    Ends(
-        "success",
-        "the result",
-        "has completed",
-        kickoffs=2,
-        tries=2,
-    ),
+    Ends("success", "the result", "has completed", kickoffs=2, tries=2),
     ways=RUN,
     scenario=failing(),
     retries=1,
@@ -44,11 +38,7 @@ def test_crew_fails_always(scene):
 
 @row(
     "The crew fails, and says so in the dialect of deployed crews",
-    Ends(
-        "failed",
-        "the kickoff id only",
-        "has failed",
-    ),
+    Ends("failed", "the kickoff id only", "has failed"),
     scenario=failing(dialect="deployed"),
 )
 def test_crew_fails_in_the_deployed_dialect(scene):

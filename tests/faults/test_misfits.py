@@ -37,13 +37,7 @@ def test_type_mended(scene):
 
 @row(
     "The output does not fit output_type, and a retry is to kick off anew",
-    Ends(
-        "success",
-        "the result",
-        "has completed",
-        kickoffs=2,
-        tries=2,
-    ),
+    Ends("success", "the result", "has completed", kickoffs=2, tries=2),
     ways=RUN,
     scenario=FERRIES,
     retries=1,
@@ -62,12 +56,7 @@ def test_misfit_retried(scene):
 
 @row(
     "The output_type cannot be imported",
-    Ends(
-        "failed",
-        "nothing",
-        "was never started",
-        kickoffs=0,
-    ),
+    Ends("failed", "nothing", "was never started", kickoffs=0),
     ways=RUN,
     retries=1,
     output_type="no_such_module.Report",

@@ -23,11 +23,7 @@ def test_id_no_uuid(scene):
     _named(scene, "run-7")
 
 
-@row(
-    "The kickoff id holds a slash, a space and dots",
-    COMPLETED,
-    ways=("deferred", *SENSOR),
-)
+@row("The kickoff id holds a slash, a space and dots", COMPLETED, ways=("deferred", *SENSOR))
 def test_id_slash(scene):
     _named(scene, "../run 7/..")
 

@@ -198,11 +198,7 @@ def test_person_takes_long_and_may(scene):
 
 @row(
     "A sensor waits for an execution that its service has never known",
-    Ends(
-        "failed",
-        "nothing",
-        "is forgotten",
-    ),
+    Ends("failed", "nothing", "is forgotten"),
     ways=SENSOR,
     scenario=LIVE,
     retries=2,
@@ -212,13 +208,7 @@ def test_sensor_of_an_unknown_execution(scene):
     scene.start()
 
 
-@row(
-    "A flow is paused until a person answers",
-    COMPLETED,
-    ways=RUN,
-    scenario=FLOW,
-    max_outage=5,
-)
+@row("A flow is paused until a person answers", COMPLETED, ways=RUN, scenario=FLOW, max_outage=5)
 def test_paused_flow(scene):
     scene.start()
     scene.progress(state="paused")
@@ -246,12 +236,7 @@ def test_paused_flow_and_a_new_try(scene):
 
 @row(
     "The worker is killed, and the connection leads to another crew when the retry asks after the execution",
-    Ends(
-        "failed",
-        "nothing",
-        "goes on",
-        tries=2,
-    ),
+    Ends("failed", "nothing", "goes on", tries=2),
     ways=("sync",),
     scenario=LIVE,
     retries=3,

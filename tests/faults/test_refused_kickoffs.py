@@ -74,51 +74,31 @@ def test_refused_400(scene):
     scene.start()
 
 
-@row(
-    "The token is not accepted",
-    REFUSED,
-    retries=2,
-)
+@row("The token is not accepted", REFUSED, retries=2)
 def test_refused_401(scene):
     scene.connect(password="a-token-of-another-crew")
     scene.start()
 
 
-@row(
-    "The token may not kick off",
-    REFUSED,
-    retries=2,
-)
+@row("The token may not kick off", REFUSED, retries=2)
 def test_refused_403(scene):
     scene.crew.faults.answer(403, on="kickoff")
     scene.start()
 
 
-@row(
-    "There is no crew at the address any more",
-    REFUSED,
-    retries=2,
-)
+@row("There is no crew at the address any more", REFUSED, retries=2)
 def test_refused_404(scene):
     scene.crew.faults.answer(404, body={"detail": "Not Found"}, on="all", times=10)
     scene.start()
 
 
-@row(
-    "The kickoff is redirected",
-    REFUSED,
-    retries=2,
-)
+@row("The kickoff is redirected", REFUSED, retries=2)
 def test_refused_redirect(scene):
     scene.crew.faults.redirect("https://elsewhere.example/kickoff?session=secret", 308, on="kickoff")
     scene.start()
 
 
-@row(
-    "The connection allows no more kickoffs today (`max_kickoffs_per_day`)",
-    REFUSED,
-    retries=2,
-)
+@row("The connection allows no more kickoffs today (`max_kickoffs_per_day`)", REFUSED, retries=2)
 def test_refused_over_budget(scene):
     scene.connect(extra={"max_kickoffs_per_day": 0})
     scene.start()

@@ -9,9 +9,6 @@ from airflow_provider_crew.local.dialects.documented import Completed, Result
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
 
 IMPATIENT = {"request_timeout": 3}
-GOES_ON = "no usable answer. The wait goes on for up to 10m 0s."
-BACK = "Execution {id}: the service answers again"
-UNKNOWN = "the service does not know it. A crew that waits for a person's answer reads like this: it may be alive"
 # The trigger carries no result of that size; the task reads it.
 LARGE = "x" * 100_000
 
@@ -41,11 +38,7 @@ def completed(output: str = "Briefing") -> dict[str, Any]:
     return Completed(result=Result(output=output, tasks=[]), execution_time=1).model_dump()
 
 
-@row(
-    "The service is down for less than max_outage",
-    COMPLETED,
-    ways=("deferred", "sync", *SENSOR),
-)
+@row("The service is down for less than max_outage", COMPLETED, ways=("deferred", "sync", *SENSOR))
 def test_waiting_down(scene):
     waiting(scene)
     scene.crew.faults.refuse()
@@ -57,12 +50,7 @@ def test_waiting_down(scene):
 
 @row(
     "The service is down for longer than max_outage, in every try; then it is back, and the task is cleared",
-    Ends(
-        "success",
-        "the result",
-        "has completed",
-        tries=3,
-    ),
+    Ends("success", "the result", "has completed", tries=3),
     ways=RUN,
     core=True,
     max_outage=8,
@@ -119,51 +107,35 @@ def pause_after(scene, status: int) -> float:
     return looks[number + 1].received_at - looks[number].received_at
 
 
-@row(
-    "Looks are answered with 500",
-    COMPLETED,
-)
+@row("Looks are answered with 500", COMPLETED)
 def test_waiting_500(scene):
     waiting(scene)
     scene.crew.faults.answer(500, on="status", times=2)
     troubled(scene, 2)
 
 
-@row(
-    "Looks are answered with 502 and a page of HTML by a gateway",
-    COMPLETED,
-)
+@row("Looks are answered with 502 and a page of HTML by a gateway", COMPLETED)
 def test_waiting_502(scene):
     waiting(scene)
     scene.crew.faults.answer(502, body="<html>Bad Gateway</html>", on="status", times=2)
     troubled(scene, 2)
 
 
-@row(
-    "A gateway says of the crew that there is none (404), as while it is deployed anew",
-    COMPLETED,
-)
+@row("A gateway says of the crew that there is none (404), as while it is deployed anew", COMPLETED)
 def test_waiting_404_of_a_gateway(scene):
     waiting(scene)
     scene.crew.faults.answer(404, body="<html>no such app</html>", on="status", times=4)
     troubled(scene, 4)
 
 
-@row(
-    "Connections break off at looks",
-    COMPLETED,
-)
+@row("Connections break off at looks", COMPLETED)
 def test_waiting_reset(scene):
     waiting(scene)
     scene.crew.faults.reset(on="status", times=4)
     troubled(scene, 4)
 
 
-@row(
-    "Looks are not answered",
-    COMPLETED,
-    ways=RUN,
-)
+@row("Looks are not answered", COMPLETED, ways=RUN)
 def test_waiting_hang(scene):
     scene.connect(extra=IMPATIENT)
     waiting(scene)
@@ -228,11 +200,7 @@ def test_waiting_forgotten_when_completed(scene):
 
 @row(
     "The service forgets an execution that a look has seen completed, before its large result is read",
-    Ends(
-        "failed",
-        "the kickoff id only",
-        "is forgotten",
-    ),
+    Ends("failed", "the kickoff id only", "is forgotten"),
     scenario=LONG.model_copy(update={"output": LARGE}),
     max_outage=20,
     retries=2,
@@ -282,11 +250,7 @@ def test_waiting_running_again(scene):
     assert scene.xcom()["output"] == LARGE
 
 
-@row(
-    "The service uses a word for the state that nobody knows, for a while",
-    COMPLETED,
-    ways=RUN,
-)
+@row("The service uses a word for the state that nobody knows, for a while", COMPLETED, ways=RUN)
 def test_waiting_unknown_word(scene):
     waiting(scene)
     execution = scene.execution()

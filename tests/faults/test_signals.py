@@ -67,9 +67,7 @@ def test_supervisor_asked_to_end_before_the_answer(scene):
 )
 def test_asked_to_end_before_no_answer(scene):
     scene.connect(extra={"request_timeout": 15})
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     scene.kill(number=signal.SIGTERM)
 
 
@@ -158,12 +156,7 @@ def test_timed_out_between_kickoffs(scene):
 
 @row(
     "execution_timeout is over while a retry asks after the execution of the try before",
-    Ends(
-        "success",
-        "the result",
-        "has completed",
-        tries=3,
-    ),
+    Ends("success", "the result", "has completed", tries=3),
     ways=("sync",),
     retries=2,
     execution_timeout=EIGHT_SECONDS,

@@ -68,12 +68,7 @@ def test_token_revoked_from_a_sensor(scene):
     scene.crew.rotate_token(NEW_TOKEN)
 
 
-@row(
-    "The only token is a user's, which may not kick off",
-    REFUSED,
-    scenario=FOR_THE_USER,
-    retries=2,
-)
+@row("The only token is a user's, which may not kick off", REFUSED, scenario=FOR_THE_USER, retries=2)
 def test_token_of_a_user(scene):
     disconnect(scene)  # Airflow does not take a password away from a connection
     scene.connect(password=None, extra={"user_bearer_token": scene.crew.user_token})
@@ -92,21 +87,12 @@ def test_token_of_a_user_is_asked_for(scene):
     scene.start()
 
 
-@row(
-    "The task asks for the user's token, and there is none",
-    REFUSED,
-    token_type="user",
-    retries=2,
-)
+@row("The task asks for the user's token, and there is none", REFUSED, token_type="user", retries=2)
 def test_token_of_a_user_is_missing(scene):
     scene.start()
 
 
-@row(
-    "The connection is deleted while the task waits",
-    COMPLETED,
-    ways=RUN,
-)
+@row("The connection is deleted while the task waits", COMPLETED, ways=RUN)
 def test_connection_deleted(scene):
     waiting(scene)
     disconnect(scene)
@@ -114,10 +100,7 @@ def test_connection_deleted(scene):
     scene.finish()
 
 
-@row(
-    "The connection is deleted before the triggerer reads it, and is restored a little later",
-    COMPLETED,
-)
+@row("The connection is deleted before the triggerer reads it, and is restored a little later", COMPLETED)
 def test_connection_deleted_and_restored(scene):
     scene.crew.faults.hang(on="status", seconds=15)
     scene.start()
@@ -183,21 +166,13 @@ def test_crew_moved(scene):
         scene.wait_until_over()
 
 
-@row(
-    "There is no such connection",
-    REFUSED,
-    ways=RUN,
-    retries=2,
-)
+@row("There is no such connection", REFUSED, ways=RUN, retries=2)
 def test_no_connection(scene):
     disconnect(scene)
     scene.start()
 
 
-@row(
-    "The connection is of another type, and has all that is needed",
-    COMPLETED,
-)
+@row("The connection is of another type, and has all that is needed", COMPLETED)
 def test_connection_of_another_type(scene):
     scene.connect(conn_type="http")
     scene.start()
@@ -206,13 +181,7 @@ def test_connection_of_another_type(scene):
 
 @row(
     "The connection is of another type, and is not one to a crew",
-    Ends(
-        "failed",
-        "nothing",
-        "was never started",
-        kickoffs=0,
-        tries=2,
-    ),
+    Ends("failed", "nothing", "was never started", kickoffs=0, tries=2),
     retries=1,
 )
 def test_connection_to_a_database(scene):

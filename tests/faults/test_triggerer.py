@@ -74,12 +74,7 @@ def test_killed_with_many(scene):
     scene.wait_until_over(1200)
 
 
-@row(
-    "A task kicks off while no triggerer runs",
-    COMPLETED,
-    harm=no_triggerer,
-    retries=0,
-)
+@row("A task kicks off while no triggerer runs", COMPLETED, harm=no_triggerer, retries=0)
 def test_deferred_without_a_triggerer(scene):
     scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
     with scene.harmed():
@@ -97,8 +92,7 @@ def test_deferred_without_a_triggerer(scene):
     retries=0,
 )
 def test_completes_without_a_triggerer(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
 
@@ -112,8 +106,7 @@ def test_completes_without_a_triggerer(scene):
     timeout=_SHORT,
 )
 def test_no_triggerer_in_time(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.wait_for("failed")
 
@@ -127,8 +120,7 @@ def test_no_triggerer_in_time(scene):
     timeout=_SHORT,
 )
 def test_completes_but_no_triggerer_in_time(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         scene.wait_for("success")
@@ -177,8 +169,7 @@ def test_broken_trigger_of_completed(scene):
     retries=0,
 )
 def test_restarted(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     scene.looked()
     with scene.harmed():
         pass
@@ -279,8 +270,7 @@ def _pool(scene, slots):
 def _wait_for_a_slot(scene, seconds):
     """Let the execution complete, and the task wait so long for a slot in its pool."""
     scene.airflow.api.post("pools", _pool(scene, 1))
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 0))
     scene.finish()
     scene.wait_for("scheduled")

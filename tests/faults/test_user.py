@@ -35,11 +35,7 @@ def test_cleared_while_deferred(scene):
     scene.finish()
 
 
-@row(
-    "The task is cleared while it runs, and the crew works",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("sync", "sensor poke"),
-)
+@row("The task is cleared while it runs, and the crew works", COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"))
 def test_cleared_while_running(scene):
     scene.start()
     scene.looked(2)
@@ -140,10 +136,7 @@ def test_kickoff_cleared_after_completion(scene):
 
 @row(
     "The task is cleared after the crew has failed",
-    {
-        "deferred": STARTED_AGAIN,
-        "sensor deferred": Ends("failed", "nothing", "has failed", tries=2),
-    },
+    {"deferred": STARTED_AGAIN, "sensor deferred": Ends("failed", "nothing", "has failed", tries=2)},
     ways=("deferred", "sensor deferred"),
     scenario=FAILING,
     retries=0,
@@ -282,13 +275,9 @@ def test_post_execute_keeps_failing(scene):
     scene.clear("failed")
 
 
-@row(
-    "The DAG is paused while the task is deferred, and unpaused when the crew has long completed",
-    COMPLETED,
-)
+@row("The DAG is paused while the task is deferred, and unpaused when the crew has long completed", COMPLETED)
 def test_paused(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     scene.pause()
     scene.finish()
     scene.wait_for("scheduled")
@@ -315,9 +304,7 @@ def test_retries_lowered(scene):
     retries=1,
 )
 def test_retries_raised(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     scene.kill()
     scene.wait_for("failed")
     scene.rewrite_dag({"retries": 3})
@@ -332,9 +319,7 @@ def test_retries_raised(scene):
     retry_delay=Code("datetime.timedelta(seconds=30)"),
 )
 def test_retries_raised_before_a_retry(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     scene.kill()
     scene.wait_for("up_for_retry")
     scene.rewrite_dag({"retries": 5, "retry_delay": Code("datetime.timedelta(seconds=1)")})
@@ -362,8 +347,7 @@ def test_retries_exhausted(scene):
     why="Airflow ends the run as a success. Its triggerer may fail over such a task: apache/airflow#69841.",
 )
 def test_task_removed(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     scene.looked()
     scene.rewrite_dag({}, without="result")
     scene.unwatched()
@@ -375,8 +359,7 @@ def test_task_removed(scene):
     ways=("deferred", "sensor deferred"),
 )
 def test_dag_file_deleted(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     scene.looked()
     scene.file.unlink()
     scene.finish()

@@ -7,18 +7,14 @@ from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
 from tests.faults.scenes import Code
 
-LARGE = Scenario.model_validate(
-    LONG.model_dump() | {"output": "Briefing: {topic} " + 70_000 * "and so on, "},
-)
+LARGE = Scenario.model_validate(LONG.model_dump() | {"output": "Briefing: {topic} " + 70_000 * "and so on, "})
 
 UNCERTAIN = Ends("failed", "nothing", "goes on", tries=2)
 
 # Keeps the first try where it is, after it has said so.
 _HOLDS = "(context['ti'].xcom_push('held', True) or time.sleep(120))"
 AT_THE_END = Code(f"lambda context, *_: context['ti'].try_number == 1 and {_HOLDS}")
-ON_RESUMING = Code(
-    f"lambda context: context['ti'].xcom_pull(task_ids='report', key='kickoff_id') and {_HOLDS}",
-)
+ON_RESUMING = Code(f"lambda context: context['ti'].xcom_pull(task_ids='report', key='kickoff_id') and {_HOLDS}")
 
 
 def held(scene):
@@ -48,9 +44,7 @@ def test_killed_before_the_kickoff(scene):
     retries=3,
 )
 def test_killed_before_the_answer(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     scene.kill()
 
 
@@ -60,9 +54,7 @@ def test_killed_before_the_answer(scene):
     retries=3,
 )
 def test_killed_with_its_supervisor_before_the_answer(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     scene.kill(with_supervisor=True)
 
 
@@ -75,9 +67,7 @@ def test_killed_with_its_supervisor_before_the_answer(scene):
     forgotten={"deferred": paid_again(), "kickoff": paid_again()},
 )
 def test_killed_before_the_answer_and_cleared_twice(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     scene.kill()
     scene.clear("failed")
     if not scene.forgets:
@@ -167,12 +157,7 @@ def test_killed_before_the_kickoff_id_is_returned(scene):
     scene.kill()
 
 
-@row(
-    "The worker is killed while it looks at the execution",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=SENSOR,
-    retries=1,
-)
+@row("The worker is killed while it looks at the execution", COMPLETED_IN_ATTEMPT_2, ways=SENSOR, retries=1)
 def test_killed_during_a_look(scene):
     scene.crew.faults.hang(on="status", seconds=60)
     scene.start()
@@ -201,8 +186,7 @@ def test_killed_with_its_supervisor_while_the_crew_works(scene):
     pre_execute=ON_RESUMING,
 )
 def test_killed_on_resuming(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     scene.finish()
     held(scene)
     scene.kill()
@@ -216,8 +200,7 @@ def test_killed_on_resuming(scene):
     retries=1,
 )
 def test_killed_while_it_reads_a_large_result(scene):
-    scene.start()
-    scene.wait_for("deferred")
+    scene.start(until="deferred")
     scene.finish()
     scene.looked()
     # The trigger has seen the end, so that the next look is that of the task.
@@ -259,10 +242,7 @@ def test_killed_before_the_result_is_stored_and_cleared(scene):
 
 @row(
     "The scheduler and all workers are killed while the crew works",
-    {
-        "deferred": COMPLETED,
-        "sync": COMPLETED_IN_ATTEMPT_2,
-    },
+    {"deferred": COMPLETED, "sync": COMPLETED_IN_ATTEMPT_2},
     ways=RUN,
     alone=True,
     retries=1,
@@ -284,9 +264,7 @@ def test_all_killed_while_the_crew_works(scene):
     executor="local",
 )
 def test_all_killed_before_the_answer(scene):
-    scene.crew.faults.hang(on="kickoff", after_taken=True)
-    scene.start()
-    scene.execution()
+    scene.start_without_an_answer()
     restart_scheduler(scene)
 
 

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -24,9 +23,9 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.base import CrewTask
-from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from tests.fuzz.bad_outcomes import presentable
+from tests.fuzz.cases import assert_presentable
+from tests.integration import tasks
 
 try:
     from airflow.sdk.bases.operator import ExecutorSafeguard
@@ -50,29 +49,16 @@ class Store:
         self.kept = None
 
 
-class TaskInstance:
-    """What a task asks of its task instance."""
+class TaskInstance(tasks.TaskInstance):
+    """A second attempt of four, which keeps progress like any other XCom."""
 
-    dag_id, run_id, task_id, map_index = "research", "manual", "crew", -1
-    try_number, max_tries = 2, 3
+    max_tries = 3
 
     def __init__(self) -> None:
-        self.start_date = datetime.now(UTC)
-        self.xcoms: dict[str, Any] = {}
+        super().__init__(try_number=2, max_tries=self.max_tries)
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = value
-
-    def xcom_pull(self, *, key: str, **_: Any) -> Any:
-        return self.xcoms.get(key)
-
-    def get_first_reschedule_date(self, _context: Any) -> None:
-        return None
-
-
-def needed_by(kind: type) -> dict[str, Any]:
-    """Return what such a task cannot be made without."""
-    return {"inputs": {}} if kind is CrewRunOperator else {"kickoff_id": "4711"}
 
 
 def context(store: Store, ti: TaskInstance | None = None) -> Any:
@@ -88,7 +74,7 @@ def ended(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except _ENDS as error:
-        presentable(error)
+        assert_presentable(error)
         return error
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from tests.async_crew import AsyncCrew
 from tests.integration.clients import TOKEN, Connect
+from tests.integration.clock import Clock
 from tests.integration.hostile import Hostile, hostile_service
+from tests.integration.local_client import Client
 from tests.integration.played import python
 
 
@@ -41,6 +44,22 @@ def service() -> Iterator[LocalCrewService]:
 @pytest.fixture
 def crew(connect: Connect, service: LocalCrewService) -> Any:
     return connect(service.url)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def serve(clock: Clock) -> Iterator[Callable[..., Client]]:
+    """Start local servers that read the test's clock; return a client of each."""
+    with ExitStack() as stack:
+
+        def start(scenario: Scenario | None = None, **settings: Any) -> Client:
+            return Client(stack.enter_context(LocalCrewService(scenario, clock=clock, **settings)))
+
+        yield start
 
 
 @pytest.fixture(scope="session")

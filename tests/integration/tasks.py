@@ -58,13 +58,6 @@ def skip_where_pokes_forget(mode: Mapping[str, Any]) -> None:
         pytest.skip(_SENSORS_FORGET)
 
 
-def how_to_forget(whose: str) -> str:
-    """Return what somebody is told who wants that task instance to forget its kickoff."""
-    if AIRFLOW < (3, 3):
-        return f"under Admin, Variables, delete the one whose description names {whose}"
-    return f"on the page of {whose}, under Storage, Task State Store, delete crew_kickoff"
-
-
 class TaskStateStore:
     """Airflow's store of the states of one task, from 3.3 on: JSON by key, the same one for all tries."""
 

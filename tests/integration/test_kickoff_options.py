@@ -12,7 +12,6 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client.errors import (
-    Cost,
     InvalidInputs,
     InvalidSettings,
     Refused,
@@ -211,25 +210,6 @@ class TestTheSecret:
 
         assert isinstance(caught.value.failure, InvalidInputs)
         assert live_crew.calls == []
-
-
-@pytest.mark.parametrize(
-    ("options", "path"),
-    [
-        ({"webhooks": {"events": ["a"]}}, "webhooks"),
-        ({"webhooks": {"url": "https://hooks.example", "events": "a"}}, "webhooks"),
-        ({"webhooks": ["https://hooks.example"]}, "webhooks"),
-        ({"meta": "night"}, "meta"),
-    ],
-    ids=str,
-)
-def test_invalid_option_is_named_and_not_sent(live_crew, options, path):
-    with pytest.raises(CrewTaskFailed, match=path) as caught:
-        Task(lambda: kickoff(**options)).run()
-
-    assert isinstance(caught.value.failure, InvalidInputs)
-    assert caught.value.cost is Cost.NONE
-    assert live_crew.calls == []
 
 
 class TestInputs:

@@ -3,63 +3,41 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
-from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.local.projects import engine
 from airflow_provider_crew.local.projects.engine import Project
 from tests.airflow_runs import eventually
-from tests.integration.clock import Clock
+from tests.integration.local_client import Client
 
 RUNNER = Path(__file__).parent / "fake_runner.py"
 TASKS = (
     ScenarioTask(name="draft", seconds=5, output="a <b>draft</b>", human_input=True),
     ScenarioTask(name="polish", output="the end"),
 )
-DONE: dict[str, Any] = {
-    "said": "completed",
-    "output": "sent",
-    "json": None,
-    "tasks": [],
-    "usage": None,
-    "seconds": 1.0,
-}
+DONE = {"said": "completed", "output": "sent", "seconds": 1.0, "tasks": []} | dict.fromkeys(
+    ("json", "usage", "state_id")
+)
 
 
-class Client:
-    def __init__(self, service):
-        self.service = service
-        self.headers = {"Authorization": f"Bearer {service.token}"}
-
-    def kickoff(self):
-        body = {"inputs": {"topic": "tides"}}
-        answer = requests.post(f"{self.service.url}/kickoff", json=body, headers=self.headers, timeout=60)
-        return answer.json()["kickoff_id"]
+class Person(Client):
+    """A client with a browser."""
 
     def resume(self, **body):
-        return requests.post(f"{self.service.url}/resume", json=body, headers=self.headers, timeout=60)
-
-    def status(self, kickoff_id):
-        url = f"{self.service.url}/status/{kickoff_id}"
-        return requests.get(url, headers=self.headers, timeout=60).json()
+        return self.post("/resume", body)
 
     def page(self, **options):
-        named = {"auth": ("anybody", self.service.token)} | options
-        return requests.get(f"{self.service.url}/local/", timeout=60, **named)
+        options = {"auth": ("anybody", self.token), "headers": {}} | options
+        return self.get("/local/", **options)
 
     def answer(self, *, origin=None, host=None, **form):
         headers = {"Origin": self.service.url if origin is None else origin} | ({"Host": host} if host else {})
-        return requests.post(
-            f"{self.service.url}/local/",
-            data=form,
-            headers=headers,
-            auth=("anybody", self.service.token),
-            allow_redirects=False,
-            timeout=60,
-        )
+        auth = ("anybody", self.token)
+        url = f"{self.service.url}/local/"
+        return requests.post(url, data=form, headers=headers, auth=auth, allow_redirects=False, timeout=60)
 
     def form(self):
         """Read the hidden fields of the first form on the page."""
@@ -67,14 +45,8 @@ class Client:
 
 
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def client(clock):
-    with LocalCrewService(Scenario(inputs=(), tasks=TASKS, dialect="deployed"), clock=clock) as service:
-        yield Client(service)
+def client(serve):
+    return Person(serve(Scenario(inputs=(), tasks=TASKS, dialect="deployed")).service)
 
 
 @pytest.fixture
@@ -94,8 +66,11 @@ def live(kickoff_id, *, approve, **more):
     return {"executionId": kickoff_id, "humanFeedback": "shorter", "isApprove": approve, **more}
 
 
+in_each_spelling = pytest.mark.parametrize("spelt", [documented, live])
+
+
 class TestResume:
-    @pytest.mark.parametrize("spelt", [documented, live])
+    @in_each_spelling
     def test_an_approved_draft_lets_the_same_execution_go_on(self, client, waiting, spelt):
         answer = client.resume(**spelt(waiting, approve=True))
 
@@ -103,7 +78,7 @@ class TestResume:
         assert client.status(waiting)["result"] == "the end"
         assert len(client.service.kickoffs) == 1
 
-    @pytest.mark.parametrize("spelt", [documented, live])
+    @in_each_spelling
     def test_a_rejected_draft_comes_again(self, client, waiting, clock, spelt):
         first = client.service.execution(waiting).standing(clock.now).question
         client.resume(**spelt(waiting, approve=False))
@@ -142,7 +117,7 @@ class TestResume:
         assert client.resume(**body).status_code == 422
 
     def test_needs_a_token(self, client, waiting):
-        client.headers = {"Authorization": "Bearer wrong"}
+        client.token = "wrong"
 
         assert client.resume(**documented(waiting, approve=True)).status_code == 401
         assert client.service.execution(waiting).standing(client.service.now()).waiting
@@ -150,15 +125,14 @@ class TestResume:
 
 class TestOfAProject:
     @pytest.fixture
-    def serve(self, tmp_path, monkeypatch):
+    def host(self, serve, tmp_path, monkeypatch):
         monkeypatch.setattr(engine, "_RUNNER", RUNNER)
 
         def start(kind, dialect="deployed"):
             wait = {"do": "wait", "task": "draft", "draft": "a draft"}
-            story = {"ready": {"kind": kind}, "steps": [wait, {**DONE, "state_id": None}]}
+            story = {"ready": {"kind": kind}, "steps": [wait, DONE]}
             (tmp_path / "story.json").write_text(json.dumps(story))
-            project = Project(tmp_path)
-            return LocalCrewService(Scenario(dialect=dialect), project=project)
+            return Person(serve(Scenario(dialect=dialect), project=Project(tmp_path)).service)
 
         return start
 
@@ -171,34 +145,30 @@ class TestOfAProject:
             ("flow", "documented", "running"),
         ],
     )
-    def test_the_crew_hears_what_a_person_says(self, serve, kind, dialect, word):
-        with serve(kind, dialect) as service:
-            client = Client(service)
-            kickoff_id = client.kickoff()
-            execution = service.execution(kickoff_id)
+    def test_crew_hears_the_answers_of_a_person(self, host, kind, dialect, word):
+        client = host(kind, dialect)
+        kickoff_id = client.kickoff()
+        execution = client.service.execution(kickoff_id)
 
-            def waits(draft):
-                return eventually(
-                    lambda: (at := execution.standing(0)).waiting and at.draft.startswith(draft), 60, 0.02
-                )
+        def waits(draft):
+            eventually(lambda: (at := execution.standing(0)).waiting and at.draft.startswith(draft), 60, 0.02)
 
-            waits("a draft\n\nApprove this.")
-            body = client.status(kickoff_id)
-            client.resume(**documented(kickoff_id, approve=False))
-            waits("a draft, shorter")
-            assert client.resume(**documented(kickoff_id, approve=True)).status_code == 200
-            eventually(lambda: execution.standing(0).over, 60, 0.02)
+        waits("a draft\n\nApprove this.")
+        body = client.status(kickoff_id)
+        client.resume(**documented(kickoff_id, approve=False))
+        waits("a draft, shorter")
+        assert client.resume(**documented(kickoff_id, approve=True)).status_code == 200
+        eventually(lambda: execution.standing(0).over, 60, 0.02)
 
-            assert (body.get("state") or body["status"]) == word
-            assert "sent" in str(client.status(kickoff_id))
+        assert (body.get("state") or body["status"]) == word
+        assert "sent" in str(client.status(kickoff_id))
 
-    def test_what_it_has_written_is_for_those_with_the_token(self, serve):
-        with serve("crew") as service:
-            client = Client(service)
-            page = service.dashboard_url.format(kickoff_id=client.kickoff())
+    def test_draft_is_shown_with_the_token_only(self, host):
+        client = host("crew")
+        page = f"/executions/{client.kickoff()}"
 
-            assert requests.get(page, timeout=60).status_code == 401
-            assert requests.get(page, auth=("", service.token), timeout=60).status_code == 200
+        assert client.get(page, headers={}).status_code == 401
+        assert client.get(page, headers={}, auth=("", client.token)).status_code == 200
 
 
 class TestPage:
@@ -234,16 +204,18 @@ class TestPage:
         assert answer.headers["www-authenticate"].startswith("Basic ")
         assert waiting not in answer.text
 
-    @pytest.mark.parametrize("host", ["crew.example", "127.0.0.1.crew.example:80", ""])
-    def test_is_no_page_of_another_name(self, client, waiting, host):
+    @pytest.mark.parametrize(
+        ("host", "status"),
+        [
+            *((host, 403) for host in ("crew.example", "127.0.0.1.crew.example:80", "")),
+            *((host, 200) for host in ("localhost", "localhost:8765", "192.0.2.1:8765", "[::1]:8765")),
+        ],
+    )
+    def test_is_shown_by_an_address_of_this_machine_only(self, client, waiting, host, status):
         answer = client.page(headers={"Host": host})
 
-        assert answer.status_code == 403
-        assert waiting not in answer.text
-
-    @pytest.mark.parametrize("host", ["localhost", "localhost:8765", "192.0.2.1:8765", "[::1]:8765"])
-    def test_is_one_of_this_machine(self, client, host):
-        assert client.page(headers={"Host": host}).status_code == 200
+        assert answer.status_code == status
+        assert (waiting in answer.text) is (status == 200)
 
     @pytest.mark.parametrize(("answer", "state"), [("approve", "SUCCESS"), ("reject", "STARTED")])
     def test_takes_an_answer(self, client, waiting, answer, state):
@@ -252,15 +224,15 @@ class TestPage:
         assert (done.status_code, done.headers["location"]) == (303, "/local/")
         assert client.status(waiting)["state"] == state
 
-    @pytest.mark.parametrize("origin", ["", "null", "http://crew.example", "http://127.0.0.1"])
-    def test_takes_none_from_elsewhere(self, client, waiting, origin):
-        assert client.answer(origin=origin, **client.form(), answer="approve").status_code == 403
-        assert client.status(waiting)["state"] == "NOT FOUND"
-
-    def test_takes_none_from_another_name_that_leads_here(self, client, waiting):
-        foreign = {"origin": "http://crew.example", "host": "crew.example"}
-
-        assert client.answer(**foreign, **client.form(), answer="approve").status_code == 403
+    @pytest.mark.parametrize(
+        ("origin", "host"),
+        [
+            *((origin, None) for origin in ("", "null", "http://crew.example", "http://127.0.0.1")),
+            ("http://crew.example", "crew.example"),
+        ],
+    )
+    def test_takes_none_from_elsewhere(self, client, waiting, origin, host):
+        assert client.answer(origin=origin, host=host, **client.form(), answer="approve").status_code == 403
         assert client.status(waiting)["state"] == "NOT FOUND"
 
     def test_approves_only_of_what_was_seen(self, client, waiting, clock):

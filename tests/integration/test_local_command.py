@@ -1,34 +1,60 @@
-"""``python -m airflow_provider_crew.local``, as a person at a terminal and as a process."""
+"""``python -m airflow_provider_crew.local``, at a terminal and as a process that is killed."""
 
 import contextlib
 import http.client
 import json
+import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import requests
 
 from airflow_provider_crew.local import LocalCrewService, __main__
+from airflow_provider_crew.local.projects import engine
+from tests import airflow_runs
+from tests.integration.local_client import Client
 
-COMMAND = [sys.executable, "-m", "airflow_provider_crew.local"]
+RUNNER = Path(__file__).parent / "fake_runner.py"
+# The command itself, with a runner that needs no CrewAI.
+COMMAND = (
+    "import pathlib, sys, runpy; from airflow_provider_crew.local.projects import engine; "
+    f"engine._RUNNER = pathlib.Path({str(RUNNER)!r}); sys.argv[0] = 'local'; "
+    "runpy.run_module('airflow_provider_crew.local', run_name='__main__')"
+)
 EXPORT = re.compile(r"export AIRFLOW_CONN_CREW_DEFAULT='(.*)' CREW_TOKEN=(.*)")
-REQUEST = r"^\d\d:\d\d:\d\d "
+eventually = partial(airflow_runs.eventually, pause=0.02)
 
 
-class Console:
-    """A running command and the lines it prints."""
+def client_of(export):
+    """Return a client of the service that an export line names."""
+    uri, token = export.groups()
+    url = f"http://127.0.0.1:{urlsplit(uri).port}"
+    return Client(SimpleNamespace(url=url, token=shlex.split(token)[0]))
 
-    def __init__(self, process):
-        self.process = process
+
+class Terminal:
+    """The command in a terminal of its own, and the lines it prints."""
+
+    def __init__(self, *options):
         self.lines = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, "--port", "0", *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.export = self.line(EXPORT)
+        self.client = client_of(self.export)
 
     def line(self, pattern):
         """Read on to a line like this."""
@@ -36,57 +62,54 @@ class Console:
             self.lines.append(line.rstrip("\n"))
             if found := re.search(pattern, line):
                 return found
-        pytest.fail(f"ended without {pattern!r}: {self.lines}")
+        raise AssertionError(f"ended without {pattern!r}: {self.lines}")
+
+    def end(self, how):
+        """End it this way, and return what it has printed since, its errors and its exit code."""
+        self.process.send_signal(how)
+        rest, error = self.process.communicate(timeout=60)
+        return rest.strip(), error, self.process.returncode
 
 
 @pytest.fixture
-def console():
-    with subprocess.Popen(
-        [*COMMAND, "--port", "0", "--token", "it's secret"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        yield Console(process)
-        process.kill()
+def terminal():
+    running = []
+
+    def start(*options):
+        running.append(Terminal(*options))
+        return running[-1]
+
+    yield start
+    for each in running:
+        if each.process.poll() is None:
+            each.end(signal.SIGKILL)
 
 
-class TestProcess:
-    def test_serves_what_it_says_and_ends_quietly_with_ctrl_c(self, console):
-        uri, token = console.line(EXPORT).groups()
-        address = urlsplit(uri)
-        assert unquote(address.password) == "it's secret"
-        assert shlex.split(token) == ["it's secret"]
+class TestScript:
+    def test_connection_works_and_ctrl_c_ends_it_quietly(self, terminal):
+        shown = terminal("--token", "it's secret")
+        assert unquote(urlsplit(shown.export[1]).password) == shown.client.token == "it's secret"
 
-        url = f"http://{address.hostname}:{address.port}"
-        headers = {"Authorization": "Bearer it's secret"}
-        inputs = {"topic": "tides", "audience": "sailors"}
-        started = requests.post(f"{url}/kickoff", json={"inputs": inputs}, headers=headers, timeout=60).json()
-        console.line(REQUEST + rf"POST /kickoff 200 {re.escape(json.dumps(inputs))}$")
-        requests.get(f"{url}/status/{started['kickoff_id']}", headers=headers, timeout=60)
-        console.line(REQUEST + rf"GET /status/{started['kickoff_id']} 200$")
+        kickoff_id = shown.client.kickoff()
+        shown.line(r'^\d\d:\d\d:\d\d POST /kickoff 200 {"topic": "tides", "audience": "sailors"}$')
+        shown.client.status(kickoff_id)
+        shown.line(rf"^\d\d:\d\d:\d\d GET /status/{kickoff_id} 200$")
 
-        console.process.send_signal(signal.SIGINT)
-        rest, errors = console.process.communicate(timeout=60)
-
-        assert (rest.strip(), errors, console.process.returncode) == ("", "", 0)
-        assert sum("secret" in line for line in console.lines) == 1
+        assert shown.end(signal.SIGINT) == ("", "", 0)
+        assert sum("secret" in line for line in shown.lines) == 1
 
     @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-    def test_the_curl_line_works_as_it_is_printed(self, console):
-        export = console.line(EXPORT)[0]
-        curl = console.line("curl .*")[0]
+    def test_curl_line_works_as_it_is_printed(self, terminal):
+        shown = terminal("--token", "it's secret")
+        curl = shown.line("curl .*")[0]
 
         answer = subprocess.run(  # noqa: S602 - it is a line for a shell
-            f"{export}; {curl} --silent", shell=True, check=True, capture_output=True, text=True
+            f"{shown.export[0]}; {curl} --silent", shell=True, check=True, capture_output=True, text=True
         )
 
         assert set(json.loads(answer.stdout)) == {"kickoff_id"}
 
-
-class TestMain:
-    def test_says_when_the_port_is_taken(self, capsys):
+    def test_taken_port_is_an_error(self, capsys):
         with LocalCrewService() as other:
             code = __main__.main(["--port", str(other.port)])
 
@@ -95,23 +118,42 @@ class TestMain:
             f"Cannot listen on port {other.port}: Address already in use. Choose another with --port.\n"
         )
 
-    def test_says_what_is_wrong_with_a_scenario(self, capsys, tmp_path):
+    def test_invalid_scenario_is_an_error(self, capsys, tmp_path):
         file = tmp_path / "scenario.toml"
         file.write_text("colour = 'red'")
 
         assert __main__.main(["--scenario", str(file)]) == 1
         assert capsys.readouterr().err == f"{file}: colour: Extra inputs are not permitted\n"
 
-    def test_dialect_option_comes_before_the_scenario(self, capsys, monkeypatch, tmp_path):
+
+@pytest.fixture
+def main(capsys, monkeypatch):
+    """Run the command with a call in place of its wait at the terminal, and return the call's result."""
+
+    def run(*given, call):
+        results = []
+
+        class Wait:
+            def wait(self):
+                results.append(call(client_of(EXPORT.search(capsys.readouterr().out))))
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=Wait))
+        assert __main__.main(["--port", "0", *given]) == 0
+        return results[0]
+
+    return run
+
+
+class TestOptions:
+    @pytest.mark.parametrize(("given", "status"), [((), 200), (("--dialect", "documented"), 404)])
+    def test_dialect_option_comes_before_the_scenario(self, main, tmp_path, given, status):
         file = tmp_path / "scenario.toml"
         file.write_text('dialect = "deployed"\ntoken = "local-organization-token"')
-        met: list[int] = []
-        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Listener(capsys, met)))
 
-        for given in ((), ("--dialect", "documented")):
-            assert __main__.main(["--port", "0", "--scenario", str(file), *given]) == 0
+        answer = main("--scenario", str(file), *given, call=lambda client: client.get("/status/nobody"))
 
-        assert met == [200, 404]
+        assert answer.status_code == status
 
     @pytest.mark.parametrize(
         ("given", "ends"),
@@ -123,90 +165,133 @@ class TestMain:
             (("--fail",), {"status": "running"}),
         ],
     )
-    def test_takes_as_long_and_fails_as_it_is_asked_to(self, capsys, monkeypatch, given, ends):
-        met: list[dict[str, Any]] = []
-        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Employer(capsys, met)))
+    def test_seconds_and_fail_change_the_script(self, main, given, ends):
+        body = main(*given, call=lambda client: client.status(client.kickoff()))
 
-        assert __main__.main(["--port", "0", *given]) == 0
+        assert body.items() >= ends.items()
 
-        assert [{name: body.get(name) for name in ends} for body in met] == [ends]
-
-    def test_prints_one_line_per_request(self, capsys, monkeypatch, tmp_path):
+    def test_one_line_is_printed_per_request(self, main, capsys, tmp_path):
         file = tmp_path / "scenario.toml"
         file.write_text('[[faults]]\nkind = "answer"\nstatus = 503\n[[faults]]\nkind = "reset"\n')
-        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=lambda: Visitor(capsys)))
 
-        assert __main__.main(["--port", "0", "--scenario", str(file)]) == 0
+        def visit(client):
+            client.get("/inputs")
+            with contextlib.suppress(requests.ConnectionError, http.client.HTTPException):
+                client.get("/inputs")
+            client.get("/inputs", headers={})
+            client.post("/kickoff", {"inputs": {"topic": "tides"}})
+
+        main("--scenario", str(file), call=visit)
 
         printed = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines() if line]
         assert printed == [
             "GET /inputs 503 (fault: answer)",
             "GET /inputs no answer (fault: reset)",
             "GET /inputs 401",
-            "POST /kickoff 401",
             'POST /kickoff 422 {"topic": "tides"}',
         ]
 
+    @pytest.mark.parametrize(
+        ("given", "complaint"),
+        [
+            (["--keep", "file"], "--keep is for a real crew, and needs --crew"),
+            (["--python", "python"], "--python is for a real crew, and needs --crew"),
+            (["--at-most", "2"], "--at-most is for a real crew, and needs --crew"),
+            (["--crew", ".", "--fail"], "--fail changes a script, so leave it out with --crew"),
+            (["--crew", ".", "--seconds", "1"], "--seconds changes a script, so leave it out with --crew"),
+            (["--crew", ".", "--at-most", "0"], "0 is not a number of executions"),
+        ],
+    )
+    def test_options_that_do_not_go_together_are_rejected(self, capsys, given, complaint):
+        with pytest.raises(SystemExit):
+            __main__.main(given)
 
-def exported(capsys) -> tuple[str, str]:
-    """Read the address and the token off the terminal."""
-    found = EXPORT.search(capsys.readouterr().out)
-    assert found
-    return found[1], found[2]
+        assert complaint in capsys.readouterr().err
 
 
-class Visitor:
-    """Stands in for the wait at the terminal: makes some requests, then presses Ctrl-C."""
-
-    def __init__(self, capsys):
-        uri, token = exported(capsys)
-        self.port = urlsplit(uri).port
-        self.known = {"Authorization": f"Bearer {token}"}
-
-    def wait(self):
-        kickoffs: list[tuple[str, str, dict[str, str]]] = [
-            ("POST", "/kickoff", {}),
-            ("POST", "/kickoff", self.known),
+class TestCrew:
+    @pytest.fixture
+    def project(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(engine, "_RUNNER", RUNNER)
+        task = {"task": "research", "agent": "Researcher"}
+        steps = [
+            {"said": "task_started", **task, "index": 0, "of": 1},
+            {"do": "print", "text": "thinking"},
+            {"do": "until", "file": "go"},
+            {"said": "task_completed", **task, "description": "", "output": "found", "seconds": 0.5},
+            {"said": "completed", "output": "sent", "json": None, "tasks": [], "usage": None, "seconds": 1.0},
         ]
-        for method, path, headers in [("GET", "/inputs", {})] * 3 + kickoffs:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-            with contextlib.closing(connection), contextlib.suppress(ConnectionResetError):
-                connection.request(method, path, body='{"inputs": {"topic": "tides"}}', headers=headers)
-                connection.getresponse()
-        raise KeyboardInterrupt
+        (tmp_path / "story.json").write_text(json.dumps({"steps": steps}))
+        return tmp_path
+
+    @pytest.fixture
+    def host(self, terminal, project):
+        return lambda *options: terminal("--crew", str(project), "--dialect", "deployed", *options)
+
+    def test_execution_is_told_as_it_goes(self, host, project):
+        shown = host()
+        assert "local only" in shown.line("/local/")[0] or "local only" in shown.lines[-1]
+        kickoff_id = shown.client.kickoff({"topic": "tides"})
+        shown.line(rf"^\d\d:\d\d:\d\d {kickoff_id} begins research, by Researcher$")
+        shown.line(rf"{kickoff_id} \| thinking$")
+        (project / "go").touch()
+        shown.line(rf"{kickoff_id} has done research in 0\.5 s$")
+        shown.line(rf"{kickoff_id} completed in \d+\.\d s$")
+
+    @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+    def test_ctrl_c_ends_all_that_it_has_started(self, host, project, how):
+        shown = host()
+        shown.client.kickoff()
+        shown.line("thinking")
+
+        rest, _, code = shown.end(how)
+        assert (rest, code) == ("", 0)
+        assert all_have_ended(project)
+
+    def test_nothing_is_lost_when_it_is_killed(self, host, project, tmp_path):
+        keep = ("--keep", str(tmp_path / "kept"))
+        killed = host(*keep)
+        ids = [killed.client.kickoff() for _ in range(3)]
+        for _ in ids:
+            killed.line("thinking")
+        (project / "go").touch()
+
+        def completed(kickoff_id):
+            return eventually(lambda: (body := killed.client.status(kickoff_id))["state"] == "SUCCESS" and body)
+
+        before = [completed(each) for each in ids]
+        (project / "go").unlink()
+        cut = killed.client.kickoff()
+        killed.line("thinking")
+        killed.end(signal.SIGKILL)
+        eventually(lambda: all_have_ended(project))
+
+        again = host(*keep).client
+
+        assert [again.status(each) for each in ids] == before
+        assert again.status(cut)["status"] == "The local service ended while the crew was at work."
+
+    def test_project_that_cannot_be_loaded_is_an_error(self, capsys, project):
+        trace = "Traceback:\n  File crew.py\nImportError: no tools\n"
+        story = {"not_loaded": {"error": "ImportError: no tools", "traceback": trace}}
+        (project / "story.json").write_text(json.dumps(story))
+
+        assert __main__.main(["--crew", str(project), "--port", "0"]) == 1
+        assert capsys.readouterr().err == f"{trace}ImportError: no tools\n"
+
+    def test_interpreter_of_the_project_is_used(self, capsys, project):
+        own = project / ".venv" / "bin"
+        own.mkdir(parents=True)
+        (own / "python").write_text("#!/bin/sh\necho it is this one\nexit 3\n")
+        (own / "python").chmod(0o755)
+
+        assert __main__.main(["--crew", str(project), "--port", "0"]) == 1
+        assert "loading | it is this one" in capsys.readouterr().out
 
 
-class Caller:
-    """Stands in for the wait at the terminal: asks, keeps what is answered, then presses Ctrl-C."""
-
-    def __init__(self, capsys, met):
-        uri, token = exported(capsys)
-        self.url = f"http://127.0.0.1:{urlsplit(uri).port}"
-        self.headers = {"Authorization": f"Bearer {token}"}
-        self.met = met
-
-    def wait(self):
-        self.met.append(self.answer())
-        raise KeyboardInterrupt
-
-    def answer(self):
-        raise NotImplementedError
-
-    def status(self, kickoff_id):
-        return requests.get(f"{self.url}/status/{kickoff_id}", headers=self.headers, timeout=60)
-
-
-class Employer(Caller):
-    """Kicks off, and asks how it stands."""
-
-    def answer(self):
-        body = {"inputs": {"topic": "tides", "audience": "sailors"}}
-        begun = requests.post(f"{self.url}/kickoff", json=body, headers=self.headers, timeout=60).json()
-        return self.status(begun["kickoff_id"]).json()
-
-
-class Listener(Caller):
-    """Asks for an unknown execution."""
-
-    def answer(self):
-        return self.status("nobody").status_code
+def all_have_ended(project):
+    for pid in (project / "started").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), 0)
+            return False
+    return True

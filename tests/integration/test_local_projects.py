@@ -18,6 +18,7 @@ from airflow_provider_crew.local.projects.engine import Project
 from airflow_provider_crew.local.projects.process import Process
 from airflow_provider_crew.local.unusable import Unusable
 from tests import airflow_runs
+from tests.integration.local_client import INPUTS, Client
 
 eventually = partial(airflow_runs.eventually, pause=0.02)
 
@@ -40,8 +41,8 @@ STEPS = (
 GO = {"do": "until", "file": "go"}
 
 
-class Crew:
-    """A project in a folder, its service, and just enough of a client."""
+class Crew(Client):
+    """A project in a folder, and a client of its service."""
 
     def __init__(self, folder, story):
         self.folder = folder
@@ -54,27 +55,8 @@ class Crew:
     def serve(self, dialect="deployed", **options):
         named = {name: options.pop(name) for name in ("at_most", "keep") if name in options}
         project = Project(self.folder, say=self.lines.append, **named)
-        self.service = LocalCrewService(Scenario(dialect=dialect), project=project, **options)
+        super().__init__(LocalCrewService(Scenario(dialect=dialect), project=project, **options))
         return self.service
-
-    def said_of(self, path):
-        return [line for line in self.lines if str(path) in line]
-
-    @property
-    def headers(self):
-        return {"Authorization": f"Bearer {self.service.token}"}
-
-    def post(self, path, **body):
-        return requests.post(self.service.url + path, json=body, headers=self.headers, timeout=60)
-
-    def kickoff(self, **more):
-        answer = self.post("/kickoff", inputs={"topic": "tides"}, **more)
-        assert answer.status_code == 200, answer.text
-        return answer.json()["kickoff_id"]
-
-    def status(self, kickoff_id):
-        url = f"{self.service.url}/status/{kickoff_id}"
-        return requests.get(url, headers=self.headers, timeout=60).json()
 
     def until(self, kickoff_id, state):
         return eventually(lambda: (body := self.status(kickoff_id))["state"] == state and body)
@@ -137,11 +119,7 @@ class TestTold:
             "meta": {"a": 1},
         }
         (kickoff,) = crew.kickoffs
-        assert (kickoff["id"], kickoff["inputs"], kickoff["restore_from"]) == (
-            kickoff_id,
-            {"topic": "tides"},
-            None,
-        )
+        assert (kickoff["id"], kickoff["inputs"], kickoff["restore_from"]) == (kickoff_id, INPUTS, None)
         assert kickoff["stdin"] == ""
 
     def test_and_as_the_documented_dialect_has_it(self, crew):
@@ -178,22 +156,13 @@ class TestTold:
         assert "loading | loading modules" in crew.lines
         assert f"{kickoff_id} | thinking[2J …" in crew.lines
 
-    def test_inputs_are_those_of_the_project(self, crew):
-        crew = crew(ready={"inputs": ["topic", "tone"], "required": ["topic"]})
-        with crew.serve():
-            answer = crew.post("/kickoff", inputs={"tone": "grave"})
-
-            assert (answer.status_code, answer.json()) == (422, {"detail": "Missing inputs: topic"})
-            assert crew.kickoffs == []
-
     def test_flow_drops_unknown_inputs_and_restores_a_state(self, crew):
         crew = crew(DONE, ready={"kind": "flow", "inputs": ["topic", "tone"], "required": [], "of": None})
         with crew.serve():
-            listed = requests.get(f"{crew.service.url}/inputs", headers=crew.headers, timeout=60).json()
+            listed = crew.get("/inputs").json()
             first = crew.kickoff()
             crew.until(first, "SUCCESS")
-            answer = crew.post("/kickoff", inputs={"tone": "grave", "other": 1}, restoreFromStateId=first)
-            crew.until(answer.json()["kickoff_id"], "SUCCESS")
+            crew.until(crew.kickoff({"tone": "grave", "other": 1}, restoreFromStateId=first), "SUCCESS")
 
         assert listed == {"inputs": ["id", "topic", "tone"]}
         assert (crew.kickoffs[1]["inputs"], crew.kickoffs[1]["restore_from"]) == ({"tone": "grave"}, first)
@@ -201,15 +170,6 @@ class TestTold:
 
 
 class TestProcesses:
-    def test_one_is_kept_warm_and_each_execution_has_its_own(self, crew):
-        crew = crew(DONE)
-        with crew.serve():
-            for number in (1, 2, 3):
-                eventually(lambda: len(crew.written("started")) == number)  # noqa: B023 - called at once
-                crew.until(crew.kickoff(), "SUCCESS")
-
-        assert len({kickoff["pid"] for kickoff in crew.kickoffs}) == 3
-
     def test_no_more_at_a_time_than_allowed_and_the_others_are_pending(self, crew):
         crew = crew(*STEPS, GO, DONE)
         with crew.serve(at_most=2):
@@ -322,15 +282,11 @@ class TestLoading:
         with pytest.raises(requests.ConnectionError):
             requests.get(crew.service.url, timeout=5)
 
-    def test_needs_a_folder(self, tmp_path):
+    def test_needs_a_folder_and_an_interpreter(self, tmp_path):
         with pytest.raises(Unusable, match="There is no folder .*nowhere"):
             LocalCrewService(project=Project(tmp_path / "nowhere")).start()
-
-    def test_needs_an_interpreter(self, tmp_path):
-        project = Project(tmp_path, python=tmp_path / "python")
-
         with pytest.raises(Unusable, match="/python cannot be run: No such file or directory"):
-            LocalCrewService(project=project).start()
+            LocalCrewService(project=Project(tmp_path, python=tmp_path / "python")).start()
 
 
 def storage_of(keep):
@@ -342,29 +298,6 @@ def mode_of(path):
 
 
 class TestKept:
-    def test_what_is_over_is_told_as_before_and_what_was_not_has_failed(self, crew, tmp_path):
-        crew = crew(*STEPS, DONE)
-        keep = tmp_path / "kept"
-        with crew.serve(keep=keep):
-            over = crew.kickoff(meta={"a": 1})
-            before = crew.until(over, "SUCCESS")
-            crew.tell(steps=[*STEPS, GO, DONE])
-            (crew.folder / "crew.py").touch()
-            cut = crew.kickoff()
-            crew.until(cut, "RUNNING")
-
-        with crew.serve(keep=keep):
-            after, interrupted = crew.status(over), crew.status(cut)
-            assert [taken.kickoff_id for taken in crew.service.kickoffs] == [over, cut]
-        with crew.serve(keep=keep):
-            assert crew.status(cut)["status"] == interrupted["status"]
-
-        assert after == before
-        assert interrupted["state"] == "FAILED"
-        assert interrupted["status"] == "The local service ended while the crew was at work."
-        assert interrupted["last_executed_task"]["output"] == "found"
-        assert len(crew.kickoffs) == 2
-
     def test_file_and_folder_are_for_their_owner_alone(self, crew, tmp_path):
         crew = crew(DONE)
         keep = tmp_path / "kept"
@@ -377,7 +310,7 @@ class TestKept:
 
         assert storage_of(keep) == Path(crew.kickoffs[0]["storage"])
         assert [mode_of(keep), mode_of(storage_of(keep))] == [0o600, 0o700]
-        assert crew.said_of(keep) == []
+        assert not any(str(keep) in line for line in crew.lines)
 
     def test_file_and_folder_of_before_are_made_private(self, crew, tmp_path):
         crew = crew(DONE)
@@ -394,7 +327,7 @@ class TestKept:
             crew.until(crew.kickoff(), "SUCCESS")
 
         assert [mode_of(path) for path in found] == [0o600, 0o700, 0o700, 0o600, 0o644]
-        assert [len(crew.said_of(path)) for path in found] == [2, 1, 0, 0, 0]
+        assert [sum(str(path) in line for line in crew.lines) for path in found] == [2, 1, 0, 0, 0]
 
     def test_folder_that_leads_elsewhere_is_rejected(self, crew, tmp_path, monkeypatch):
         crew = crew(DONE)
@@ -428,7 +361,7 @@ class TestKept:
         crew = crew(DONE)
         with crew.serve(keep=tmp_path / "kept"):
             crew.service._project._kept.close()
-            answer = crew.post("/kickoff", inputs={"topic": "tides"})
+            answer = crew.post("/kickoff", {"inputs": {"topic": "tides"}})
 
             assert answer.status_code == 500
             assert (crew.kickoffs, crew.service.kickoffs) == ([], ())

@@ -3,9 +3,9 @@
 import threading
 
 import pytest
-import requests
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
+from tests.integration.local_client import Client
 
 pytest_plugins = ["pytester"]
 
@@ -16,21 +16,14 @@ SESSION = ("-p", "no:asyncio", "-p", "no:cacheprovider", "--strict-markers")
 FAILING = Scenario(inputs=(), tasks=(ScenarioTask(name="research", error="out of credit"),))
 
 
-def run(service, inputs):
-    headers = {"Authorization": f"Bearer {service.token}"}
-    started = requests.post(f"{service.url}/kickoff", json={"inputs": inputs}, headers=headers, timeout=60)
-    kickoff_id = started.json()["kickoff_id"]
-    return requests.get(f"{service.url}/status/{kickoff_id}", headers=headers, timeout=60).json()
-
-
 def test_by_default_an_execution_is_over_at_the_first_look(crew_service):
-    assert run(crew_service, {"topic": "tides", "audience": "sailors"})["status"] == "completed"
+    assert (client := Client(crew_service)).status(client.kickoff())["status"] == "completed"
     assert len(crew_service.kickoffs) == 1
 
 
 @pytest.mark.crew_scenario(FAILING)
 def test_a_marker_sets_the_scenario(crew_service):
-    assert run(crew_service, {})["error"] == "out of credit"
+    assert (client := Client(crew_service)).status(client.kickoff({}))["error"] == "out of credit"
 
 
 def test_the_service_ends_with_the_test(pytester):

@@ -6,9 +6,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
-import requests
 
-from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local import Scenario, ScenarioTask
 from tests.airflow_runs import eventually
 
 TASKS = (
@@ -55,20 +54,8 @@ def said():
 
 
 @pytest.fixture
-def serve(said):
-    running = []
-
-    def start(*, call_webhooks=True, **keys):
-        scenario = Scenario(**{"inputs": (), "tasks": TASKS, "dialect": "deployed"} | keys)
-        running.append(LocalCrewService(scenario, call_webhooks=call_webhooks, say=said.append).start())
-        return running[-1]
-
-    yield start
-    for service in running:
-        service.stop()
-
-
-def kickoff(service, receiver, **more):
+def begin(serve, said, receiver):
+    """Start a service and an execution with webhooks; return the service and the kickoff ID."""
     address = f"http://127.0.0.1:{receiver.server_port}"
     named = {
         "taskWebhookUrl": f"{address}/task",
@@ -76,9 +63,13 @@ def kickoff(service, receiver, **more):
         "humanInputWebhookUrl": f"{address}/person",
         "webhooks": {"events": ["task_completed"], "url": f"{address}/events", "authentication": PROOF},
     }
-    body = {"inputs": {"topic": "tides"}, "meta": {"a": 1}, **named, **more}
-    headers = {"Authorization": f"Bearer {service.token}"}
-    return requests.post(f"{service.url}/kickoff", json=body, headers=headers, timeout=60).json()["kickoff_id"]
+
+    def start(changes=None, *, call_webhooks=True, **keys):
+        scenario = Scenario(**{"inputs": (), "tasks": TASKS, "dialect": "deployed"} | keys)
+        client = serve(scenario, call_webhooks=call_webhooks, say=said.append)
+        return client.service, client.kickoff({"topic": "tides"}, meta={"a": 1}, **{**named, **(changes or {})})
+
+    return start
 
 
 def heard(receiver, path, times=1):
@@ -88,9 +79,8 @@ def heard(receiver, path, times=1):
 
 
 @pytest.mark.parametrize("dialect", ["deployed", "documented"])
-def test_each_is_called_for_what_it_is_for(serve, receiver, said, dialect):
-    service = serve(dialect=dialect, usage={"total_tokens": 7})
-    kickoff_id = kickoff(service, receiver)
+def test_each_webhook_is_called_for_its_event(begin, receiver, said, dialect):
+    service, kickoff_id = begin(dialect=dialect, usage={"total_tokens": 7})
     ids = {"kickoff_id": kickoff_id, "execution_id": kickoff_id, "meta": {"a": 1}}
 
     ((_, proof, asked),) = heard(receiver, "/person")
@@ -111,18 +101,16 @@ def test_each_is_called_for_what_it_is_for(serve, receiver, said, dialect):
     assert said == []
 
 
-def test_a_failure_is_told_with_its_reason(serve, receiver):
-    service = serve(tasks=(ScenarioTask(name="first", error="out of credit"),))
-    kickoff(service, receiver)
+def test_failure_is_sent_with_its_reason(begin, receiver):
+    begin(tasks=(ScenarioTask(name="first", error="out of credit"),))
 
     assert heard(receiver, "/crew")[0][2]["error"] == "out of credit"
 
 
-def test_failed_call_is_logged_without_secrets(serve, receiver, said):
-    receiver.status = 302
-    service = serve(tasks=TASKS[1:])
+def test_failed_call_is_logged_without_secrets(begin, said):
     dead = "http://127.0.0.1:1/secret"
-    kickoff_id = kickoff(service, receiver, taskWebhookUrl=dead, crewWebhookUrl=f"{dead}2", webhooks=None)
+    changes = {"taskWebhookUrl": dead, "crewWebhookUrl": f"{dead}2", "webhooks": None}
+    service, kickoff_id = begin(changes, tasks=TASKS[1:])
 
     eventually(lambda: len(said) == 2, 60, 0.02)
     assert {line.replace(kickoff_id, "ID") for line in said} == {
@@ -131,19 +119,17 @@ def test_failed_call_is_logged_without_secrets(serve, receiver, said):
     assert service.execution(kickoff_id).standing(service.now()).error is None
 
 
-def test_a_redirect_is_not_followed(serve, receiver):
+def test_redirect_is_not_followed(begin, receiver):
     receiver.status = 307
-    service = serve(tasks=TASKS[1:])
-    kickoff(service, receiver)
+    begin(tasks=TASKS[1:])
 
     heard(receiver, "/crew")
     assert "/elsewhere" not in [each[0] for each in receiver.heard]
 
 
-def test_nobody_is_called_where_nobody_asked_for_it(serve, receiver):
-    service = serve(call_webhooks=False, tasks=TASKS[1:])
-    quiet = kickoff(service, receiver)
-    loud = kickoff(serve(tasks=TASKS[1:]), receiver)
+def test_webhooks_are_called_only_if_configured(begin, receiver):
+    service, quiet = begin(call_webhooks=False, tasks=TASKS[1:])
+    _, loud = begin(tasks=TASKS[1:])
 
     heard(receiver, "/crew")
     assert {each[2].get("kickoff_id", loud) for each in receiver.heard} == {loud}

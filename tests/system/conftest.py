@@ -77,7 +77,6 @@ def airflow(
         shutil.copy(path, dags)
     connections = {f"AIRFLOW_CONN_CREW_{name.upper()}": connection(crew) for name, crew in crews.items()}
     connections["AIRFLOW_CONN_CREW_REFUSED"] = connection(crews["default"], password=REFUSED_TOKEN)
-    connections["AIRFLOW_CONN_CREW_AWAY"] = connection(crews["default"], port=9)
     home = tmp_path_factory.mktemp("airflow")
     (home / "config").mkdir()
     (home / "config/airflow_local_settings.py").write_text(_POLICY, encoding="utf-8")
@@ -86,8 +85,6 @@ def airflow(
         "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
         "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
-        # A DAG that cannot be loaded is tried again soon, not after a minute.
-        "AIRFLOW__WORKERS__MISSING_DAG_RETRY_DELAY": "2",
         # No file changes, and no other comes: to parse all of them again and again takes the time of the tests.
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "60",

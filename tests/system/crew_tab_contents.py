@@ -86,12 +86,7 @@ def result(**others: Any) -> dict[str, Any]:
                 "output": "* Notes on **ferries**",
                 "execution_time": 4.2,
             },
-            {
-                "task_id": "fact_check",
-                "agent": "Checker",
-                "output": WIDE_TABLE,
-                "execution_time": 3.0,
-            },
+            {"task_id": "fact_check", "agent": "Checker", "output": WIDE_TABLE, "execution_time": 3.0},
             {"task_id": "writing_task", "agent": "Writer", "output": REPORT, "execution_time": 8.6},
         ],
         "tasks_complete": True,

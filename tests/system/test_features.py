@@ -67,29 +67,6 @@ def test_mapped_kickoffs_and_sensors(run, kickoffs):
         assert run.xcom("sensors", map_index=index)["kickoff_id"] == kickoff.kickoff_id
 
 
-def test_meta_of_a_kickoff_names_its_task(run, kickoffs):
-    (kickoff,) = kickoffs("group.in_group")
-
-    assert kickoff.meta == {
-        "airflow": {
-            "dag_id": run.dag_id,
-            "run_id": run.run_id,
-            "task_id": "group.in_group",
-            "map_index": -1,
-            "try_number": 1,
-        }
-    }
-
-
-def test_an_outlet_gets_its_event(run, kickoffs):
-    assert kickoffs("group.in_group")
-    events = run.airflow.api.asset_events(run.dag_id)
-
-    assert [event["source_task_id"] for event in events if event["source_run_id"] == run.run_id] == [
-        "group.in_group"
-    ]
-
-
 @pytest.mark.parametrize(("callback", "saw"), [("success", "called"), ("failure", "ExecutionFailed")])
 def test_callbacks_are_called(run, callback, saw):
     def called():
@@ -97,17 +74,6 @@ def test_callbacks_are_called(run, callback, saw):
         return [kept["value"] for kept in found if kept["key"] == f"{run.dag_id}_{run.run_id}_{callback}"]
 
     assert eventually(called) == [saw]
-
-
-@pytest.mark.usefixtures("run")
-def test_options_go_over_the_wire(crews):
-    kickoff = next(kickoff for kickoff in crews["brief"].kickoffs if kickoff.meta == {"ticket": 7})
-
-    assert kickoff.inputs == {"topic": "t", "audience": "a", "extra": None}
-    assert kickoff.webhooks == {
-        "taskWebhookUrl": "https://hooks.example/7",
-        "crewWebhookUrl": "https://hooks.example/end",
-    }
 
 
 def test_mapped_decorated_tasks_return_their_results(run, kickoffs):

@@ -31,14 +31,3 @@ def test_name_from_a_function_survives_the_deferral(run, crews):
     assert shown == NAMES if has("Names of mapped tasks") else not set(shown) & set(NAMES)
     assert names(run, "report") == NAMES
     assert {ti["try_number"] for ti in run.tasks("report")} == {1}
-
-
-@pytest.mark.parametrize("task_id", ["unnamed_deferred", "unnamed_sync"])
-def test_unrenderable_template_fails_nothing(run, task_id):
-    run.wait()
-
-    (task,) = run.tasks(task_id)
-    assert (task["state"], task["try_number"]) == ("success", 1)
-    assert task["rendered_map_index"] in {None, "0"}
-    lines = [event["event"] for event in run.events(task_id, map_index=0)]
-    assert any("map_index_template" in line and "no_such_name" in line for line in lines)

@@ -84,18 +84,6 @@ def test_home_is_used_once_at_a_time(tmp_path):
     stack(tmp_path)._new_guardian().dismiss()
 
 
-def test_environment_has_only_the_given_airflow_settings(tmp_path, monkeypatch):
-    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
-    monkeypatch.setenv("AIRFLOW_CONN_OTHER", "http://other")
-    given = {"AIRFLOW_CONN_CREW_DEFAULT": "crew://", "AIRFLOW__CORE__PARALLELISM": "2"}
-
-    environment = AirflowStack(tmp_path, tmp_path, given)._environment
-
-    assert "AIRFLOW_CONN_OTHER" not in environment
-    assert environment["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
-    assert given.items() <= environment.items()
-
-
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_children_in_their_own_groups_end_too(family, how):
     session = family.pid

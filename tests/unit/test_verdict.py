@@ -1,4 +1,4 @@
-"""The judge of the random harm finds what it is there for: an execution started twice, and a lost one."""
+"""The judge of the random harm finds an execution that was started twice, and one that is lost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ class History:
 
     run_id = "run"
 
-    def __init__(self, task_id: str, **options: Any) -> None:
-        self.task_id = task_id
-        self.logs: list[list[str]] = options.get("logs", [])
-        self.failures: list[Failure | None] = options.get("failures", [None] * len(self.logs))
-        self.record: Any = options.get("record")
-        self.returned: str | None = options.get("returned")
+    def __init__(self, task_id: str, logs: Any, failures: Any = None, **end: Any) -> None:
+        self.task_id, self.logs = task_id, logs
+        self.record, self.returned = end.get("record"), end.get("returned")
+        self.failures = failures or [None] * len(logs)
 
     def task(self, _: str) -> dict[str, Any]:
         return {"state": "success" if self.returned else "failed", "try_number": len(self.logs)}
@@ -46,13 +44,14 @@ class History:
 
 def execution(kickoff_id: str, attempt: int, started_at: float, *, failed: bool = False) -> Any:
     standing = SimpleNamespace(over=failed, error="out of credit" if failed else None)
+    meta = {"airflow": {"run_id": "run", "task_id": "", "try_number": attempt}}
+    scenario = SimpleNamespace(tasks=())
     return SimpleNamespace(
-        kickoff_id=kickoff_id,
-        started_at=started_at,
-        meta={"airflow": {"run_id": "run", "task_id": "run_sync", "try_number": attempt}},
-        scenario=SimpleNamespace(tasks=()),
-        standing=lambda _: standing,
+        kickoff_id=kickoff_id, started_at=started_at, meta=meta, scenario=scenario, standing=lambda _: standing
     )
+
+
+FIRST, SECOND = ("first", 1, 60.0), ("second", 2, 150.0)
 
 
 @pytest.fixture
@@ -74,93 +73,70 @@ def faults(monkeypatch):
     return find
 
 
-def record(kickoff_id: str | None = None, *, reported: bool = False) -> dict[str, Any]:
-    return {"kickoff_id": kickoff_id, "reported": reported, "delivered": False, "end": None}
-
-
-FIRST, SECOND = ("first", 1, 60.0), ("second", 2, 150.0)
-
-
 @pytest.mark.parametrize(
-    ("task_id", "options"),
+    ("task_id", "logs", "failure", "is_fault"),
     [
         # Killed before the answer, and started again by the retry.
-        ("run_sync", {"logs": [["sent"], ["got second"]]}),
+        ("run_sync", [["sent"], ["got second"]], None, True),
         # Started again although the first one was known and running.
-        ("run_sync", {"logs": [["got first"], ["got second"]], "failures": [STILL_RUNNING, None]}),
+        ("run_sync", [["got first"], ["got second"]], STILL_RUNNING, True),
         # Reported as uncertain, but retried by Airflow instead of cleared by a person.
-        ("run_sync", {"logs": [["sent"], ["got second"]], "failures": [RETRIED, None]}),
+        ("run_sync", [["sent"], ["got second"]], RETRIED, True),
         # Reported too late for a person to choose.
-        ("run_sync", {"logs": [["sent"], ["got second"]], "failures": [TOO_LATE, None]}),
+        ("run_sync", [["sent"], ["got second"]], TOO_LATE, True),
         # The author's choice is about kickoffs without an ID only.
-        ("run_anyway", {"logs": [["got first"], ["got second"]]}),
-    ],
-)
-def test_second_start_without_a_choice_is_a_fault(faults, task_id, options):
-    found = faults(History(task_id, returned="second", **options), execution(*FIRST), execution(*SECOND))
-
-    assert any("started twice" in fault for fault in found)
-
-
-@pytest.mark.parametrize(
-    ("task_id", "options"),
-    [
-        ("run_sync", {"logs": [["sent"], ["got second"]], "failures": [UNCERTAIN, None]}),
-        ("run_anyway", {"logs": [["sent"], ["got second"]]}),
+        ("run_anyway", [["got first"], ["got second"]], None, True),
+        ("run_sync", [["sent"], ["got second"]], UNCERTAIN, False),
+        ("run_anyway", [["sent"], ["got second"]], None, False),
         # The answer to the first kickoff came too late.
-        ("run_anyway", {"logs": [["sent"], ["got second"], ["got first"]]}),
+        ("run_anyway", [["sent"], ["got second"], ["got first"]], None, False),
     ],
 )
-def test_second_start_by_choice_is_no_fault(faults, task_id, options):
-    found = faults(History(task_id, returned="second", **options), execution(*FIRST), execution(*SECOND))
+def test_second_start_is_a_fault_unless_it_was_chosen(faults, task_id, logs, failure, is_fault):
+    failures = [failure, *[None] * (len(logs) - 1)]
+    found = faults(History(task_id, logs, failures, returned="second"), execution(*FIRST), execution(*SECOND))
 
-    assert found == []
+    assert any("started twice" in fault for fault in found) is is_fault
+    assert is_fault or found == []
 
 
 def test_answer_that_reached_only_a_cleared_process_leaves_the_choice(faults):
-    history = History("run_anyway", returned="second", logs=[["got first"], ["got second"]])
+    history = History("run_anyway", [["got first"], ["got second"]], returned="second")
 
-    found = faults(history, execution(*FIRST), execution(*SECOND), cleared=[("run", "run_anyway", 61.0)])
-
-    assert found == []
+    assert faults(history, execution(*FIRST), execution(*SECOND), cleared=[("run", "run_anyway", 61.0)]) == []
 
 
 def test_second_start_after_a_failed_crew_is_no_fault(faults):
-    history = History("run_sync", logs=[["got first"], ["got second"]], returned="second")
+    history = History("run_sync", [["got first"], ["got second"]], returned="second")
 
     assert faults(history, execution(*FIRST, failed=True), execution(*SECOND)) == []
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"logs": [["sent"]]},
-        {"logs": [["sent"]], "record": record("another")},
-        {"logs": [["sent"]], "failures": [Failure("LostContact", Cost.RUNNING)]},
-    ],
-)
-def test_execution_named_nowhere_is_a_fault(faults, options):
-    (found,) = faults(History("run_sync", **options), execution(*FIRST))
-
-    assert "first is named nowhere" in found
+def record(kickoff_id: str | None = None, *, reported: bool = False) -> dict[str, Any]:
+    return {"kickoff_id": kickoff_id, "reported": reported, "delivered": False, "end": None}
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("log", "options", "is_lost"),
     [
-        {"logs": [["got first"]]},
-        {"logs": [["sent"]], "record": record("first")},
-        {"logs": [["sent"]], "record": record()},
-        {"logs": [["sent"]], "record": record(reported=True), "failures": [UNCERTAIN]},
-        {"logs": [["got first"]], "returned": "first"},
+        ("sent", {}, True),
+        ("sent", {"record": record("another")}, True),
+        ("sent", {"failures": [Failure("LostContact", Cost.RUNNING)]}, True),
+        ("got first", {}, False),
+        ("sent", {"record": record("first")}, False),
+        ("sent", {"record": record()}, False),
+        ("sent", {"record": record(reported=True), "failures": [UNCERTAIN]}, False),
+        ("got first", {"returned": "first"}, False),
     ],
 )
-def test_execution_that_a_user_can_know_of_is_no_fault(faults, options):
-    assert faults(History("run_sync", **options), execution(*FIRST)) == []
+def test_execution_that_a_user_cannot_know_of_is_a_fault(faults, log, options, is_lost):
+    found = faults(History("run_sync", [[log]], **options), execution(*FIRST))
+
+    assert ["first is named nowhere" in fault for fault in found] == [True] * is_lost
 
 
 def test_uncertain_record_covers_the_last_execution_only(faults):
-    history = History("run_sync", logs=[["sent"], ["sent"]], record=record())
+    history = History("run_sync", [["sent"], ["sent"]], record=record())
 
     found = faults(history, execution(*FIRST, failed=True), execution(*SECOND))
 
@@ -168,6 +144,6 @@ def test_uncertain_record_covers_the_last_execution_only(faults):
 
 
 def test_result_of_another_task_is_a_fault(faults):
-    (found,) = faults(History("run_sync", logs=[["got first"]], returned="other"), execution(*FIRST))
+    (found,) = faults(History("run_sync", [["got first"]], returned="other"), execution(*FIRST))
 
     assert "no result of its own" in found

@@ -34,8 +34,3 @@ with DAG("real_kickoff_and_sensor", schedule=None):
         deferrable=True,
         poke_interval=1,
     )
-
-with DAG("real_mapped", schedule=None, max_active_tasks=10):
-    CrewRunOperator.partial(task_id="run", crew_conn_id="crew_briefing", deferrable=True, poll_interval=1).expand(
-        inputs=[{**BRIEFING, "topic": topic} for topic in ("tides", "ferries", "harbours")]
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, Asset, TaskGroup, Variable, task
+from airflow.providers.common.compat.sdk import DAG, TaskGroup, Variable, task
 
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
@@ -19,7 +19,7 @@ def note(name: str) -> Any:
     return callback
 
 
-def use_everything(dag: DAG, waits: dict[str, Any]) -> None:
+def use_everything(waits: dict[str, Any]) -> None:
     @task
     def topics() -> list[str]:
         return ["one", "two", "three"]
@@ -50,12 +50,11 @@ def use_everything(dag: DAG, waits: dict[str, Any]) -> None:
         task_id="sensors", crew_conn_id="crew_brief", deferrable=waits["deferrable"], poke_interval=1
     ).expand(kickoff_id=kickoffs.output)
 
-    # A task group, an outlet, callbacks, and an execution that is over at the first look.
+    # A task group, and callbacks.
     with TaskGroup("group"):
         CrewRunOperator(
             task_id="in_group",
             inputs={"topic": "{{ params.topic }}", "audience": "sailors"},
-            outlets=[Asset(f"crew://report/{dag.dag_id}")],
             on_success_callback=note("success"),
             **waits,
         )
@@ -66,17 +65,6 @@ def use_everything(dag: DAG, waits: dict[str, Any]) -> None:
         retries=0,
         **waits | {"crew_conn_id": "crew_failing"},
         on_failure_callback=note("failure"),
-    )
-
-    # Nothing of what the service and its clients say is asked for, nor checked.
-    CrewKickoffOperator(
-        task_id="options",
-        inputs={"topic": "t", "audience": "a", "extra": None},
-        meta={"ticket": "{{ params.number }}"},
-        task_webhook_url="https://hooks.example/{{ params.number }}",
-        crew_webhook_url="https://hooks.example/end",
-        validate_inputs=False,
-        crew_conn_id="crew_brief",
     )
 
     @task.crew(**waits)  # type: ignore[untyped-decorator]
@@ -99,5 +87,5 @@ for name, deferrable in {"features_deferred": True, "features_sync": False}.item
         max_active_tasks=100,
         params={"topic": "param topic", "number": 7},
         render_template_as_native_obj=True,
-    ) as dag:
-        use_everything(dag, {"deferrable": deferrable, "crew_conn_id": "crew_brief", "poll_interval": 1})
+    ):
+        use_everything({"deferrable": deferrable, "crew_conn_id": "crew_brief", "poll_interval": 1})

@@ -1,12 +1,10 @@
-"""Mapped tasks with names, as users write them, and one whose name cannot be had."""
+"""Mapped tasks with names, as users write them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, get_current_context, task
-
-from airflow_provider_crew.operators.crew import CrewRunOperator
 
 with DAG("names", schedule=None, max_active_tasks=100):
 
@@ -17,12 +15,3 @@ with DAG("names", schedule=None, max_active_tasks=100):
         return {"topic": topic, "audience": "sailors"}
 
     report.expand(topic=["ferries", "tides"])
-
-    for name, deferrable in {"unnamed_deferred": True, "unnamed_sync": False}.items():
-        CrewRunOperator.partial(
-            task_id=name,
-            crew_conn_id="crew_brief",
-            deferrable=deferrable,
-            poll_interval=1,
-            map_index_template="{{ no_such_name.at_all }}",
-        ).expand(inputs=[{"topic": "ferries", "audience": "sailors"}])

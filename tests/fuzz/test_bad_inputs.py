@@ -1,0 +1,195 @@
+"""Inputs, meta and webhooks of a kickoff: any object of a DAG, a template or another task."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import ChainMap, UserDict, UserList, deque, namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+
+from airflow_provider_crew.client.api import KickoffRequest, plain
+from airflow_provider_crew.client.errors import Cost, InvalidInputs
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
+from tests.fuzz.bad_tasks import Store, context, ended
+from tests.fuzz.bad_values import SECRET, any_json, any_text
+from tests.fuzz.cases import assert_presentable, cases, outcome
+from tests.fuzz.world import World
+
+
+class Names(Mapping[str, Any]):
+    """Names and values that are looked up."""
+
+    def __getitem__(self, key: str) -> Any:
+        return key.upper()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["topic", "\ud800"])
+
+    def __len__(self) -> int:
+        return 2
+
+
+class Word(str):
+    __slots__ = ()
+
+
+class Colour(str, Enum):  # noqa: UP042 - as it is found in DAGs
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int = 1
+
+
+Pair = namedtuple("Pair", "a b")  # noqa: PYI024 - as it is found in DAGs
+
+
+def nested(levels: int) -> Any:
+    value: Any = "leaf"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+# Made when they are needed: Hypothesis cannot show all of them when it reports a case.
+MAKERS: dict[str, Callable[[], Any]] = {
+    "bytes": lambda: b"bytes",
+    "memoryview": lambda: memoryview(b"bytes"),
+    "datetime": lambda: datetime(2026, 1, 1, tzinfo=UTC),
+    "timedelta": lambda: timedelta(days=1),
+    "decimal": lambda: Decimal("NaN"),
+    "uuid": lambda: UUID(int=7),
+    "set": lambda: {1, 2},
+    "complex": lambda: 1j,
+    "range": lambda: range(3),
+    "list with NaN": lambda: UserList([1, float("nan")]),
+    "dict with a set": lambda: UserDict({"a": {2}}),
+    "proxy of a surrogate": lambda: MappingProxyType({"a": "\ud800"}),
+    "chain": lambda: ChainMap({"a": 1}, {"b": 2}),
+    "deque": lambda: deque([1, 2]),
+    "array": lambda: array("d", [0.5]),
+    "named tuple": lambda: Pair(1, (2,)),
+    "generator": lambda: (number for number in range(3)),
+    "mapping": Names,
+    "dataclass": Point,
+    "object": object,
+    "function": lambda: len,
+    "class": lambda: TypeError,
+    "ellipsis": lambda: ...,
+    "text subclass": lambda: Word("word"),
+    "enum": lambda: Colour.RED,
+    "deep list": lambda: nested(64),
+    "odd keys": lambda: {None: 1, 7: 2, b"k": 3},
+    "infinity": lambda: {Word("key"): float("inf")},
+    "long keys": lambda: {"x" * 50_000: {"y" * 50_000: object()}},
+    "surrogate key": lambda: {"\ud800": object()},
+    "NUL key": lambda: {"\x00": float("nan")},
+    "many keys": lambda: dict.fromkeys(map(str, range(3000)), "many"),
+}
+
+
+@dataclass(frozen=True)
+class ToMake:
+    name: str
+
+
+def made(case: Any) -> Any:
+    """Return a case with its objects made."""
+    match case:
+        case ToMake():
+            return MAKERS[case.name]()
+        case dict():
+            return {key: made(value) for key, value in case.items()}
+        case list() | tuple():
+            return type(case)(made(value) for value in case)
+    return case
+
+
+OBJECTS = [ToMake(name) for name in MAKERS]
+any_data = st.recursive(
+    any_json | st.sampled_from(OBJECTS),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(any_text | st.integers() | st.none(), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+any_inputs = st.dictionaries(any_text, any_data, max_size=3) | any_data
+WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example", "realtime": False}
+any_webhooks = (
+    st.just(WEBHOOKS)
+    | st.fixed_dictionaries(
+        {},
+        optional={
+            "events": st.just(["task_completed"]) | any_data,
+            "url": st.just("https://hooks.example") | any_data,
+            "realtime": any_data,
+            "authentication": any_data | st.just({"strategy": "bearer", "token": SECRET}),
+            "x": any_data,
+        },
+    )
+    | any_data
+)
+any_options = st.fixed_dictionaries(
+    {},
+    optional={
+        "meta": any_data,
+        "crew_webhook_url": any_data,
+        "webhooks": any_webhooks,
+        "human_input_webhook_url": any_data,
+        "restore_from_state_id": st.just("4711") | any_data,
+    },
+)
+
+
+def in_each_place(value: Any) -> list[Any]:
+    return [
+        ({"inputs": [value]}, {"meta": {"of": value}}),
+        ({}, {"webhooks": value, "restore_from_state_id": value}),
+        ({}, {"webhooks": {**WEBHOOKS, "events": value}}),
+        ({}, {"webhooks": {**WEBHOOKS, "url": value}}),
+    ]
+
+
+@cases(st.tuples(any_inputs, any_options), known=[case for value in OBJECTS for case in in_each_place(value)])
+def test_inputs_are_sent_once_as_json_or_rejected(world: World, case: Any) -> None:
+    inputs, options = made(case)
+    world.prepare({"kickoff_id": "4711"})
+    operator = CrewKickoffOperator(task_id="crew", inputs={}, validate_inputs=False)
+    # As rendering leaves them: Airflow itself does not survive all of these in a DAG file.
+    vars(operator).update({"inputs": inputs, **options})
+    store = Store()
+    result = ended(lambda: operator.execute(context(store)))
+
+    is_started = result == "4711"
+    assert world.kickoffs == is_started
+    assert (store.kept is not None) is is_started
+    if is_started:
+        given, options = made(case)  # again, because a generator is used up by now
+        request = KickoffRequest.of(given, **options)
+        assert json.loads(request.body)["inputs"] == json.loads(json.dumps(plain(made(case[0]), "inputs")))
+    else:
+        assert isinstance(result.failure, InvalidInputs)
+        assert result.failure.cost is Cost.NONE
+
+
+@cases(any_webhooks, known=OBJECTS)
+def test_webhook_secret_is_sent_or_the_webhooks_are_rejected(case: Any) -> None:
+    result = outcome(lambda: KickoffRequest.of({}, webhooks=made(case), webhook_secret=SECRET))
+
+    if isinstance(result, InvalidInputs):
+        assert_presentable(result, SECRET)
+        return
+    assert result.secrets == (SECRET,)
+    assert json.loads(result.body)["webhooks"]["authentication"] == {"strategy": "bearer", "token": SECRET}

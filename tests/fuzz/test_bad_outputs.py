@@ -1,0 +1,198 @@
+"""Crew outputs where a DAG asks for a type: the result is kept, and never paid for twice."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from ipaddress import IPv4Address
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from hypothesis import strategies as st
+from pydantic import AnyUrl, BaseModel, ConfigDict, Field, Json, field_validator
+from typing_extensions import TypedDict
+
+from airflow_provider_crew.client.errors import Cost, InvalidOutput, storable_text
+from airflow_provider_crew.durable.result import fitted
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from tests.fuzz.bad_tasks import Store, TaskInstance, context, ended
+from tests.fuzz.bad_values import BIG, DEEP, SECRET, any_json, any_text, as_bytes
+from tests.fuzz.cases import assert_presentable, assert_storable, cases, outcome
+from tests.fuzz.world import World
+
+
+class Tree(BaseModel):
+    title: str
+    below: list[Tree] = []
+
+
+class Exact(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    title: str
+    count: int = Field(ge=0)
+    share: float
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    title: str = ""
+
+
+class Raising(BaseModel):
+    title: Any
+
+    @field_validator("title")
+    @classmethod
+    def refused(cls, title: Any) -> Any:
+        raise KeyError(title)
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+
+
+class Summary(TypedDict):
+    title: str
+
+
+TYPES: dict[str, object] = {
+    "trees": list[Tree],
+    "exact": Exact,
+    "open": Open,
+    "raising": Raising,
+    "pets": list[Annotated[Cat | Dog, Field(discriminator="kind")]],
+    "summary": Summary,
+    "shares": dict[float, float],
+    "anything": Any,
+    "nothing": None,
+    "set": set[int],
+    "bytes": bytes,
+    "decimal": list[Decimal],
+    "times": datetime | timedelta,
+    "odd texts": UUID | IPv4Address | AnyUrl,
+    "json in json": list[Json[Any]],
+}
+types = st.sampled_from(sorted(TYPES))
+NAMES = st.sampled_from(["title", "below", "count", "share", "kind", "__id__", "__classname__"]) | any_text
+documents = st.recursive(
+    any_json | st.sampled_from([SECRET, BIG, DEEP, "dog", 0, 2**64, -(2**63) - 1]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+AROUND = [
+    "@",
+    "@",
+    "```json\n@\n```",
+    "Here it is: @. Enjoy.",
+    "```json\n@",
+    "[1] says {x}: @, @",
+    "@@",
+    '{"title": @',
+]
+MANY = 20_000
+HOSTILE = (
+    '{"title": NaN, "count": -Infinity, "share": 1e999}',
+    '{"title": "a", "title": "b", "title": {"title": 7}}',
+    '{"title": "\\ud800\\u0000", "\\ud800": 1, "\\u0000": 2}',
+    '{"title": "\\udc00\\ud800"}',
+    "[" + "9" * 5000 + "]",
+    '{"count": ' + "9" * 4300 + "}",
+    "[" * 65 + "]" * 65,
+    "[" * MANY,
+    "[" * MANY + "]" * MANY,
+    '{"below":[' * 63 + "]}" * 63,
+    "[" + "{}," * MANY + "{}]",
+    "{" + ",".join(f'"{number}": {{}}' for number in range(MANY)) + "}",
+    '["' + "x" * 10 * MANY + '"]',
+    '{"title": "' + "\\" * 10 * MANY,
+    "```json\n" * MANY,
+)
+outputs = (
+    st.builds(
+        lambda document, around: around.replace("@", as_bytes(document).decode("utf-8", "surrogatepass")),
+        documents,
+        st.sampled_from(AROUND),
+    )
+    | st.sampled_from(HOSTILE)
+    | any_text
+)
+
+
+@cases(
+    st.tuples(types, outputs, st.sampled_from(["fail", "retry"])),
+    known=[(name, text, "fail") for name in ("anything", "trees", "open") for text in HOSTILE],
+)
+def test_output_is_kept_and_paid_for_once(world: World, case: Any) -> None:
+    name, text, on_invalid_output = case
+    world.prepare({"kickoff_id": "4711", "state": "SUCCESS", "result": text})
+    operator = CrewRunOperator(
+        task_id="crew",
+        inputs={},
+        validate_inputs=False,
+        output_type=TYPES[name],
+        on_invalid_output=on_invalid_output,
+    )
+    ti, store = TaskInstance(), Store()
+    result = ended(lambda: operator.execute(context(store, ti)))
+    assert world.kickoffs == 1
+    assert_kept(result, text, ti)
+    if isinstance(result, InvalidOutput):
+        assert (result.kickoff_id, result.cost) == ("4711", Cost.ENDED)
+        assert len(result.misfits) <= 10
+
+    world.service.requests.clear()
+    retried = ended(lambda: operator.execute(context(store, TaskInstance())))
+    starts_another = on_invalid_output == "retry" and isinstance(result, InvalidOutput) and bool(result.misfits)
+    assert world.kickoffs == starts_another
+    assert type(retried) is type(result)
+
+
+@cases(st.tuples(types, outputs, st.sampled_from(["poke", "reschedule"])))
+def test_output_is_kept_by_a_sensor(world: World, case: Any) -> None:
+    name, text, mode = case
+    world.prepare({"kickoff_id": "4711", "state": "SUCCESS", "result": text})
+    sensor = CrewExecutionSensor(task_id="crew", kickoff_id="4711", output_type=TYPES[name], mode=mode)
+    ti = TaskInstance()
+    assert_kept(ended(lambda: sensor.execute(context(Store(), ti))), text, ti)
+
+    assert world.kickoffs == 0
+
+
+def assert_kept(result: Any, text: str, ti: TaskInstance) -> None:
+    """Check that the result is returned or in an XCom of its own."""
+    kept = result if isinstance(result, dict) else ti.xcoms["crew_result"]
+    assert_storable(kept)
+    assert kept["output"] == storable_text(text)
+
+
+@cases(
+    st.tuples(
+        types,
+        st.recursive(
+            st.sampled_from([SECRET, 7, "dog", None]),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["title", "below", "kind", "count"]), inner, max_size=3)
+            ),
+            max_leaves=5,
+        ),
+    ),
+    known=[
+        (name, document)
+        for name in TYPES
+        for document in (SECRET, [SECRET], {"title": SECRET}, [{"kind": SECRET}], {"count": [SECRET]})
+    ],
+)
+def test_misfit_error_never_shows_a_value(case: Any) -> None:
+    name, document = case
+    result = outcome(partial(fitted, TYPES[name], "4711", json.dumps(document), None))
+
+    if isinstance(result, InvalidOutput):
+        assert_presentable(result, SECRET)
