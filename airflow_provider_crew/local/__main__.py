@@ -45,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _give_up(f"Cannot listen on port {options.port}: {error.strerror}. Choose another with --port.")
     except KeyboardInterrupt:
         return _give_up("Stopped.")
-    _print_directions(service)
-    _wait_for_ctrl_c()
+    _serve_until_ctrl_c(service)
     service.stop()
     return 0
 
@@ -134,9 +133,12 @@ def _port(text: str) -> int:
     return port
 
 
-def _wait_for_ctrl_c() -> None:
+def _serve_until_ctrl_c(service: LocalCrewService) -> None:
     try:
-        threading.Event().wait()
+        _print_directions(service)
+        never = threading.Event()
+        while not never.wait(0.5):  # Python does not notice a signal that arrives just before it blocks
+            pass
     except KeyboardInterrupt:
         _say("")
 

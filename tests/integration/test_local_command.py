@@ -134,7 +134,7 @@ def main(capsys, monkeypatch):
         results = []
 
         class Wait:
-            def wait(self):
+            def wait(self, _):
                 results.append(call(client_of(EXPORT.search(capsys.readouterr().out))))
                 raise KeyboardInterrupt
 
