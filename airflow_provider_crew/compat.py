@@ -94,6 +94,9 @@ def _api_status(error: Exception) -> int | None:
         return None
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
+    # In `airflow dags test`, a task gets the error of the API itself.
+    if isinstance(status := getattr(getattr(error, "response", None), "status_code", None), int):
+        return status
     if not isinstance(error, AirflowRuntimeError) or error.error.error != ErrorType.API_SERVER_ERROR:
         return None
     return (error.error.detail or {}).get("status_code") or 0

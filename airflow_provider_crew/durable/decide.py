@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from airflow_provider_crew.client.api import issued_kickoff_id
+from airflow_provider_crew.client.watch import Time
 
 End = Literal["completed", "failed"]
 
@@ -37,7 +38,7 @@ class KickoffRecord:
     """
 
     max_tries: int
-    kicked_off_at: float
+    kicked_off_at: Time
     kickoff_id: Annotated[str, AfterValidator(issued_kickoff_id)] | None = None
     end: End | None = None
     reported: bool = False

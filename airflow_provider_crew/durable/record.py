@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -59,6 +59,7 @@ def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
 
 _LONGEST = 500
 _RECORD = TypeAdapter(KickoffRecord)
+_FIELDS = tuple(field.name for field in fields(KickoffRecord))
 
 
 def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord, str]:
@@ -69,13 +70,13 @@ def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord
     :param now: Stands in for the time of the kickoff, so that the execution does not count as old.
     """
     needed = {"max_tries": max_tries, "kicked_off_at": now}
-    stored = dict(kept) if isinstance(kept, Mapping) else {}
+    stored = {name: kept[name] for name in _FIELDS if name in kept} if isinstance(kept, Mapping) else {}
     unread = dict.fromkeys(needed.keys() - stored.keys()) if stored else {"record": kept}
     try:
         record = _RECORD.validate_python(needed | stored)
     except ValidationError as error:
-        for name in {each["loc"][0] for each in error.errors()}:
-            unread[str(name)] = stored.pop(name)
+        for name in {str(each["loc"][0]) for each in error.errors()}:
+            unread[name] = stored.pop(name)
         if "kickoff_id" in unread:
             stored["reported"] = False  # log the value first, before clearing the task can start another execution
         record = _RECORD.validate_python(needed | stored)

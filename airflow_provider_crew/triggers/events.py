@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAd
 from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
 from airflow_provider_crew.client.models import Completed, OrNone
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.watch import Polls, Watch
+from airflow_provider_crew.client.watch import Polls, Time, Watch
 
 # The task reads a larger result from the service, so that it passes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
@@ -40,7 +40,7 @@ class WatchEnd(BaseModel):
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     kickoff_id: str = Field(min_length=1)
-    deadline: float = 0.0
+    deadline: Time = 0.0
     result: Json[dict[str, Any]] | None = None
     error: Annotated[CrewError, BeforeValidator(_recorded)] | None = None
     completed: bool = False

@@ -81,7 +81,7 @@ def test_resumed_task_never_starts_an_execution(world: World, case: Any) -> None
     assert world.kickoffs == 0
     if isinstance(result, dict):
         assert_storable(result)
-        assert {"output", "output_json"} <= result.keys()
+        assert "output_json" in result
     elif document is COMPLETED:
         # The result is there, unless the event has an error or names another execution.
         assert event.get("error") or event["kickoff_id"] != "4711"

@@ -207,9 +207,14 @@ def test_reattaching_is_not_counted(ledger, allow, store):
     assert len(ledger.runs) == 1
 
 
-def test_missing_budget_dag_fails_without_a_retry(live_crew, ledger, allow):
+@pytest.mark.parametrize("how", ["in a task", "in dags test"])
+def test_missing_budget_dag_fails_without_a_retry(live_crew, ledger, allow, how):
     allow(5)
     ledger.breaks_with = no_such_dag()
+    if how == "in dags test":
+        httpx = pytest.importorskip("httpx", reason="Airflow 2 has no API for tasks")
+        request = httpx.Request("POST", "http://in-process.invalid/")
+        ledger.breaks_with = httpx.HTTPStatusError("no", request=request, response=httpx.Response(404))
 
     with pytest.raises(CrewTaskFailed) as caught:
         kickoff().run()
