@@ -189,7 +189,8 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
             raise errors.InvalidSettings(
                 "It sets max_kickoffs_per_day, and there is no DAG crew_budget to count its kickoffs: "
                 f"{_in_words(error)}.",
-                next_step="Add the DAG crew_budget, or clear max_kickoffs_per_day.",
+                next_step="Copy the DAG with `python -m airflow_provider_crew dags --into DIR`, or clear "
+                "max_kickoffs_per_day.",
                 conn_id=conn_id,
             ) from None
         raise errors.TransientError(
