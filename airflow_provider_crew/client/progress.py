@@ -17,7 +17,7 @@ PROGRESS = "crew_progress"
 # Seconds between two updates of one execution. Later news replaces earlier news.
 PAUSE = 5.0
 
-State = Literal["running", "paused", "unknown", "completed", "failed"]
+State = Literal["none", "running", "paused", "unknown", "completed", "failed"]
 
 _VERSION = 1
 _MAX_NAME = 200
@@ -130,6 +130,8 @@ def completed(known: Mapping[str, Any], result: Mapping[str, Any], now: float) -
 def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict[str, Any]:
     """Return the progress after a wait that ended without a result. The execution itself may keep running."""
     state = known["state"]
+    if not known["kickoff_id"]:
+        state = "none" if error.cost is errors.Cost.NONE else "unknown"
     match error:
         case errors.ExecutionFailed():
             state = "failed"

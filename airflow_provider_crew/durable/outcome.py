@@ -37,9 +37,9 @@ def wait_with_sensor(kickoff_id: str | None) -> str:
 
 
 def give_up(task: RunningTask, end: errors.CrewError | EndedTask) -> NoReturn:
-    """End the task, and push the reason with its progress."""
-    if task.execution:
-        task.progress.ended(task.execution, end.failure if isinstance(end, EndedTask) else end)
+    """End the task, and push the reason with its progress, also if no execution has started."""
+    failure = end.failure if isinstance(end, EndedTask) else end
+    task.progress.ended(task.execution or failure.kickoff_id, failure)
     raise end from None
 
 

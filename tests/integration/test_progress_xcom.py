@@ -13,6 +13,7 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 
 from airflow_provider_crew.client.errors import ExecutionFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.operators import both_ways, run
@@ -150,6 +151,26 @@ def test_failure_keeps_the_outputs_so_far(live_crew, deferrable):
     end = live_crew.xcoms.progress[-1]
     assert (end["state"], [task["output"] for task in end["tasks"]]) == ("failed", ["A."])
     assert end["end"]
+
+
+def end_of(crew: WatchedService) -> tuple[str, ...]:
+    (known,) = crew.xcoms.progress
+    return known["kickoff_id"], known["state"], known["end"]["error"], known["end"]["cost"]
+
+
+def test_rejected_kickoff_pushes_its_reason(live_crew):
+    with pytest.raises(CrewTaskFailed):
+        Task(lambda: run(inputs={"topik": "ferries"})).run()
+
+    assert end_of(live_crew) == ("", "none", "InvalidInputs", "none")
+
+
+def test_uncertain_kickoff_pushes_its_reason(live_crew):
+    live_crew.faults.answer(504, on="kickoff")
+    with pytest.raises(CrewTaskFailed):
+        Task(run).run()
+
+    assert end_of(live_crew) == ("", "unknown", "UncertainKickoff", "unknown")
 
 
 @pytest.mark.parametrize("remembering", [False, True])

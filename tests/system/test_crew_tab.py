@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -230,7 +231,7 @@ def test_screen_reader_gets_progress_and_rare_changes_only(shown, page):
     assert (values["valuemin"], values["valuemax"], bar["value"]["value"]) == (0, 3, 1)
     assert page.evaluate(f"{TAB}.querySelector('[role=progressbar]').ariaValueText") == "1 of 3 tasks done"
     live = all_of(page, "[aria-live], [role=status]")
-    assert live[0].startswith("Waits for a person")
+    assert live[0].startswith("Waiting for human input")
     assert not any("3h" in each for each in live)
 
 
@@ -274,6 +275,42 @@ def test_cleared_task_shows_the_next_attempt(shown, page, run):
     assert "2 of 3 tasks done" in says(page)
 
 
+STORIES = """(async () => {
+    const { story } = await import("/crew-tab/story.js");
+    return %s.map((seen) => story(seen)).map(({ title, end }) => [title, end && end.cost]);
+})()"""
+
+
+def test_title_tells_how_each_task_ended(shown, page):
+    def ended(task: str, error: str, cost: Cost, **known: Any) -> dict[str, Any]:
+        end = {"error": error, "event": "It ended.", "cost": cost.value, "next_step": ""}
+        return {"state": task, "crew_progress": progress(end=end, **known)}
+
+    shown("finished")
+    told = page.evaluate(
+        STORIES
+        % json.dumps(
+            [
+                ended("failed", "InvalidInputs", Cost.NONE, kickoff_id="", state="none"),
+                ended("failed", "UncertainKickoff", Cost.UNKNOWN, kickoff_id="", state="unknown"),
+                ended("failed", "WaitedTooLong", Cost.RUNNING),
+                ended("up_for_retry", "ExecutionFailed", Cost.ENDED, state="failed"),
+                ended("queued", "ExecutionFailed", Cost.ENDED, state="failed"),
+                {"state": "failed", "kickoff_id": KICKOFF_ID},
+            ]
+        )
+    )
+
+    assert told == [
+        ["Failed", "none"],
+        ["Uncertain kickoff", "unknown"],
+        ["Stopped waiting", "running"],
+        ["Waiting for retry", "ended"],
+        ["Starting again", "ended"],
+        ["Failed", None],
+    ]
+
+
 def asks_within(seconds: float, page: Page) -> bool:
     until, before = time.monotonic() + seconds, len(ours(page))
     while len(ours(page)) == before and time.monotonic() < until:
@@ -289,8 +326,8 @@ def ours(page: Page) -> list[str]:
 def test_human_input_shows_how_long_the_crew_waits(shown):
     said = shown("paused")
 
-    assert said.startswith("Waits for a person\n")
-    assert "Waits for\n3h 0" in said
+    assert said.startswith("Waiting for human input\n")
+    assert "Waiting for\n3h 0" in said
 
 
 def test_failure_shows_event_cost_and_next_step(shown, page):
@@ -308,7 +345,7 @@ def test_deferred_task_and_kickoff_show_the_execution(shown, page, run):
     assert all_of(page, ".crew-facts a", "href") == [CREWS_PAGE.format(kickoff_id=kickoff_id)]
 
     said = shown("kicked_off")
-    assert said.startswith("Kicked off\n")
+    assert said.startswith("Started\n")
     assert KICKOFF_ID in said
 
 

@@ -1,4 +1,4 @@
-// From what Airflow tells of a task to what the tab shows of it. Whatever crews wrote is text, or is left out.
+// Turns what Airflow returns about a task into what the tab shows. Whatever a crew wrote is text, or is left out.
 import { safeAddress } from "./markdown.js";
 
 // More than any time since 1970 in seconds, and than any number of tasks.
@@ -21,56 +21,62 @@ const TOLD = new Set(["running", "paused", "unknown", "completed", "failed"]);
 const GOING_ON = new Set(["running", "paused", "unknown"]);
 const LOOKS = {
   running: { title: "Running", tone: "active" },
-  paused: { title: "Waits for a person", tone: "waiting" },
-  unknown: { title: "Not known to the service", tone: "waiting" },
+  paused: { title: "Waiting for human input", tone: "waiting" },
+  unknown: { title: "Unknown to the crew", tone: "waiting" },
   completed: { title: "Completed", tone: "good" },
   failed: { title: "Failed", tone: "bad" },
-  kickedOff: { title: "Kicked off", tone: "good" },
-  waitsForRetry: { title: "Waits for a retry", tone: "waiting" },
+  uncertain: { title: "Uncertain kickoff", tone: "waiting" },
+  stopped: { title: "Stopped waiting", tone: "waiting" },
+  started: { title: "Started", tone: "good" },
+  waitsForRetry: { title: "Waiting for retry", tone: "waiting" },
   skipped: { title: "Skipped", tone: "quiet" },
-  notYet: { title: "Not kicked off yet", tone: "quiet" },
-  again: { title: "Begins again", tone: "quiet" },
+  notYet: { title: "Not started yet", tone: "quiet" },
+  again: { title: "Starting again", tone: "quiet" },
   ended: { title: "Ended", tone: "quiet" },
 };
 
-// The task's own state counts first: its execution may go on when it has ended.
+// The task's own state counts first: its execution may still be running when it has ended.
 function standing(seen, progress, kickoffId) {
   const { state } = seen;
   if (NOT_YET.has(state) && (seen.return_value || progress.end)) return "again";
-  if (text(seen.return_value) === seen.kickoff_id) return "kickedOff";
+  if (text(seen.return_value) === seen.kickoff_id) return "started";
   if (state === "success" || seen.return_value) return "completed";
-  if (state === "failed" || progress.state === "failed") return "failed";
   if (state === "skipped" || state === "upstream_failed") return "skipped";
   if (state === "up_for_retry") return "waitsForRetry";
+  if (object(progress.end).error === "UncertainKickoff") return "uncertain";
+  if (state === "failed" && object(progress.end).cost === "running") return "stopped";
+  if (state === "failed" || progress.state === "failed") return "failed";
   if (state === "removed") return "ended";
   if (TOLD.has(progress.state)) return progress.state;
   return kickoffId && !NOT_YET.has(state) ? "running" : "notYet";
 }
 
-function sentence(how, seen, progress, end) {
-  if (how === "again") return "What stands here is of the try before. It goes when the next one begins.";
+const NO_REPORT =
+  "The task ended without a report, as when its process is killed. The execution may still be running, and billed. See the log before you clear the task.";
+
+function sentence(how, seen, progress, end, kickoffId) {
+  if (how === "again") return "This is the end of the previous attempt. It disappears when the next attempt starts.";
+  if (how === "waitsForRetry") return "This attempt has failed. Airflow retries the task.";
   if (end) return "";
   switch (how) {
-    case "kickedOff":
-      return "This task has kicked the execution off. It does not wait for its end.";
+    case "started":
+      return "The task has started the execution, and does not wait for its end.";
     case "completed":
-      return seen.return_value ? "" : "The task has succeeded, and has left no result here.";
+      return seen.return_value ? "" : "The task has succeeded, and has pushed no result to XCom.";
     case "failed":
-      return "The task has failed, and has left no reason here. Its log says why.";
-    case "waitsForRetry":
-      return "This try has failed. Its log says why. Airflow tries again.";
+      return kickoffId ? NO_REPORT : "The task has failed without a report. See its log.";
     case "skipped":
-      return "The task was skipped. If an execution was kicked off before, it may go on.";
+      return "The task was skipped. If it started an execution, that may still be running.";
     case "ended":
-      return "The task is no longer in its DAG. If it kicked an execution off, that may go on.";
+      return "The task is no longer in its DAG. If it started an execution, that may still be running.";
     case "notYet":
-      return "Nothing is known of an execution so far.";
+      return "No execution is known yet.";
     case "paused":
-      return text(progress.doing) || "The crew goes on when somebody has answered it.";
+      return text(progress.doing) || "The crew continues when a person has answered it.";
     case "unknown":
-      return text(progress.doing) || "It may be waiting for a person. This task goes on waiting for it.";
+      return text(progress.doing) || "The crew may be waiting for human input. The task keeps waiting for it.";
     default:
-      return text(progress.doing) || "No poll has told yet how far the crew is.";
+      return text(progress.doing) || "No progress is known yet.";
   }
 }
 
@@ -88,7 +94,7 @@ const MARKED = { running: "current", paused: "waiting", unknown: "waiting" };
 // What was put out, also where it is not of the type that the task was to return.
 const resultOf = (seen) => object(seen.return_value ?? seen.crew_result);
 
-// What is done, what the crew is at, and what is still to come, as far as the service tells.
+// Finished, current and coming tasks, as far as the service reports them.
 function timeline(how, seen, progress) {
   const result = resultOf(seen);
   const told = list(result.tasks ?? progress.tasks).map((task) => done(object(task)));
@@ -118,13 +124,13 @@ export function story(seen) {
   const result = resultOf(seen);
   const kickoffId = text(result.kickoff_id ?? progress.kickoff_id ?? seen.kickoff_id);
   const how = standing(seen, progress, kickoffId);
-  const end = how === "completed" || how === "kickedOff" || !progress.end ? null : object(progress.end);
+  const end = how === "completed" || how === "started" || !progress.end ? null : object(progress.end);
   const [completed, total] = [count(progress.completed), count(progress.total)];
   const goesOn = GOING_ON.has(how);
   return {
     ...LOOKS[how],
     goesOn,
-    sentence: sentence(how, seen, progress, end),
+    sentence: sentence(how, seen, progress, end, kickoffId),
     since: how === "paused" || how === "unknown" ? sinceThen(progress.since) : null,
     runsFor: goesOn ? sinceThen(progress.started_at) : count(result.execution_time),
     bar: goesOn ? bar(progress.unit, completed, total) : null,

@@ -1,4 +1,4 @@
-// The tab: what the crew of a task instance does, and what it has put out.
+// The Crew tab: progress and output of a task instance's crew.
 import { watch } from "./airflow.js";
 import { Link } from "./markdown.js";
 import { Output, Tree } from "./output.js";
@@ -8,13 +8,13 @@ const { Children, Fragment, createElement: h, useEffect, useRef, useState } = gl
 const MOST_ROWS = 200;
 const NOTHING = { seen: null, trouble: null };
 
-// What stands beside the name, for whoever does not see the mark.
+// Marks, and their meaning for screen readers.
 const MARKS = {
   done: ["✓", "done"],
-  current: ["", "the crew is at it"],
-  waiting: ["?", "waits"],
+  current: ["", "in progress"],
+  waiting: ["?", "waiting"],
   failed: ["!", "failed"],
-  left: ["…", "the crew was at it"],
+  left: ["…", "was in progress"],
 };
 
 export function CrewTab({ dagId, runId, taskId, mapIndex }) {
@@ -36,10 +36,10 @@ function heard(before, { seen = before.seen, trouble = null }) {
 
 function sayTrouble({ status }) {
   if (status === 401) return "Airflow asks you to log in again. Reload the page.";
-  if (status === 403) return "You may not read the XComs of this task, from which this tab is made.";
+  if (status === 403) return "You may not read the XComs of this task, which this tab shows.";
   if (status === 404) return "Airflow does not know this task instance.";
   const said = status ? `Airflow answered ${status}.` : "Airflow does not answer.";
-  return `${said} This is tried again.`;
+  return `${said} Trying again.`;
 }
 
 const Page = ({ children }) => h("div", { className: "crew-tab" }, children);
@@ -54,7 +54,7 @@ function Story({ of }) {
     of.output ? h(Section, { title: "Output" }, h(Output, { label: "output", source: of.output })) : null,
     of.outputJson === null ? null : h(Section, { title: "JSON output" }, h(Tree, { value: of.outputJson })),
     of.elsewhere
-      ? h(Section, { title: "Output" }, h("p", null, "Airflow keeps the result elsewhere: ", h("code", null, of.elsewhere)))
+      ? h(Section, { title: "Output" }, h("p", null, "The XCom backend keeps the result at ", h("code", null, of.elsewhere)))
       : null,
     of.usage.length ? h(Usage, { of: of.usage }) : null,
   );
@@ -97,9 +97,9 @@ function Bar({ of: { value, max, says }, tone }) {
 
 function Facts({ of }) {
   const facts = [];
-  if (of.since !== null) facts.push(["Waits for", duration(of.since)]);
-  if (of.runsFor !== null) facts.push([of.goesOn ? "Runs for" : "Took", duration(of.runsFor)]);
-  if (of.kickoffId) facts.push(["Kickoff id", h(KickoffId, { id: of.kickoffId })]);
+  if (of.since !== null) facts.push(["Waiting for", duration(of.since)]);
+  if (of.runsFor !== null) facts.push([of.goesOn ? "Running for" : "Took", duration(of.runsFor)]);
+  if (of.kickoffId) facts.push(["Kickoff ID", h(KickoffId, { id: of.kickoffId })]);
   if (of.dashboard) facts.push(["Dashboard", h(Link, { address: of.dashboard }, "The crew's page ↗")]);
   if (!facts.length) return null;
   const drawn = facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)));
@@ -118,7 +118,7 @@ function KickoffId({ id }) {
     "span",
     { className: "crew-id" },
     h("code", { ref: shown }, id),
-    h("button", { type: "button", onClick: copy, "aria-label": "Copy the kickoff id" }, copied ? "Copied" : "Copy"),
+    h("button", { type: "button", onClick: copy, "aria-label": "Copy the kickoff ID" }, copied ? "Copied" : "Copy"),
     h("span", { className: "crew-unseen", role: "status" }, copied ? "Copied" : ""),
   );
 }
@@ -156,9 +156,9 @@ function Timeline({ of: { rows, missing, coming, untold } }) {
   if (shown.length < rows.length) {
     notes.push(h("button", { type: "button", onClick: () => setWhole(true) }, `Show all ${rows.length} tasks`));
   }
-  if (missing) notes.push(`${missing} more done, of which the service has told nothing.`);
+  if (missing) notes.push(`${missing} more finished, without details.`);
   if (coming) notes.push(`${coming} more to come.`);
-  if (untold) notes.push("The service has not told of every task.");
+  if (untold) notes.push("The service has not reported every task.");
   return h(
     Section,
     { title: "Tasks" },
