@@ -1,1 +1,1 @@
-"""Decorators: crews in TaskFlow."""
+"""``@task.crew`` decorator for TaskFlow."""

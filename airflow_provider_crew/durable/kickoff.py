@@ -208,8 +208,8 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
 
 _NO_ANSWER = "An earlier attempt sent a kickoff and ended before its answer, so an execution may have started."
 _ONE_ATTEMPT_TOO_MANY = (
-    "Airflow runs this task once more than its retries allow: it lost the process of the attempt before, or the "
-    "task was cleared while it ran. That attempt may have started an execution."
+    "Airflow runs this task once more than its retries allow: it lost the process of the previous attempt, "
+    "or the task was cleared while it ran. That attempt may have started an execution."
 )
 _ENDS: dict[str, End] = {"completed": "completed", "error": "failed"}
 
@@ -480,8 +480,8 @@ class DurableRun:
         # The attempt had pushed a kickoff ID, which Airflow has just deleted.
         if compat.was_rescheduled(ti) and KICKOFF_ID in compat.xcom_keys_left_behind(ti):
             raise UncertainKickoff(
-                "This attempt has started an execution before, and Airflow has begun it again because it could "
-                "not load its DAG.",
+                "This attempt has already started an execution. Airflow restarted the attempt because it could "
+                "not load the DAG.",
                 cost=Cost.RUNNING,
             )
         if ti.try_number <= ti.max_tries + 1:
@@ -532,7 +532,7 @@ class DurableRun:
             self._give_up(error)
 
     def _push_kickoff_id(self, kickoff_id: str) -> None:
-        self._task.push_xcom(KICKOFF_ID, kickoff_id, what=f"Execution {kickoff_id}: its id")
+        self._task.push_xcom(KICKOFF_ID, kickoff_id, what=f"Kickoff ID {kickoff_id}")
         self._task.push_link(kickoff_id)
 
     def _resume(self, end: WatchEnd | None, next_kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -553,7 +553,7 @@ class DurableRun:
             failure = errors.InvalidKickoffId(
                 "Kickoff ID of this task is lost.",
                 cost=Cost.RUNNING,
-                next_step="Find it in the crew's dashboard, and wait for it with CrewExecutionSensor.",
+                next_step="Find the execution in the crew's dashboard, and wait for it with CrewExecutionSensor.",
             )
             give_up(self._task, CrewTaskFailed(failure))
         return found
@@ -707,9 +707,9 @@ class DurableRun:
             )
             give_up(task, error.replace(next_step=step))
         is_reported = not task.operator.is_told_to_end and self.record.save_report()
-        then = "reports this once more, and the clear after that starts one"
+        then = "reports this once more, and clearing it again starts one"
         step = (
-            f"Find it in the crew's dashboard {self._mark()}. The task is not retried; clearing it "
+            f"Find the execution in the crew's dashboard {self._mark()}. The task is not retried; clearing it "
             f"{'starts a new execution' if is_reported else then}."
         )
         give_up(task, CrewTaskFailed(error.replace(next_step=step)))

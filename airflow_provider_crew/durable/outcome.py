@@ -19,7 +19,7 @@ from airflow_provider_crew.exceptions import (
     EndedTask,
 )
 
-# A later attempt may not meet these again.
+# A later attempt may succeed after these.
 PASSING = (errors.TransientError, errors.LostContact)
 
 RETRY_REATTACHES = f"Airflow's retry waits for the same execution. So does {CLEARING}."
@@ -126,7 +126,7 @@ def _step_of_sensor(error: errors.CrewError) -> str:
     """Return the next step for a sensor that is not retried."""
     match error:
         case errors.ExecutionFailed():
-            return "Clear the task that started it, which starts a new execution and is billed again."
+            return "Clear the task that started the execution. That starts a new one, which is billed again."
         case errors.ExecutionUnknown(has_completed=False):
             return (
                 f"Answer what the crew asks in its dashboard, and clear this task{KEEPING}. With human_input=True "

@@ -66,8 +66,8 @@ def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord
     """
     Return a stored record without its unreadable values, and those values on one line for the log.
 
-    :param max_tries: Stands in for a value that cannot be read, so that the attempt counts as a retry.
-    :param now: Stands in for the time of the kickoff, so that the execution does not count as old.
+    :param max_tries: Replaces an unreadable value, so that the attempt counts as a retry.
+    :param now: Replaces an unreadable time of the kickoff, so that the execution does not count as old.
     """
     needed = {"max_tries": max_tries, "kicked_off_at": now}
     stored = {name: kept[name] for name in _FIELDS if name in kept} if isinstance(kept, Mapping) else {}
@@ -102,7 +102,7 @@ class VariableStore:
         self._name = f"{KEY}_" + sha256(json.dumps(which).encode()).hexdigest()[:40]
         number = f" {ti.map_index}" if ti.map_index >= 0 else ""
         task = f"Task {ti.task_id}{number} of {ti.dag_id}, run {ti.run_id}"
-        self._about = f"{task}: its kickoff. Deleted when the task has returned."
+        self._about = f"{task}: its kickoff record. Deleted when no attempt needs it."
         self._try: int = ti.try_number
 
     def get(self, _key: str) -> Any:
@@ -246,7 +246,7 @@ class SharedRecord:
         return not compat.is_cleared_meanwhile(self._ti) and self.update(max_tries=self._max_tries, reported=True)
 
     def save_reattached(self) -> None:
-        """Record that this attempt has reattached, so an earlier clear no longer counts for the next attempt."""
+        """Record that this attempt has reattached, so the next attempt no longer counts as cleared."""
         self.update(max_tries=self._max_tries)
 
     def save_delivery(self) -> None:

@@ -120,7 +120,7 @@ def finished(task: RunningTask, result: Mapping[str, Any]) -> dict[str, Any]:
             data = fitted(given.output_type, kickoff_id, output, data)
         except InvalidOutput:
             if given.do_xcom_push:
-                task.push_xcom(RESULT, _with(result, data), what=f"Execution {kickoff_id}: its result")
+                task.push_xcom(RESULT, _with(result, data), what=f"Result of execution {kickoff_id}")
             raise
     elif data is None and (doubt := doubt_about(output)):
         task.warn(

@@ -168,7 +168,7 @@ class RunningTask:
             if extras:
                 self.carried[_CARRIED_EXTRAS] = json.dumps(extras)
         except Exception as error:  # noqa: BLE001 - a user's extras may contain any object
-            self.warn(f"The extra of an outlet event is lost by the deferral: {error}")
+            self.warn(f"The task's asset event extras are lost after the deferral: {error}")
 
     def finish(self) -> None:
         """
@@ -179,9 +179,7 @@ class RunningTask:
         """
         self.render_name()
         if self._name_error and not self.name:
-            self.warn(
-                f"map_index_template cannot be rendered: {self._name_error}. The task is shown by its number."
-            )
+            self.warn(f"map_index_template cannot be rendered: {self._name_error}. Airflow shows the map index.")
         result = self.result or {}
         extra = {"kickoff_id": self.execution, **{name: result[name] for name in _EXTRAS if name in result}}
         try:
@@ -189,7 +187,7 @@ class RunningTask:
             for number, event in self._outlet_events():
                 event.extra = {**extra, **carried.get(str(number), {}), **event.extra}
         except Exception as error:  # noqa: BLE001
-            self.warn(f"The execution was not added to the outlet events: {error}")
+            self.warn(f"The execution was not added to the asset event extras: {error}")
 
     def _outlet_events(self) -> Iterator[tuple[int, Any]]:
         for number, outlet in enumerate(self.context.get("outlets") or ()):

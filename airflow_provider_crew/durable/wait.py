@@ -346,8 +346,8 @@ class SensorWait(Wait):
             error = errors.InvalidKickoffId(
                 f"kickoff_id {kickoff_id!r} is not a kickoff ID. Its template: {template}.",
                 cost=Cost.UNKNOWN,
-                next_step="Check what the kickoff task returned, and clear this task. Over a mapped kickoff, map "
-                "the sensor: .expand(kickoff_id=kickoff.output).",
+                next_step="Check what the kickoff task returned, and clear this task. After a mapped kickoff "
+                "task, map the sensor: .expand(kickoff_id=kickoff.output).",
             )
             end_wait(task, error)
         try:
@@ -386,7 +386,7 @@ class SeenBefore:
                 case {"try": {"kickoff_id": known}, "seen": {}} as kept if known == kickoff_id:
                     self._kept = kept
         except Exception as error:  # noqa: BLE001
-            warn(log, f"What was seen of the execution before cannot be read: {error}")
+            warn(log, f"Stored state of the wait is unreadable: {error}")
 
     @property
     def exists(self) -> bool:
@@ -407,4 +407,4 @@ class SeenBefore:
         try:
             self._store.set(_KEY, kept)
         except Exception as error:  # noqa: BLE001
-            warn(log, f"What was seen of the execution cannot be kept for the next process: {error}")
+            warn(log, f"State of the wait was not stored for the next process: {error}")

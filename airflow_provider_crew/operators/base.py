@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ABANDON_UNKNOWN_AFTER = 7 * 24 * 60 * 60.0
 # A longer time overflows dates in Airflow and its database, and the error would come after the kickoff.
 _LONGEST_TIME = 10 * 365 * 86_400.0
-# Common mistakes for a type: the result of another task, an example, a schema, a list of names.
+# Values mistaken for a type: the result of another task, an example, a schema, a list of names.
 _NO_TYPES = (XComArg, int, float, bytes, dict, list, tuple, set, frozenset)
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*([.:][^\W\d]\w*)+")
 
@@ -47,7 +47,7 @@ def checked_output_type(task: BaseOperator, given: object) -> object:
     if is_no_path or isinstance(given, _NO_TYPES):
         raise ValueError(
             f"{task.operator_name}: output_type must be a type, or an import path such as "
-            f"'my_company.reports.Report', and is {given!r:.80}."
+            f"'my_company.reports.Report', not {given!r:.80}."
         )
     return given
 

@@ -1,1 +1,1 @@
-"""Sensors: wait for an execution that was kicked off elsewhere."""
+"""Sensor that waits for an execution started elsewhere."""
