@@ -1,5 +1,5 @@
 """
-Crew service on your own machine, for development, tests and the demo.
+Local server, for development, tests and the demo.
 
 It has the API of a deployed crew, fails on demand and records the requests it receives. It uses neither
 Airflow nor this package's own client, so a mistake in the client can't be hidden by the same mistake here.

@@ -1,5 +1,5 @@
 """
-The pytest fixture ``crew_service``: a crew on your own machine for the tests of your DAGs.
+Pytest fixture ``crew_service``: a local server for tests of your DAGs.
 
 The plugin is not loaded automatically, because not every pytest session with this provider needs it. Request it
 in the ``conftest.py`` next to pytest's settings or in a test file::
@@ -12,8 +12,8 @@ in the ``conftest.py`` next to pytest's settings or in a test file::
         dag.test()
         assert crew_service.kickoffs[0].inputs == {"topic": "harbours", "audience": "sailors"}
 
-Every test gets a fresh service on a free port. Its executions have ended by the first poll. To use another
-scenario, set a marker with a Scenario or with the path of a scenario file::
+Each test gets its own local server on a free port. Executions complete at the first poll. To use another scenario,
+set a marker with a Scenario or with the path of a scenario file::
 
     @pytest.mark.crew_scenario(Scenario(tasks=[ScenarioTask(name="research", error="out of credit")]))
     def test_failure(crew_service): ...
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, as --strict-markers requires."""
     config.addinivalue_line(
-        "markers", "crew_scenario(scenario): what crew_service plays; a Scenario or the path of a scenario file"
+        "markers", "crew_scenario(scenario): scenario of crew_service, a Scenario or the path of a scenario file"
     )
 
 
 @pytest.fixture
 def crew_service(request: pytest.FixtureRequest) -> Iterator[LocalCrewService]:
-    """Provide a crew service on a free port, with the scenario of the ``crew_scenario`` marker."""
+    """Provide a local server on a free port, with the scenario of the ``crew_scenario`` marker."""
     # Imported here, because this module is loaded in every session that uses it, and the service is large.
     from airflow_provider_crew.local.scenario import Scenario
     from airflow_provider_crew.local.server import LocalCrewService

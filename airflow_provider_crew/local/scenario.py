@@ -1,5 +1,5 @@
 """
-Scenario of the local crew: its behavior after a kickoff, and the format of its answers.
+Scenario of the local server: its behavior after a kickoff, and the format of its answers.
 
 A scenario file needs only the settings that matter for your test or demo:
 
@@ -136,7 +136,7 @@ _DEMO_USAGE = {
 
 class Scenario(_Strict):
     """
-    The course of every execution, and the behavior of the service that reports it.
+    Scenario of the local server: the course of each execution, and the answers about it.
 
     Texts may contain ``{name}`` for an input. Any other brace is left as it is, so that an output can be JSON.
     ``statuses`` replaces the status of the tasks: one body per poll, and the last one is repeated.

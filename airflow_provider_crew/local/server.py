@@ -1,4 +1,4 @@
-"""The local crew service as one object, for tests and for the command line."""
+"""Local server as one object, for tests and for the command line."""
 
 import ipaddress
 import json
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 class LocalCrewService(Crew):
     """
-    A crew service on this machine, running in a thread while the ``with`` block lasts.
+    Local server that runs in a thread until the end of the ``with`` block.
 
     ``scenario`` is a Scenario or the path of a scenario file. ``tls`` is a certificate file and its key file.
-    ``on_request`` is called after every request, in the service's thread. With a ``project`` the executions are
-    real. With ``call_webhooks`` the webhooks of kickoffs are called; by default they are only recorded. ``say``
-    gets the log lines for these calls. ::
+    ``on_request`` is called after every request, in the server's thread. With a ``project``, executions run a
+    CrewAI project. With ``call_webhooks``, the webhooks of kickoffs are called; by default they are only recorded.
+    ``say`` gets the log lines for these calls. ::
 
         with LocalCrewService(Scenario().without_waiting()) as service:
             service.faults.answer(503, retry_after=2, on="kickoff")
@@ -78,23 +78,23 @@ class LocalCrewService(Crew):
 
     @property
     def url(self) -> str:
-        """The crew's URL."""
+        """URL of the crew."""
         return f"{self.scheme}://{self._url_host}:{self.port}"
 
     @property
     def dashboard_url(self) -> str:
-        """The URL of an execution's page, for the connection, with a placeholder for the kickoff ID."""
+        """URL of an execution's page, for the connection, with a placeholder for the kickoff ID."""
         return f"{self.url}{PAGE}"
 
     @property
     def connection_uri(self) -> str:
-        """An Airflow connection to the service, as a URI. Its path is the scheme."""
+        """Airflow connection to the local server, as a URI. Its path is the scheme."""
         token = quote(self.token, safe="")
         return f"crew://:{token}@{self._url_host}:{self.port}/{self.scheme}"
 
     @property
     def connection_json(self) -> str:
-        """An Airflow connection to the service, as JSON."""
+        """Airflow connection to the local server, as JSON."""
         return json.dumps(
             {
                 "conn_type": "crew",
