@@ -200,7 +200,7 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
         ) from None
     if not number:
         raise errors.BudgetSpent(
-            f"Connection {conn_id!r} allows {limit} kickoffs a day (max_kickoffs_per_day), which is reached.",
+            f"Connection {conn_id!r} has reached its limit of {limit} kickoffs a day (max_kickoffs_per_day).",
             next_step="Wait until midnight (UTC), or raise max_kickoffs_per_day.",
         )
     task.log.info("Kickoff %d of at most %d today.", number, limit)
