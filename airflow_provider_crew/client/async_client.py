@@ -1,6 +1,7 @@
 """Asynchronous client, based on aiohttp, with the methods and results of the synchronous one."""
 
 import asyncio
+import sys
 from contextlib import nullcontext
 from typing import Any, Self, TypeVar, cast
 
@@ -10,7 +11,7 @@ from yarl import URL
 
 from airflow_provider_crew.client.api import Answer, CrewApi, Flow, KickoffRequest, Outcome, Request
 from airflow_provider_crew.client.models import CrewInputs, Execution
-from airflow_provider_crew.client.settings import ServiceSettings, is_caused_by, proxy_for, tls_context
+from airflow_provider_crew.client.settings import ServiceSettings, detach, is_caused_by, proxy_for, tls_context
 
 T = TypeVar("T")
 
@@ -125,6 +126,7 @@ class AsyncCrewClient:
         # Keep the URL encoded: yarl would undo escapes that an unusual kickoff ID needs.
         url, proxy = URL(request.url, encoded=True), self._proxy.get_secret_value() or None
         options: Any = {"data": request.body, "headers": request.headers, "allow_redirects": False, "proxy": proxy}
+        handled = sys.exception()
         try:
             # One timeout for all: a watch must notice its deadline while other polls wait for a slow crew.
             async with (
@@ -138,6 +140,7 @@ class AsyncCrewClient:
                     body += chunk
                 return self._api.received(request, response.status, response.headers, bytes(body))
         except _TRANSPORT_FAILURES as error:
+            detach(error, handled)
             # A kickoff has a connector of its own.
             has_connected = getattr(session.connector, "has_connected", True)
             return self._api.unreachable(

@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import ssl
+import sys
 import threading
 import time
 from typing import Any, Self, TypeVar
@@ -16,6 +17,7 @@ from airflow_provider_crew.client.api import CrewApi, Flow, KickoffRequest, Outc
 from airflow_provider_crew.client.models import CrewInputs, Execution
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
+    detach,
     is_caused_by,
     proxy_for,
     tls_context,
@@ -92,10 +94,12 @@ class CrewClient:
             self._connect()  # a forked process would read its parent's answers
         if request.starts_work:
             self.close()  # a kept connection that the peer has closed looks like a lost answer
+        handled = sys.exception()
         _this_thread.sends = True
         try:
             return self._send(request)
         except (OSError, urllib3.exceptions.HTTPError) as error:  # the exceptions of requests are OSErrors
+            detach(error, handled)
             # Drop the traceback, which holds the token.
             sent = not is_caused_by(error, *_NOT_CONNECTED)
             return self._api.unreachable(request, error.with_traceback(None), sent=sent)

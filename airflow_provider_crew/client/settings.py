@@ -237,6 +237,13 @@ def is_caused_by(error: BaseException, *kinds: type[BaseException]) -> bool:
     return any(isinstance(cause, kinds) for cause in causes_of(error))
 
 
+def detach(error: BaseException, handled: BaseException | None) -> None:
+    """Remove from an error's causes what the caller was handling: Python adds it, and it proves nothing here."""
+    for cause in causes_of(error):
+        if cause.__context__ is handled:
+            cause.__context__ = None
+
+
 def causes_of(error: BaseException) -> list[BaseException]:
     """Return the chain from a library's exception down to its root cause."""
     causes = [error]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import socket
+import ssl
 import time
 
 import pytest
+import requests
 import tenacity
 
 from airflow_provider_crew.client.api import KickoffRequest
@@ -20,6 +23,7 @@ from airflow_provider_crew.client.errors import (
     Refused,
     ServiceError,
     UncertainKickoff,
+    Unreachable,
     UnreadableAnswer,
 )
 from airflow_provider_crew.local import LocalCrewService, Scenario
@@ -249,6 +253,19 @@ class TestKickoffIsNotSentTwice:
 
         assert len(service.kickoffs) == 1
 
+    def test_failure_that_caller_handles_proves_nothing(self, crew, service):
+        service.faults.reset(on="kickoff", times=3)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+
+        try:
+            requests.get(f"http://127.0.0.1:{port}", timeout=5)
+        except requests.ConnectionError:  # a task that turns to a crew because another service is down
+            with pytest.raises(UncertainKickoff):
+                kick_off(crew)
+
+        assert len(service.requests.on("kickoff")) == 1
+
     def test_client_sends_once(self, crew, service):
         service.faults.answer(429, on="kickoff")
 
@@ -259,6 +276,17 @@ class TestKickoffIsNotSentTwice:
 
 
 class TestReadsAreRepeated:
+    def test_while_caller_handles_rejected_certificate(self, crew, service):
+        service.faults.reset(on="inputs", times=2)  # aiohttp by itself repeats a read that was cut off, once
+
+        try:
+            raise ssl.SSLCertVerificationError  # noqa: TRY301 - of a call to another server
+        except ssl.SSLCertVerificationError:
+            with pytest.raises(Unreachable) as caught:
+                crew.inputs()
+
+        assert caught.value.trusted is True
+
     @pytest.mark.parametrize(
         "spoil",
         [
