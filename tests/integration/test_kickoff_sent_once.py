@@ -156,9 +156,7 @@ CASES = BEFORE | ON_THE_WAY
 WITH_CREDENTIALS = {"refused", "success", "reset_read", "answer_407", "answer_429", "connect_407"}
 
 
-def makes_sense(route: Route, credentials: str, case: str, client: str) -> bool:
-    if client == "sync" and route == ROUTES["http_tlsforward"]:
-        return False  # requests does not verify such a proxy by the given authority
+def makes_sense(route: Route, credentials: str, case: str) -> bool:
     if not route.proxy and credentials != "none":
         return False  # there is no proxy that they could be for
     if case not in WITH_CREDENTIALS and credentials != "none":
@@ -173,7 +171,7 @@ CELLS = [
     for credentials in CREDENTIALS
     for case in CASES
     for client in CLIENTS
-    if makes_sense(ROUTES[route], credentials, case, client)
+    if makes_sense(ROUTES[route], credentials, case)
 ]
 
 

@@ -129,3 +129,15 @@ def test_server_with_old_tls_alone_is_sent_nothing(connect, serving, authority, 
 
     assert caught.value.trusted is True
     assert not service.requests
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_untrusted_proxy_is_sent_nothing(connect, serving, authority_file, scheme):
+    proxy = serving(tls_with(trustme.CA().issue_cert("127.0.0.1")))
+    settings = {"proxy": f"https://user:proxy-password@127.0.0.1:{proxy.port}", "verify": authority_file}
+
+    with pytest.raises(Unreachable) as caught:
+        connect(f"{scheme}://crew.test", allow_http=True, **settings).inputs()
+
+    assert (caught.value.sent, caught.value.trusted) == (False, False)
+    assert not proxy.requests
