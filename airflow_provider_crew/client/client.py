@@ -106,7 +106,7 @@ class CrewClient:
         _this_thread.sends = True
         try:
             return self._send(request)
-        except (OSError, urllib3.exceptions.HTTPError) as error:  # the exceptions of requests are OSErrors
+        except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:  # those of requests are OSErrors
             detach(error, handled)
             # Drop the traceback, which holds the token.
             sent = not is_caused_by(error, *_NOT_CONNECTED)

@@ -220,6 +220,14 @@ class TestProxy:
         assert caught.value.sent is False
         assert "proxy-password" not in str(caught.value)
 
+    def test_password_beyond_latin_1_is_unreachable(self, connect, service, proxy):
+        crew = connect(service.url, proxy=f"http://user:p€ssword-4711@{proxy.address}")
+
+        with pytest.raises(Unreachable) as caught:
+            crew.inputs()
+
+        assert "ssword-4711" not in str(caught.value)
+
     def test_of_socks_kind_in_environment_is_rejected(self, connect, monkeypatch):
         monkeypatch.setenv("all_proxy", "socks5://user:proxy-password@127.0.0.1:1080")
 
