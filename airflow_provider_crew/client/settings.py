@@ -248,6 +248,8 @@ def causes_of(error: BaseException) -> list[BaseException]:
     """Return the chain from a library's exception down to its root cause."""
     causes = [error]
     while cause := causes[-1].__cause__ or causes[-1].__context__ or _wrapped_by(causes[-1]):
+        if any(cause is known for known in causes):  # a caller's own chain may form a circle
+            break
         causes.append(cause)
     return causes
 

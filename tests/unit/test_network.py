@@ -205,6 +205,13 @@ def test_reason_of_an_unknown_error_is_its_class_only() -> None:
         assert TOKEN not in reason
 
 
+def test_reason_is_found_in_a_circle_of_causes() -> None:
+    first, second = ConnectionResetError(errno.ECONNRESET, "reset"), RuntimeError("second")
+    first.__cause__, second.__cause__ = second, first
+
+    assert reason_for(first, settings(), sent=True) == os.strerror(errno.ECONNRESET).lower()
+
+
 def test_reason_of_a_rejected_tunnel_is_the_status_only() -> None:
     told = OSError(f"Tunnel connection failed: 407 for {TOKEN}")
 
