@@ -209,6 +209,8 @@ def variable(name: str) -> str | None:
 
         with create_session() as session:
             found = session.query(Variable).filter_by(key=name).one_or_none()  # noqa: AIR311 - Airflow 2 only
+            if found and found.val is None:
+                raise ValueError(f"variable {name} cannot be decrypted")
             return found.val if found else None
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 TIMEOUT = 24 * 60 * 60.0
 MAX_OUTAGE = 600.0
-# From connecting to the last byte of an answer.
+# Seconds to wait for an answer, and to read it.
 REQUEST_TIMEOUT = 60.0
 # A service may need a moment until it knows an execution that it has just started.
 NOT_FOUND_GRACE = 30.0

@@ -88,9 +88,9 @@ class ServiceSettings(CheckedFields):
     """
     Address and token of a crew, and how to connect to it.
 
-    ``request_timeout`` limits a whole exchange, from connecting to the last byte of the answer. ``verify`` is
-    True, False or a file of certificates. ``status_path`` selects one of the two status paths; ``auto`` detects
-    it. ``repr`` shows neither the token nor the proxy, which may hold a password.
+    ``request_timeout`` limits each wait for an answer and the reading of its body. ``verify`` is True, False or a
+    file of certificates. ``status_path`` selects one of the two status paths; ``auto`` detects it. ``repr`` shows
+    neither the token nor the proxy, which may hold a password.
     """
 
     address: Annotated[str, AfterValidator(_crew_address)] = Field(

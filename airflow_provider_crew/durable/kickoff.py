@@ -345,11 +345,11 @@ class DurableRun:
             if isinstance(error, AirflowTaskTimeout) and not kicked_off:
                 self._end_before("execution_timeout passed before the kickoff.", CrewTaskTimeout)
             ended = self._ended_by(error, kicked_off=kicked_off)
+            if kicked_off and not self.record.is_shared and not compat.was_changed_from_outside(task.ti):
+                raise CrewTaskFailed(ended) from error
             if not isinstance(error, _SELF_EXPLANATORY):
                 task.log.error("%s", ended)  # noqa: TRY400 - Airflow logs the traceback
-            if not kicked_off or self.record.is_shared or compat.was_changed_from_outside(task.ti):
-                raise
-            raise CrewTaskFailed(ended) from error
+            raise
 
     def _decide(self) -> Decision:
         """Return the decision about the execution of an earlier attempt. Poll it if the decision depends on it."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     WaitingTask: TypeAlias = CrewRunOperator | CrewExecutionSensor
 
 _MOST_MISFITS = 10
+# For more errors than this, pydantic's list of them could exceed a worker's memory.
+_MOST_TO_LIST = 100_000
 _PLACE = 100
 _REASON = 200
 _FAULT = 300
@@ -73,6 +75,8 @@ def fitted(output_type: object, kickoff_id: str, output: str, output_json: Any) 
         # Validate JSON text, because a strict type then accepts strings for types that JSON lacks, such as dates.
         return storable_json(adapter.dump_python(adapter.validate_json(json.dumps(data)), mode="json"))
     except ValidationError as error:
+        if error.error_count() > _MOST_TO_LIST:
+            raise _misfitting(kickoff_id, [f"{error.error_count():,} places do not match"]) from None
         found = error.errors(include_url=False, include_input=False)
         raise _misfitting(kickoff_id, [_misfit(each) for each in found]) from None
     except Exception as error:  # noqa: BLE001 - a type may run its own code, whose errors are not the crew's
