@@ -111,4 +111,4 @@ def test_unusable_event_extra_is_a_warning(live_crew, task_log, put):
     result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
 
     assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "outlet" in task_log.warnings
+    assert "asset event" in task_log.warnings
