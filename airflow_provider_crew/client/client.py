@@ -55,7 +55,7 @@ class CrewClient:
         self._api = CrewApi(settings)
         tls_context(settings)  # rejects unreadable certificates
         self._verify = trusted_certificates(settings) or False
-        if not self._verify:  # the connection says so, and each poll would warn
+        if not self._verify:  # turned off in the connection; each poll would warn
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         self._connect()
 
