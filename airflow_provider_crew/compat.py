@@ -45,7 +45,7 @@ SHOWS_PROGRESS = _RELEASE >= (3, 1)
 _ASKS_IN_ONE_THREAD = _RELEASE < (3, 2)
 
 KEEPING = " with 'Keep task state'" if CLEARING_DELETES_TASK_STATE else ""
-CLEARING = f"clearing it{KEEPING}"
+CLEARING = f"clearing the task{KEEPING}"
 
 # The scheduler sometimes fails a task that starts again within about a second of its deferral or reschedule,
 # because it has not yet recorded the end of the previous process.

@@ -217,7 +217,7 @@ T = TypeVar("T")
 
 # Exceptions that are not logged again, because they state their own cost or are expected.
 _SELF_EXPLANATORY = (CrewError, EndedTask, AirflowSkipException, KeyboardInterrupt, SystemExit)
-_RETRY_CONTINUES = "Airflow's retry, or clearing the task, continues."
+_RETRY_CONTINUES = "A retry, or clearing the task, continues."
 _SENDING = (
     "Sending the kickoff. If this is the last line of the log, an execution may have started: find it in the "
     "crew's dashboard %s."
@@ -686,7 +686,7 @@ class DurableRun:
             self._give_up_uncertain(failure)
         task.measure("kickoff.not_taken")
         if isinstance(failure, PASSING):
-            step = "Airflow's retry, or clearing the task, starts an execution."
+            step = "A retry, or clearing the task, starts an execution."
             give_up(task, self._with_earlier(failure.replace(next_step=step, cost=Cost.NONE)))
         if isinstance(failure, (errors.ExecutionUnknown, OtherInputs)):
             give_up(task, CrewTaskFailed(failure.replace(next_step=f"{failure.next_step} {HOW_TO_GIVE_UP}")))
@@ -702,9 +702,7 @@ class DurableRun:
         task = self._task
         task.measure("kickoff.uncertain")
         if self._chooses_twice:
-            step = (
-                "Airflow's retry starts an execution, and two may be billed, because on_uncertain_kickoff='retry'."
-            )
+            step = "A retry starts an execution, and two may be billed, because on_uncertain_kickoff='retry'."
             give_up(task, error.replace(next_step=step))
         is_reported = not task.operator.is_told_to_end and self.record.save_report()
         then = "reports this once more, and clearing it again starts one"
@@ -733,7 +731,7 @@ class DurableRun:
             if not self._resumed:
                 failure = CrewError(
                     f"Airflow did not return the kickoff record, so nothing was sent: {_in_words(error)}.",
-                    next_step="Airflow's retry, or clearing the task, reads it again.",
+                    next_step="A retry, or clearing the task, reads it again.",
                 )
                 give_up(task, CrewTaskError(failure))
             task.warn(f"Kickoff record is unreadable: {error}")

@@ -22,9 +22,9 @@ from airflow_provider_crew.exceptions import (
 # A later attempt may succeed after these.
 PASSING = (errors.TransientError, errors.LostContact)
 
-RETRY_REATTACHES = f"Airflow's retry waits for the same execution. So does {CLEARING}."
-RETRY_READS = "Airflow's retry reads the result of this execution."
-STARTS_AGAIN = "Airflow's retry, or clearing the task, starts a new execution, which is billed again."
+RETRY_REATTACHES = f"A retry, or {CLEARING}, waits for the same execution."
+RETRY_READS = f"A retry, or {CLEARING}, reads the result of this execution."
+STARTS_AGAIN = "A retry, or clearing the task, starts a new execution, which is billed again."
 HOW_TO_GIVE_UP = (
     f"To give the execution up and start another: {HOW_TO_FORGET.format('this task instance')}, and clear the "
     "task."
@@ -111,7 +111,7 @@ def _end_sensor(task: RunningTask, error: errors.CrewError) -> NoReturn:
     if never_fail or (task.operator.soft_fail and not passes):
         why = "never_fail" if never_fail else "soft_fail"
         give_up(task, CrewTaskSkipped(error.replace(next_step=f"The task is skipped because of {why}.")))
-    again = error.replace(next_step="Airflow's retry, or clearing this task, waits for the same execution.")
+    again = error.replace(next_step="A retry, or clearing this task, waits for the same execution.")
     if passes:
         give_up(task, again)
     if isinstance(error, CutShort):

@@ -279,7 +279,7 @@ class SensorWait(Wait):
 
     def __init__(self, task: RunningTask, next_kwargs: Mapping[str, Any] | None) -> None:
         super().__init__(task)
-        task.waits_again = "Airflow's retry, or clearing this task, waits for the same execution."
+        task.waits_again = "A retry, or clearing this task, waits for the same execution."
         self._next_kwargs = next_kwargs or {}
         self._end = read_event(self._next_kwargs.get("event"))
         self._kickoff_id = self._given_kickoff_id()
