@@ -140,7 +140,7 @@ def test_watch_carried_after_every_poll_takes_the_same_steps(
         assert comparable(step) == comparable(carried.see(outcome, after))
         if step.error or step.completed:
             break
-    assert staying.watch.memory.carried() == carried.watch.memory.carried()
+        assert staying.watch.memory.carried() == carried.watch.memory.carried()
 
 
 @pytest.mark.parametrize("carried", [False, True])
