@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.durable.kickoff import DeferSignals
+from airflow_provider_crew.durable.signals import DeferSignals
 from dev import sessions
 
 if TYPE_CHECKING:

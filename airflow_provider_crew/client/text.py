@@ -35,6 +35,11 @@ def warn(log: Any, text: str) -> None:
     log.warning("%s", text)
 
 
+def in_words(error: BaseException) -> str:
+    """Return the class and the text of an exception from another library."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
 def quoted(text: str, most: int) -> tuple[str, bool]:
     """
     Return up to ``most`` bytes of a text, each line prefixed with a bar, and whether the text is cut.

@@ -17,7 +17,7 @@ from airflow_provider_crew.client.watch import Time
 
 End = Literal["completed", "failed"]
 
-Standing = Literal["running", "completed", "failed", "unknown", "unreadable"]
+PolledStatus = Literal["running", "completed", "failed", "unknown", "unreadable"]
 """Status of an execution at the service. The last value means that the service did not answer."""
 
 
@@ -69,7 +69,7 @@ class Decision(Enum):
 
 def decide(  # noqa: PLR0911, PLR0913 - a table
     remembered: KickoffRecord | None,
-    standing: Standing | None = None,
+    status: PolledStatus | None = None,
     *,
     cleared: bool,
     chooses_twice: bool = False,
@@ -81,7 +81,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     Return the action of this attempt.
 
     :param remembered: Kickoff record of the task. ``None`` if there is none.
-    :param standing: Status of the execution. ``None`` if the service was not polled yet.
+    :param status: Status of the execution. ``None`` if the service was not polled yet.
     :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
     :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
     :param is_old: Whether the kickoff is older than ``abandon_unknown_after``, the time allowed for human input.
@@ -95,7 +95,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
         chosen = chooses_twice or (cleared and remembered.reported)
         return Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
     is_another_row = is_mapped and cleared and other_inputs
-    match remembered.end or standing:
+    match remembered.end or status:
         case None:
             return Decision.ASK
         case "unknown" if cleared and is_old:  # a younger execution may be waiting for human input, for days

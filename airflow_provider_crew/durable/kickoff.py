@@ -1,17 +1,11 @@
 """Kickoff of a task, sent once no matter how the task is interrupted. No other module sends kickoffs for tasks."""
 
 import json
-import signal
-import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cached_property
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import tenacity
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
@@ -19,17 +13,21 @@ from jinja2 import TemplateError, TemplateNotFound
 
 from airflow_provider_crew import compat
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, retry_policy
+from airflow_provider_crew.client.api import KickoffRequest, retry_policy
 from airflow_provider_crew.client.errors import Cost, CrewError, UncertainKickoff
-from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions
+from airflow_provider_crew.client.options import KickoffOptions
+from airflow_provider_crew.client.text import in_words
 from airflow_provider_crew.client.watch import unknown_elsewhere
-from airflow_provider_crew.durable.decide import Decision, End, Standing, decide
+from airflow_provider_crew.durable.checks import check_inputs, count_kickoff
+from airflow_provider_crew.durable.decide import Decision, End, PolledStatus, decide
 from airflow_provider_crew.durable.outcome import (
     HOW_TO_GIVE_UP,
-    PASSING,
     RETRY_REATTACHES,
+    end_before_kickoff,
+    end_to_retry,
+    end_uncertain,
+    ended_from_outside,
     give_up,
-    wait_with_sensor,
 )
 from airflow_provider_crew.durable.record import (
     KICKOFF_ID,
@@ -39,6 +37,7 @@ from airflow_provider_crew.durable.record import (
     kickoff_id_left_by,
 )
 from airflow_provider_crew.durable.result import check_type
+from airflow_provider_crew.durable.signals import DeferSignals
 from airflow_provider_crew.durable.task import RunningTask
 from airflow_provider_crew.durable.wait import Wait
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout, EndedTask, OtherInputs
@@ -47,164 +46,6 @@ from airflow_provider_crew.triggers.events import WatchEnd, read_event
 
 if TYPE_CHECKING:
     from airflow_provider_crew.operators.crew import KickoffTask
-
-# Signals that end a task: from Airflow, from its execution_timeout, and from Ctrl-C.
-_INTERRUPTIONS = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
-
-
-class DeferSignals:
-    """
-    Context manager that defers signals until the end of the block. It calls ``on_arrival`` for each of them.
-
-    It replaces handlers instead of masking signals. A mask applies to one thread only, and Python runs handlers in
-    the main thread regardless of the thread that received the signal. Other threads are never interrupted.
-
-    Python replaces one handler at a time, so a signal may arrive between two replacements, and its own handler may
-    raise there. A replacement therefore holds signals only while ``_arrived`` is a list, which begins and ends in
-    one step. At any other time it passes the signal on and removes itself.
-    """
-
-    def __init__(self, on_arrival: Callable[[], None] = lambda: None) -> None:
-        self._on_arrival = on_arrival
-        self._arrived: list[int] | None = None
-        self._handlers: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        """Start to defer signals."""
-        if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in _INTERRUPTIONS}
-            # None is a handler that Python has not installed and cannot restore.
-            self._handlers = {number: handler for number, handler in handlers.items() if handler is not None}
-            try:
-                for number in self._handlers:
-                    signal.signal(number, self._hold)
-                self._arrived = []
-            except BaseException:
-                self._restore()
-                raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Deliver every deferred signal, even if the handler of the previous one raises."""
-        try:
-            # Signals are still deferred, so nothing interrupts the delivery.
-            self._deliver(self._arrived)
-        finally:
-            self._let_go()
-
-    @contextmanager
-    def let_through(self) -> Iterator[None]:
-        """Allow signals to interrupt the block."""
-        self.__exit__()
-        try:
-            yield
-        finally:
-            self.__enter__()
-
-    def _hold(self, number: int, _frame: FrameType | None) -> None:
-        if self._arrived is None:
-            signal.signal(number, self._handlers[number])
-            signal.raise_signal(number)
-            return
-        if number not in self._arrived:
-            self._arrived.append(number)
-        self._on_arrival()
-
-    def _let_go(self) -> None:
-        late: list[int] | None = None
-        try:
-            late, self._arrived = self._arrived, None
-            self._restore()
-        finally:
-            # Restore again, because a handler restored by the first call may have interrupted that call.
-            self._restore()
-            self._deliver(late)
-
-    def _restore(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-
-    def _deliver(self, arrived: list[int] | None) -> None:
-        if arrived:
-            try:
-                self._pass_on(arrived.pop(0))
-            finally:
-                self._deliver(arrived)
-
-    def _pass_on(self, number: int) -> None:
-        handler = self._handlers[number]
-        if callable(handler):
-            handler(number, None)
-        elif handler == signal.SIG_DFL:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-
-
-def check_inputs(task: RunningTask, request: KickoffRequest) -> None:
-    """
-    Raise errors that would make the kickoff fail, and log warnings for doubtful inputs.
-
-    The request for the crew's inputs is sent even without validation, because it wakes up a sleeping crew.
-    """
-    validate = task.operator.validate_inputs
-    policy = tenacity.Retrying(**retry_policy(wake_up_within=WAKING_UP))
-    try:
-        known = policy(task.hook.get_conn().inputs)
-    except (errors.NotAllowed, errors.Refused) as error:
-        if validate:
-            task.warn(f"Inputs are not checked, because the crew does not list them. {error.event}")
-    except (errors.TransientError, errors.AnswerTooLarge) as error:
-        # If /inputs is unreadable, the kickoff ID would be as well, and its execution would be billed but lost.
-        if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):
-            raise
-    else:
-        for doubt in compare_inputs(request.inputs, known, strict=validate == "strict") if validate else ():
-            task.warn(doubt)
-
-
-BUDGET_DAG = "crew_budget"
-
-
-def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
-    """
-    Count the next kickoff against the daily limit, or raise BudgetSpent.
-
-    :param origin: DAG, run and task of the kickoff, stored in the run that counts it.
-    """
-    limit, conn_id = task.hook.connection.max_kickoffs_per_day, task.operator.crew_conn_id
-    if limit is None:
-        return
-    # Airflow rejects most other characters in a run ID.
-    connection = quote(conn_id, safe="").replace("%", "~")
-    day = f"{connection}.{datetime.now(UTC):%Y-%m-%d}"
-    numbers = range(1, limit + 1)
-    try:
-        # Numbers are used in order, so a binary search finds the first one that may be free.
-        gone = bisect_left(
-            numbers, x=True, key=lambda number: not compat.has_run(task.ti, BUDGET_DAG, f"{day}.{number}")
-        )
-        number = next((n for n in numbers[gone:] if compat.start_run(BUDGET_DAG, f"{day}.{n}", origin)), None)
-    except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
-        if compat.refuses_runs(error):
-            raise errors.InvalidSettings(
-                "It sets max_kickoffs_per_day, and there is no DAG crew_budget to count its kickoffs: "
-                f"{_in_words(error)}.",
-                next_step="Copy the DAG with `python -m airflow_provider_crew dags --into DIR`, or clear "
-                "max_kickoffs_per_day.",
-                conn_id=conn_id,
-            ) from None
-        raise errors.TransientError(
-            f"Airflow did not count the kickoff, so nothing was sent: {_in_words(error)}.",
-            cost=Cost.NONE,
-            next_step="Try again later.",
-        ) from None
-    if not number:
-        raise errors.BudgetSpent(
-            f"Connection {conn_id!r} has reached its limit of {limit} kickoffs a day (max_kickoffs_per_day).",
-            next_step="Wait until midnight (UTC), or raise max_kickoffs_per_day.",
-        )
-    task.log.info("Kickoff %d of at most %d today.", number, limit)
-
 
 _NO_ANSWER = "An earlier attempt sent a kickoff and ended before its answer, so an execution may have started."
 _ONE_ATTEMPT_TOO_MANY = (
@@ -217,7 +58,6 @@ T = TypeVar("T")
 
 # Exceptions that are not logged again, because they state their own cost or are expected.
 _SELF_EXPLANATORY = (CrewError, EndedTask, AirflowSkipException, KeyboardInterrupt, SystemExit)
-_RETRY_CONTINUES = "A retry, or clearing the task, continues."
 _SENDING = (
     "Sending the kickoff. If this is the last line of the log, an execution may have started: find it in the "
     "crew's dashboard %s."
@@ -235,10 +75,13 @@ class DurableRun:
     """
 
     def __init__(self, task: RunningTask, *, resumed: bool) -> None:
-        self._task = task
+        self.task = task
         self._given: KickoffTask = task.operator
         self._resumed = resumed
         self._on_its_way = False
+        self._has_other_inputs = False
+        self.has_abandoned = False
+        """Whether this attempt has given up the execution of an earlier one, and will start another."""
         self.record = task.record = self._recalled()
         if resumed:
             self._recall_name()
@@ -250,16 +93,16 @@ class DurableRun:
         """Inputs of a kickoff. An attempt that reattaches needs them only to compare rows of a mapped task."""
         if self._given.not_rendered:  # never send templates
             raise self._given.not_rendered
-        return self._given.kickoff_inputs(self._task.context)
+        return self._given.kickoff_inputs(self.task.context)
 
     def existing_execution(self) -> str | None:
         """Return the kickoff ID of the execution to reattach to. None if this attempt has to start one."""
         with self._before_execution():
-            self._task.push_link()
+            self.task.push_link()
             kickoff_id = self._carry_out(self._decide())
             if kickoff_id:
                 self._recall_name()
-                self._task.execution = kickoff_id
+                self.task.kickoff_id = kickoff_id
                 self._push_kickoff_id(kickoff_id)
         return kickoff_id
 
@@ -274,9 +117,9 @@ class DurableRun:
             self._check_options()
             check_type(self._given)
             request = self._request(self._inputs)
-            self._task.render_name()  # the function may have set variables in its context
-            check_inputs(self._task, request)
-            count_kickoff(self._task, self._origin())
+            self.task.render_name()  # the function may have set variables in its context
+            check_inputs(self.task, request)
+            count_kickoff(self.task, self._origin())
             self._warn_of_retries()
             kickoff_id = self._send_once(request)
             self._push_kickoff_id(kickoff_id)
@@ -284,13 +127,13 @@ class DurableRun:
 
     def wait(self, kickoff_id: str) -> dict[str, Any]:
         """Return the result of the execution, or defer until there is one."""
-        return Wait(self._task).result(kickoff_id)
+        return Wait(self.task).result(kickoff_id)
 
     def resume(self, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the result after a deferral. The trigger's event takes precedence over the kickoff record."""
         if not self._resumed:  # Airflow has resumed a retry with the error of an earlier attempt
             return self._start_over()
-        is_old = compat.resumed_with_old_event(next_kwargs, self._task.ti)
+        is_old = compat.resumed_with_old_event(next_kwargs, self.task.ti)
         end, last = read_event(next_kwargs.get("event")), self.record.last
         if is_old and end and last and last.kickoff_id != end.kickoff_id:
             return self._start_over()  # a later attempt has sent another kickoff
@@ -307,8 +150,8 @@ class DurableRun:
 
         The record is read again: a resumed process tolerates an unreadable one, and a kickoff must not.
         """
-        task = self._task
-        task.execution, task.has_ended, self._resumed = None, False, False
+        task = self.task
+        task.kickoff_id, task.has_ended, self._resumed = None, False, False
         self.record = task.record = self._recalled()
         task.waits_again = RETRY_REATTACHES if self.record.is_shared else ""
         return self.wait(self.existing_execution() or self.start())
@@ -320,7 +163,7 @@ class DurableRun:
         If attempts share no kickoff record, push the value to XCom first, while no error may be retried. A later
         failure to push would be retried, and start a second execution.
         """
-        ti = self._task.ti
+        ti = self.task.ti
         if not self.record.is_shared and ti.max_tries and self._given.do_xcom_push:
             ti.xcom_push(key=RETURN_VALUE, value=value)
         return value
@@ -328,23 +171,30 @@ class DurableRun:
     @contextmanager
     def no_second_kickoff(self) -> Iterator[None]:
         """Prevent retries that would start another execution, however the task ends after its kickoff."""
-        task = self._task
+        task = self.task
         try:
             yield
-        except (TaskDeferred, CrewTaskFailed, errors.ExecutionFailed, errors.InvalidOutput, UncertainKickoff):
-            raise
+        except (
+            TaskDeferred,
+            CrewTaskFailed,
+            errors.ExecutionFailed,
+            errors.InvalidOutput,
+            UncertainKickoff,
+        ) as end:
+            raise end.with_traceback(None)  # noqa: B904 - not chained, and frames would hide its message
         except BaseException as error:
-            if self._on_its_way and task.execution is None:
-                self._give_up_uncertain(
+            if self._on_its_way and task.kickoff_id is None:
+                end_uncertain(
+                    self,
                     UncertainKickoff(
                         f"Task was ended while its kickoff was being sent, so an execution may have started: "
-                        f"{_in_words(error)}."
-                    )
+                        f"{in_words(error)}."
+                    ),
                 )
-            kicked_off = self._resumed or task.execution is not None
+            kicked_off = self._resumed or task.kickoff_id is not None
             if isinstance(error, AirflowTaskTimeout) and not kicked_off:
-                self._end_before("execution_timeout passed before the kickoff.", CrewTaskTimeout)
-            ended = self._ended_by(error, kicked_off=kicked_off)
+                end_to_retry(self, "execution_timeout passed before the kickoff.", CrewTaskTimeout)
+            ended = ended_from_outside(self, error, kicked_off=kicked_off)
             if kicked_off and not self.record.is_shared and not compat.was_changed_from_outside(task.ti):
                 raise CrewTaskFailed(ended) from error
             if not isinstance(error, _SELF_EXPLANATORY):
@@ -353,7 +203,7 @@ class DurableRun:
 
     def _decide(self) -> Decision:
         """Return the decision about the execution of an earlier attempt. Poll it if the decision depends on it."""
-        task, record = self._task, self.record
+        task, record = self.task, self.record
         if not record.is_shared:
             self._reject_extra_attempt()
         if record.may_be_deleted:
@@ -364,43 +214,44 @@ class DurableRun:
         last = record.last
         if last and last.fingerprint:
             now = self._fingerprint(required=task.ti.map_index >= 0 and record.was_cleared)
-            record.has_other_inputs = now is not None and now != last.fingerprint
-        decision = self._decision()
+            self._has_other_inputs = now is not None and now != last.fingerprint
+        decision = self.decision()
         if decision is not Decision.ASK or not record.running:
             return decision
-        standing = self._poll(record.running)
-        decision = self._decision(standing)
-        if decision is Decision.REATTACH and standing == "unknown":
+        status = self._poll(record.running)
+        decision = self.decision(status)
+        if decision is Decision.REATTACH and status == "unknown":
             task.warn(
                 f"Execution {record.running} of an earlier attempt is unknown to the crew, as it is while a crew "
                 f"waits for human input. It may be running, and billed. {HOW_TO_GIVE_UP}"
             )
         return decision
 
-    def _decision(self, standing: Standing | None = None) -> Decision:
+    def decision(self, status: PolledStatus | None = None) -> Decision:
+        """Return the decision about the execution of an earlier attempt, with its status if it was polled."""
         record, last, limit = self.record, self.record.last, self._given.abandon_unknown_after
         return decide(
             last,
-            standing,
+            status,
             cleared=record.was_cleared,
-            chooses_twice=self._chooses_twice,
+            chooses_twice=self.chooses_twice,
             is_old=last is not None and limit is not None and time.time() - last.kicked_off_at > limit,
-            is_mapped=self._task.ti.map_index >= 0,
-            other_inputs=record.has_other_inputs,
+            is_mapped=self.task.ti.map_index >= 0,
+            other_inputs=self._has_other_inputs,
         )
 
     @property
-    def _chooses_twice(self) -> bool:
+    def chooses_twice(self) -> bool:
         """Whether the DAG author prefers a second execution to a failure."""
         return self._given.on_uncertain_kickoff == "retry"
 
     def _carry_out(self, decision: Decision) -> str | None:
         """Return the kickoff ID to reattach to. None if this attempt may start an execution."""
-        task, record, last = self._task, self.record, self.record.last
+        task, record, last = self.task, self.record, self.record.last
         kickoff_id = last.kickoff_id if last else None
         match decision:
             case Decision.REATTACH:
-                if record.has_other_inputs:
+                if self._has_other_inputs:
                     task.warn(
                         f"Execution {kickoff_id} has other inputs than the task has now. The task returns its "
                         "result."
@@ -412,7 +263,7 @@ class DurableRun:
                 why = "the task was cleared" if is_cleared else "on_uncertain_kickoff='retry'"
                 task.warn(f"{_NO_ANSWER} This attempt starts another, because {why}. Two may be billed.")
             case Decision.KICK_OFF_AFTER_EXPIRY:
-                record.has_abandoned = True
+                self.has_abandoned = True
                 task.warn(
                     f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
                     "abandon_unknown_after. The task was cleared, so it starts another. If the earlier one still "
@@ -434,7 +285,7 @@ class DurableRun:
 
         Reattaching would return the result of the other row. Starting another execution could bill two at once.
         """
-        ti = self._task.ti
+        ti = self.task.ti
         return OtherInputs(
             f"Execution {kickoff_id} may be running with the inputs of another row: task {ti.task_id}, map index "
             f"{ti.map_index}, of run {ti.run_id} of {ti.dag_id} started it before the list of inputs changed.",
@@ -446,13 +297,13 @@ class DurableRun:
     def _reattach(self, kickoff_id: str | None) -> None:
         """Continue with the execution of an earlier attempt."""
         self.record.save_reattached()
-        self._task.log.info(
+        self.task.log.info(
             "Reattached to execution %s, which an earlier attempt started with its inputs. To start another: "
             "clear the task when it has ended, or set durable=False.",
             kickoff_id,
         )
 
-    def _poll(self, kickoff_id: str) -> Standing:
+    def _poll(self, kickoff_id: str) -> PolledStatus:
         """
         Return the status of the execution at the service, and record its end.
 
@@ -460,14 +311,14 @@ class DurableRun:
         """
         record = self.record
         try:
-            execution = self._task.hook.status(kickoff_id)
+            execution = self.task.hook.status(kickoff_id)
         except errors.ExecutionNotFound as error:
             kicked_off_at = record.last.address if record.last else ""
             if kicked_off_at and kicked_off_at != error.address:
                 raise unknown_elsewhere(kickoff_id, kicked_off_at, error.address) from None
             return "unknown"
         except errors.CallError as error:
-            self._task.warn(f"Status of execution {kickoff_id} is unreadable. {error.event}")
+            self.task.warn(f"Status of execution {kickoff_id} is unreadable. {error.event}")
             return "unreadable"
         end = _ENDS.get(execution.status)
         if end:
@@ -476,7 +327,7 @@ class DurableRun:
 
     def _reject_extra_attempt(self) -> None:
         """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
-        ti = self._task.ti
+        ti = self.task.ti
         # The attempt had pushed a kickoff ID, which Airflow has just deleted.
         if compat.was_rescheduled(ti) and KICKOFF_ID in compat.xcom_keys_left_behind(ti):
             raise UncertainKickoff(
@@ -486,9 +337,9 @@ class DurableRun:
             )
         if ti.try_number <= ti.max_tries + 1:
             return
-        if not self._chooses_twice:
+        if not self.chooses_twice:
             raise UncertainKickoff(_ONE_ATTEMPT_TOO_MANY)
-        self._task.warn(
+        self.task.warn(
             f"{_ONE_ATTEMPT_TOO_MANY} This attempt starts another, because on_uncertain_kickoff='retry'. Two may "
             "be billed."
         )
@@ -503,22 +354,23 @@ class DurableRun:
         passes = not isinstance(error, TemplateError) or isinstance(error, TemplateNotFound)
         with self.no_second_kickoff():
             if not passes and self._is_the_first_kickoff():
-                self._give_up(
+                end_before_kickoff(
+                    self,
                     CrewError(
-                        f"A template of this task cannot be rendered: {_in_words(error)}.",
+                        f"A template of this task cannot be rendered: {in_words(error)}.",
                         cost=Cost.NONE,
                         next_step="Fix the template or the params. If it names the result of another task, clear "
                         "that task.",
-                    )
+                    ),
                 )
             raise error
 
     def _is_the_first_kickoff(self) -> bool:
         """Whether this attempt would start an execution, and no earlier one has left any to reattach to."""
-        record, ti = self.record, self._task.ti
+        record, ti = self.record, self.task.ti
         if not record.is_shared:
             return bool(ti.try_number <= 1 and not compat.was_rescheduled(ti))
-        return self._decision() in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
+        return self.decision() in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
 
     @contextmanager
     def _before_execution(self) -> Iterator[None]:
@@ -526,36 +378,36 @@ class DurableRun:
         try:
             yield
         except KeyboardInterrupt:
-            self._task.end()
+            self.task.end()
             raise
         except CrewError as error:
-            self._give_up(error)
+            end_before_kickoff(self, error)
 
     def _push_kickoff_id(self, kickoff_id: str) -> None:
-        self._task.push_xcom(KICKOFF_ID, kickoff_id, what=f"Kickoff ID {kickoff_id}")
-        self._task.push_link(kickoff_id)
+        self.task.push_xcom(KICKOFF_ID, kickoff_id, what=f"Kickoff ID {kickoff_id}")
+        self.task.push_link(kickoff_id)
 
     def _resume(self, end: WatchEnd | None, next_kwargs: dict[str, Any]) -> dict[str, Any]:
         kickoff_id = end.kickoff_id if end else self._deferred_execution()
         self.record.save_kickoff_id(kickoff_id)
         if end:
-            return Wait(self._task).resume(end)
+            return Wait(self.task).resume(end)
         if compat.lacks_event(next_kwargs):
             self._reattach(kickoff_id)
             return self.wait(kickoff_id)
-        return Wait(self._task).poll_after_all(kickoff_id, next_kwargs)
+        return Wait(self.task).poll_after_all(kickoff_id, next_kwargs)
 
     def _deferred_execution(self) -> str:
         """Return the kickoff ID that this attempt pushed to XCom, or else that of the kickoff record."""
         last = self.record.last
-        found = kickoff_id_left_by(self._task.ti) or (last and last.kickoff_id)
+        found = kickoff_id_left_by(self.task.ti) or (last and last.kickoff_id)
         if not found:
             failure = errors.InvalidKickoffId(
                 "Kickoff ID of this task is lost.",
                 cost=Cost.RUNNING,
                 next_step="Find the execution in the crew's dashboard, and wait for it with CrewExecutionSensor.",
             )
-            give_up(self._task, CrewTaskFailed(failure))
+            give_up(self.task, CrewTaskFailed(failure))
         return found
 
     def _fingerprint(self, *, required: bool) -> str | None:
@@ -589,21 +441,21 @@ class DurableRun:
                 self._send, request, fingerprint(request.inputs, self._given.restore_from_state_id)
             )
             # Set before a deferred signal can interrupt the task.
-            self._task.execution = kickoff_id
+            self.task.kickoff_id = kickoff_id
             self.record.save_kickoff_id(kickoff_id)
-        self._task.measure("kickoff.started")
+        self.task.measure("kickoff.started")
         return kickoff_id
 
     def _check_options(self) -> None:
         """Reject options that render to nothing, before the inputs are computed and anything is sent."""
-        self._task.check_connection()
+        self.task.check_connection()
         for name in KickoffOptions.__annotations__:
-            self._task.check_option(name, errors.InvalidInputs)
-        self._task.check_option("webhook_conn_id", errors.InvalidSettings)
+            self.task.check_option(name, errors.InvalidInputs)
+        self.task.check_option("webhook_conn_id", errors.InvalidSettings)
 
     def _recall_name(self) -> None:
         if self.record.last:
-            self._task.render_name(self.record.last.name)
+            self.task.render_name(self.record.last.name)
 
     def _request(self, inputs: Any) -> KickoffRequest:
         given = self._given
@@ -614,16 +466,17 @@ class DurableRun:
 
     def _send(self, request: KickoffRequest, digest: str) -> str:
         """Send the kickoff once. Record it first, and remove the record if it certainly started nothing."""
-        task, record = self._task, self.record
+        task, record = self.task, self.record
         if task.operator.is_told_to_end:
-            self._end_before("Task was ended before the kickoff.")
+            end_to_retry(self, "Task was ended before the kickoff.")
         try:
             record.save_intent(task.hook.connection.settings.address, task.name, digest)
         except Exception as error:  # noqa: BLE001 - no error may send an unrecorded kickoff
-            self._end_before(f"Airflow did not store the kickoff record, so nothing was sent: {_in_words(error)}.")
+            event = f"Airflow did not store the kickoff record, so nothing was sent: {in_words(error)}."
+            end_to_retry(self, event)
         self._on_its_way = True
         # If the process is killed from here on, this line is the last in the log.
-        task.log.info(_SENDING, self._mark())
+        task.log.info(_SENDING, self.mark())
         try:
             return task.hook.get_conn().kickoff(request)
         except CrewError as error:
@@ -632,38 +485,12 @@ class DurableRun:
                 record.delete_intent()
             raise
 
-    def _end_before(self, event: str, kind: type[EndedTask] = CrewTaskError) -> NoReturn:
-        """End the task before its kickoff, with retries."""
-        failure = CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES)
-        give_up(self._task, kind(self._with_earlier(failure)))
-
-    def _with_earlier(self, failure: CrewError) -> CrewError:
-        """Add the execution of an earlier attempt, and its cost, to a failure before this kickoff."""
-        record, running, last = self.record, self.record.running, self.record.last
-        chooses_twice = self._chooses_twice and self._task.ti.try_number > 1
-        is_forgotten = not record.is_shared and (chooses_twice or record.may_follow_a_clear)
-        changes: dict[str, Any] = {"cost": Cost.UNKNOWN}
-        if running and record.has_abandoned:
-            fact = f"Execution {running} of an earlier attempt is unknown to the crew."
-        elif running:
-            fact = f"Execution {running} of an earlier attempt is still running."
-            changes = {"cost": Cost.RUNNING, "kickoff_id": running}
-        elif last and last.end and self._decision() is Decision.REATTACH:
-            fact = f"Execution {last.kickoff_id} of an earlier attempt has completed."
-            step = f"{failure.next_step} A retry, or {compat.CLEARING}, reads its result.".lstrip()
-            changes = {"cost": Cost.ENDED, "next_step": step}
-        elif is_forgotten or (last and not last.end):
-            fact = "The kickoff of an earlier attempt may have started an execution."
-        else:
-            return failure
-        return failure.replace(f"{failure.event} This attempt started nothing. {fact}", **changes)
-
     def _origin(self) -> dict[str, Any]:
         """Return the meta of the kickoff. It identifies a lost execution, since the service lists none."""
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
-        return {name: getattr(self._task.ti, name) for name in names}
+        return {name: getattr(self.task.ti, name) for name in names}
 
-    def _mark(self) -> str:
+    def mark(self) -> str:
         """Return a hint for finding this task's execution in the crew's dashboard."""
         if self._given.meta is not None:
             return "by the meta of this task"
@@ -671,72 +498,26 @@ class DurableRun:
         return f"by its meta, which contains {json.dumps(names)[1:-1]}"
 
     def _warn_of_retries(self) -> None:
-        if self.record.is_shared or not self._task.ti.max_tries:
+        if self.record.is_shared or not self.task.ti.max_tries:
             return
         why = "Airflow keeps a kickoff record from 3.3 on" if self._given.durable else "durable=False"
-        self._task.warn(
+        self.task.warn(
             f"This task has retries, and its attempts do not know of each other ({why}). If it is killed after "
             "the kickoff, a retry starts another execution, which is billed. CrewKickoffOperator with retries=0, "
             "followed by CrewExecutionSensor with retries, prevents that."
         )
 
-    def _give_up(self, failure: CrewError) -> NoReturn:
-        task, record = self._task, self.record
-        if isinstance(failure, UncertainKickoff):
-            self._give_up_uncertain(failure)
-        task.measure("kickoff.not_taken")
-        if isinstance(failure, PASSING):
-            step = "A retry, or clearing the task, starts an execution."
-            give_up(task, self._with_earlier(failure.replace(next_step=step, cost=Cost.NONE)))
-        if isinstance(failure, (errors.ExecutionUnknown, OtherInputs)):
-            give_up(task, CrewTaskFailed(failure.replace(next_step=f"{failure.next_step} {HOW_TO_GIVE_UP}")))
-        waits = record.running and not record.has_abandoned
-        then = f"{compat.KEEPING}: it waits for the same execution." if waits else ". It is not retried."
-        failure = failure.replace(
-            next_step=f"{failure.next_step} Then clear the task{then}".lstrip(),
-            cost=failure.cost if waits else Cost.NONE,
-        )
-        give_up(task, CrewTaskFailed(self._with_earlier(failure)))
-
-    def _give_up_uncertain(self, error: UncertainKickoff) -> NoReturn:
-        task = self._task
-        task.measure("kickoff.uncertain")
-        if self._chooses_twice:
-            step = "A retry starts an execution, and two may be billed, because on_uncertain_kickoff='retry'."
-            give_up(task, error.replace(next_step=step))
-        is_reported = not task.operator.is_told_to_end and self.record.save_report()
-        then = "reports this once more, and clearing it again starts one"
-        step = (
-            f"Find the execution in the crew's dashboard {self._mark()}. The task is not retried; clearing it "
-            f"{'starts a new execution' if is_reported else then}."
-        )
-        give_up(task, CrewTaskFailed(error.replace(next_step=step)))
-
-    def _ended_by(self, error: BaseException, *, kicked_off: bool) -> CrewError:
-        """Return the error to log if something other than the crew has ended the task."""
-        if not kicked_off:
-            event = f"Task was ended before the kickoff: {_in_words(error)}."
-            return self._with_earlier(CrewError(event, cost=Cost.NONE, next_step=_RETRY_CONTINUES))
-        task = self._task
-        step = task.waits_again if self.record.is_shared else wait_with_sensor(task.execution)
-        which = f"execution {task.execution}" if task.execution else "its execution"
-        return task.about_its_execution(f"Task was ended while waiting for {which}: {_in_words(error)}.", step)
-
     def _recalled(self) -> SharedRecord:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
-        task = self._task
+        task = self.task
         try:
             return SharedRecord(task.context, wanted=self._given.durable)
         except Exception as error:  # noqa: BLE001 - a store may raise anything
             if not self._resumed:
                 failure = CrewError(
-                    f"Airflow did not return the kickoff record, so nothing was sent: {_in_words(error)}.",
+                    f"Airflow did not return the kickoff record, so nothing was sent: {in_words(error)}.",
                     next_step="A retry, or clearing the task, reads it again.",
                 )
                 give_up(task, CrewTaskError(failure))
             task.warn(f"Kickoff record is unreadable: {error}")
             return SharedRecord(task.context, wanted=False)
-
-
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")

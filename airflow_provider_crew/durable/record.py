@@ -169,10 +169,6 @@ class SharedRecord:
         self._before: KickoffRecord | None = None
         self._saving = threading.Lock()
         self._was_refused = False
-        self.has_abandoned = False
-        """Whether this attempt has given up the last kickoff, and will start another execution."""
-        self.has_other_inputs = False
-        """Whether the task's inputs differ from those of the last kickoff."""
         kept = _retry_while_away(partial(self._store.get, KEY)) if self._store is not None else None
         if kept is not None:
             self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())

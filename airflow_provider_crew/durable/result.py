@@ -118,7 +118,7 @@ def finished(task: RunningTask, result: Mapping[str, Any]) -> dict[str, Any]:
     If the output does not match its type, the result is pushed to XCom under its own key, because it was billed.
     """
     given: WaitingTask = task.operator
-    kickoff_id, output, data = str(task.execution), str(result.get("output", "")), result.get("output_json")
+    kickoff_id, output, data = str(task.kickoff_id), str(result.get("output", "")), result.get("output_json")
     if given.output_type is not None:
         try:
             data = fitted(given.output_type, kickoff_id, output, data)

@@ -56,7 +56,7 @@ class RunningTask:
 
     record: SharedRecord | None = None
     """Kickoff record. ``None`` for a sensor."""
-    execution: str | None = None
+    kickoff_id: str | None = None
     """Kickoff ID of the task's execution. ``None`` until it is known."""
     has_ended = False
     """Whether the execution has ended."""
@@ -181,7 +181,7 @@ class RunningTask:
         if self._name_error and not self.name:
             self.warn(f"map_index_template cannot be rendered: {self._name_error}. Airflow shows the map index.")
         result = self.result or {}
-        extra = {"kickoff_id": self.execution, **{name: result[name] for name in _EXTRAS if name in result}}
+        extra = {"kickoff_id": self.kickoff_id, **{name: result[name] for name in _EXTRAS if name in result}}
         try:
             carried = json.loads(self.carried.get(_CARRIED_EXTRAS, "{}"))
             for number, event in self._outlet_events():
@@ -238,12 +238,12 @@ class RunningTask:
         self.operator.is_told_to_end = True
         if self.record:
             self.record.save_again()
-        if self.execution:
-            step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.execution}").'
-            event = f"Task is being stopped. Execution {self.execution} continues."
+        if self.kickoff_id:
+            step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.kickoff_id}").'
+            event = f"Task is being stopped. Execution {self.kickoff_id} continues."
             self.log.warning("%s", self.about_its_execution(event, step))
 
     def about_its_execution(self, event: str, next_step: str) -> CrewError:
         """Return an error about the execution, with its cost, if something other than the crew ends the task."""
         cost = Cost.ENDED if self.has_ended else Cost.RUNNING
-        return CrewError(event, cost=cost, next_step=next_step, kickoff_id=self.execution or "")
+        return CrewError(event, cost=cost, next_step=next_step, kickoff_id=self.kickoff_id or "")

@@ -166,7 +166,7 @@ class Wait:
     @contextmanager
     def _ending(self, kickoff_id: str) -> Iterator[None]:
         """End the task with the right exception if the block ends without a result."""
-        self.task.execution = kickoff_id
+        self.task.kickoff_id = kickoff_id
         try:
             yield
         except KeyboardInterrupt:
@@ -202,7 +202,7 @@ class Wait:
         deadline = max(end.deadline, time.time() + (given.max_outage or given.timeout))
         rules = self.rules(deadline, exists=True, **changes)
         if end.completed:
-            self.task.execution = end.kickoff_id
+            self.task.kickoff_id = end.kickoff_id
             self._note_completion()
             # A completed execution needs no human input, so the outage limit always ends this before the deadline.
             patience = given.max_outage or MAX_OUTAGE
@@ -219,7 +219,7 @@ class Wait:
         """Record that the execution has completed, for later errors and for the next attempt."""
         task = self.task
         if task.record and not task.has_ended:
-            task.record.update(kickoff_id=task.execution, end="completed")
+            task.record.update(kickoff_id=task.kickoff_id, end="completed")
             task.waits_again = RETRY_READS if task.record.is_shared else task.waits_again
         task.has_ended = True
 

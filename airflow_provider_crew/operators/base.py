@@ -104,10 +104,10 @@ class CrewTask(BaseOperator):
         from airflow.providers.openlineage.extractors import OperatorLineage
 
         running = self._running
-        if running is None or running.execution is None:
+        if running is None or running.kickoff_id is None:
             return OperatorLineage()
         address = running.hook.connection.settings.address
-        facet = ExternalQueryRunFacet(externalQueryId=running.execution, source=address)
+        facet = ExternalQueryRunFacet(externalQueryId=running.kickoff_id, source=address)
         return OperatorLineage(run_facets={"externalQuery": facet})
 
     def post_execute(self, context: Context, result: Any = None) -> None:

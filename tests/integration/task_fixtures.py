@@ -35,7 +35,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
         monkeypatch.setattr(ExecutorSafeguard, "_sentinel", SimpleNamespace(callers={}))
     monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
     monkeypatch.setattr("airflow_provider_crew.client.api._WAKING_PAUSE", 0.05)
-    monkeypatch.setattr("airflow_provider_crew.durable.kickoff.WAKING_UP", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.durable.checks.WAKING_UP", 0.3)
     monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.05)
     for module in ("triggers.crew", "durable.wait"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.MIN_DEFERRAL_SECONDS", 0.0)

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_crew import compat
 from airflow_provider_crew.client.errors import BudgetSpent, Cost, InvalidSettings, TransientError
-from airflow_provider_crew.durable import kickoff as budget
+from airflow_provider_crew.durable import checks as budget
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.tasks import CONNECTION, INPUTS, Task

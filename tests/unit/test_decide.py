@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 
-from airflow_provider_crew.durable.decide import Decision, End, KickoffRecord, Standing, decide
+from airflow_provider_crew.durable.decide import Decision, End, KickoffRecord, PolledStatus, decide
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 # A dot: any value. "old": the kickoff is older than abandon_unknown_after. "delivered": Airflow has the result.
@@ -74,11 +74,11 @@ class Case(NamedTuple):
     row: str
 
     def decision(self) -> Decision:
-        standing: Any = None if self.says == NOTHING_YET else self.says
+        status: Any = None if self.says == NOTHING_YET else self.says
         record = REMEMBERED[self.remembered]
         return decide(
             record and replace(record, delivered=self.delivered == "yes"),
-            standing,
+            status,
             cleared=self.cleared == "after a Clear",
             is_old=self.old == "yes",
             chooses_twice=self.twice == "yes",
@@ -92,7 +92,7 @@ CASES = [
     Case(*each)
     for each in product(
         REMEMBERED,
-        [NOTHING_YET, *get_args(Standing)],
+        [NOTHING_YET, *get_args(PolledStatus)],
         ["a retry", "after a Clear"],
         ["no", "yes"],
         ["no", "yes"],
@@ -150,90 +150,90 @@ class Circumstances(NamedTuple):
 
 
 CIRCUMSTANCES = [Circumstances(*each) for each in product([False, True], repeat=5)]
-ALL = list(product(KICKOFFS, CIRCUMSTANCES, [None, *get_args(Standing)]))
+ALL = list(product(KICKOFFS, CIRCUMSTANCES, [None, *get_args(PolledStatus)]))
 
 
-def decided(remembered: KickoffRecord | None, given: Circumstances, standing: Any) -> Decision:
-    return decide(remembered, standing, **given._asdict())
+def decided(remembered: KickoffRecord | None, given: Circumstances, status: Any) -> Decision:
+    return decide(remembered, status, **given._asdict())
 
 
-def paid_for(remembered: KickoffRecord | None, given: Circumstances, standing: Any) -> bool:
-    return decided(remembered, given, standing) in KICKS_OFF
+def paid_for(remembered: KickoffRecord | None, given: Circumstances, status: Any) -> bool:
+    return decided(remembered, given, status) in KICKS_OFF
 
 
 def is_unanswered(remembered: KickoffRecord | None) -> bool:
     return remembered is not None and remembered.kickoff_id is None
 
 
-def how_it_stands(remembered: KickoffRecord | None, standing: Any) -> Any:
+def how_it_stands(remembered: KickoffRecord | None, status: Any) -> Any:
     """Return how the execution stands, as remembered or as told, None when there is none."""
     if remembered is None or remembered.kickoff_id is None:
         return None
-    return remembered.end or standing
+    return remembered.end or status
 
 
 def test_retry_pays_again_only_after_a_failure_or_by_choice() -> None:
-    for remembered, given, standing in ALL:
-        if not given.cleared and paid_for(remembered, given, standing):
-            has_failed = how_it_stands(remembered, standing) == "failed"
+    for remembered, given, status in ALL:
+        if not given.cleared and paid_for(remembered, given, status):
+            has_failed = how_it_stands(remembered, status) == "failed"
             was_chosen = is_unanswered(remembered) and given.chooses_twice
             assert remembered is None or has_failed or was_chosen
 
 
 def test_running_execution_is_never_paid_for_again() -> None:
-    for remembered, given, standing in ALL:
-        if how_it_stands(remembered, standing) in ("running", "unreadable"):
+    for remembered, given, status in ALL:
+        if how_it_stands(remembered, status) in ("running", "unreadable"):
             expected = Decision.FAIL_OTHER_INPUTS if given.is_another_row else Decision.REATTACH
-            assert decided(remembered, given, standing) is expected
+            assert decided(remembered, given, status) is expected
 
 
 def test_another_row_is_never_handed_an_execution() -> None:
-    for remembered, given, standing in ALL:
+    for remembered, given, status in ALL:
         if given.is_another_row:
-            assert decided(remembered, given, standing) is not Decision.REATTACH
+            assert decided(remembered, given, status) is not Decision.REATTACH
 
 
 def test_other_inputs_change_nothing_but_for_another_row() -> None:
-    for remembered, given, standing in ALL:
+    for remembered, given, status in ALL:
         if not given.is_another_row:
             same = given._replace(is_mapped=False, other_inputs=False)
-            assert decided(remembered, given, standing) is decided(remembered, same, standing)
+            assert decided(remembered, given, status) is decided(remembered, same, status)
 
 
 def test_unknown_is_replaced_only_if_old_and_cleared() -> None:
-    for remembered, given, standing in ALL:
-        if how_it_stands(remembered, standing) == "unknown":
-            assert paid_for(remembered, given, standing) is (given.cleared and given.is_old)
+    for remembered, given, status in ALL:
+        if how_it_stands(remembered, status) == "unknown":
+            assert paid_for(remembered, given, status) is (given.cleared and given.is_old)
 
 
 def test_uncertain_kickoff_is_repeated_only_by_choice() -> None:
-    for remembered, given, standing in ALL:
+    for remembered, given, status in ALL:
         if remembered and is_unanswered(remembered):
             chosen = given.chooses_twice or (remembered.reported and given.cleared)
             decision = Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
-            assert decided(remembered, given, standing) is decision
+            assert decided(remembered, given, status) is decision
 
 
 def test_undelivered_result_is_not_paid_for_twice() -> None:
-    for remembered, given, standing in ALL:
-        stands = how_it_stands(remembered, standing)
+    for remembered, given, status in ALL:
+        stands = how_it_stands(remembered, status)
         is_wanted = remembered and not remembered.delivered and not given.is_another_row
         if is_wanted and stands == "completed":
-            assert decided(remembered, given, standing) is Decision.REATTACH
+            assert decided(remembered, given, status) is Decision.REATTACH
 
 
 def test_clearing_after_the_end_kicks_off() -> None:
-    for remembered, given, standing in ALL:
-        stands = how_it_stands(remembered, standing)
+    for remembered, given, status in ALL:
+        stands = how_it_stands(remembered, status)
         is_done = stands == "failed" or (stands == "completed" and remembered and remembered.delivered)
         if is_done and given.cleared:
-            assert decided(remembered, given, standing) is Decision.KICK_OFF_AFTER_END
+            assert decided(remembered, given, status) is Decision.KICK_OFF_AFTER_END
 
 
 def test_service_is_polled_only_for_an_unended_execution() -> None:
-    for remembered, given, standing in ALL:
-        asks = decided(remembered, given, standing) is Decision.ASK
-        assert asks is bool(remembered and remembered.kickoff_id and not remembered.end and standing is None)
+    for remembered, given, status in ALL:
+        asks = decided(remembered, given, status) is Decision.ASK
+        assert asks is bool(remembered and remembered.kickoff_id and not remembered.end and status is None)
 
 
 def test_attempt_without_a_record_kicks_off() -> None:
@@ -241,7 +241,7 @@ def test_attempt_without_a_record_kicks_off() -> None:
 
 
 def test_time_address_and_attempt_do_not_matter() -> None:
-    for remembered, given, standing in ALL:
+    for remembered, given, status in ALL:
         if remembered:
             other = replace(remembered, max_tries=7, kicked_off_at=0.0, address="https://crew.example")
-            assert decided(other, given, standing) is decided(remembered, given, standing)
+            assert decided(other, given, status) is decided(remembered, given, status)

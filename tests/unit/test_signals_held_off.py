@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import pytest
 
-from airflow_provider_crew.durable import kickoff as signals
-from airflow_provider_crew.durable.kickoff import DeferSignals
+from airflow_provider_crew.durable import signals
+from airflow_provider_crew.durable.signals import DeferSignals
 
 HELD_OFF = [signal.SIGTERM, signal.SIGALRM, signal.SIGINT]
 
@@ -209,7 +209,7 @@ def test_other_thread_leaves_the_handlers_alone(heard: list[int]) -> None:
 def test_default_handler_ends_the_process_after_the_block() -> None:
     program = """if True:
         import os, signal
-        from airflow_provider_crew.durable.kickoff import DeferSignals
+        from airflow_provider_crew.durable.signals import DeferSignals
         with DeferSignals():
             os.kill(os.getpid(), signal.SIGTERM)
             print("remembered", flush=True)
