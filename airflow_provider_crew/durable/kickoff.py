@@ -174,14 +174,8 @@ class DurableRun:
         task = self.task
         try:
             yield
-        except (
-            TaskDeferred,
-            CrewTaskFailed,
-            errors.ExecutionFailed,
-            errors.InvalidOutput,
-            UncertainKickoff,
-        ) as end:
-            raise end.with_traceback(None)  # noqa: B904 - not chained, and frames would hide its message
+        except (TaskDeferred, CrewTaskFailed, errors.ExecutionFailed, errors.InvalidOutput, UncertainKickoff):
+            raise
         except BaseException as error:
             if self._on_its_way and task.kickoff_id is None:
                 end_uncertain(

@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, get_args
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 from airflow.providers.common.compat.sdk import BaseOperator, XComArg
 
@@ -14,7 +15,7 @@ from airflow_provider_crew.compat import TRIGGER_FAILED, save_delivery_on_succes
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
@@ -72,6 +73,27 @@ def seconds_or_none(
 ) -> float | None:
     """Return a time in seconds, or None if none is set."""
     return None if given is None else seconds(task, given, name, at_least=at_least)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def short_traceback(execute: Callable[P, R]) -> Callable[P, R]:
+    """Raise a task's error without the frames below, which would push its message out of view in the log."""
+
+    @wraps(execute)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return execute(*args, **kwargs)
+        except BaseException as error:
+            from airflow_provider_crew.exceptions import CrewError, EndedTask
+
+            if isinstance(error, (CrewError, EndedTask)):
+                error.__traceback__ = None
+            raise
+
+    return run
 
 
 class CrewTask(BaseOperator):

@@ -23,6 +23,7 @@ from airflow_provider_crew.operators.base import (
     checked_output_type,
     seconds,
     seconds_or_none,
+    short_traceback,
 )
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ class CrewKickoffOperator(KickoffTask):
         if self.multiple_outputs:  # Airflow would raise only after the kickoff
             raise ValueError(f"{self.operator_name}: multiple_outputs needs a mapping, not a kickoff ID.")
 
+    @short_traceback
     def execute(self, context: Context) -> str:
         """Start an execution and return its kickoff ID."""
         run = self._durable_run(context)
@@ -212,6 +214,7 @@ class CrewRunOperator(KickoffTask):
         self.output_type = checked_output_type(self, output_type)
         self.on_invalid_output = on_invalid_output
 
+    @short_traceback
     def execute(self, context: Context) -> dict[str, Any]:
         """Start an execution, wait for it, and return its result."""
         run = self._durable_run(context)
@@ -219,6 +222,7 @@ class CrewRunOperator(KickoffTask):
             kickoff_id = run.existing_execution() or run.start()
             return run.deliver(run.wait(kickoff_id))
 
+    @short_traceback
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
         """Return the result after a deferral, with or without an event."""
         run = self._durable_run(context, next_kwargs)

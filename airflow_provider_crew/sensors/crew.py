@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
 
 from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.operators.base import CrewTask, checked_output_type, seconds, seconds_or_none
+from airflow_provider_crew.operators.base import (
+    CrewTask,
+    checked_output_type,
+    seconds,
+    seconds_or_none,
+    short_traceback,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,11 +82,13 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         # silent_fail continues after a failed poke, so an outage must not end the wait either.
         self.max_outage = None if self.silent_fail else seconds_or_none(self, max_outage, "max_outage")
 
+    @short_traceback
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for the execution and return its result."""
         wait = self._wait(context)
         return wait.begin() if self.deferrable or not self.reschedule else wait.poll_or_reschedule()
 
+    @short_traceback
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
         """Return the result after a deferral, with or without an event."""
         return self._wait(context, next_kwargs).end()
