@@ -122,9 +122,9 @@ class CrewError(Exception):
         }
 
     def __str__(self) -> str:
-        """Return the event, the cost and the next step, one per line."""
-        lines = [self.event, f"Cost: {self.cost.sentence}"]
-        return "\n".join([*lines, f"Next: {self.next_step}"] if self.next_step else lines)
+        """Return the event, the cost, the next step and the class, one per line."""
+        steps = [f"Next: {self.next_step}"] if self.next_step else []
+        return "\n".join([self.event, f"Cost: {self.cost.sentence}", *steps, f"Error: {type(self).__name__}"])
 
 
 class InvalidSettings(CrewError):

@@ -87,6 +87,14 @@ def test_error_needs_only_a_message(error: errors.CrewError) -> None:
     assert "only words" in str(type(error)("only words"))
 
 
+@pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: type(error).__name__)
+def test_message_names_the_class_once_in_its_last_line(error: errors.CrewError) -> None:
+    *others, last = str(error).splitlines()
+
+    assert last.split()[-1] == type(error).__name__
+    assert type(error).__name__ not in "".join(others)
+
+
 def test_facts_are_attributes() -> None:
     assert errors.Refused("422", missing_inputs=("day",)).missing_inputs == ("day",)
     assert errors.WatchBroken("broken", cause=RATE_LIMITED).cause is RATE_LIMITED
