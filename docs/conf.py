@@ -47,6 +47,7 @@ html_theme = "furo"
 html_title = f"airflow-provider-crew {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = [("errors.js", {"defer": "defer"})]
 html_extra_path = ["_extra"]
 html_copy_source = False
 # A browser refuses to fetch excerpts from files.
