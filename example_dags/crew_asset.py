@@ -1,4 +1,4 @@
-"""A DAG that begins when a crew's report is there, and knows which execution has brought it about."""
+"""Update an asset when a crew completes, and start a second DAG on each update."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ with DAG(
     tags=["crew"],
     params={"topic": "electric ferries", "audience": "harbour masters"},
     doc_md="""
-    ### A crew's report as an asset
+    ### Update an asset when a crew completes
 
-    When the crew has completed, and not before, Airflow sends an event of the asset, which starts the DAG
-    `crew_asset_reader`. The event's `extra` holds `kickoff_id`, `usage` and `execution_time`, beside what you put
-    there yourself.
+    When the task succeeds, Airflow sends an asset event, which starts the DAG `crew_asset_reader`. The event's
+    `extra` holds `kickoff_id`, `usage` and `execution_time`, and your own values from `outlet_events`.
     """,
 ):
     CrewRunOperator(
@@ -35,9 +34,9 @@ with DAG(
 @dag(schedule=[REPORT], tags=["crew"])
 def crew_asset_reader() -> None:
     """
-    ### What to do when a crew's report is there.
+    ### Publish the report of the newest asset event.
 
-    The newest event of the asset says which execution it was, and which task of which run has its result.
+    The event names the execution, and the DAG, run and task whose XCom holds the result.
     """
 
     @task(inlets=[REPORT])

@@ -1,4 +1,4 @@
-"""A crew between ordinary Python tasks."""
+"""Run a crew between two Python tasks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from airflow.providers.common.compat.sdk import dag, task
 @dag(schedule=None, tags=["crew"], params={"topics": ["harbours", "electric ferries"]})
 def crew_between_tasks() -> None:
     """
-    ### A crew between ordinary Python tasks.
+    ### Run a crew between two Python tasks.
 
-    The decorated function `brief` returns the crew's inputs; the task `brief` returns the crew's result. An
-    attempt that reattaches to an earlier execution does not call the function again.
+    The function `brief` returns the crew's inputs, and the task `brief` returns the crew's result. An attempt that
+    reattaches to an earlier execution does not call the function again.
     """
 
     @task
@@ -27,7 +27,7 @@ def crew_between_tasks() -> None:
 
     @task
     def publish(result: dict[str, Any]) -> str:
-        return f"{result['tasks'][-1]['agent']} says: {result['output'].splitlines()[0]}"
+        return f"{result['tasks'][-1]['agent']}: {result['output'].splitlines()[0]}"
 
     publish(brief(most_urgent()))
 

@@ -1,4 +1,4 @@
-"""One crew run for each entry of a list, and a summary at the end."""
+"""Run a crew for each item of a list, and summarize the results."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from airflow_provider_crew.operators.crew import CrewRunOperator
 REPORTS = [
     {"topic": "harbours", "audience": "harbour masters"},
     {"topic": "lighthouses", "audience": "sailors"},
-    {"topic": "sea monsters"},  # without an audience, so the crew rejects it, and nothing is billed
+    {"topic": "sea monsters"},  # fails at no cost, because the crew requires an audience
 ]
 
 
 @dag(schedule=None, tags=["crew"], params={"reports": REPORTS})
 def crew_fan_out() -> None:
     """
-    ### One crew run for each entry of a list, and a summary at the end.
+    ### Run a crew for each item of a list, and summarize the results.
 
-    Deferred tasks hold no worker, so without a limit all of these run at once. The limit is a pool, and it has to
-    count deferred tasks:
+    Deferred tasks hold no worker, so all of them would run at once. A pool that counts deferred tasks limits
+    them:
 
     `airflow pools set crews 4 "Crew runs at a time" --include-deferred`
 
-    `map_index_template` names the runs on the page of the task, and in its list of mapped tasks. It may use what a
-    function has set in its context, as in a `@task`. If some of the runs fail, as one does here, the summary takes
-    the results of the others.
+    `map_index_template` names the mapped tasks in the grid. If some of them fail, as one does here, the summary
+    contains the others.
     """
 
     @task

@@ -1,4 +1,4 @@
-"""A crew run from Python tasks, through the hook."""
+"""Run a crew from Python tasks with CrewHook."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from airflow.providers.common.compat.sdk import dag, task
 @dag(schedule=None, tags=["crew"], params={"topic": "electric ferries", "audience": "harbour masters"})
 def crew_from_python() -> None:
     """
-    ### A crew run from Python tasks.
+    ### Run a crew from Python tasks.
 
-    `start` kicks the crew off and returns the kickoff id, so the execution is known before anything waits for it.
-    It has no retries: a second try would start, and pay for, a second execution. `finish` may be retried, since it
-    only waits. It waits in the worker.
+    `start` starts an execution and returns its kickoff ID. It has no retries, because each would start another
+    billed execution. `finish` waits for the execution in the worker, so it can be retried.
 
-    Needs the connection `crew_default`. To try it on your own machine: `python -m airflow_provider_crew.local`
+    Needs the connection `crew_default`. To try it on your machine: `python -m airflow_provider_crew.local`
     """
 
     @task(retries=0)
@@ -33,7 +32,7 @@ def crew_from_python() -> None:
 
     @task
     def publish(result: dict[str, Any]) -> None:
-        print(result["output"])  # noqa: T201 - the task's log is where it is published
+        print(result["output"])  # noqa: T201 - the task log shows it
 
     publish(finish(start()))
 

@@ -1,4 +1,4 @@
-"""One task that kicks a crew off and waits for its result."""
+"""Run a crew in one task."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ with DAG(
     tags=["crew"],
     params={"topic": "electric ferries", "audience": "harbour masters"},
     doc_md="""
-    ### One task that runs a crew and waits for its result
+    ### Run a crew in one task
 
     The task occupies a worker only to start the execution and to return the result. While the crew works, the
     task is deferred, and the triggerer logs the crew's progress. The result is the task's return value.
 
-    If the crew fails, Airflow retries it once. On Airflow 3.3 and later, a retry after any other error
-    reattaches to the same execution.
+    If the crew fails, Airflow retries the task once, which starts a new execution. On Airflow 3.3 and later, a
+    retry after an outage or a killed worker reattaches to the same execution.
     """,
 ):
     CrewRunOperator(

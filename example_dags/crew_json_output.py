@@ -1,4 +1,4 @@
-"""A crew's JSON output, used by the next task."""
+"""Use a crew's JSON output in the next task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARAMS = {"topic": "electric ferries", "audience": "harbour masters", "crew": "c
 @dag(schedule=None, tags=["crew"], params=PARAMS)
 def crew_json_output() -> None:
     """
-    ### A crew's JSON output, used by the next task.
+    ### Use a crew's JSON output in the next task.
 
     If the crew's output is JSON, `output_json` holds the parsed value. Otherwise `headlines` fails.
 

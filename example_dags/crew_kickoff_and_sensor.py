@@ -1,4 +1,4 @@
-"""A task that kicks a crew off, and one that waits for it."""
+"""Run a crew in two tasks: a kickoff and a sensor."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ with DAG(
     tags=["crew"],
     params={"topic": "electric ferries", "audience": "harbour masters"},
     doc_md="""
-    ### A task that kicks a crew off, and one that waits for it
+    ### Run a crew in two tasks: a kickoff and a sensor
 
-    The kickoff costs money and has no retries; waiting costs nothing and has some. Whatever happens to the sensor,
-    clear it, and it waits for the same execution again. Before Airflow 3.3 this is the only way that never starts
-    a crew twice.
+    The kickoff is billed, so it has no retries. The sensor only waits. If it fails, a retry or clearing it waits
+    for the same execution.
     """,
 ):
     kickoff = CrewKickoffOperator(

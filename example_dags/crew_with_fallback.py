@@ -1,4 +1,4 @@
-"""A pipeline that goes on when the crew has failed."""
+"""Continue with a fallback if the crew fails."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from airflow_provider_crew.operators.crew import CrewRunOperator
 )
 def crew_with_fallback() -> None:
     """
-    ### A pipeline that goes on when the crew has failed.
+    ### Continue with a fallback if the crew fails.
 
-    A crew that fails is kicked off once more. If that fails too, or if the crew cannot be reached, the branch
-    `last_weeks_report` takes its place.
+    If the crew fails, a retry starts it once more. If the retry also fails, or the crew is unreachable,
+    `last_weeks_report` replaces its report.
     """
     report = CrewRunOperator(
         task_id="report",
@@ -34,7 +34,7 @@ def crew_with_fallback() -> None:
 
     @task(trigger_rule="all_failed")
     def last_weeks_report() -> dict[str, Any]:
-        return {"output": "What we knew last week."}
+        return {"output": "Last week's report."}
 
     @task(trigger_rule="one_success")
     def publish(fresh: dict[str, Any] | None, fallback: dict[str, Any] | None) -> str:

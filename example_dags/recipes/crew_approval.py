@@ -1,4 +1,4 @@
-"""A report that is published only when a person has approved it in Airflow."""
+"""Publish a crew's report after a person has approved it in Airflow."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""A crew for each day; a backfill makes up for days that are past."""
+"""Run a crew for each day."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""A crew for each row of a table, so many at a time, and a task at the end that names those that failed."""
+"""Run a crew for each row of a table, and list the rows whose crew failed."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ with DAG("crew_for_each_row", schedule=None, tags=["crew"], doc_md=__doc__):
         return [{"topic": topic, "audience": audience} for topic, audience in rows]
 
     @task(trigger_rule="all_done")
-    def tell_what_failed(all_inputs: list[dict[str, str]], ti: Any = None) -> None:
+    def report_failures(all_inputs: list[dict[str, str]], ti: Any = None) -> None:
         failed = []
         for number, inputs in enumerate(all_inputs):
             if ti.xcom_pull(task_ids="report", map_indexes=number) is None:
                 kickoff_id = ti.xcom_pull(task_ids="report", map_indexes=number, key="kickoff_id")
-                failed.append(f"{inputs['topic']}: execution {kickoff_id or 'not known, see its log'}")
+                failed.append(f"{inputs['topic']}: execution {kickoff_id or 'unknown, see its log'}")
         if failed:
             raise AirflowFailException("\n".join([f"{len(failed)} of {len(all_inputs)} failed.", *failed]))
 
@@ -35,4 +35,4 @@ with DAG("crew_for_each_row", schedule=None, tags=["crew"], doc_md=__doc__):
         pool="crews",
         deferrable=True,
     ).expand(inputs=all_inputs)
-    reports >> tell_what_failed(all_inputs)
+    reports >> report_failures(all_inputs)

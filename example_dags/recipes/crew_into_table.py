@@ -1,4 +1,4 @@
-"""A crew's output as rows of a table, each of them once."""
+"""Write a crew's structured output into a table, without duplicate rows."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -25,7 +25,7 @@ def runs(start, crews):
         "crew_json_output": start("crew_json_output"),
         "crew_asset": start("crew_asset", topic="tides"),
         "crew_from_python": start("crew_from_python"),
-        "crew_go_on_from_state": start("crew_go_on_from_state", crew="crew_flow"),
+        "crew_restore_flow_state": start("crew_restore_flow_state", crew="crew_flow"),
         "crew_wait_for_execution": start("crew_wait_for_execution", kickoff_id=kick_off(crews["default"])),
     }
 
@@ -80,7 +80,7 @@ def test_crew_between_tasks_passes_its_output(runs, crews):
     run = runs["crew_between_tasks"]
 
     assert run.wait() == "success"
-    assert run.xcom("publish") == "Writer says: Briefing: electric ferries"
+    assert run.xcom("publish") == "Writer: Briefing: electric ferries"
     kickoff_id = run.xcom("brief", "kickoff_id")
     (inputs,) = [kickoff.inputs for kickoff in crews["default"].kickoffs if kickoff.kickoff_id == kickoff_id]
     assert inputs == {"topic": "electric ferries", "audience": "harbour masters"}
@@ -93,7 +93,7 @@ def test_fallback_after_a_crew_has_failed_twice(runs, crews):
     run = runs["crew_with_fallback"]
 
     assert run.wait() == "success"
-    assert run.xcom("publish") == "What we knew last week."
+    assert run.xcom("publish") == "Last week's report."
     assert run.task("report")["state"] == "failed"
     origins = [kickoff.meta["airflow"] for kickoff in crews["failing"].kickoffs]
     assert [origin["try_number"] for origin in origins if origin["run_id"] == run.run_id] == [1, 2]
@@ -121,7 +121,7 @@ def test_hook_in_a_python_task_returns_the_result(runs):
 
 
 def test_flow_restores_the_state_of_another_execution(runs, crews):
-    run = runs["crew_go_on_from_state"]
+    run = runs["crew_restore_flow_state"]
 
     assert run.wait() == "success"
     draft, revision = run.xcom("draft"), run.xcom("revision")

@@ -109,7 +109,7 @@ def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, cr
     assert sorted(reports) == topics
     (refused,) = [topic for topic in topics if reports[topic]["state"] == "failed"]
     assert {ti["state"] for ti in reports.values()} == {"success", "failed"}
-    kind, message = run.error("tell_what_failed")
+    kind, message = run.error("report_failures")
     assert kind == "AirflowFailException"
     assert refused in message
     executions = started(crew, run)
@@ -210,15 +210,15 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow):
     with (
         LocalCrewService(story, token=TOKEN, call_webhooks=True) as crew,
         chat() as (told, chat_url),
-        receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url) as who_is_told,
+        receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url) as webhook_url,
     ):
-        airflow.api.set_connection("crew_that_asks", json.loads(crew.connection_json))
+        airflow.api.set_connection("crew_human_input", json.loads(crew.connection_json))
 
-        run = start("crew_asks_people", crew="crew_that_asks", who_is_told=who_is_told)
+        run = start("crew_human_input", crew="crew_human_input", webhook_url=webhook_url)
 
         (text,) = eventually(lambda: told, 120)
         (execution,) = crew.kickoffs
-        page = f"{airflow.url}/dags/crew_asks_people/runs/{run.run_id.replace(':', '%3A').replace('+', '%2B')}"
+        page = f"{airflow.url}/dags/crew_human_input/runs/{run.run_id.replace(':', '%3A').replace('+', '%2B')}"
         assert execution.kickoff_id in text
         assert text.endswith(f"{page}/tasks/report\nNotes on electric ferries")
         crew.approve(execution.kickoff_id)

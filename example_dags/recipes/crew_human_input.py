@@ -1,4 +1,4 @@
-"""A crew that asks a person, and a call to an address of yours when it does."""
+"""Wait for a crew that needs human input, and call a webhook when it does."""
 
 from datetime import timedelta
 
@@ -7,17 +7,17 @@ from airflow.providers.common.compat.sdk import DAG
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 with DAG(
-    "crew_asks_people",
+    "crew_human_input",
     schedule=None,
     tags=["crew"],
     doc_md=__doc__,
-    params={"crew": "crew_default", "who_is_told": "https://hooks.example.com/crew-waits"},
+    params={"crew": "crew_default", "webhook_url": "https://hooks.example.com/human-input"},
 ):
     CrewRunOperator(
         task_id="report",
         inputs={"topic": "electric ferries", "audience": "harbour masters"},
         crew_conn_id="{{ params.crew }}",
-        human_input_webhook_url="{{ params.who_is_told }}",
+        human_input_webhook_url="{{ params.webhook_url }}",
         deferrable=True,
         timeout=timedelta(days=3),
     )

@@ -1,4 +1,4 @@
-"""A run of a flow that begins with the state of an earlier one."""
+"""Start a flow from the state of an earlier execution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from airflow.providers.common.compat.sdk import DAG
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 with DAG(
-    "crew_go_on_from_state",
+    "crew_restore_flow_state",
     schedule=None,
     tags=["crew"],
     params={
@@ -17,11 +17,11 @@ with DAG(
         "crew": "crew_default",
     },
     doc_md="""
-    ### A run of a flow that begins with the state of an earlier one
+    ### Start a flow from the state of an earlier execution
 
-    `draft` runs a flow. `revision` runs it again, as a new execution that you pay for, too. It begins with the
-    state in which `draft` ended, and changes only what its own inputs name. The flow has to persist its state. A
-    flow that does not know the id begins with its defaults, and says nothing.
+    `draft` runs a flow, and `revision` runs it again. Both executions are billed. The second one starts with the
+    final state of the first, except for its own inputs. The flow must persist its state. If it does not know the
+    kickoff ID, it starts with its defaults, without an error.
     """,
 ):
     draft = CrewRunOperator(
