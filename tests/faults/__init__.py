@@ -1,1 +1,1 @@
-"""What happens when something goes wrong, in a real Airflow."""
+"""Fault cases in a real Airflow."""

@@ -1,4 +1,4 @@
-"""Harm at random moments. The seed decides what is done in which order; when exactly, the machine does."""
+"""Faults at random moments. The seed determines their order, and the machine their timing."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.faults.harm import whole
 
 _INPUTS = [{"name": "topic"}]
 _AFTERMATH = 5.0
-# No task waits as long for a process: there are more of these than tasks.
+# There are more processes than tasks, so that no task waits for one.
 _FORGOTTEN = 60.0
 
 
 def story(seconds: float, error: str | None = None, *, person: float = 0, **habits: Any) -> Scenario:
-    """Return a crew that takes so long, waits for a person so long in the middle, and ends so."""
+    """Return a crew with this duration, this wait for human input in the middle, and this end."""
     tasks = [
         {
             "name": "research_task",
@@ -46,7 +46,7 @@ def story(seconds: float, error: str | None = None, *, person: float = 0, **habi
 
 
 _LIVE: dict[str, Any] = {"dialect": "deployed"}
-# A third waits for people, as long as a wait is patient, and longer. Which dialect is spoken changes all the time.
+# A third waits for human input, up to max_outage and longer. The dialect changes all the time.
 _STORIES = (
     story(0),
     story(4, **_LIVE),
@@ -63,9 +63,9 @@ _CLEARED = ("queued", "scheduled", "running", "deferred", "up_for_retry", "up_fo
 
 class Chaos:
     """
-    Kills what runs, and lets the crew misbehave.
+    Kills processes, and makes the crew fail.
 
-    ``done`` counts what was really done: a task to be killed has to be there.
+    ``done`` counts the faults that took effect: a task has to exist to be killed.
     """
 
     def __init__(self, airflow: AirflowStack, database: PostgresServer, crew: LocalCrewService, seed: int) -> None:
@@ -76,7 +76,7 @@ class Chaos:
         self.done: Counter[str] = Counter()
         self.runs: list[Run] = []
         self.cleared: list[tuple[str, str, float]] = []
-        """Which task of which run was cleared, and when Airflow had done so."""
+        """Run, task and time of each clear."""
         self._harms: dict[str, tuple[int, Callable[[], bool | None]]] = {
             "task killed": (10, lambda: self._kill_task(with_supervisor=False)),
             "task and supervisor killed": (2, lambda: self._kill_task(with_supervisor=True)),
@@ -104,7 +104,7 @@ class Chaos:
             }
 
     def rage(self, until: Callable[[], bool]) -> None:
-        """Do harm every few seconds until all is over or ``until`` says so, and leave everything in order."""
+        """Cause a fault every few seconds until ``until`` returns True, then repair everything."""
         while not until():
             self._crew.scenario = self._dice.choice(_STORIES)
             names, weights = zip(*((name, weight) for name, (weight, _) in self._harms.items()), strict=True)
@@ -121,8 +121,8 @@ class Chaos:
         """
         Wait until these runs are over.
 
-        Airflow's LocalExecutor forgets a task whose process was killed before it had begun. Only another scheduler
-        finds it. On Celery, Airflow gives up a task that is queued for too long.
+        Airflow's LocalExecutor loses a task whose process was killed before it started. Only another scheduler
+        finds it. On Celery, Airflow fails a task that is queued for too long.
         """
 
         restarted = 0.0
@@ -190,7 +190,7 @@ class Chaos:
         return True
 
     def _shut_down_worker(self) -> None:
-        """Let it finish what it has, while harm goes on."""
+        """Let it finish its tasks while faults continue."""
         os.kill(self._dice.choice(self._airflow.all_of("worker")).pid, signal.SIGTERM)
 
     def _crash_broker(self, broker: Server) -> None:
@@ -199,7 +199,7 @@ class Chaos:
         broker.start()
 
     def _restart(self, name: str) -> None:
-        """Kill one of its processes. Harm goes on at once where others are left to do its work."""
+        """Kill one of its processes. The next fault follows at once if others do its work."""
         processes = self._airflow.all_of(name)
         self._dice.choice(processes).kill()
         time.sleep(self._dice.uniform(0, 3))
@@ -212,7 +212,7 @@ class Chaos:
         self._database.crash()
         time.sleep(self._dice.uniform(0, 3))
         self._database.start()
-        # Some parts end without a database, a moment later.
+        # Without a database, some parts end a moment later.
         time.sleep(_AFTERMATH)
         whole(self._airflow, self._database)
 

@@ -1,4 +1,4 @@
-"""An Airflow on PostgreSQL, once for all rows: with LocalExecutor, or with two Celery workers."""
+"""One Airflow on PostgreSQL for all rows, with LocalExecutor or two Celery workers."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ _HERE = Path(__file__).parent
 _SETTINGS = {
     "AIRFLOW__CORE__PARALLELISM": "32",
     "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
-    # A worker that is lost is noticed soon, not after five minutes. On 3.4 a cleared task lives on for 65 seconds,
-    # and a scheduler that took it for lost meanwhile would end itself over it.
+    # Airflow notices a lost worker soon, not after five minutes. On 3.4, a cleared task runs for another 65
+    # seconds, and a scheduler that considered it lost would crash.
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30" if AIRFLOW < (3, 4) else "100",
-    # Airflow's API server looks up who asks on its event loop, and answers nobody while that waits for a database.
-    # With 15 connections, the default, a task that is mapped 200 times keeps it from answering for a minute.
+    # Airflow's API server authenticates requests on its event loop, and blocks while that waits for a database.
+    # With the default of 15 connections, 200 mapped tasks block it for a minute.
     "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "40",
-    # Before 3.3 a task remembers nothing without it; the rows say what one does that remembers.
+    # Before 3.3, tasks keep no kickoff record without this option. The rows expect one.
     "AIRFLOW__CREW__KICKOFF_RECORDS_IN_VARIABLES": str(AIRFLOW < (3, 3)),
-    # Every row has a file of its own, which changes only when the row says so.
+    # Each row has its own DAG file, and waits for Airflow to read a change.
     f"AIRFLOW__{'DAG_PROCESSOR' if AIRFLOW >= (3,) else 'SCHEDULER'}__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
-# Rows wait for each other; what takes too long says so itself.
+# Rows wait for each other, and have timeouts of their own.
 _TIMEOUT = 1800
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--executions", type=int, default=20, help="how many crews are run under random harm")
-    parser.addoption("--keep-task-state", action="store_true", help="tick that box at each Clear (Airflow 3.4)")
+    parser.addoption("--executions", type=int, default=20, help="number of executions under random faults")
+    parser.addoption(
+        "--keep-task-state", action="store_true", help="tick that box when clearing a task (Airflow 3.4)"
+    )
     parser.addoption("--record-facts", type=Path, help="append the facts of each row to this file")
-    parser.addoption("--seed", type=int, help="repeat a sequence of random harm")
+    parser.addoption("--seed", type=int, help="repeat a sequence of random faults")
 
 
 FIGURES = pytest.StashKey[list[str]]()
@@ -46,24 +48,24 @@ FIGURES = pytest.StashKey[list[str]]()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[FIGURES] = []
     config.addinivalue_line("markers", "core: run before every change lands")
-    config.addinivalue_line("markers", "harms_airflow: must not run beside a row")
-    config.addinivalue_line("markers", "executor(name): can only be played where this runs the tasks")
+    config.addinivalue_line("markers", "harms_airflow: must not run while a row runs")
+    config.addinivalue_line("markers", "executor(name): needs this executor")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Tell the figures of what passed, too."""
+    """Print the figures also if all tests pass."""
     for line in config.stash[FIGURES]:
         terminalreporter.write_line(line)
 
 
 @pytest.fixture
 def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Say a figure at the end of the run."""
+    """Print a figure at the end of the run."""
     return request.config.stash[FIGURES].append
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Harm Airflow itself when no other row is under way. Tests of other folders may be among these."""
+    """Run the tests that harm Airflow itself last. Tests of other folders may be among them."""
     elsewhere = [item for item in items if executor_of(item) not in {None, config.getoption("--executor")}]
     config.hook.pytest_deselected(items=elsewhere)
     items[:] = sorted((item for item in items if item not in elsewhere), key=harms_airflow)
@@ -73,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def executor_of(item: pytest.Item) -> str | None:
-    """Return what has to run the tasks of Airflow for this to be played."""
+    """Return the executor that a test needs."""
     row = row_of(item)
     marker = item.get_closest_marker("executor")
     return row.executor if row else marker.args[0] if marker else None

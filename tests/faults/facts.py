@@ -1,4 +1,4 @@
-"""What came of a task, as facts: errors, cost, requests, records and XComs."""
+"""Outcome of a task as facts: errors, cost, requests, records and XComs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.supported import AIRFLOW
 
 XCOMS = ("return_value", "kickoff_id", "crew_result", "usage")
 NOT_RETRIED = "CrewTaskFailed"
-# Airflow's answer to a process that it has replaced or is about to kill. Whether it comes depends on timing.
+# Airflow's answer to a process that it has replaced or is about to kill. It depends on timing.
 _OF_A_SUPERSEDED_PROCESS = frozenset({"AirflowRuntimeError"})
 # Record states in which a kickoff was sent and no kickoff ID is known.
 WITHOUT_ID = frozenset({"uncertain", "reported"})
@@ -62,7 +62,7 @@ class Facts:
 
     @property
     def uncertain(self) -> int:
-        """Number of executions of which the user was told no more than that they may have started."""
+        """Number of executions that the errors mention only as uncertain."""
         reports = sum(failure is not None and failure.is_uncertain for failure in self.failures)
         return max(reports, int(self.record in WITHOUT_ID))
 

@@ -1,4 +1,4 @@
-"""Harm to Airflow itself, done once for all rows that are to suffer it."""
+"""Faults of Airflow itself, each caused once for all rows that test it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dev.postgres import PostgresServer
 from dev.stack import AirflowStack, StackError
 
 Harm = Callable[[AirflowStack, PostgresServer], AbstractContextManager[None]]
-"""Does the harm on entering, and makes it good on leaving."""
+"""Causes the fault on entering, and repairs it on leaving."""
 
-# Rows come to the point at which they are to be harmed at their own pace.
+# Rows get ready for the fault at different times.
 _PATIENCE = 900
 _LONGEST_START = 45
 _LONGEST_REPAIR = 240
 
 
 class Incident:
-    """One harm, suffered by so many rows at a time."""
+    """One fault, with this many rows at a time."""
 
     def __init__(self, harm: AbstractContextManager[None], rows: int) -> None:
         self._begin = Barrier(rows, action=harm.__enter__, timeout=_PATIENCE)
@@ -33,13 +33,13 @@ class Incident:
 
     @contextmanager
     def suffered(self) -> Iterator[None]:
-        """Wait until all rows are ready for the harm; leave when all have done what they do meanwhile."""
+        """Wait until all rows are ready for the fault, and leave when all have finished their part."""
         self._wait(self._begin)
         yield
         self._wait(self._end)
 
     def call_off(self, error: BaseException) -> None:
-        """Let no row wait for one that has failed."""
+        """Release the rows that wait for a failed one."""
         self._failed = self._failed or error
         self._begin.abort()
         self._end.abort()
@@ -52,7 +52,7 @@ class Incident:
 
 
 def whole(airflow: AirflowStack, database: PostgresServer) -> None:
-    """Start what has ended, and replace what is not well, as whatever looks after an Airflow does."""
+    """Restart processes that have ended or are unhealthy, as a supervisor does."""
     if not database.running:
         database.start()
     until = time.monotonic() + _LONGEST_REPAIR

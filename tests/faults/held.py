@@ -1,4 +1,4 @@
-"""An answer that comes when a test says so, however long everything else takes."""
+"""An answer that a test holds back and releases."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _PAUSE = 0.1
 
 
 class HeldAnswer(HangFault):
-    """Do the work at once, and hold the answer back until it is released."""
+    """Start the execution at once, and hold the answer back until it is released."""
 
     _released: Event = PrivateAttr(default_factory=Event)
 
     def release(self) -> None:
-        """Let the answer go."""
+        """Release the answer."""
         self._released.set()
 
     async def happen(self, exchange: Exchange) -> None:
-        """Wait for the release; a client that has hung up in the meantime is not served."""
+        """Wait for the release. A client that has disconnected meanwhile gets no answer."""
         answer = await exchange.take()
         while not self._released.is_set():
             await exchange.pause(_PAUSE)

@@ -1,4 +1,4 @@
-"""What is to come of a task that is mapped: the same of each, and each with a result of its own."""
+"""Expected outcome of a mapped task: the same for each instance, with a result of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.faults.scenes import TOPIC, Scene
 
 
 def check_each(scene: Scene, ends: Ends) -> None:
-    """Compare what came of each task with what was to come of all."""
+    """Compare the outcome of each instance with the expected one."""
     kickoffs = scene.crew.kickoffs
     assert len(kickoffs) == ends.kickoffs
     assert len(scene.tasks) == scene.mapped

@@ -1,8 +1,8 @@
 """
-The rows of the table "What happens when …": what is done to a task, and what is to come of it.
+Rows of the fault tables: each causes a fault, and declares its outcome.
 
-A row is a function that does the harm, and a declaration of the end, which is checked after every one of its ways
-and from which the table in the documentation is written.
+A row is a function that causes the fault. The declared outcome is checked in each mode of the row, and written
+into ``tests/faults/cases/``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Way = Literal["deferred", "sync", "kickoff", "sensor deferred", "sensor poke", "
 RUN: tuple[Way, ...] = ("deferred", "sync")
 SENSOR: tuple[Way, ...] = ("sensor deferred", "sensor poke", "sensor reschedule")
 
-Xcom = Literal["the result", "the kickoff id", "the kickoff id only", "nothing"]
-Crew = Literal["has completed", "has failed", "goes on", "was never started", "is forgotten", "was revoked"]
+Xcom = Literal["the result", "the kickoff ID", "only the kickoff ID", "nothing"]
+Crew = Literal["completed", "failed", "running", "not started", "unknown", "revoked"]
 
-# Long enough for anything to happen meanwhile, for those that have to be finished by hand.
+# Long enough for every fault. A row completes it itself.
 LONG = Scenario.model_validate(
     {
         "inputs": [{"name": "topic"}],
@@ -42,7 +42,7 @@ LONG = Scenario.model_validate(
 
 @dataclass(frozen=True)
 class Ends:
-    """What is to come of a row. The rest of its facts is in ``outcomes.txt``."""
+    """Expected outcome of a row. Its other facts are in ``outcomes.txt``."""
 
     state: str
     xcom: Xcom
@@ -52,32 +52,32 @@ class Ends:
 
     @property
     def possible_tries(self) -> tuple[int, ...]:
-        """After how many tries it may be over. Airflow 2 counts none for a Clear of a task that runs."""
+        """Possible numbers of attempts. Airflow 2 does not count an attempt if a running task is cleared."""
         return tuple(range(1, self.tries + 1)) if AIRFLOW < (3,) else (self.tries,)
 
 
-COMPLETED = Ends("success", "the result", "has completed")
-COMPLETED_IN_ATTEMPT_2 = Ends("success", "the result", "has completed", tries=2)
-# What other ways leave in XCom where CrewRunOperator leaves that.
+COMPLETED = Ends("success", "the result", "completed")
+COMPLETED_IN_ATTEMPT_2 = Ends("success", "the result", "completed", tries=2)
+# XCom of other modes, if CrewRunOperator leaves the one in the key.
 _XCOMS: dict[tuple[str, Xcom], Xcom] = {
-    ("kickoff", "the result"): "the kickoff id",
-    ("sensor", "the kickoff id only"): "nothing",
+    ("kickoff", "the result"): "the kickoff ID",
+    ("sensor", "only the kickoff ID"): "nothing",
 }
 
 
 def paid_again(*, tries: int = 2) -> Ends:
     """Return the end of a task whose kickoff record a clear has deleted: it starts another execution."""
-    return Ends("success", "the result", "has completed", kickoffs=2, tries=tries)
+    return Ends("success", "the result", "completed", kickoffs=2, tries=tries)
 
 
 def _in_way(ends: Ends, way: Way) -> Ends:
-    """Return the same end with the XCom of the way."""
+    """Return the same outcome with the XCom of the mode."""
     return replace(ends, xcom=_XCOMS.get((way.split()[0], ends.xcom), ends.xcom))
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row, in one way of running a crew."""
+    """One row in one mode."""
 
     name: str
     title: str
@@ -86,15 +86,15 @@ class Row:
     ends: Ends
     play: Callable[[Scene], None]
     alone: bool = False
-    """Whether it harms Airflow itself, so that no other row may be under way."""
+    """Whether the fault affects Airflow itself, so that no other row may run."""
     harm: Harm | None = None
-    """Harm to Airflow itself, done once for all rows that name it, while they are in ``scene.harmed()``."""
+    """Fault of Airflow itself, caused once for all rows that name it, while they are in ``scene.harmed()``."""
     executor: str | None = None
-    """The only executor with which it can be played."""
+    """The only executor that the row runs with."""
     mapped: int = 0
     """Number of inputs over which the task is mapped."""
     why: str = ""
-    """The reason that makes a better end impossible, with Airflow's own issue where it is Airflow."""
+    """Reason why there is no better outcome, with Airflow's issue if there is one."""
     scenario: Scenario = LONG
     forgotten: Ends | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Row:
 
     @property
     def harms_airflow(self) -> bool:
-        """Whether rows that do no harm to Airflow have to be over by then."""
+        """Whether rows that do not affect Airflow must have ended."""
         return self.alone or self.harm is not None
 
 
@@ -125,12 +125,12 @@ def row(
     **given: Any,
 ) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
     """
-    Make a row of a function.
+    Declare a function as a row.
 
-    ``ends`` is the end of a ``CrewRunOperator``; the other ways leave less in XCom. ``core``: it runs before every
-    change lands. ``forgotten``: its end where clearing deletes the kickoff record, if that differs.
-    ``needs_store``: the ways that end otherwise where a task keeps its record in a variable. ``given``: fields of
-    the row, and arguments of the task.
+    ``ends`` is the outcome of a ``CrewRunOperator``; other modes leave less in XCom. ``core``: runs before every
+    change lands. ``forgotten``: the outcome if clearing deletes the kickoff record, where it differs.
+    ``needs_store``: modes with another outcome if the record is in a variable. ``given``: fields of the row, and
+    arguments of the task.
     """
     declared = {name: given.pop(name) for name in DECLARED & given.keys()}
 

@@ -1,4 +1,4 @@
-"""One row as it is played: a crew, a connection and a DAG of its own."""
+"""A running row: its own crew, connection and DAG."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.faults.harm import Incident
 from tests.faults.held import HeldAnswer
 
 TOPIC = "ferries"
-# Between two looks at Airflow: many rows are under way at a time.
+# Between two requests to Airflow, because many rows run at a time.
 PAUSE = 1.0
 
 _HEAD = """\
@@ -59,7 +59,7 @@ with DAG({dag_id!r}, schedule=None, max_active_runs=1) as dag:
 
 
 class Code(str):
-    """A value that stands in the DAG file as it is."""
+    """A value that is written into the DAG file as it is."""
 
     __slots__ = ()
 
@@ -68,10 +68,10 @@ class Code(str):
 
 class Scene:
     """
-    One row under way: what its function has at hand.
+    A running row, with the methods that its function uses.
 
-    ``task_id`` is the task that the row is about: ``report`` runs a crew; ``kickoff`` kicks it off, and
-    ``result`` waits for it.
+    ``task_id`` is the task under test: ``report`` runs a crew, ``kickoff`` starts an execution, and ``result``
+    waits for it.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Scene:
         self.connection = f"crew_{dag_id}"
         self.task_id = {"deferred": "report", "sync": "report", "kickoff": "kickoff"}.get(way, "result")
         self.mapped = 0
-        """Over how many inputs the task is mapped, if it is."""
+        """Number of inputs over which the task is mapped, or 0."""
         self.is_reversed = False
-        """Whether the inputs come in the other order."""
+        """Whether the inputs are in reverse order."""
         self.keeps_task_state = False
-        """Whether who clears a task keeps what it remembers, where that is asked."""
+        """Whether clearing a task keeps its kickoff record, if Airflow asks."""
         self.incident: Incident | None = None
         self.after_request: Callable[[ReceivedRequest], None] = lambda _: None
-        """Called when the crew has answered a request, before the next one can come."""
+        """Called when the crew has answered a request, before the next one."""
         self.file = dags / f"{dag_id}.py"
         self._run: Run | None = None
 
@@ -107,7 +107,7 @@ class Scene:
 
     @property
     def forgets(self) -> bool:
-        """Whether a Clear makes Airflow forget what the task remembers."""
+        """Whether clearing a task deletes its kickoff record."""
         return CLEARING_DELETES_TASK_STATE and not self.keeps_task_state
 
     def start(self, *, until: str = "") -> None:
@@ -119,7 +119,7 @@ class Scene:
             self.wait_for(until)
 
     def start_and_hold_the_answer(self) -> HeldAnswer:
-        """Start a run whose kickoff the crew takes, and answers when the row says so."""
+        """Start a run whose kickoff starts an execution. The row releases the answer."""
         self.connect(extra={"request_timeout": 900})
         held = self.hold("kickoff")
         self.start()
@@ -127,7 +127,7 @@ class Scene:
         return held
 
     def start_without_an_answer(self) -> None:
-        """Start a run whose kickoff the crew takes, and never answers."""
+        """Start a run whose kickoff starts an execution, without an answer."""
         self.crew.faults.hang(on="kickoff", after_taken=True)
         self.start()
         self.execution()
@@ -151,7 +151,7 @@ class Scene:
         self.file.write_text(f"{_HEAD.format(dag_id=self.dag_id)}{lines}\n", encoding="utf-8")
 
     def rewrite_dag(self, options: Mapping[str, Any], *, without: str = "") -> None:
-        """Write the DAG file anew, in the middle of a run, and wait until Airflow has read it."""
+        """Write the DAG file again during a run, and wait until Airflow has read it."""
         before = time.time()
         self.write_dag(options, without=without)
         self.airflow.api.wait_for_dag(self.dag_id, parsed_after=before, timeout=240)
@@ -161,12 +161,12 @@ class Scene:
         self.airflow.api.patch(f"dags/{self.dag_id}", {"is_paused": paused})
 
     def now(self, moment: str) -> None:
-        """Let what waits ``until`` this moment in the DAG file go on."""
+        """Release the code in the DAG file that waits ``until`` this moment."""
         self.file.with_suffix(f".{moment}").touch()
 
     @contextmanager
     def harmed(self) -> Iterator[None]:
-        """Wait for the harm that the row names; leave the block to have it made good."""
+        """Wait for the row's fault. Leaving the block repairs it."""
         assert self.incident, f"{self} names no harm"
         with self.incident.suffered():
             yield
@@ -202,36 +202,36 @@ class Scene:
     # The crew
 
     def execution(self, number: int = 1, seconds: float = 120) -> str:
-        """Wait for the crew's so manieth kickoff; return its id."""
+        """Wait for the crew's nth kickoff, and return its kickoff ID."""
         return str(eventually(lambda: self._kickoff_id(number), seconds, PAUSE))
 
     def _kickoff_id(self, number: int) -> str | None:
         return self.crew.kickoffs[number - 1].kickoff_id if len(self.crew.kickoffs) >= number else None
 
     def finish(self, number: int = 1) -> None:
-        """Let the crew's so manieth execution complete."""
+        """Let the crew's nth execution complete."""
         self.crew.finish(self.execution(number))
 
     def looked(self, times: int = 1, seconds: float = 120) -> None:
-        """Wait until so many more polls have come."""
+        """Wait for this many more polls."""
         before = len(self.crew.requests.on("status"))
         eventually(lambda: len(self.crew.requests.on("status")) >= before + times, seconds, PAUSE)
 
     def looked_after(self, pause: float, seconds: float = 120) -> None:
-        """Wait until a poll has come that many seconds from now, or later."""
+        """Wait for a poll that many seconds from now, or later."""
         until = time.time() + pause
         eventually(lambda: self.crew.requests.on("status")[-1].received_at >= until, seconds, PAUSE)
 
     def unwatched(self, pause: float = 8, seconds: float = 180) -> None:
-        """Wait until no poll has come for that many seconds."""
+        """Wait until there was no poll for that many seconds."""
         eventually(lambda: self.crew.requests.on("status")[-1].received_at < time.time() - pause, seconds, PAUSE)
 
     def asked(self, operation: Any, times: int = 1, seconds: float = 120) -> None:
-        """Wait until the crew was asked so often, in all."""
+        """Wait until the crew has received this many requests."""
         eventually(lambda: len(self.crew.requests.on(operation)) >= times, seconds, 0.2)
 
     def answered(self, operation: Any, number: int = 1, seconds: float = 120) -> None:
-        """Wait until the crew has answered the so manieth request of that kind."""
+        """Wait until the crew has answered the nth request of that kind."""
 
         def there() -> bool:
             asked = self.crew.requests.on(operation)
@@ -244,7 +244,7 @@ class Scene:
         eventually(lambda: any(it.status == status for it in self.crew.requests.on("status")), seconds, 0.2)
 
     def hold(self, operation: Any) -> HeldAnswer:
-        """Let the crew do what it is asked for next, and answer when the row says so."""
+        """Let the crew process the next request, and hold its answer until the row releases it."""
         held = HeldAnswer(on=operation)
         self.crew.faults.add(held)
         return held
@@ -253,11 +253,11 @@ class Scene:
 
     @property
     def task(self) -> dict[str, Any]:
-        """What Airflow says of the task."""
+        """The task instance in Airflow."""
         return self.run.task(self.task_id)
 
     def wait_for(self, state: str, *, tries: int | None = None, seconds: float = 180) -> dict[str, Any]:
-        """Wait until the task is in a state, of that try if it matters."""
+        """Wait until the task is in a state, optionally in this attempt."""
 
         def there() -> dict[str, Any] | None:
             task = self.task
@@ -291,7 +291,7 @@ class Scene:
         process.send_signal(number)
 
     def frozen(self) -> tuple[psutil.Process, psutil.Process]:
-        """Stop the supervisor of the task; return both. What the task tells it from now on comes to nobody."""
+        """Stop the task's supervisor, and return both. The task's messages to it are lost from now on."""
         process = self.process()
         supervisor = process.parent()
         assert supervisor
@@ -309,33 +309,33 @@ class Scene:
         eventually(idle, seconds, 0.1)
 
     def clear(self, state: str, seconds: float = 180) -> None:
-        """Clear the task when it is in a state, as somebody does in Airflow's page."""
+        """Clear the task when it is in a state, as in the Airflow UI."""
         self.wait_for(state, seconds=seconds)
         if state in _OVER:
-            # A run that the scheduler is just about to end would stay ended.
+            # If the scheduler is about to end the run, it would stay ended.
             self.wait_until_over()
         self.run.clear(self.task_id)
 
     def waits_for_a_person(self, number: int = 1) -> None:
-        """Let the crew wait for a person from now on, as its service tells it: it reads like one that is gone."""
+        """Let the crew wait for human input from now on: its service answers NOT FOUND."""
         self.crew.set_status(self.execution(number), _READS_UNKNOWN)
 
     def goes_on(self, number: int = 1) -> None:
-        """Let the person have answered."""
+        """Answer the crew."""
         self.crew.set_status(self.execution(number))
 
     def forget_kickoff(self, map_index: int = -1) -> None:
-        """Delete what the task remembers of its kickoff."""
+        """Delete the kickoff record."""
         self.run.forget_kickoff(self.task_id, map_index)
 
     def mark(self, state: str) -> None:
-        """Mark the task as a success or a failure, as somebody does in Airflow's page."""
+        """Mark the task as success or failed, as in the Airflow UI."""
         run_id = quote(self.run.run_id, safe="")
         path = f"dags/{self.dag_id}/dagRuns/{run_id}/taskInstances/{self.task_id}"
         self.airflow.api.patch(path, {"new_state": state})
 
     def xcom(self, key: str = "return_value") -> Any:
-        """Return what the task has pushed; None for nothing."""
+        """Return an XCom of the task, or None."""
         try:
             return self.run.xcom(self.task_id, key)
         except ApiError as error:
@@ -344,11 +344,11 @@ class Scene:
             raise
 
     def progress(self, seconds: float = 180, **fields: Any) -> None:
-        """Wait until the progress XCom has these values; before Airflow 3.1 a trigger leaves none."""
+        """Wait until the progress XCom has these values. Before Airflow 3.1, a trigger pushes none."""
         self._seen(lambda progress: all(progress[name] == value for name, value in fields.items()), seconds)
 
     def in_trouble(self, seconds: float = 180) -> None:
-        """Wait until the progress XCom says that polls fail."""
+        """Wait until the progress XCom shows that polls fail."""
         self._seen(lambda progress: bool(progress["trouble"]), seconds)
 
     def _seen(self, is_so: Callable[[dict[str, Any]], bool], seconds: float) -> None:
@@ -359,12 +359,12 @@ class Scene:
 
     @property
     def tasks(self) -> list[dict[str, Any]]:
-        """What Airflow says of a task that is mapped."""
+        """The instances of a mapped task in Airflow."""
         found = self.airflow.api.task_instances(self.dag_id, self.run.run_id)
         return [task for task in found if task["task_id"] == self.task_id and task["map_index"] >= 0]
 
     def wait_for_all(self, state: str, seconds: float = 900) -> None:
-        """Wait until each of the mapped tasks is in a state."""
+        """Wait until all mapped tasks are in a state."""
         eventually(
             lambda: len(found := self.tasks) == self.mapped and {task["state"] for task in found} == {state},
             seconds,
@@ -372,7 +372,7 @@ class Scene:
         )
 
     def log(self, map_index: int = -1) -> str:
-        """Return all that the log of the task tells, over all tries, on one line each."""
+        """Return the log of all attempts, one event per line."""
         lines = []
         for number in range(1, self.run.task(self.task_id, map_index)["try_number"] + 1):
             for event in self.run.events(self.task_id, number, map_index):
@@ -385,7 +385,7 @@ class Scene:
         return "\n".join(lines)
 
     def wait_until_over(self, seconds: float = 420, *, finishing: bool = False) -> None:
-        """Wait until the run is over; ``finishing``: let whatever was started complete."""
+        """Wait until the run is over. ``finishing``: let all started executions complete."""
 
         def over() -> bool:
             for execution in self.crew.kickoffs if finishing else ():
@@ -400,17 +400,17 @@ _OVER = frozenset({"success", "failed"})
 
 
 def standing(crew: LocalCrewService, execution: Execution) -> str:
-    """Tell, from the crew's own books, how an execution stands."""
+    """Return the state of an execution at the crew."""
     try:
         crew.execution(execution.kickoff_id)
     except LookupError:
-        return "is forgotten"
+        return "unknown"
     now = execution.standing(time.time())
     if now.revoked:
-        return "was revoked"
+        return "revoked"
     if not now.over:
-        return "goes on"
-    return "has failed" if now.error else "has completed"
+        return "running"
+    return "failed" if now.error else "completed"
 
 
 def _arguments(options: Mapping[str, Any]) -> str:

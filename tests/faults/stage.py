@@ -1,4 +1,4 @@
-"""Where rows are played: in one Airflow, side by side, but for those that harm Airflow itself."""
+"""Runs the rows side by side in one Airflow, except those that harm Airflow itself."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _AT_A_TIME = 14
 
 class Stage:
     """
-    Plays rows.
+    Runs rows.
 
-    ``rows`` are all that are going to be played, so that the first one asked for starts the others as well.
+    ``rows`` are all rows of the test run, so that the first one also starts the others.
     """
 
     def __init__(self, airflow: AirflowStack, database: PostgresServer, dags: Path, rows: Iterable[Row]) -> None:
@@ -44,7 +44,7 @@ class Stage:
         self._harmed: dict[str, Future[None]] = {}
 
     def play(self, row: Row) -> None:
-        """Play a row, or wait for the end of one that is under way, and check what came of it."""
+        """Run a row, or wait for the end of a running one, and check its outcome."""
         if row.alone:
             whole(self._airflow, self._database)
             self._play(row)
@@ -58,7 +58,7 @@ class Stage:
         self._under_way[row.dag_id].result()
 
     def close(self) -> None:
-        """Start no more rows, and wait for those that are under way."""
+        """Start no more rows, and wait for the running ones."""
         self._pool.shutdown(cancel_futures=True)
 
     def _suffer(self, harm: Harm, row: Row) -> None:
@@ -112,21 +112,21 @@ class Stage:
 
 
 def check(scene: Scene, ends: Ends, facts: Facts) -> None:
-    """Compare what came of a row with what was to come of it."""
+    """Compare the outcome of a row with the expected one."""
     task, log = scene.task, scene.log()
     kickoffs = scene.crew.kickoffs
     ids = [_as_told(kickoff.kickoff_id) for kickoff in kickoffs]
     assert len(kickoffs) == ends.kickoffs, ids
     assert (task["state"], task["try_number"] in ends.possible_tries) == (ends.state, True), task["try_number"]
-    stands = standing(scene.crew, kickoffs[-1]) if kickoffs else "was never started"
+    stands = standing(scene.crew, kickoffs[-1]) if kickoffs else "not started"
     assert stands == ends.crew
     pushed, kickoff_id = scene.xcom(), scene.xcom("kickoff_id")
     match ends.xcom:
         case "the result":
             assert pushed["kickoff_id"] in ids
-        case "the kickoff id":
+        case "the kickoff ID":
             assert pushed == ids[-1]
-        case "the kickoff id only":
+        case "only the kickoff ID":
             assert (pushed, kickoff_id) == (None, ids[-1])
         case "nothing":
             assert (pushed, kickoff_id) == (None, None)
@@ -134,13 +134,13 @@ def check(scene: Scene, ends: Ends, facts: Facts) -> None:
     record = kickoff_record(scene.run, scene.task_id)
     named = {name for value in (pushed, kickoff_id, scene.xcom("crew_result"), record) for name in named_in(value)}
     unnamed = [kickoff_id for kickoff_id in ids if kickoff_id not in named and kickoff_id not in log]
-    # Where a clear deletes the kickoff record, an attempt cannot know the execution of the one before.
+    # If clearing deletes the kickoff record, an attempt cannot know the execution of the earlier one.
     forgotten = task["try_number"] - 1 if scene.forgets else 0
     assert len(unnamed) <= facts.uncertain + forgotten, f"paid for, and named nowhere: {unnamed}"
 
 
 def _as_told(kickoff_id: str) -> str:
-    """Return an id as this package writes it, which has to encode some."""
+    """Return a kickoff ID as this package logs it, which encodes unusual ones."""
     try:
         return issued_kickoff_id(kickoff_id)
     except ValueError:

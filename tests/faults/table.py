@@ -16,10 +16,10 @@ from tests.faults.rows import ROWS, Ends, Row
 
 FOLDER = Path(__file__).parent / "cases"
 _INTRO = (
-    "Each row is a test that does the harm to a real Airflow. [Fault cases](README.md) lists the pages, and "
-    "explains the\ncolumns.\n"
+    "Each row is a test that causes the fault in a real Airflow. [Fault cases](README.md) lists the pages, and\n"
+    "explains the columns.\n"
 )
-_HEADER = "| when | the task waits | what comes of it | error and cost |\n|---|---|---|---|\n"
+_HEADER = "| Fault | Mode | Outcome | Error and cost |\n|---|---|---|---|\n"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Page:
     modules: tuple[str, ...]
 
 
-# In the order in which a reader looks for a case; the names are those of files.
+# File names, in the order of the pages.
 PAGES = {
     "1-kickoff": Page(
         "At the kickoff", ("test_refused_kickoffs", "test_service_at_kickoff", "test_cleared_kickoffs")
@@ -39,7 +39,7 @@ PAGES = {
         "The crew's service", ("test_service_while_waiting", "test_token", "test_dialects", "test_odd_ids")
     ),
     "3-crew": Page("The crew", ("test_failed_executions", "test_people", "test_misfits", "test_answers")),
-    "4-user": Page("A user steps in", ("test_user",)),
+    "4-user": Page("Actions of a user", ("test_user",)),
     "5-processes": Page("Workers and triggerers", ("test_worker", "test_signals", "test_triggerer")),
     "6-airflow": Page("Scheduler, database and API server", ("test_airflow_down", "test_api_server")),
     "7-celery": Page("Celery", ("test_celery",)),
@@ -47,7 +47,7 @@ PAGES = {
 
 
 def pages() -> dict[Path, str]:
-    """Return the pages as they should be. A module with rows that no page names ends it."""
+    """Return the pages. Raise LookupError if no page names a module with rows."""
     sections = {name: import_module(f"{__package__}.{name}") for page in PAGES.values() for name in page.modules}
     unnamed = {row.section for row in all_rows()} - {module.__name__ for module in sections.values()}
     if unnamed:
@@ -76,7 +76,7 @@ def _table(module: str) -> str:
 
 
 def _lines(rows: Iterable[Row]) -> list[str]:
-    """Return a line of the table for all ways of a row that end alike."""
+    """Return one line for all modes of a row with the same outcome."""
     recorded = outcomes()
     grouped: dict[tuple[str, str, Ends, tuple[str, ...]], list[str]] = {}
     for row in rows:
@@ -91,7 +91,7 @@ def _line(title: str, why: str, ends: Ends, failures: tuple[str, ...], ways: lis
 
 
 def _failures(errors: str, cost: str) -> tuple[str, ...]:
-    """Return the errors of the attempts that failed, and the cost that the last of them states."""
+    """Return the errors of the failed attempts, and the cost in the last one."""
     if errors == ANY:
         return ()
     kinds = errors.split(", ")
@@ -105,7 +105,7 @@ def _outcome(ends: Ends) -> list[str]:
         f"**{ends.state}** in attempt {ends.tries}",
         f"kickoffs: {ends.kickoffs}",
         f"XCom: {ends.xcom}",
-        f"the crew {ends.crew}",
+        f"execution: {ends.crew}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Another part of Airflow is away."""
+"""Another part of Airflow is down."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import psutil
 from tests.faults.harm import killed, whole
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, Ends, row
 
-_STARTED_AGAIN = (
-    "Airflow's LocalExecutor does not take over the tasks of another scheduler: they are started again."
-)
+_STARTED_AGAIN = "Airflow's LocalExecutor does not adopt the tasks of another scheduler, but starts them again."
 _ENDS_WITHOUT_DATABASE = (
-    "Airflow's scheduler ends when its database is away, and the workers of a LocalExecutor with it."
+    "Airflow's scheduler ends without its database, and with it the workers of a LocalExecutor."
 )
 _OUTAGE = 20
 
@@ -28,7 +26,7 @@ def database_down(airflow, database):
     yield
     time.sleep(max(_OUTAGE + began - time.monotonic(), 0))
     database.start()
-    # Without a database the scheduler ends, but not before its workers do: a liveness probe would kill it.
+    # Without a database, the scheduler ends only after its workers. A liveness probe would kill it.
     airflow.processes["scheduler"].kill()
     whole(airflow, database)
 
@@ -38,11 +36,11 @@ scheduler_killed = killed("scheduler")
 
 @contextmanager
 def scheduler_replaced(airflow, database):
-    """Kill the scheduler, and leave the workers that it has started."""
+    """Kill the scheduler, but not the workers that it has started."""
     pid = airflow.processes["scheduler"].pid
     ports = [connection.laddr.port for connection in psutil.Process(pid).net_connections("tcp")]
     os.kill(pid, signal.SIGKILL)
-    # Its workers have inherited its connections: PostgreSQL would keep what it has locked as long as they live.
+    # Its workers inherited its connections, so PostgreSQL would keep its locks until they end.
     database.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE client_port = ANY(%s)", ports)
     another = airflow.start_another("scheduler")
     yield
@@ -57,7 +55,7 @@ no_dag_processor = killed("dag-processor")
 
 
 @row(
-    f"The database is away for {_OUTAGE} seconds while a task is deferred",
+    f"The database is down for {_OUTAGE} seconds while a task is deferred",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=database_down,
@@ -71,7 +69,7 @@ def test_database_down_while_deferred(scene):
 
 
 @row(
-    f"An execution completes while the database is away for {_OUTAGE} seconds",
+    f"An execution completes while the database is down for {_OUTAGE} seconds",
     COMPLETED,
     harm=database_down,
     retries=0,
@@ -83,7 +81,7 @@ def test_completes_without_database(scene):
 
 
 @row(
-    f"The database is away for {_OUTAGE} seconds while a task waits in a worker",
+    f"The database is down for {_OUTAGE} seconds while a task waits in a worker",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "sensor poke"),
     harm=database_down,
@@ -104,7 +102,7 @@ def test_database_down_while_waiting(scene):
 
 
 @row(
-    "The scheduler is killed, and its workers with it, while a task is deferred",
+    "The scheduler and its workers are killed while a task is deferred",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=scheduler_killed,
@@ -117,7 +115,7 @@ def test_scheduler_killed_while_deferred(scene):
     scene.finish()
 
 
-@row("An execution completes while no scheduler runs", COMPLETED, harm=scheduler_killed, retries=0)
+@row("An execution completes while no scheduler is running", COMPLETED, harm=scheduler_killed, retries=0)
 def test_completes_without_scheduler(scene):
     scene.start(until="deferred")
     with scene.harmed():
@@ -126,7 +124,7 @@ def test_completes_without_scheduler(scene):
 
 
 @row(
-    "The scheduler is killed, and its workers with it, while a task waits in one",
+    "The scheduler and its workers are killed while a task waits in one",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "sensor poke"),
     harm=scheduler_killed,
@@ -144,8 +142,8 @@ def test_scheduler_killed_while_waiting(scene):
 
 
 @row(
-    "The scheduler is killed, and its workers with it, while a task waits for the answer to a kickoff",
-    Ends("failed", "nothing", "goes on", tries=2),
+    "The scheduler and its workers are killed before the answer to a kickoff",
+    Ends("failed", "nothing", "running", tries=2),
     ways=(*RUN, "kickoff"),
     harm=scheduler_killed,
     retries=2,
@@ -157,7 +155,7 @@ def test_scheduler_killed_before_answer(scene):
 
 
 @row(
-    "The scheduler alone is killed while a task waits in a worker, which lives on; another scheduler takes over",
+    "Only the scheduler is killed while a task waits in a worker, and another scheduler takes over",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=scheduler_replaced,
@@ -174,8 +172,8 @@ def test_scheduler_replaced_while_waiting(scene):
 
 
 @row(
-    "The scheduler alone is killed while a task in a worker, which lives on, waits for the answer to a kickoff",
-    Ends("failed", "nothing", "goes on", tries=2),
+    "Only the scheduler is killed before the answer to a kickoff",
+    Ends("failed", "nothing", "running", tries=2),
     ways=RUN,
     harm=scheduler_replaced,
     why=_STARTED_AGAIN,
@@ -188,7 +186,7 @@ def test_scheduler_replaced_before_answer(scene):
 
 
 @row(
-    "The same happens, and the answer comes while the next try waits for it",
+    "Only the scheduler is killed before the answer to a kickoff, which arrives during the next attempt",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     harm=scheduler_replaced,
@@ -207,7 +205,7 @@ def test_scheduler_replaced_just_before_answer(scene):
 # The DAG processor
 
 
-@row("No DAG processor runs", COMPLETED, ways=(*RUN, *SENSOR), harm=no_dag_processor, retries=0)
+@row("No DAG processor is running", COMPLETED, ways=(*RUN, *SENSOR), harm=no_dag_processor, retries=0)
 def test_no_dag_processor(scene):
     scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
     with scene.harmed():

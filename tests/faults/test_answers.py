@@ -1,4 +1,4 @@
-"""The crew puts out something unusual."""
+"""The crew returns an unusual output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = "Ferries cross. " * (MEGABYTES * 2**20 // 15)
 
 
 def put_out(scene, body: dict[str, Any]) -> dict[str, Any]:
-    """Let the crew be done with this answer; return the result of the task."""
+    """Let the crew complete with this answer, and return the result of the task."""
     scene.start()
     execution = scene.execution()
     scene.crew.set_status(execution, body)
@@ -42,7 +42,7 @@ def test_answer_of_many_tasks(scene):
 
 
 @row(
-    f"The output has {MEGABYTES} MB",
+    f"The output is {MEGABYTES} MB large",
     COMPLETED,
     ways=(*RUN, "sensor deferred"),
     scenario=LONG.model_copy(update={"output": LARGE}),
@@ -56,7 +56,7 @@ def test_answer_of_20_mb(scene):
 
 @row(
     "The answer is larger than 64 MiB",
-    Ends("failed", "the kickoff id only", "has completed"),
+    Ends("failed", "only the kickoff ID", "completed"),
     ways=(*RUN, "sensor deferred"),
     retries=2,
 )
@@ -88,20 +88,20 @@ def test_answer_json(scene):
     assert scene.xcom()["output_json"] == {"on": ["ferries", 7]}
 
 
-@row("The output holds a NUL and half of a letter, which no database stores", COMPLETED, ways=RUN)
+@row("The output contains NUL and a lone surrogate, which no database stores", COMPLETED, ways=RUN)
 def test_answer_unstorable(scene):
     result = put_out(scene, {"status": "completed", "result": {"output": "a\0b\ud800c", "tasks": []}})
     assert result["output"] == "a\ufffdb\ufffdc"
 
 
-@row("The output holds NaN and infinity, which JSON does not have", COMPLETED, ways=RUN)
+@row("The output contains NaN and infinity, which JSON does not allow", COMPLETED, ways=RUN)
 def test_answer_nan(scene):
     numbers = [float("nan"), float("inf"), -float("inf"), 1.5]
     result = put_out(scene, {"state": "SUCCESS", "result": "numbers", "result_json": {"numbers": numbers}})
     assert result["output_json"] == {"numbers": [None, None, None, 1.5]}
 
 
-@row("The output holds keys that Airflow reads a meaning into", COMPLETED, ways=RUN)
+@row("The output contains keys that Airflow's serialization reserves", COMPLETED, ways=RUN)
 def test_answer_reserved_keys(scene):
     reserved = {
         "__id__": 1,
@@ -125,13 +125,13 @@ def test_answer_reserved_keys(scene):
     assert result["output_json"] == {"found": [kept], **kept}
 
 
-@row("The output is JSON, and nested 60 levels deep", COMPLETED, ways=RUN)
+@row("The output is JSON nested 60 levels deep", COMPLETED, ways=RUN)
 def test_answer_nested(scene):
     result = put_out(scene, {"state": "SUCCESS", "result": "nested", "result_json": nested(60)})
     assert result["output_json"] == nested(60)
 
 
-@row("The output is JSON, and nested 1,000 levels deep", COMPLETED, ways=RUN)
+@row("The output is JSON nested 1,000 levels deep", COMPLETED, ways=RUN)
 def test_answer_nested_too_deeply(scene):
     text = "[" * 1000 + "]" * 1000
     result = put_out(scene, {"status": "completed", "result": {"output": text, "tasks": []}})

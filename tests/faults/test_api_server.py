@@ -1,4 +1,4 @@
-"""Airflow's API server is away, or does not answer."""
+"""Airflow's API server is down or hangs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid
 from tests.faults.scenes import PAUSE, Code
 
 _WORKERS_GIVE_UP = (
-    "Airflow ends a task when its API server did not take three heartbeats ([workers] max_failed_heartbeats), "
-    "which is half a minute to two minutes. https://github.com/apache/airflow/pull/73244 is to lengthen that."
+    "Airflow ends a task after three failed heartbeats (`[workers] max_failed_heartbeats`), within two "
+    "minutes. apache/airflow#73244 proposes a longer limit."
 )
 _FAILED_BY_SCHEDULER = (
-    "A task that is to go on while no API server answers cannot be started, and Airflow's scheduler then fails it "
-    "(https://github.com/apache/airflow/issues/53797)."
+    "Airflow cannot resume a task without its API server, so its scheduler fails the task: apache/airflow#53797."
 )
-# A retry that begins while the API server is away is spent.
+# A retry that starts while the API server is down fails at once.
 _LATER = Code("datetime.timedelta(minutes=2)")
-# Shorter than the half a minute after which the Airflow of these tests gives a silent task up.
+# Shorter than the 30 seconds after which Airflow, as configured here, ends a silent task.
 _OUTAGE = 15
 
 
@@ -51,7 +50,7 @@ def _ended(process):
 
 
 @row(
-    "The API server is away while a task is deferred",
+    "The API server is down while a task is deferred",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=api_server_killed,
@@ -61,13 +60,13 @@ def _ended(process):
 def test_api_server_away_while_deferred(scene):
     scene.start(until="deferred")
     with scene.harmed():
-        # The triggerer does without it.
+        # The triggerer does not need it.
         scene.looked(3)
     scene.finish()
 
 
 @row(
-    "An execution completes while the API server is away; the task is cleared later",
+    "An execution completes while the API server is down, and the task is cleared later",
     COMPLETED_IN_ATTEMPT_2,
     harm=api_server_killed,
     why=_FAILED_BY_SCHEDULER,
@@ -89,7 +88,7 @@ def test_trigger_fires_without_api_server(scene):
 
 
 @row(
-    "The API server is away for longer than Airflow's workers put up with, while a task waits in one",
+    "The API server is down for longer than workers tolerate, while a task waits in one",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=api_server_killed,
@@ -108,7 +107,7 @@ def test_api_server_away_while_waiting(scene):
 
 
 @row(
-    "An execution completes while the API server is away, so that the task cannot return its result",
+    "An execution completes while the API server is down, so the task cannot return its result",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=api_server_killed,
@@ -126,8 +125,8 @@ def test_result_without_api_server(scene):
 
 
 @row(
-    "The answer to a kickoff comes while the API server is away, and that for longer than workers put up with",
-    Ends("failed", "nothing", "goes on", tries=2),
+    "The crew answers a kickoff while the API server is down for longer than workers tolerate",
+    Ends("failed", "nothing", "running", tries=2),
     ways=(*RUN, "kickoff"),
     harm=api_server_killed,
     why=_WORKERS_GIVE_UP,
@@ -143,7 +142,7 @@ def test_answer_without_api_server(scene):
 
 
 @row(
-    "The API server is away when a task is about to kick off",
+    "The API server is down when a task is about to send its kickoff",
     COMPLETED_IN_ATTEMPT_2,
     harm=api_server_killed,
     why=_WORKERS_GIVE_UP,
@@ -164,7 +163,7 @@ def test_kickoff_without_api_server(scene):
 
 
 @row(
-    f"The API server does not answer for {_OUTAGE} seconds while a task waits",
+    f"The API server hangs for {_OUTAGE} seconds while a task waits",
     COMPLETED,
     ways=(*RUN, "sensor deferred", "sensor poke"),
     harm=api_server_hangs,
@@ -173,7 +172,7 @@ def test_kickoff_without_api_server(scene):
 def test_api_server_hangs_while_waiting(scene):
     scene.start()
     scene.execution()
-    # Until there is no more news: to leave that in XCom would wait for the API server, too.
+    # Until the progress stops changing, because pushing it to XCom would also wait for the API server.
     scene.looked(6)
     if "deferred" in scene.way:
         scene.wait_for("deferred")
@@ -183,8 +182,8 @@ def test_api_server_hangs_while_waiting(scene):
 
 
 @row(
-    f"The API server does not answer for {_OUTAGE} seconds when the answer to a kickoff comes",
-    {"deferred": COMPLETED, "sync": COMPLETED, "kickoff": Ends("success", "the kickoff id", "goes on")},
+    f"The API server hangs for {_OUTAGE} seconds when the crew answers a kickoff",
+    {"deferred": COMPLETED, "sync": COMPLETED, "kickoff": Ends("success", "the kickoff ID", "running")},
     ways=(*RUN, "kickoff"),
     harm=api_server_hangs,
     retries=0,
@@ -198,8 +197,7 @@ def test_api_server_hangs_at_answer(scene):
 
 
 @row(
-    f"The API server does not answer for {_OUTAGE} seconds when the answer to a kickoff comes, and the worker is "
-    "killed later",
+    f"The API server hangs for {_OUTAGE} seconds when the crew answers a kickoff, and the worker is killed later",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=api_server_hangs,
@@ -216,7 +214,7 @@ def test_api_server_hangs_at_answer_and_killed(scene):
 
 
 @row(
-    f"The API server does not answer for {_OUTAGE} seconds when a task begins, and reads its connection",
+    f"The API server hangs for {_OUTAGE} seconds when a task reads its connection",
     COMPLETED,
     ways=(*RUN, "sensor deferred", "sensor poke"),
     harm=api_server_hangs,
@@ -232,7 +230,7 @@ def test_api_server_hangs_at_begin(scene):
 
 
 @row(
-    f"An execution completes while the API server does not answer for {_OUTAGE} seconds",
+    f"An execution completes while the API server hangs for {_OUTAGE} seconds",
     COMPLETED,
     ways=("sync", "sensor poke"),
     harm=api_server_hangs,

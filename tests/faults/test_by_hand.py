@@ -1,8 +1,8 @@
 """
-A task is run by hand: with ``airflow tasks test``, and with ``dag.test()``.
+A task run with ``airflow tasks test`` or ``dag.test()``.
 
-The DAG is paused, because a scheduler that sees the run takes it up as well: apache/airflow#35994. The connection
-is in the environment, because Airflow's trigger of dag.test() finds no other.
+The DAG is paused, because a scheduler would also run the DAG run: apache/airflow#35994. The connection is in the
+environment, because triggers in dag.test() find no other.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def scene(request, airflow, database, dags) -> Iterator[Callable[[str], Scene]]:
 
 
 class ByHand:
-    """A process that runs the task. What it tells goes to a file: a pipe that nobody reads would stop it."""
+    """A process that runs the task. Its output goes to a file, because a full pipe would block it."""
 
     def __init__(self, scene: Scene, command: str, home: Path) -> None:
-        # With its own folder: Airflow writes all that it finds there to the database first.
+        # In its own folder, because Airflow first writes all DAGs of the folder to the database.
         shutil.copy(scene.file, home)
         if command == TASKS_TEST:
             arguments = ["-m", "airflow", "tasks", "test", scene.dag_id, scene.task_id]
@@ -59,7 +59,7 @@ class ByHand:
         self._told = home / "told.txt"
         with self._told.open("wb") as told:
             self.process = subprocess.Popen(
-                # In a shell's background Ctrl-C is ignored, and so it would be here.
+                # A process in a shell's background ignores Ctrl-C, and would pass that on to this one.
                 ["/usr/bin/env", "--default-signal=INT", sys.executable, *arguments],
                 env=scene.airflow._environment | connection | {"AIRFLOW__CORE__DAGS_FOLDER": str(home)},
                 stdout=told,
@@ -71,7 +71,7 @@ class ByHand:
         os.killpg(self.process.pid, signal.SIGINT)
 
     def ended(self) -> str:
-        """Return what it has told when it has ended."""
+        """Wait for its end, and return its output."""
         self.process.wait(timeout=120)
         return self._told.read_text()
 
@@ -117,7 +117,7 @@ def test_ctrl_c_names_the_running_execution(scene, run_by_hand, command, way):
 
     (taken,) = played.crew.kickoffs
     assert taken.kickoff_id in told
-    assert standing(played.crew, taken) == "goes on"
+    assert standing(played.crew, taken) == "running"
 
 
 @BY_HAND

@@ -20,7 +20,7 @@ celery_row = partial(row, executor="celery", core=True)
 
 _SEVERAL = 20
 _OUTAGE = 60
-# Celery's worker ends when the last of its tasks does.
+# A Celery worker ends with the last of its tasks.
 _LONGEST_SHUTDOWN = 120
 _IN_A_WORKER: Any = ("sync", "sensor poke")
 _KICKS_OFF: Any = (*RUN, "kickoff")
@@ -32,7 +32,7 @@ _AFTER_THE_OUTAGE = Code(f"datetime.timedelta(seconds={_OUTAGE + 15})")
 
 @contextmanager
 def workers_killed(airflow, database):
-    """Kill both, so that no task is spared, with all that they have started."""
+    """Kill both with their child processes, so that all tasks are killed."""
     for worker in airflow.all_of("worker"):
         worker.kill()
     yield
@@ -41,7 +41,7 @@ def workers_killed(airflow, database):
 
 @contextmanager
 def workers_shut_down(airflow, database):
-    """Ask both to end, as who stops a pod or a service does: they take nothing more, and finish what they have."""
+    """Shut both down (warm), as stopping a pod does: they accept no task, and finish their own."""
     workers = airflow.all_of("worker")
     for worker in workers:
         os.kill(worker.pid, signal.SIGTERM)
@@ -51,8 +51,8 @@ def workers_shut_down(airflow, database):
 
 
 @celery_row(
-    "A Celery worker is killed with all that it has started, while a task waits for the answer to a kickoff",
-    Ends("failed", "nothing", "goes on", tries=2),
+    "A Celery worker is killed with its child processes before the answer to a kickoff",
+    Ends("failed", "nothing", "running", tries=2),
     ways=_KICKS_OFF,
     harm=workers_killed,
     retries=2,
@@ -64,7 +64,7 @@ def test_celery_worker_killed_before_the_answer(scene):
 
 
 @celery_row(
-    "A Celery worker is killed with all that it has started, while a task waits in it",
+    "A Celery worker is killed with its child processes while a task waits in it",
     COMPLETED_IN_ATTEMPT_2,
     ways=_IN_A_WORKER,
     harm=workers_killed,
@@ -80,7 +80,7 @@ def test_celery_worker_killed_while_waiting(scene):
 
 
 @celery_row(
-    "An execution completes while no Celery worker runs",
+    "An execution completes while no Celery worker is running",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=workers_killed,
@@ -94,7 +94,7 @@ def test_completes_without_celery_workers(scene):
 
 
 @celery_row(
-    "A Celery worker is asked to end (warm shutdown) while a task waits for the answer to a kickoff",
+    "A Celery worker shuts down (warm) before the answer to a kickoff",
     COMPLETED,
     ways=_KICKS_OFF,
     harm=workers_shut_down,
@@ -114,7 +114,7 @@ def test_warm_shutdown_before_the_answer(scene):
 
 
 @celery_row(
-    "A Celery worker is asked to end (warm shutdown) while a task waits in it",
+    "A Celery worker shuts down (warm) while a task waits in it",
     COMPLETED,
     ways=_IN_A_WORKER,
     harm=workers_shut_down,
@@ -143,7 +143,7 @@ def broker_down(airflow, database):
 
 @contextmanager
 def delivered_twice(airflow, database):
-    """Let the broker take every task for lost that a worker has had for some seconds, and deliver it once more."""
+    """Let the broker deliver each task again that a worker has had for some seconds."""
     impatient = {"AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT": "5"}
     another = airflow.start_another("worker", impatient)
     yield
@@ -152,7 +152,7 @@ def delivered_twice(airflow, database):
 
 
 @celery_row(
-    "The broker is away for a minute while a task is under way in a worker",
+    "The broker is down for a minute while a task runs in a worker",
     COMPLETED,
     ways=_IN_A_WORKER,
     harm=broker_down,
@@ -167,7 +167,7 @@ def test_no_broker_while_waiting(scene):
 
 
 @celery_row(
-    "The answer to a kickoff comes while the broker is away for a minute",
+    "The crew answers a kickoff while the broker is down for a minute",
     COMPLETED,
     ways=_KICKS_OFF,
     harm=broker_down,
@@ -182,11 +182,11 @@ def test_no_broker_at_the_answer(scene):
 
 
 @celery_row(
-    "An execution completes while the broker is away for a minute",
+    "An execution completes while the broker is down for a minute",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "sensor deferred"),
     harm=broker_down,
-    why="Airflow fails a task that it cannot hand to the broker, so give it a retry, with a delay that is longer.",
+    why="Airflow fails a task that it cannot send to the broker, so set `retries` and a longer `retry_delay`.",
     retries=1,
     retry_delay=_AFTER_THE_OUTAGE,
 )
@@ -198,7 +198,7 @@ def test_completes_without_broker(scene):
 
 
 @celery_row(
-    "The broker delivers a task twice, because its visibility_timeout is shorter than the wait",
+    "The broker delivers a task twice, because `visibility_timeout` is shorter than the wait",
     COMPLETED,
     ways=_IN_A_WORKER,
     harm=delivered_twice,
@@ -215,7 +215,7 @@ def test_delivered_twice_while_waiting(scene):
 
 
 @celery_row(
-    "The broker delivers a task twice that waits for the answer to a kickoff",
+    "The broker delivers a task twice before the answer to its kickoff",
     COMPLETED,
     ways=_KICKS_OFF,
     harm=delivered_twice,
@@ -231,7 +231,7 @@ def test_delivered_twice_before_the_answer(scene):
 
 
 @celery_row(
-    "A Celery worker is killed, and the broker delivers its task once more beside the retry",
+    "A Celery worker is killed, and the broker delivers its task again next to the retry",
     COMPLETED_IN_ATTEMPT_2,
     ways=_IN_A_WORKER,
     alone=True,
@@ -255,7 +255,7 @@ def _wait_for_the_second_delivery(scene):
 
 
 def _wait_for_deliveries(scene, times):
-    """Wait until workers were given the task so often, whatever they then make of it."""
+    """Wait until workers have received the task this often."""
 
     def delivered() -> int:
         logs = [file.read_text() for file in scene.airflow.logs.glob("worker*.log")]
@@ -289,7 +289,7 @@ def test_one_scheduler_killed_while_waiting(scene):
 
 
 @celery_row(
-    "One of two schedulers is killed while a task waits for the answer to a kickoff",
+    "One of two schedulers is killed before the answer to a kickoff",
     COMPLETED,
     ways=_KICKS_OFF,
     harm=one_scheduler_killed,
@@ -305,7 +305,7 @@ def test_one_scheduler_killed_before_the_answer(scene):
 
 
 @celery_row(
-    "An execution completes when one of two schedulers has been killed",
+    "An execution completes after one of two schedulers was killed",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=one_scheduler_killed,
@@ -322,13 +322,13 @@ def test_completes_with_one_scheduler(scene):
 
 
 def _watching(scene):
-    """Return the triggerers that the executions of this row are given to."""
+    """Return the triggerers that poll the executions of this row."""
     return {(task["trigger"] or {}).get("triggerer_id") for task in scene.tasks} - {None}
 
 
 @celery_row(
-    "One of two triggerers no longer reaches the database, and goes on watching when the other has taken over",
-    Ends("success", "the result", "has completed", kickoffs=_SEVERAL),
+    "One of two triggerers loses the database, and keeps polling after the other has taken over",
+    Ends("success", "the result", "completed", kickoffs=_SEVERAL),
     alone=True,
     mapped=_SEVERAL,
     retries=0,
@@ -337,7 +337,7 @@ def test_two_triggerers_watch_the_same(scene):
     scene.start()
     scene.wait_for_all("deferred")
     eventually(lambda: len(_watching(scene)) == 2, 60, PAUSE)
-    # Of a triggerer, this process alone speaks to the database. That which watches is its child.
+    # Only this process of a triggerer uses the database. Its child polls.
     cut_off = psutil.Process(scene.airflow.processes["triggerer"].pid)
     (watcher,) = cut_off.children()
     cut_off.suspend()
@@ -353,5 +353,5 @@ def test_two_triggerers_watch_the_same(scene):
         scene.wait_for_all("success")
     finally:
         cut_off.resume()
-    # What it has to tell comes late.
+    # Its events arrive late.
     time.sleep(10)

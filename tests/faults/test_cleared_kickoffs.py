@@ -1,4 +1,4 @@
-"""A task is cleared while its kickoff is on its way."""
+"""A task is cleared while its kickoff is being sent."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from airflow_provider_crew.compat import CLEARING_DELETES_TASK_STATE
 from tests.faults.rows import RUN, Ends, paid_again, row
 
-# Airflow 2 lets the process that it ends say so, and then begins no new try.
+# On Airflow 2, the ended process reports its failure, and no new attempt starts.
 
 
 @row(
-    "The task is cleared while it waits for the answer to a kickoff, and none comes in time",
-    Ends("failed", "nothing", "goes on", tries=2),
+    "The task is cleared before the answer to its kickoff, and none arrives in time",
+    Ends("failed", "nothing", "running", tries=2),
     ways=(*RUN, "kickoff"),
     core=True,
 )
@@ -22,8 +22,8 @@ def test_cleared_before_the_answer(scene):
 
 
 @row(
-    "The task is cleared while it waits for the answer to a kickoff, fails, and is cleared again",
-    Ends("success", "the result", "has completed", kickoffs=2, tries=3),
+    "The task is cleared before the answer to its kickoff, fails, and is cleared again",
+    Ends("success", "the result", "completed", kickoffs=2, tries=3),
     forgotten={"deferred": paid_again(tries=3)},
 )
 def test_cleared_before_the_answer_and_again(scene):
@@ -36,8 +36,8 @@ def test_cleared_before_the_answer_and_again(scene):
 
 
 @row(
-    "The task is cleared while it waits for the answer to a kickoff, which its process is still given",
-    Ends("failed", "nothing", "has completed", tries=2),
+    "The task is cleared before the answer to its kickoff, which its process still receives",
+    Ends("failed", "nothing", "completed", tries=2),
     ways=(*RUN, "kickoff"),
     core=True,
 )
@@ -51,10 +51,10 @@ def test_cleared_just_before_the_answer(scene):
 
 
 @row(
-    "The task is cleared twice while it waits for the answer to a kickoff, which its process is still given",
-    Ends("failed", "the result", "has completed", tries=2),
+    "The task is cleared twice before the answer to its kickoff, which its process still receives",
+    Ends("failed", "the result", "completed", tries=2),
     ways=("deferred", "kickoff"),
-    why="Airflow 3.3 begins the next try beside the process of the one before.",
+    why="Airflow 3.3 starts the next attempt while the process of the earlier one still runs.",
 )
 def test_cleared_twice_before_the_answer(scene):
     if CLEARING_DELETES_TASK_STATE:

@@ -1,4 +1,4 @@
-"""The crew talks in another way than the documentation says."""
+"""The crew differs from the API reference."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def talk(scene) -> None:
     assert scene.xcom()["output"] == "Briefing: ferries"
 
 
-@row("The crew talks in the dialect of deployed crews", COMPLETED, ways=RUN, scenario=crew(dialect="deployed"))
+@row("The crew uses the dialect of deployed crews", COMPLETED, ways=RUN, scenario=crew(dialect="deployed"))
 def test_dialect_deployed(scene):
     talk(scene)
 
 
 @row(
-    "The crew tells the status at /ID/status, and only there",
+    "The status is only at `/ID/status`",
     COMPLETED,
     ways=RUN,
     scenario=crew(status_paths="id_first"),
@@ -37,7 +37,7 @@ def test_dialect_id_first(scene):
 
 
 @row(
-    "The crew tells the status at /ID/status, and says of every other path that there is no such execution",
+    "The status is only at `/ID/status`, and other paths answer NOT FOUND",
     COMPLETED,
     ways=RUN,
     scenario=crew(status_paths="id_first", unknown_path="error_body"),
@@ -47,7 +47,7 @@ def test_dialect_id_first_with_error_body(scene):
 
 
 @row(
-    "The crew tells the status at /status/ID, and only there, in the dialect of deployed crews",
+    "The status is only at `/status/ID`, in the dialect of deployed crews",
     COMPLETED,
     scenario=crew(dialect="deployed", status_paths="status_first"),
 )
@@ -56,7 +56,7 @@ def test_dialect_deployed_status_first(scene):
 
 
 @row(
-    "The crew tells the status at /ID/status, and only there, in the dialect of deployed crews",
+    "The status is only at `/ID/status`, in the dialect of deployed crews",
     COMPLETED,
     scenario=crew(dialect="deployed", status_paths="id_first"),
 )
@@ -65,7 +65,7 @@ def test_dialect_deployed_id_first(scene):
 
 
 @row(
-    "A flow is run, which tells its steps and no total",
+    "A flow reports its steps without their number",
     COMPLETED,
     ways=RUN,
     scenario=crew(dialect="deployed", kind="flow"),
@@ -77,8 +77,8 @@ def test_dialect_flow(scene):
 
 
 @row(
-    "A crew says that it failed with a reason that holds words of the other dialect",
-    Ends("failed", "the kickoff id only", "has failed"),
+    "A crew fails with a reason that contains words of the other dialect",
+    Ends("failed", "only the kickoff ID", "failed"),
     ways=RUN,
     scenario=crew(
         dialect="deployed", tasks=(ScenarioTask(name="writing_task", error="running: it has not completed"),)
@@ -89,8 +89,8 @@ def test_dialect_reason_with_a_word_of_the_other(scene):
 
 
 @row(
-    "An execution is revoked while it is waited for",
-    Ends("failed", "the kickoff id only", "was revoked"),
+    "An execution is revoked while a task waits for it",
+    Ends("failed", "only the kickoff ID", "revoked"),
     ways=(*RUN, *SENSOR),
     scenario=crew(dialect="deployed"),
 )

@@ -1,4 +1,4 @@
-"""The documentation and the table of outcomes show the rows as they are played."""
+"""The pages and the table of outcomes match the rows."""
 
 from __future__ import annotations
 

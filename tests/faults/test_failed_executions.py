@@ -13,7 +13,7 @@ def failing(**habits: object) -> Scenario:
 
 @row(
     "The crew fails, and the task has a retry",
-    Ends("success", "the result", "has completed", kickoffs=2, tries=2),
+    Ends("success", "the result", "completed", kickoffs=2, tries=2),
     ways=RUN,
     scenario=failing(),
     retries=1,
@@ -26,8 +26,8 @@ def test_crew_fails_once(scene):
 
 
 @row(
-    "The crew fails in every try",
-    Ends("failed", "the kickoff id only", "has failed", kickoffs=2, tries=2),
+    "The crew fails in every attempt",
+    Ends("failed", "only the kickoff ID", "failed", kickoffs=2, tries=2),
     ways=RUN,
     scenario=failing(),
     retries=1,
@@ -37,8 +37,8 @@ def test_crew_fails_always(scene):
 
 
 @row(
-    "The crew fails, and says so in the dialect of deployed crews",
-    Ends("failed", "the kickoff id only", "has failed"),
+    "The crew fails, in the dialect of deployed crews",
+    Ends("failed", "only the kickoff ID", "failed"),
     scenario=failing(dialect="deployed"),
 )
 def test_crew_fails_in_the_deployed_dialect(scene):
@@ -46,8 +46,8 @@ def test_crew_fails_in_the_deployed_dialect(scene):
 
 
 @row(
-    "The crew fails that a sensor waits for",
-    Ends("failed", "nothing", "has failed"),
+    "The crew fails, and a sensor waits for it",
+    Ends("failed", "nothing", "failed"),
     ways=SENSOR,
     scenario=failing(),
     retries=2,
@@ -57,8 +57,8 @@ def test_crew_of_a_sensor_fails(scene):
 
 
 @row(
-    "The crew fails that a sensor with soft_fail waits for",
-    Ends("skipped", "nothing", "has failed"),
+    "The crew fails, and a sensor with `soft_fail` waits for it",
+    Ends("skipped", "nothing", "failed"),
     ways=SENSOR,
     scenario=failing(),
     soft_fail=True,

@@ -1,4 +1,4 @@
-"""The output is not of the type that is asked for."""
+"""The output does not match output_type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FERRIES = writing('So:\n```json\n{"topic": "{topic}"}\n```')
 
 
 @row(
-    "The output does not fit output_type, which is mended before the task is cleared",
+    "The output does not match `output_type`, which is fixed before the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, *SENSOR),
     core=True,
@@ -36,8 +36,8 @@ def test_type_mended(scene):
 
 
 @row(
-    "The output does not fit output_type, and a retry is to kick off anew",
-    Ends("success", "the result", "has completed", kickoffs=2, tries=2),
+    "The output does not match `output_type`, and `on_invalid_output` is `retry`",
+    Ends("success", "the result", "completed", kickoffs=2, tries=2),
     ways=RUN,
     scenario=FERRIES,
     retries=1,
@@ -55,8 +55,8 @@ def test_misfit_retried(scene):
 
 
 @row(
-    "The output_type cannot be imported",
-    Ends("failed", "nothing", "was never started", kickoffs=0),
+    "`output_type` cannot be imported",
+    Ends("failed", "nothing", "not started", kickoffs=0),
     ways=RUN,
     retries=1,
     output_type="no_such_module.Report",

@@ -1,4 +1,4 @@
-"""A crew waits for a person, and its service says meanwhile that it does not know it."""
+"""The crew waits for human input, and answers NOT FOUND."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLOW = ASKS.model_copy(update={"kind": "flow"})
 
 
 def asked(scene) -> None:
-    """Start, and return when the crew waits for a person and the task has looked at it since."""
+    """Start a run, and return when the crew waits for human input and the task has polled since."""
     if scene.way.startswith("sensor"):
         scene.crew.scenario = LIVE  # a sensor has to see the execution first
     scene.start()
@@ -32,7 +32,7 @@ def asked(scene) -> None:
 
 
 def answered(scene, number: int = 1) -> None:
-    """Let the person answer, and the crew do the rest at once."""
+    """Answer the crew, and let it complete at once."""
     if scene.way.startswith("sensor"):
         scene.goes_on(number)
     else:
@@ -41,7 +41,7 @@ def answered(scene, number: int = 1) -> None:
 
 
 @row(
-    "A crew waits for a person, who answers",
+    "A crew waits for human input, and gets it",
     COMPLETED,
     ways=(*RUN, *SENSOR),
     core=True,
@@ -55,7 +55,7 @@ def test_person_answers(scene):
 
 
 @row(
-    "The worker is killed while the crew waits for a person",
+    "The worker is killed while the crew waits for human input",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "kickoff", "sensor poke"),
     core=True,
@@ -84,7 +84,7 @@ def test_person_and_a_killed_worker(scene):
 
 
 @row(
-    "The task is cleared while the crew waits for a person",
+    "The task is cleared while the crew waits for human input",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff", *SENSOR),
     core=True,
@@ -105,7 +105,7 @@ def test_person_and_a_clear(scene):
 
 
 @row(
-    "The triggerer is killed while the crew waits for a person, and another takes over",
+    "The triggerer is killed while the crew waits for human input, and another takes over",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     alone=True,
@@ -121,8 +121,8 @@ def test_person_and_a_new_triggerer(scene):
 
 
 @row(
-    "A crew waits for a person for longer than max_outage",
-    Ends("failed", "the kickoff id only", "goes on"),
+    "A crew waits for human input longer than `max_outage`",
+    Ends("failed", "only the kickoff ID", "running"),
     ways=(*RUN, "sensor deferred", "sensor poke"),
     scenario=ASKS,
     max_outage=15,
@@ -133,7 +133,7 @@ def test_person_takes_too_long(scene):
 
 
 @row(
-    "A crew waits for a person for longer than max_outage, and the task is cleared before the person answers",
+    "A crew waits for human input longer than `max_outage`, and the task is cleared before the answer",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "sensor deferred"),
     core=True,
@@ -149,8 +149,8 @@ def test_person_takes_too_long_and_a_clear(scene):
 
 
 @row(
-    "A person gives an execution up that the service does not know: deletes crew_kickoff, and clears the task",
-    Ends("success", "the result", "has completed", kickoffs=2, tries=2),
+    "An unknown execution is given up: `crew_kickoff` is deleted, and the task is cleared",
+    Ends("success", "the result", "completed", kickoffs=2, tries=2),
     ways=RUN,
     core=True,
     scenario=ASKS,
@@ -165,8 +165,8 @@ def test_person_gives_the_execution_up(scene):
 
 
 @row(
-    "Three mapped tasks wait for people for longer than max_outage, and all are given up and cleared",
-    Ends("success", "the result", "has completed", kickoffs=6, tries=2),
+    "Three mapped tasks wait for human input longer than `max_outage`, and all are given up and cleared",
+    Ends("success", "the result", "completed", kickoffs=6, tries=2),
     mapped=3,
     scenario=ASKS,
     max_outage=15,
@@ -183,7 +183,7 @@ def test_people_give_mapped_executions_up(scene):
 
 
 @row(
-    "A crew waits for a person for longer than max_outage, and the task says human_input=True",
+    "A crew waits for human input longer than `max_outage`, with `human_input=True`",
     COMPLETED,
     ways=(*RUN, *SENSOR),
     scenario=ASKS,
@@ -197,8 +197,8 @@ def test_person_takes_long_and_may(scene):
 
 
 @row(
-    "A sensor waits for an execution that its service has never known",
-    Ends("failed", "nothing", "is forgotten"),
+    "A sensor waits for an execution that never existed",
+    Ends("failed", "nothing", "unknown"),
     ways=SENSOR,
     scenario=LIVE,
     retries=2,
@@ -208,7 +208,7 @@ def test_sensor_of_an_unknown_execution(scene):
     scene.start()
 
 
-@row("A flow is paused until a person answers", COMPLETED, ways=RUN, scenario=FLOW, max_outage=5)
+@row("A flow is paused until it gets human input", COMPLETED, ways=RUN, scenario=FLOW, max_outage=5)
 def test_paused_flow(scene):
     scene.start()
     scene.progress(state="paused")
@@ -217,7 +217,7 @@ def test_paused_flow(scene):
 
 
 @row(
-    "A flow is paused when the worker is killed, or the task is cleared",
+    "A flow is paused, and the worker is killed or the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     scenario=FLOW,
@@ -235,8 +235,8 @@ def test_paused_flow_and_a_new_try(scene):
 
 
 @row(
-    "The worker is killed, and the connection leads to another crew when the retry asks after the execution",
-    Ends("failed", "nothing", "goes on", tries=2),
+    "The worker is killed, and the connection points to another crew when the retry polls",
+    Ends("failed", "nothing", "running", tries=2),
     ways=("sync",),
     scenario=LIVE,
     retries=3,

@@ -1,4 +1,4 @@
-"""Many executions, random harm: none is started twice by accident, and none is lost."""
+"""Many executions and random faults: none is started twice by accident, and none is lost."""
 
 from __future__ import annotations
 

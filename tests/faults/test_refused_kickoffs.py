@@ -1,4 +1,4 @@
-"""The service refuses a kickoff."""
+"""The kickoff is rejected."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ TWO_INPUTS = Scenario.model_validate({"inputs": [{"name": "topic"}, {"name": "au
 SAYS_WHAT_IT_NEEDS = TWO_INPUTS.model_copy(update={"inputs_shape": "objects"})
 
 
-REFUSED = Ends("failed", "nothing", "was never started", kickoffs=0)
+REFUSED = Ends("failed", "nothing", "not started", kickoffs=0)
 
 
 @row(
-    "An input is missing of which the crew says that it needs it",
+    "A required input is missing",
     REFUSED,
     ways=RUN,
     scenario=SAYS_WHAT_IT_NEEDS,
@@ -24,20 +24,20 @@ def test_refused_missing_input_that_is_listed(scene):
 
 
 @row(
-    "An input is missing, and one is given that looks like it and that the crew does not list",
+    "An input's name is misspelled",
     REFUSED,
     ways=RUN,
     inputs={"topics": "ferries", "audience": "sailors"},
     scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed", "kind": "flow"}),
     retries=2,
-    why="A flow drops names that it does not know, and runs on its defaults, paid.",
+    why="A flow ignores unknown names and runs with its defaults, which is billed.",
 )
 def test_refused_misspelt_input(scene):
     scene.start()
 
 
 @row(
-    "An input is missing that the crew merely lists, so that the kickoff is answered with 422",
+    "A listed input is missing, and the crew answers 422",
     REFUSED,
     scenario=TWO_INPUTS,
     retries=2,
@@ -47,7 +47,7 @@ def test_refused_missing_input(scene):
 
 
 @row(
-    "An input is missing that the crew merely lists, in the dialect of deployed crews",
+    "A listed input is missing, in the dialect of deployed crews",
     REFUSED,
     ways=RUN,
     scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed"}),
@@ -58,7 +58,7 @@ def test_refused_missing_input_by_a_deployed_crew(scene):
 
 
 @row(
-    "A flow lists fields that are not given, which it does not need",
+    "A flow lists optional fields that the task does not send",
     COMPLETED,
     ways=RUN,
     scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed", "kind": "flow"}),
@@ -68,25 +68,25 @@ def test_fields_of_a_flow_that_are_not_given(scene):
     scene.finish()
 
 
-@row("The kickoff is answered with 400", REFUSED, retries=2)
+@row("The crew answers the kickoff with 400", REFUSED, retries=2)
 def test_refused_400(scene):
     scene.crew.faults.answer(400, on="kickoff")
     scene.start()
 
 
-@row("The token is not accepted", REFUSED, retries=2)
+@row("The token is rejected (401)", REFUSED, retries=2)
 def test_refused_401(scene):
     scene.connect(password="a-token-of-another-crew")
     scene.start()
 
 
-@row("The token may not kick off", REFUSED, retries=2)
+@row("The token lacks the permission to start executions (403)", REFUSED, retries=2)
 def test_refused_403(scene):
     scene.crew.faults.answer(403, on="kickoff")
     scene.start()
 
 
-@row("There is no crew at the address any more", REFUSED, retries=2)
+@row("The address has no crew (404)", REFUSED, retries=2)
 def test_refused_404(scene):
     scene.crew.faults.answer(404, body={"detail": "Not Found"}, on="all", times=10)
     scene.start()
@@ -98,7 +98,7 @@ def test_refused_redirect(scene):
     scene.start()
 
 
-@row("The connection allows no more kickoffs today (`max_kickoffs_per_day`)", REFUSED, retries=2)
+@row("The daily limit is reached (`max_kickoffs_per_day`)", REFUSED, retries=2)
 def test_refused_over_budget(scene):
     scene.connect(extra={"max_kickoffs_per_day": 0})
     scene.start()

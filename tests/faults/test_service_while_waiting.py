@@ -1,4 +1,4 @@
-"""The service is in trouble while the crew runs."""
+"""The crew's service fails while the crew runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from airflow_provider_crew.local.dialects.documented import Completed, Result
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
 
 IMPATIENT = {"request_timeout": 3}
-# The trigger carries no result of that size; the task reads it.
+# An event carries no result of that size, so the task reads it.
 LARGE = "x" * 100_000
 
 
 def waiting(scene) -> None:
-    """Start, and return when the task has kicked off, has looked, and waits."""
+    """Start a run, and return when the task has started an execution, polled and waits."""
     scene.start()
     if scene.way in {"deferred", "sensor deferred"}:
         scene.wait_for("deferred")
@@ -22,13 +22,13 @@ def waiting(scene) -> None:
 
 
 def troubled(scene, polls: int = 1) -> None:
-    """Let the crew be done after that many polls have met the trouble."""
+    """Let the crew complete after this many polls have met the fault."""
     scene.looked(polls)
     scene.finish()
 
 
 def done_and_then(scene, harm: Callable[[], None]) -> None:
-    """Let the crew be done after a look, and do the harm after the next one, which sees that."""
+    """Let the crew complete after a poll, and cause the fault after the next one."""
     execution = scene.execution()
     steps = iter([lambda: scene.crew.finish(execution), harm])
     scene.after_request = lambda _: next(steps, lambda: None)()
@@ -38,7 +38,7 @@ def completed(output: str = "Briefing") -> dict[str, Any]:
     return Completed(result=Result(output=output, tasks=[]), execution_time=1).model_dump()
 
 
-@row("The service is down for less than max_outage", COMPLETED, ways=("deferred", "sync", *SENSOR))
+@row("An outage is shorter than `max_outage`", COMPLETED, ways=("deferred", "sync", *SENSOR))
 def test_waiting_down(scene):
     waiting(scene)
     scene.crew.faults.refuse()
@@ -49,8 +49,8 @@ def test_waiting_down(scene):
 
 
 @row(
-    "The service is down for longer than max_outage, in every try; then it is back, and the task is cleared",
-    Ends("success", "the result", "has completed", tries=3),
+    "An outage lasts longer than `max_outage` in every attempt, and the task is cleared after it",
+    Ends("success", "the result", "completed", tries=3),
     ways=RUN,
     core=True,
     max_outage=8,
@@ -68,7 +68,7 @@ def test_waiting_down_too_long(scene):
 
 
 @row(
-    "The service is down for longer than max_outage, and is back before the retry",
+    "An outage lasts longer than `max_outage`, and ends before the retry",
     COMPLETED_IN_ATTEMPT_2,
     ways=SENSOR,
     max_outage=8,
@@ -82,7 +82,7 @@ def test_waiting_down_until_the_retry(scene):
     scene.finish()
 
 
-@row("A look is answered with 429 and Retry-After in seconds", COMPLETED)
+@row("The crew answers a poll with 429 and Retry-After in seconds", COMPLETED)
 def test_waiting_429(scene):
     waiting(scene)
     scene.crew.faults.answer(429, retry_after=8, on="status")
@@ -91,7 +91,7 @@ def test_waiting_429(scene):
     assert pause_after(scene, 429) >= 8
 
 
-@row("A look is answered with 503 and Retry-After as a date", COMPLETED, ways=RUN)
+@row("The crew answers a poll with 503 and Retry-After as a date", COMPLETED, ways=RUN)
 def test_waiting_503(scene):
     waiting(scene)
     scene.crew.faults.answer(503, retry_after=8, retry_after_date=True, on="status")
@@ -101,41 +101,41 @@ def test_waiting_503(scene):
 
 
 def pause_after(scene, status: int) -> float:
-    """Return how long nothing was asked after the first answer of that kind."""
+    """Return the seconds without a request after the first answer of that kind."""
     looks = scene.crew.requests.on("status")
     number = next(number for number, look in enumerate(looks) if look.status == status)
     return looks[number + 1].received_at - looks[number].received_at
 
 
-@row("Looks are answered with 500", COMPLETED)
+@row("The crew answers polls with 500", COMPLETED)
 def test_waiting_500(scene):
     waiting(scene)
     scene.crew.faults.answer(500, on="status", times=2)
     troubled(scene, 2)
 
 
-@row("Looks are answered with 502 and a page of HTML by a gateway", COMPLETED)
+@row("A gateway answers polls with 502 and HTML", COMPLETED)
 def test_waiting_502(scene):
     waiting(scene)
     scene.crew.faults.answer(502, body="<html>Bad Gateway</html>", on="status", times=2)
     troubled(scene, 2)
 
 
-@row("A gateway says of the crew that there is none (404), as while it is deployed anew", COMPLETED)
+@row("A gateway answers polls with 404, as during a new deployment", COMPLETED)
 def test_waiting_404_of_a_gateway(scene):
     waiting(scene)
     scene.crew.faults.answer(404, body="<html>no such app</html>", on="status", times=4)
     troubled(scene, 4)
 
 
-@row("Connections break off at looks", COMPLETED)
+@row("Connections of polls are reset", COMPLETED)
 def test_waiting_reset(scene):
     waiting(scene)
     scene.crew.faults.reset(on="status", times=4)
     troubled(scene, 4)
 
 
-@row("Looks are not answered", COMPLETED, ways=RUN)
+@row("The crew does not answer polls", COMPLETED, ways=RUN)
 def test_waiting_hang(scene):
     scene.connect(extra=IMPATIENT)
     waiting(scene)
@@ -143,21 +143,21 @@ def test_waiting_hang(scene):
     troubled(scene, 2)
 
 
-@row("Looks are answered with broken JSON", COMPLETED)
+@row("The crew answers polls with invalid JSON", COMPLETED)
 def test_waiting_broken_json(scene):
     waiting(scene)
     scene.crew.faults.truncate(on="status", times=2)
     troubled(scene, 2)
 
 
-@row("Answers to looks break off in the middle", COMPLETED)
+@row("Answers to polls are cut off", COMPLETED)
 def test_waiting_answer_breaks_off(scene):
     waiting(scene)
     scene.crew.faults.truncate(on="status", incomplete=True, times=4)
     troubled(scene, 4)
 
 
-@row("The service does not know the execution right after the kickoff", COMPLETED, ways=RUN)
+@row("The crew answers NOT FOUND right after the kickoff", COMPLETED, ways=RUN)
 def test_waiting_not_known_yet(scene):
     scene.crew.faults.answer(404, on="status", times=3)
     scene.start()
@@ -166,7 +166,7 @@ def test_waiting_not_known_yet(scene):
 
 
 @row(
-    "The service says for a moment that it does not know the execution any more",
+    "The crew briefly answers NOT FOUND",
     COMPLETED,
     ways=("deferred", "sync", "sensor reschedule"),
 )
@@ -178,8 +178,8 @@ def test_waiting_unknown_for_a_moment(scene):
 
 
 @row(
-    "The service has forgotten the execution",
-    Ends("failed", "the kickoff id only", "is forgotten"),
+    "The crew has lost the execution",
+    Ends("failed", "only the kickoff ID", "unknown"),
     ways=("deferred", "sensor deferred"),
     max_outage=20,
     retries=2,
@@ -190,8 +190,8 @@ def test_waiting_forgotten(scene):
 
 
 @row(
-    "The service forgets an execution right after a poll has seen its result",
-    Ends("success", "the result", "is forgotten"),
+    "The crew loses an execution right after a poll returned its result",
+    Ends("success", "the result", "unknown"),
 )
 def test_waiting_forgotten_when_completed(scene):
     waiting(scene)
@@ -199,8 +199,8 @@ def test_waiting_forgotten_when_completed(scene):
 
 
 @row(
-    "The service forgets an execution that a look has seen completed, before its large result is read",
-    Ends("failed", "the kickoff id only", "is forgotten"),
+    "The crew loses a completed execution before its large result is read",
+    Ends("failed", "only the kickoff ID", "unknown"),
     scenario=LONG.model_copy(update={"output": LARGE}),
     max_outage=20,
     retries=2,
@@ -211,7 +211,7 @@ def test_waiting_forgotten_before_it_is_read(scene):
 
 
 @row(
-    "The service does not know a completed execution just when its large result is read",
+    "The crew briefly answers NOT FOUND when a large result is read",
     COMPLETED,
     scenario=LONG.model_copy(update={"output": LARGE}),
 )
@@ -221,7 +221,7 @@ def test_waiting_unknown_when_read(scene):
 
 
 @row(
-    "The service is down for longer than max_outage just when a large result is to be read, and back at the retry",
+    "An outage longer than `max_outage` begins before a large result is read, and ends before the retry",
     COMPLETED_IN_ATTEMPT_2,
     core=True,
     scenario=LONG.model_copy(update={"output": LARGE}),
@@ -236,7 +236,7 @@ def test_waiting_down_when_read(scene):
 
 
 @row(
-    "The service calls an execution running again when its large result is read",
+    "The crew reports a completed execution as running when its large result is read",
     COMPLETED,
     scenario=LONG.model_copy(update={"output": LARGE}),
 )
@@ -250,7 +250,7 @@ def test_waiting_running_again(scene):
     assert scene.xcom()["output"] == LARGE
 
 
-@row("The service uses a word for the state that nobody knows, for a while", COMPLETED, ways=RUN)
+@row("The crew reports an unknown status for a while", COMPLETED, ways=RUN)
 def test_waiting_unknown_word(scene):
     waiting(scene)
     execution = scene.execution()
@@ -261,8 +261,8 @@ def test_waiting_unknown_word(scene):
 
 
 @row(
-    "The service uses a word for the state that nobody knows, until the time to wait is over",
-    Ends("failed", "the kickoff id only", "goes on"),
+    "The crew reports an unknown status until `timeout` passes",
+    Ends("failed", "only the kickoff ID", "running"),
     ways=("deferred", "sensor deferred"),
     timeout=30,
     retries=0,

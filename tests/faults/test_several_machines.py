@@ -1,4 +1,4 @@
-"""Crews run on every worker of an Airflow on several machines, and the page has the logs from there."""
+"""Tasks run on every worker of a distributed Airflow, and the UI shows their logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task is asked to end, or its execution_timeout is over, in the worker."""
+"""The task gets SIGTERM, or execution_timeout passes, in the worker."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.faults.scenes import Code
 EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
 AT_ONCE = Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task"}]})
 WHY_IT_RUNS_ON = (
-    "Airflow 3 calls on_kill and lets the task run on, until it is done or killed (apache/airflow#73006). That "
-    "loses nothing: the result is taken if it comes in time, and the next try goes on with the execution if not."
+    "Airflow 3 calls `on_kill` and lets the task run until it ends or is killed (apache/airflow#73006). "
+    "Nothing is lost: the task returns the result if it arrives in time, or else the next attempt reattaches."
 )
 
 
 @row(
-    "The task is asked to end (SIGTERM) before the kickoff is sent",
+    "The task gets SIGTERM before the kickoff is sent",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "kickoff"),
     retries=1,
@@ -31,7 +31,7 @@ def test_asked_to_end_before_the_kickoff(scene):
 
 
 @row(
-    "The task is asked to end (SIGTERM) while it waits for the answer to a kickoff",
+    "The task gets SIGTERM before the answer to its kickoff",
     COMPLETED,
     ways=(*RUN, "kickoff"),
     why=WHY_IT_RUNS_ON,
@@ -46,7 +46,7 @@ def test_asked_to_end_before_the_answer(scene):
 
 
 @row(
-    "The supervisor of the task is asked to end (SIGTERM) while the task waits for the answer to a kickoff",
+    "The task's supervisor gets SIGTERM before the answer to the kickoff",
     COMPLETED,
     why=WHY_IT_RUNS_ON,
     retries=1,
@@ -60,8 +60,8 @@ def test_supervisor_asked_to_end_before_the_answer(scene):
 
 
 @row(
-    "The task is asked to end (SIGTERM) while it waits for the answer to a kickoff, and none comes",
-    Ends("failed", "nothing", "goes on"),
+    "The task gets SIGTERM before the answer to its kickoff, and none arrives",
+    Ends("failed", "nothing", "running"),
     ways=("deferred", "kickoff"),
     retries=1,
 )
@@ -72,7 +72,7 @@ def test_asked_to_end_before_no_answer(scene):
 
 
 @row(
-    "The task is asked to end (SIGTERM) while it waits for the crew",
+    "The task gets SIGTERM while it waits for the crew",
     COMPLETED,
     ways=("sync", "sensor poke"),
     why=WHY_IT_RUNS_ON,
@@ -87,7 +87,7 @@ def test_asked_to_end_while_the_crew_works(scene):
 
 
 @row(
-    "The supervisor of the task is asked to end (SIGTERM) while the task waits for the crew",
+    "The task's supervisor gets SIGTERM while the task waits for the crew",
     COMPLETED,
     ways=("sync",),
     why=WHY_IT_RUNS_ON,
@@ -102,7 +102,7 @@ def test_supervisor_asked_to_end_while_the_crew_works(scene):
 
 
 @row(
-    "The task is asked to end (SIGTERM) in the pause before a kickoff that was turned away (429) is sent again",
+    "The task gets SIGTERM in the pause after a 429, before it sends the kickoff again",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "kickoff"),
     retries=1,
@@ -116,7 +116,7 @@ def test_asked_to_end_between_kickoffs(scene):
 
 
 @row(
-    "execution_timeout is over while the task waits for the answer to a kickoff",
+    "`execution_timeout` passes before the answer to a kickoff",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff"),
     retries=1,
@@ -129,8 +129,8 @@ def test_timed_out_before_the_answer(scene):
 
 
 @row(
-    "execution_timeout is over while the task waits for the answer to a kickoff, and none comes",
-    Ends("failed", "nothing", "goes on"),
+    "`execution_timeout` passes before the answer to a kickoff, and none arrives",
+    Ends("failed", "nothing", "running"),
     ways=("deferred", "kickoff"),
     retries=1,
     execution_timeout=EIGHT_SECONDS,
@@ -142,7 +142,7 @@ def test_timed_out_before_no_answer(scene):
 
 
 @row(
-    "execution_timeout is over in the pause before a kickoff that was turned away (429) is sent again",
+    "`execution_timeout` passes in the pause after a 429, before the task sends the kickoff again",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "kickoff"),
     scenario=AT_ONCE,
@@ -155,8 +155,8 @@ def test_timed_out_between_kickoffs(scene):
 
 
 @row(
-    "execution_timeout is over while a retry asks after the execution of the try before",
-    Ends("success", "the result", "has completed", tries=3),
+    "`execution_timeout` passes while a retry polls the execution of the earlier attempt",
+    Ends("success", "the result", "completed", tries=3),
     ways=("sync",),
     retries=2,
     execution_timeout=EIGHT_SECONDS,

@@ -1,4 +1,4 @@
-"""The token or the connection changes, or is not there."""
+"""The token or the connection changes or is missing."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from airflow_provider_crew.local import LocalCrewService
 from tests.airflow_runs import TOKEN
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, Ends, paid_again, row
 
-# The log is searched for the token, and with it for the one that begins like it.
+# Searching the log for the token also finds a token that starts with it.
 NEW_TOKEN = f"{TOKEN}-of-today"
 MISSING = "There is none of that name"
 FOR_THE_USER = LONG.model_copy(update={"user_token_may_kickoff": False})
 LARGE = LONG.model_copy(update={"output": "x" * 100_000})
 
 
-REFUSED = Ends("failed", "nothing", "was never started", kickoffs=0)
+REFUSED = Ends("failed", "nothing", "not started", kickoffs=0)
 
 
 def waiting(scene) -> None:
-    """Start, and return when the task has kicked off, has looked, and waits."""
+    """Start a run, and return when the task has started an execution, polled and waits."""
     scene.start()
     if "deferred" in scene.way:
         scene.wait_for("deferred")
@@ -29,7 +29,7 @@ def disconnect(scene) -> None:
 
 
 @row(
-    "The token is rotated, and the connection changed a little later, while the crew runs",
+    "The token is rotated while the crew runs, and the connection is changed a little later",
     COMPLETED,
     ways=(*RUN, "sensor reschedule"),
     core=True,
@@ -43,7 +43,7 @@ def test_token_rotated(scene):
 
 
 @row(
-    "The token is revoked while the crew runs; when the task has failed, it gets another, and is cleared",
+    "The token is revoked while the crew runs. When the task has failed, it gets another token and is cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     forgotten={"deferred": paid_again(), "sync": paid_again()},
@@ -59,7 +59,7 @@ def test_token_revoked(scene):
 
 @row(
     "The token is revoked while a sensor waits",
-    Ends("failed", "nothing", "goes on"),
+    Ends("failed", "nothing", "running"),
     ways=("sensor deferred", "sensor reschedule"),
     retries=2,
 )
@@ -68,7 +68,7 @@ def test_token_revoked_from_a_sensor(scene):
     scene.crew.rotate_token(NEW_TOKEN)
 
 
-@row("The only token is a user's, which may not kick off", REFUSED, scenario=FOR_THE_USER, retries=2)
+@row("The only token is a user token that may not start executions", REFUSED, scenario=FOR_THE_USER, retries=2)
 def test_token_of_a_user(scene):
     disconnect(scene)  # Airflow does not take a password away from a connection
     scene.connect(password=None, extra={"user_bearer_token": scene.crew.user_token})
@@ -76,7 +76,7 @@ def test_token_of_a_user(scene):
 
 
 @row(
-    "The task asks for the user's token, which may not kick off",
+    "`token_type` is `user`, and that token may not start executions",
     REFUSED,
     scenario=FOR_THE_USER,
     token_type="user",
@@ -87,7 +87,7 @@ def test_token_of_a_user_is_asked_for(scene):
     scene.start()
 
 
-@row("The task asks for the user's token, and there is none", REFUSED, token_type="user", retries=2)
+@row("`token_type` is `user`, and the connection has no user token", REFUSED, token_type="user", retries=2)
 def test_token_of_a_user_is_missing(scene):
     scene.start()
 
@@ -100,7 +100,7 @@ def test_connection_deleted(scene):
     scene.finish()
 
 
-@row("The connection is deleted before the triggerer reads it, and is restored a little later", COMPLETED)
+@row("The connection is deleted before the triggerer reads it, and restored a little later", COMPLETED)
 def test_connection_deleted_and_restored(scene):
     scene.crew.faults.hang(on="status", seconds=15)
     scene.start()
@@ -112,8 +112,8 @@ def test_connection_deleted_and_restored(scene):
 
 
 @row(
-    "The connection is deleted before the triggerer reads it; when the task has failed, it is restored, and the "
-    "task is cleared",
+    "The connection is deleted before the triggerer reads it. When the task has failed, it is restored "
+    "and the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     max_outage=8,
     forgotten={"deferred": paid_again()},
@@ -130,8 +130,8 @@ def test_connection_deleted_for_long(scene):
 
 
 @row(
-    "The connection is deleted before a large result is read; when the task has failed, it is restored, and the "
-    "task is cleared",
+    "The connection is deleted before a large result is read. When the task has failed, it is restored "
+    "and the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     scenario=LARGE,
     retries=2,
@@ -147,7 +147,7 @@ def test_connection_deleted_before_the_result_is_read(scene):
 
 
 @row(
-    "The crew moves to another address, and the connection is changed, while the task waits",
+    "The crew gets another address, and the connection is changed, while the task waits",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     max_outage=8,
@@ -166,13 +166,13 @@ def test_crew_moved(scene):
         scene.wait_until_over()
 
 
-@row("There is no such connection", REFUSED, ways=RUN, retries=2)
+@row("The connection does not exist", REFUSED, ways=RUN, retries=2)
 def test_no_connection(scene):
     disconnect(scene)
     scene.start()
 
 
-@row("The connection is of another type, and has all that is needed", COMPLETED)
+@row("The connection has another type, and all required fields", COMPLETED)
 def test_connection_of_another_type(scene):
     scene.connect(conn_type="http")
     scene.start()
@@ -180,8 +180,8 @@ def test_connection_of_another_type(scene):
 
 
 @row(
-    "The connection is of another type, and is not one to a crew",
-    Ends("failed", "nothing", "was never started", kickoffs=0, tries=2),
+    "The connection has another type, and does not point to a crew",
+    Ends("failed", "nothing", "not started", kickoffs=0, tries=2),
     retries=1,
 )
 def test_connection_to_a_database(scene):

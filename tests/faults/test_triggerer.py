@@ -1,4 +1,4 @@
-"""The triggerer is away, or there are two."""
+"""The triggerer is down, or there are two."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, row
 from tests.faults.scenes import PAUSE, Code
 
-# Beyond the wait of the task, and the minute that Airflow gives the triggerer.
+# Longer than the task's wait, and than the minute that Airflow allows the triggerer.
 _SHORT = 40
 _MANY = 200
 _SEVERAL = 20
 
 
-# More than an event carries, so that the task has to read it.
+# More than an event carries, so the task has to read it.
 _LARGE = Scenario.model_validate(
     {"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task", "seconds": 3600, "output": "x" * 100_000}]}
 )
@@ -37,7 +37,7 @@ def no_triggerer(airflow, _database):
 
 @contextmanager
 def no_triggerer_in_time(airflow, database):
-    """Do the same to tasks whose waits are too short to defer beside hundreds of others."""
+    """Do the same to tasks whose waits are too short to defer next to hundreds of others."""
     with no_triggerer(airflow, database):
         yield
 
@@ -56,12 +56,11 @@ def finish_all(scene):
 
 
 @row(
-    f"The triggerer is killed while it watches {_MANY} executions",
-    Ends("success", "the result", "has completed", kickoffs=_MANY),
+    f"The triggerer is killed while it polls {_MANY} executions",
+    Ends("success", "the result", "completed", kickoffs=_MANY),
     harm=no_triggerer,
     mapped=_MANY,
-    why="When many triggers fire in one instant, Airflow's triggerer may write their last lines, as that an "
-    "execution has completed, into its own log.",
+    why="When many triggers fire at once, Airflow's triggerer may write their last lines into its own log.",
     retries=0,
     poll_interval=10.0,
 )
@@ -74,7 +73,7 @@ def test_killed_with_many(scene):
     scene.wait_until_over(1200)
 
 
-@row("A task kicks off while no triggerer runs", COMPLETED, harm=no_triggerer, retries=0)
+@row("No triggerer is running when a task starts an execution", COMPLETED, harm=no_triggerer, retries=0)
 def test_deferred_without_a_triggerer(scene):
     scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
     with scene.harmed():
@@ -84,7 +83,7 @@ def test_deferred_without_a_triggerer(scene):
 
 
 @row(
-    "An execution completes while no triggerer runs",
+    "An execution completes while no triggerer is running",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer,
@@ -98,8 +97,8 @@ def test_completes_without_a_triggerer(scene):
 
 
 @row(
-    "No triggerer runs until the time to wait is over, and the crew is still at work",
-    Ends("failed", "the kickoff id only", "goes on"),
+    "No triggerer is running until `timeout` passes, and the crew is still running",
+    Ends("failed", "only the kickoff ID", "running"),
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer_in_time,
     retries=0,
@@ -112,7 +111,7 @@ def test_no_triggerer_in_time(scene):
 
 
 @row(
-    "No triggerer runs until the time to wait is over, and the crew has completed meanwhile",
+    "No triggerer is running until `timeout` passes, and the crew has completed",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer_in_time,
@@ -135,7 +134,7 @@ def _trigger_broken(scene):
 
 
 @row(
-    "The triggerer cannot load the trigger, as when this package is not installed there, and the crew is at work",
+    "The triggerer cannot import the trigger, and the crew is running",
     COMPLETED_IN_ATTEMPT_2,
     harm=no_triggerer,
     retries=1,
@@ -149,7 +148,7 @@ def test_broken_trigger(scene):
 
 
 @row(
-    "The triggerer cannot load the trigger, and the crew has completed",
+    "The triggerer cannot import the trigger, and the crew has completed",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer,
@@ -162,7 +161,7 @@ def test_broken_trigger_of_completed(scene):
 
 
 @row(
-    "The triggerer is asked to end, and started again",
+    "The triggerer is stopped and started again",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=triggerer_restarted,
@@ -178,7 +177,7 @@ def test_restarted(scene):
 
 @contextmanager
 def _second_triggerer(scene):
-    """Run another triggerer, once both share the work of this row."""
+    """Run another triggerer. Enter the block when both share the triggers of this row."""
     before = _triggerers(scene)  # one that an earlier row has killed may still count as alive
     another = scene.airflow.start_another("triggerer")
     try:
@@ -199,13 +198,13 @@ def _triggerers(scene):
 
 
 def _watching(scene):
-    """Return the triggerers that the executions of this row are given to."""
+    """Return the triggerers that poll the executions of this row."""
     return {(task["trigger"] or {}).get("triggerer_id") for task in scene.tasks} - {None}
 
 
 @row(
     "One of two triggerers is killed",
-    Ends("success", "the result", "has completed", kickoffs=_SEVERAL),
+    Ends("success", "the result", "completed", kickoffs=_SEVERAL),
     alone=True,
     mapped=_SEVERAL,
     retries=0,
@@ -217,8 +216,8 @@ def test_one_of_two_killed(scene):
 
 
 @row(
-    "One of two triggerers stands still until the other has taken over, and then goes on",
-    Ends("success", "the result", "has completed", kickoffs=_SEVERAL),
+    "One of two triggerers hangs until the other has taken over, and then continues",
+    Ends("success", "the result", "completed", kickoffs=_SEVERAL),
     alone=True,
     mapped=_SEVERAL,
     retries=0,
@@ -231,7 +230,7 @@ def test_one_of_two_stands_still(scene):
             for process in everything:
                 process.suspend()
             eventually(lambda: len(_watching(scene)) == 1, 120, PAUSE)
-            # Both have yet to see it when the first one goes on.
+            # Neither has seen it yet when the first one continues.
             finish_all(scene)
         finally:
             for process in everything:
@@ -239,8 +238,8 @@ def test_one_of_two_stands_still(scene):
 
 
 @row(
-    "60 executions complete within three seconds of the deferral",
-    Ends("success", "the result", "has completed", kickoffs=60),
+    "60 executions complete within three seconds after the deferral",
+    Ends("success", "the result", "completed", kickoffs=60),
     alone=True,
     mapped=60,
     retries=0,
@@ -268,7 +267,7 @@ def _pool(scene, slots):
 
 
 def _wait_for_a_slot(scene, seconds):
-    """Let the execution complete, and the task wait so long for a slot in its pool."""
+    """Let the execution complete, and the task wait this long for a pool slot."""
     scene.airflow.api.post("pools", _pool(scene, 1))
     scene.start(until="deferred")
     scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 0))
@@ -280,7 +279,7 @@ def _wait_for_a_slot(scene, seconds):
 
 
 @row(
-    "An execution completes in time, and the task finds no free slot until the time to wait is over",
+    "An execution completes in time, but the pool has no free slot until `timeout` passes",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     retries=0,
@@ -292,7 +291,7 @@ def test_no_slot(scene):
 
 
 @row(
-    "The same happens to an execution with a large result, which the task has to read itself",
+    "An execution with a large result completes in time, but the pool has no free slot until `timeout` passes",
     COMPLETED,
     scenario=_LARGE,
     retries=0,

@@ -1,4 +1,4 @@
-"""A user steps in: clears, marks, pauses, or changes the DAG."""
+"""A user clears, marks, pauses or changes a task or its DAG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, En
 from tests.faults.scenes import PAUSE, Code
 from tests.supported import AIRFLOW
 
-STARTED_AGAIN = Ends("success", "the result", "has completed", kickoffs=2, tries=2)
+STARTED_AGAIN = Ends("success", "the result", "completed", kickoffs=2, tries=2)
 
 BROKEN = Code("lambda *_: 1 / 0")
 
@@ -35,7 +35,7 @@ def test_cleared_while_deferred(scene):
     scene.finish()
 
 
-@row("The task is cleared while it runs, and the crew works", COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"))
+@row("The task is cleared while it waits in a worker", COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"))
 def test_cleared_while_running(scene):
     scene.start()
     scene.looked(2)
@@ -45,7 +45,7 @@ def test_cleared_while_running(scene):
 
 
 @row(
-    "The task is cleared after it has succeeded",
+    "The task is cleared after it succeeded",
     STARTED_AGAIN,
     core=True,
     forgotten={"deferred": paid_again()},
@@ -59,7 +59,7 @@ def test_cleared_after_success(scene):
 
 
 @row(
-    "The process is killed in the author's post_execute when the crew has completed, and the task is cleared",
+    "The process is killed in `post_execute` when the crew has completed, and the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     retries=0,
@@ -73,8 +73,8 @@ def test_killed_after_completion(scene):
 
 
 @row(
-    "The process is killed in the author's on_success_callback",
-    Ends("success", "the result", "has completed", tries=1 if AIRFLOW >= (3,) else 2),
+    "The process is killed in `on_success_callback`",
+    Ends("success", "the result", "completed", tries=1 if AIRFLOW >= (3,) else 2),
     ways=RUN,
     retries=1,
     on_success_callback=[Code("killed_once")],
@@ -85,8 +85,8 @@ def test_killed_at_success(scene):
 
 
 @row(
-    "Two mapped rows change places while their crews work, and both are cleared, and again when the crews ended",
-    Ends("success", "the result", "has completed", 4, tries=3),
+    "Two mapped rows swap places. Both are cleared while their crews run, and again when those have ended",
+    Ends("success", "the result", "completed", 4, tries=3),
     mapped=2,
     retries=1,
 )
@@ -112,8 +112,8 @@ def test_rows_change_places(scene):
 
 
 @row(
-    "The kickoff task is cleared after it has succeeded, while the crew works",
-    Ends("success", "the kickoff id", "goes on", tries=2),
+    "The kickoff task is cleared after it succeeded, and the crew is running",
+    Ends("success", "the kickoff ID", "running", tries=2),
     ways=("kickoff",),
     forgotten={"kickoff": paid_again()},
 )
@@ -123,8 +123,8 @@ def test_kickoff_cleared_after_success(scene):
 
 
 @row(
-    "The kickoff task is cleared after it has succeeded, and the crew has completed",
-    Ends("success", "the kickoff id", "goes on", kickoffs=2, tries=2),
+    "The kickoff task is cleared after it succeeded, and the crew has completed",
+    Ends("success", "the kickoff ID", "running", kickoffs=2, tries=2),
     ways=("kickoff",),
     forgotten={"kickoff": paid_again()},
 )
@@ -135,8 +135,8 @@ def test_kickoff_cleared_after_completion(scene):
 
 
 @row(
-    "The task is cleared after the crew has failed",
-    {"deferred": STARTED_AGAIN, "sensor deferred": Ends("failed", "nothing", "has failed", tries=2)},
+    "The task is cleared after the crew failed",
+    {"deferred": STARTED_AGAIN, "sensor deferred": Ends("failed", "nothing", "failed", tries=2)},
     ways=("deferred", "sensor deferred"),
     scenario=FAILING,
     retries=0,
@@ -150,7 +150,7 @@ def test_cleared_after_failure(scene):
 
 
 @row(
-    "The time to wait (timeout) is over, and the task is cleared",
+    "`timeout` passes, and the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, *SENSOR),
     retries=0,
@@ -165,8 +165,8 @@ def test_cleared_after_a_time_out(scene):
 
 
 @row(
-    "The time to wait (timeout) of a sensor with soft_fail is over",
-    Ends("skipped", "nothing", "goes on"),
+    "`timeout` of a sensor with `soft_fail` passes",
+    Ends("skipped", "nothing", "running"),
     ways=SENSOR,
     retries=2,
     timeout=15,
@@ -177,8 +177,8 @@ def test_soft_fail(scene):
 
 
 @row(
-    "execution_timeout is over while the crew works",
-    Ends("failed", "the kickoff id only", "goes on"),
+    "`execution_timeout` passes while the crew runs",
+    Ends("failed", "only the kickoff ID", "running"),
     ways=(*RUN, "sensor deferred", "sensor poke"),
     retries=0,
     execution_timeout=Code("datetime.timedelta(seconds=20)"),
@@ -189,7 +189,7 @@ def test_execution_timeout(scene):
 
 @row(
     "The task is marked as failed while it waits",
-    Ends("failed", "the kickoff id only", "goes on"),
+    Ends("failed", "only the kickoff ID", "running"),
     ways=(*RUN, "sensor deferred", "sensor poke"),
     retries=2,
 )
@@ -199,7 +199,7 @@ def test_marked_as_failed(scene):
 
 @row(
     "The task is marked as a success while it waits",
-    Ends("success", "the kickoff id only", "goes on"),
+    Ends("success", "only the kickoff ID", "running"),
     ways=RUN,
     retries=2,
 )
@@ -217,7 +217,7 @@ def _marked(scene, state):
 
 
 @row(
-    "The task is marked as failed while it waits, and is cleared later",
+    "The task is marked as failed while it waits, and cleared later",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     forgotten={"deferred": paid_again(), "sync": paid_again()},
@@ -229,7 +229,7 @@ def test_marked_as_failed_and_cleared(scene):
 
 
 @row(
-    "The map_index_template of the task cannot be rendered",
+    "`map_index_template` cannot be rendered",
     COMPLETED,
     ways=("deferred", "sync", "sensor deferred"),
     core=True,
@@ -243,7 +243,7 @@ def test_no_name(scene):
 
 
 @row(
-    "The author's post_execute fails when the crew has completed; the task is cleared when it is mended",
+    "`post_execute` fails when the crew has completed, and the task is cleared once that is fixed",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     post_execute=BROKEN,
@@ -259,8 +259,8 @@ def test_post_execute_fails(scene):
 
 
 @row(
-    "The author's post_execute fails when the crew has completed; the task is cleared twice before it is mended",
-    Ends("success", "the result", "has completed", tries=3),
+    "`post_execute` fails when the crew has completed, and the task is cleared twice before that is fixed",
+    Ends("success", "the result", "completed", tries=3),
     post_execute=BROKEN,
     retries=0,
 )
@@ -275,7 +275,7 @@ def test_post_execute_keeps_failing(scene):
     scene.clear("failed")
 
 
-@row("The DAG is paused while the task is deferred, and unpaused when the crew has long completed", COMPLETED)
+@row("The DAG is paused while the task is deferred, and unpaused long after the crew completed", COMPLETED)
 def test_paused(scene):
     scene.start(until="deferred")
     scene.pause()
@@ -285,7 +285,7 @@ def test_paused(scene):
 
 
 @row(
-    "A task that has succeeded is cleared after its retries were lowered",
+    "A succeeded task is cleared after `retries` was lowered",
     COMPLETED_IN_ATTEMPT_2,
     retries=2,
     forgotten={"deferred": paid_again()},
@@ -299,8 +299,8 @@ def test_retries_lowered(scene):
 
 
 @row(
-    "A task that has failed for want of the answer to its kickoff is cleared after its retries were raised",
-    Ends("success", "the result", "has completed", kickoffs=2, tries=3),
+    "A task that failed after an uncertain kickoff is cleared after `retries` was raised",
+    Ends("success", "the result", "completed", kickoffs=2, tries=3),
     retries=1,
 )
 def test_retries_raised(scene):
@@ -313,8 +313,8 @@ def test_retries_raised(scene):
 
 
 @row(
-    "Retries are raised between the death of the worker, before the answer to a kickoff, and the retry",
-    Ends("failed", "nothing", "goes on", tries=2),
+    "The worker is killed before the answer to a kickoff, and `retries` is raised before the retry",
+    Ends("failed", "nothing", "running", tries=2),
     retries=1,
     retry_delay=Code("datetime.timedelta(seconds=30)"),
 )
@@ -326,8 +326,8 @@ def test_retries_raised_before_a_retry(scene):
 
 
 @row(
-    "The service stays away for longer than max_outage, until all retries are used up",
-    Ends("failed", "the kickoff id only", "goes on", tries=2),
+    "An outage lasts longer than `max_outage` in all attempts",
+    Ends("failed", "only the kickoff ID", "running", tries=2),
     ways=(*RUN, "sensor deferred", "sensor poke"),
     retries=1,
     max_outage=4,
@@ -341,10 +341,10 @@ def test_retries_exhausted(scene):
 
 @row(
     "The task is removed from the DAG file while it is deferred",
-    Ends("removed", "nothing", "goes on"),
+    Ends("removed", "nothing", "running"),
     ways=("sensor deferred",),
     alone=True,
-    why="Airflow ends the run as a success. Its triggerer may fail over such a task: apache/airflow#69841.",
+    why="Airflow marks the DAG run as success. Such a task may crash its triggerer: apache/airflow#69841.",
 )
 def test_task_removed(scene):
     scene.start(until="deferred")
@@ -354,7 +354,7 @@ def test_task_removed(scene):
 
 
 @row(
-    "The DAG file is deleted while the task is deferred, and comes back when the crew has completed",
+    "The DAG file is deleted while the task is deferred, and restored when the crew has completed",
     COMPLETED,
     ways=("deferred", "sensor deferred"),
 )
@@ -363,6 +363,6 @@ def test_dag_file_deleted(scene):
     scene.looked()
     scene.file.unlink()
     scene.finish()
-    # Airflow cannot resume a task whose file is not there, and puts it off.
+    # Airflow cannot resume a task without its file, and tries again later.
     scene.wait_for("up_for_reschedule")
     scene.rewrite_dag({})

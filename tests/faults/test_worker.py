@@ -1,4 +1,4 @@
-"""The worker's processes die."""
+"""The worker's processes are killed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.faults.scenes import Code
 
 LARGE = Scenario.model_validate(LONG.model_dump() | {"output": "Briefing: {topic} " + 70_000 * "and so on, "})
 
-UNCERTAIN = Ends("failed", "nothing", "goes on", tries=2)
+UNCERTAIN = Ends("failed", "nothing", "running", tries=2)
 
-# Keeps the first try where it is, after it has said so.
+# Holds the first attempt at this point, after it has reported it.
 _HOLDS = "(context['ti'].xcom_push('held', True) or time.sleep(120))"
 AT_THE_END = Code(f"lambda context, *_: context['ti'].try_number == 1 and {_HOLDS}")
 ON_RESUMING = Code(f"lambda context: context['ti'].xcom_pull(task_ids='report', key='kickoff_id') and {_HOLDS}")
@@ -37,7 +37,7 @@ def test_killed_before_the_kickoff(scene):
 
 
 @row(
-    "The worker is killed while it waits for the answer to a kickoff that the crew has taken",
+    "The worker is killed before it gets the answer to a kickoff that started an execution",
     UNCERTAIN,
     ways=(*RUN, "kickoff"),
     core=True,
@@ -49,7 +49,7 @@ def test_killed_before_the_answer(scene):
 
 
 @row(
-    "The worker, with the process that supervises the task, is killed while it waits for the answer to a kickoff",
+    "Worker and supervisor are killed before they get the answer to a kickoff",
     UNCERTAIN,
     retries=3,
 )
@@ -59,11 +59,14 @@ def test_killed_with_its_supervisor_before_the_answer(scene):
 
 
 @row(
-    "A task without retries is killed while it waits for the answer to a kickoff, and is cleared twice",
-    Ends("success", "the result", "has completed", kickoffs=2, tries=3),
+    "A task without retries is killed before it gets the answer to a kickoff, and cleared twice",
+    Ends("success", "the result", "completed", kickoffs=2, tries=3),
     ways=("deferred", "kickoff"),
     retries=0,
-    why="Nobody was told before the first Clear. The try after it tells, and kicks nothing off.",
+    why=(
+        "The first attempt left no error. The attempt after the first clear reports the uncertain kickoff "
+        "and starts nothing."
+    ),
     forgotten={"deferred": paid_again(), "kickoff": paid_again()},
 )
 def test_killed_before_the_answer_and_cleared_twice(scene):
@@ -78,7 +81,7 @@ def test_killed_before_the_answer_and_cleared_twice(scene):
 
 
 @row(
-    "The task is killed when the crew has just answered, and its supervisor is not",
+    "The task is killed, but not its supervisor, right after the crew answered",
     COMPLETED_IN_ATTEMPT_2,
     retries=1,
 )
@@ -90,7 +93,7 @@ def test_killed_with_the_answer(scene):
 
 
 @row(
-    "The task and its supervisor are killed when the crew has just answered",
+    "Task and supervisor are killed right after the crew answered",
     UNCERTAIN,
     ways=("deferred", "kickoff"),
     retries=1,
@@ -102,7 +105,7 @@ def test_killed_with_its_supervisor_with_the_answer(scene):
 
 
 def _at_the_answer(scene):
-    """Return task and supervisor at the moment at which the task has the answer, and can tell nobody."""
+    """Return task and supervisor when the task has the answer, but cannot report it."""
     scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
     scene.start()
     scene.execution()
@@ -129,7 +132,7 @@ def test_killed_before_the_deferral(scene):
 
 
 @row(
-    "A task without retries is killed while the crew works, and is cleared",
+    "A task without retries is killed while the crew runs, and cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     retries=0,
@@ -145,8 +148,8 @@ def test_killed_while_the_crew_works_and_cleared(scene):
 
 
 @row(
-    "The kickoff task is killed after the kickoff, before its id is handed on",
-    Ends("success", "the kickoff id", "goes on", tries=2),
+    "The kickoff task is killed after the kickoff, before it returns the kickoff ID",
+    Ends("success", "the kickoff ID", "running", tries=2),
     ways=("kickoff",),
     retries=1,
     post_execute=AT_THE_END,
@@ -157,7 +160,7 @@ def test_killed_before_the_kickoff_id_is_returned(scene):
     scene.kill()
 
 
-@row("The worker is killed while it looks at the execution", COMPLETED_IN_ATTEMPT_2, ways=SENSOR, retries=1)
+@row("The worker is killed while it polls the execution", COMPLETED_IN_ATTEMPT_2, ways=SENSOR, retries=1)
 def test_killed_during_a_look(scene):
     scene.crew.faults.hang(on="status", seconds=60)
     scene.start()
@@ -167,7 +170,7 @@ def test_killed_during_a_look(scene):
 
 
 @row(
-    "The worker, with the process that supervises the task, is killed while the crew works",
+    "Worker and supervisor are killed while the crew runs",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "sensor poke"),
     retries=1,
@@ -193,7 +196,7 @@ def test_killed_on_resuming(scene):
 
 
 @row(
-    "The worker is killed while it reads a result that is too large to be carried along",
+    "The worker is killed while it reads a large result",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "sensor deferred"),
     scenario=LARGE,
@@ -203,7 +206,7 @@ def test_killed_while_it_reads_a_large_result(scene):
     scene.start(until="deferred")
     scene.finish()
     scene.looked()
-    # The trigger has seen the end, so that the next look is that of the task.
+    # The trigger has seen the end, so the task sends the next poll.
     scene.crew.faults.hang(on="status", seconds=60)
     asked = len(scene.crew.requests.on("status"))
     scene.asked("status", asked + 1)
@@ -225,7 +228,7 @@ def test_killed_before_the_result_is_stored(scene):
 
 
 @row(
-    "A task without retries is killed when the crew has completed, before the result is stored, and is cleared",
+    "A task without retries is killed when the crew has completed, before the result is stored, and cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "sync"),
     retries=0,
@@ -241,7 +244,7 @@ def test_killed_before_the_result_is_stored_and_cleared(scene):
 
 
 @row(
-    "The scheduler and all workers are killed while the crew works",
+    "The scheduler and all workers are killed while the crew runs",
     {"deferred": COMPLETED, "sync": COMPLETED_IN_ATTEMPT_2},
     ways=RUN,
     alone=True,
@@ -257,7 +260,7 @@ def test_all_killed_while_the_crew_works(scene):
 
 
 @row(
-    "The scheduler and all workers are killed while the answer to a kickoff is awaited",
+    "The scheduler and all workers are killed before the answer to a kickoff",
     UNCERTAIN,
     alone=True,
     retries=1,

@@ -1,4 +1,4 @@
-"""What came of many executions under random harm: was one started twice by accident, was a result lost?"""
+"""Outcome of many executions under random faults: duplicates and lost results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANYWAY = "run_anyway"
 
 @dataclass
 class Verdict:
-    """Counts of what was seen, and in words what may not be."""
+    """Counts, and descriptions of outcomes that must not occur."""
 
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -38,9 +38,9 @@ class Verdict:
 
 def judge(crew: LocalCrewService, runs: list[Run], cleared: list[tuple[str, str, float]]) -> Verdict:
     """
-    Look at every execution of these runs, from the crew's side and from Airflow's.
+    Compare every execution of these runs at the crew and in Airflow.
 
-    ``cleared``: which task of which run was cleared, and when Airflow had done so.
+    ``cleared``: run, task and time of each clear.
     """
     verdict = Verdict(cleared=cleared)
     started: dict[tuple[str, str], list[Execution]] = defaultdict(list)
@@ -57,7 +57,7 @@ def judge(crew: LocalCrewService, runs: list[Run], cleared: list[tuple[str, str,
 
 @dataclass(frozen=True)
 class Attempt:
-    """What the log of one attempt of a task shows."""
+    """Log of one attempt of a task."""
 
     number: int
     events: list[dict[str, Any]]
@@ -100,7 +100,7 @@ def _how_it_is_known(
     record: Any,
     executions: list[Execution],
 ) -> str | None:
-    """Tell how a user learns of an execution whose result was not returned."""
+    """Return how the user learns of an execution whose result was not returned."""
     if any(attempt.names(execution.kickoff_id) for attempt in logs):
         return "named in a log"
     if execution.kickoff_id in named_in(record):
@@ -133,8 +133,8 @@ def _is_chosen(
 
     The author chose it with on_uncertain_kickoff="retry", and no attempt had got the first kickoff ID until then.
     If the task was cleared, the answer may have reached only the process that the clear ended.
-    Or a person chose it: cleared the task after an attempt had reported the kickoff as uncertain, and had failed
-    without a retry.
+    Or a user chose it: cleared the task after an attempt had reported the kickoff as uncertain and failed without
+    a retry.
     """
     if task_id == ANYWAY:
         was_cleared = any((run.run_id, task_id) == (run_id, cleared) for run_id, cleared, _ in verdict.cleared)
@@ -169,9 +169,9 @@ def _had_failed(execution: Execution, at: float) -> bool:
 
 def _was_rerun(verdict: Verdict, run: Run, task_id: str, execution: Execution) -> bool:
     """
-    Whether the task was cleared when Airflow had the result already.
+    Whether the task was cleared when Airflow already had the result.
 
-    A task that is seen running may have ended by the time that a busy Airflow clears it.
+    A running task may end before a busy Airflow clears it.
     """
     stored = _stored_at(run, task_id, execution.kickoff_id)
     return any(
@@ -180,7 +180,7 @@ def _was_rerun(verdict: Verdict, run: Run, task_id: str, execution: Execution) -
 
 
 def _stored_at(run: Run, task_id: str, kickoff_id: str) -> float:
-    """Return when Airflow stored the result of an execution; for ever, if it has not."""
+    """Return when Airflow stored the result of an execution, or infinity."""
     for number in range(1, max(run.task(task_id)["try_number"], 1) + 1):
         events = run.events(task_id, number)
         if any(kickoff_id in event["event"] for event in events):
@@ -191,7 +191,7 @@ def _stored_at(run: Run, task_id: str, kickoff_id: str) -> float:
 
 
 def _is_the_result(returned: Any, run: Run, task_id: str, executions: list[Execution]) -> bool:
-    """Whether it is that of one of the task's own executions."""
+    """Whether the result belongs to one of the task's own executions."""
     return (
         isinstance(returned, dict)
         and returned["kickoff_id"] in {execution.kickoff_id for execution in executions}
