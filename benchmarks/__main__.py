@@ -15,11 +15,11 @@ _TITLES = {
     "triggerer": "3. A real triggerer",
     "runs": "4. A crew run in a real Airflow",
     "schedule": "5. Requests sent while an execution runs",
-    "imports": "6. What parsing a DAG pays",
-    "progress": "7. What the progress in XCom costs a triggerer",
-    "waiting": "8. What the garbage collector walks through",
-    "sizing": "9. What one more triggerer brings",
-    "cost": "10. What a run costs",
+    "imports": "6. Import time when a DAG is parsed",
+    "progress": "7. Cost of progress in XCom for a triggerer",
+    "waiting": "8. Objects for the garbage collector",
+    "sizing": "9. Adding a triggerer",
+    "cost": "10. Cost of a run in Airflow",
 }
 
 

@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 _ONE, _TWO = "airflow_waits", "airflow_returns_and_waits"
 # Each with the way of Airflow's own that it is compared with.
 WAYS = {
-    "airflow_returns": ("a task that returns something", ""),
+    "airflow_returns": ("a task that returns a value", ""),
     _ONE: ("`TimeDeltaSensor(deferrable=True)`, which only waits", _ONE),
     "ours_run": ("ours: `CrewRunOperator(deferrable=True)`", _ONE),
     "dbt_cloud_run": ("`DbtCloudRunJobOperator(deferrable=True)`", _ONE),
-    _TWO: ("a task that returns something, and then `TimeDeltaSensor(deferrable=True)`", _TWO),
+    _TWO: ("a task that returns a value, then `TimeDeltaSensor(deferrable=True)`", _TWO),
     "ours_split": ("ours: `CrewKickoffOperator`, `CrewExecutionSensor(deferrable=True)`", _TWO),
     "http_split": ("`HttpOperator`, `HttpSensor(deferrable=True)`", _TWO),
 }
 _TEXT = """\
-Each way is a DAG file of its own. It runs {lanes} times in one DAG run, on LocalExecutor with PostgreSQL and the \
-settings that Airflow comes with. A service that speaks TLS takes {seconds} s for whatever it starts, and every \
-way polls every {interval} s. What only waits does so until {later} s after the beginning of its DAG run. A crew \
-has three tasks, and ours leave its progress, its usage and its result in XCom. `DbtCloudRunJobOperator` returns \
-the number of its run, and `HttpSensor` nothing. The ways take turns; rounds: {rounds}, after one that is not \
-counted. _CPU_ is that of all of Airflow's processes, tasks included, without the database, less what the same \
-Airflow uses while nothing runs ({idle} CPU s per minute). _Of Airflow's own_ is the ratio to Airflow's own one \
-or two tasks in the same round. _Requests_ are those that tasks and their supervisors send to Airflow's API \
-server. _Success after_ is how long a task takes to succeed when what it waits for has ended, on average."""
-_COLUMNS = ("", "CPU, s", "of Airflow's own", "requests", "success after, s")
-_PARTS = ("processes of tasks", "API server", "triggerer", "scheduler, DAG processor")
+Each variant has its own DAG file. It runs {lanes} times in one DAG run, on LocalExecutor with PostgreSQL and \
+Airflow's default settings. Each run at a service with TLS takes {seconds} s, and every variant polls every \
+{interval} s. Tasks that only wait do so until {later} s after the start of their DAG run. A crew has three \
+tasks, and our tasks push its progress, usage and result to XCom. `DbtCloudRunJobOperator` returns the number of \
+its run, and `HttpSensor` nothing. The variants take turns for {rounds} rounds, after one that is not counted. \
+_CPU_ is the time of all Airflow processes, including tasks, without the database, and less the CPU time of the \
+idle Airflow ({idle} CPU s per minute). _Relative to Airflow's own_ is the ratio to Airflow's own one or two \
+tasks in the same round. _Requests_ are those of tasks and their supervisors to Airflow's API server. _Success \
+after_ is the average time from the end of the run to the success of its task."""
+_COLUMNS = ("", "CPU, s", "relative to Airflow's own", "requests", "success after, s")
+_PARTS = ("task processes", "API server", "triggerer", "scheduler, DAG processor")
 _TEXT_OF_PARTS = """\
-The CPU seconds of the same rounds. The processes of tasks include those of LocalExecutor that watch over them."""
+CPU seconds of the same rounds. The task processes include LocalExecutor's supervisors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def measure(rounds: int) -> list[Table]:
     rows = [_row(way, found) for way in WAYS]
     parts = [_row_of_parts(way, found[way]) for way in WAYS]
     return [
-        Table("A run beside Airflow's own tasks", text, _COLUMNS, rows),
-        Table("Where it goes", _TEXT_OF_PARTS, ("", *_PARTS), parts),
+        Table("A run compared with Airflow's own tasks", text, _COLUMNS, rows),
+        Table("CPU time by process", _TEXT_OF_PARTS, ("", *_PARTS), parts),
     ]
 
 

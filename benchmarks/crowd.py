@@ -27,8 +27,8 @@ def measure(rounds: int) -> list[Table]:
 def _lateness_table(outcomes: Mapping[str, Mapping[str, Sequence[Outcome]]]) -> Table:
     return Table(
         title=f"How late the polls of {NAMES['ours']} are, at {_LOAD.executions:,} executions",
-        text="From the time when the watch wanted the next look until the answer was in, of every poll from the "
-        "second on, so that the request itself is counted as well. Taken down in the rounds above.",
+        text="From the time when a poll was due until its answer arrived, so the request itself is included. All "
+        "polls except the first ones, in the rounds above.",
         columns=["", "polls", "median", "99th percentile", "worst", "longest stall", "of its own"],
         rows=[_lateness_row(scheme, measured_of(outcomes[scheme]["ours"])) for scheme in SCHEMES],
     )

@@ -56,12 +56,11 @@ _KINDS = ("operators", "sensors", "triggers", "decorators", "hooks", _ALL)
 _CHILDREN_A_ROUND = 10
 
 _METHOD = """\
-Each import takes place in a fresh child of a process that has loaded what the DAG processor has loaded when it \
-forks a child to parse a file, and the SDK's modules that any DAG needs; {children} children each, in turns. Each \
-column stands for itself: sensors were not imported after operators. Not in these figures: the DAG processor \
-imports by itself, before it forks, the modules that a DAG file names and whose names begin with `airflow.`, so \
-that it pays for those once and for others, like this provider's, at every parse \
-(`[dag_processor] parsing_pre_import_modules`)."""
+Each import runs in a new child of a process that has loaded the same modules as the DAG processor when it forks \
+to parse a file, and the SDK modules that any DAG needs. There were {children} children for each import, in \
+turns. Each column is independent: sensors were not imported after operators. Not included: before it forks, the \
+DAG processor imports the modules of a DAG file whose names begin with `airflow.` (`[dag_processor] \
+parsing_pre_import_modules`). It loads those once, and others, such as this provider's, at every parse."""
 
 
 class _Import(NamedTuple):
@@ -77,14 +76,14 @@ def measure(rounds: int) -> list[Table]:
     for provider, kind, milliseconds, modules in (each for _ in range(rounds) for each in _round()):
         imports[provider][kind].append(_Import(milliseconds, modules))
     text = _METHOD.format(children=rounds * _CHILDREN_A_ROUND)
-    columns = ["importing its", *_KINDS]
+    columns = ["import of", *_KINDS]
     return [
         Table(
             "Time that an import adds", text, columns, [_row(*each, "milliseconds") for each in imports.items()]
         ),
         Table(
             "Modules that it loads",
-            "Of the same imports.",
+            "In the same imports.",
             columns,
             [_row(*each, "modules") for each in imports.items()],
         ),

@@ -34,35 +34,34 @@ _PATIENCE = 120.0
 _NO_END = "did not come to an end"
 
 _METHOD = """\
-Each contestant runs alone in a process, as a triggerer runs triggers (greenback, logs rendered and thrown away), \
-against a stub in another process that answers at once that the execution is running, in the shape and as briefly \
-as the contestant can read it; every tenth poll of an execution brings other progress, where there is any to \
-tell. Connections come from the environment; over TLS all check the stub's certificate, \
-against an authority made for it. The dbt Cloud hook knows only https; for http its addresses are rewritten.
+Each contestant runs alone in a process, as triggers run in a triggerer (with greenback, and with logs that are \
+rendered and discarded). A stub in another process answers at once that the execution is running, in the \
+shortest form that the contestant can read. Every tenth poll of an execution reports other progress, if the API \
+has any. Connections are in the environment. Over TLS, all check the stub's certificate against its own \
+authority. The dbt Cloud hook supports only https, so its addresses are rewritten for http.
 
-All poll at the same interval and start evenly over it. CPU is what the process used, user and system, between \
-two marks in the steady state, by the polls that the stub saw; nothing is subtracted. Stalls and turns were \
-taken down before that, since taking them down costs as well. Connections are all that were opened, for all \
-polls that there were. Memory is the growth at its peak over the same process after it had watched one \
-execution. A stall is the longest turn of the event loop, from one look for events to the next; its own part is \
-the most that a turn took of the loop's own CPU time, without what the machine gave to others meanwhile, and \
-without Python's garbage collector, which now and then walks through all objects of the process, whoever made \
-them: the more executions, the longer.
+All poll at the same interval, with evenly spread starts. _CPU_ is the user and system time of the process in \
+the steady state, divided by the polls that the stub received. Nothing is subtracted. Stalls and turns were \
+measured before that, because measuring them takes time. _Connections_ and _for polls_ count all connections and \
+polls of a round. _Memory_ is the peak growth over the same process after it has watched one execution. A stall \
+is the longest turn of the event loop, between two checks for events. _Longest of its own_ is the most CPU time \
+that the loop itself used in a turn, without Python's garbage collector. The collector sometimes visits all \
+objects of the process, which takes longer with more executions.
 
 """
-_BACK_TO_BACK = "which leaves nobody a moment to sleep, so that the loop hardly ever has to be woken"
-_KEPT_UP = "so that {rate:.0f} polls are due every second"
+_BACK_TO_BACK = "so the loop hardly ever sleeps"
+_KEPT_UP = "so {rate:.0f} polls are due every second"
 _JITTER = """ \
-Polls at a fixed interval that have met once keep together, and one turn of the event loop serves several. Jitter \
-such as ours keeps them apart, which spares the service and costs more turns: the bare loop is measured with \
-jitter as well."""
+Without jitter, polls that coincide once always coincide, and one turn of the event loop serves several. Jitter \
+like ours spreads them, which is easier on the service and takes more turns. So the bare loop is also measured \
+with jitter."""
 # Measured only where they tell something: what jitter costs, and what the library that Airflow has costs.
 _JITTERED = "aiohttp_spread"
 _HTTPX = "httpx"
 _COLUMNS = (
     "contestant",
     "CPU per poll",
-    "of the bare loop's",
+    "relative to the bare loop",
     "turns of the event loop per poll",
     "connections",
     "for polls",
@@ -235,7 +234,7 @@ def _remarks(outcomes: Sequence[Outcome], load: Load) -> str:
     remarks = list(dict.fromkeys(outcome for outcome in outcomes if isinstance(outcome, str)))
     done = statistics.median(each.polls for each in measured) / (load.rate * load.duration)
     if done < _BEHIND and not load.back_to_back:
-        remarks.append(f"did {done:.0%} of the polls that were due")
+        remarks.append(f"sent {done:.0%} of the polls that were due")
     remarks += [f"{len(each.ended)} ended by themselves: {each.ended[0]}" for each in measured if each.ended]
     return "; ".join(remarks)
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _PATIENCE = 240.0
 _MEASURED = 3 * POLL_INTERVAL
 _TEXT = """\
-A triggerer process of its own for every trial, as in section 3, with {count:,} deferred tasks that poll each \
-{interval:.0f} s. At every poll the crew has put out more, so there is always more to tell than is told. That is \
-the most that the progress can cost. It is switched off and on in turn, {rounds} rounds. CPU is that of the \
-{measured:.0f} s after each execution was polled once: _loop_ is the process in which the triggers run, \
-_supervisor_ the one that starts it and writes to the database. XComs are those written meanwhile."""
+Each trial has its own triggerer process, as in section 3, with {count:,} deferred tasks that poll every \
+{interval:.0f} s. Each poll reports new progress, so this is the highest possible cost. Progress is off and on \
+in turn, in {rounds} rounds. _CPU_ is that of the {measured:.0f} s after each execution was polled once. _Loop_ \
+is the process that runs the triggers. _Supervisor_ starts it and writes to the database. _XComs_ are those \
+written during that time."""
 _COLUMNS = ("progress_xcom", "loop, CPU s per min", "supervisor, CPU s per min", "both", "XComs per min")
 
 

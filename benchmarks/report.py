@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 _INTRODUCTION = """\
-# What waiting costs
+# Benchmark results
 
-Written by `make bench`, which measures this provider side by side with what else a user would pick. A figure is
-the median of its rounds, with the lowest and the highest in brackets. Compare figures within one table: another
-machine, or another day, moves all of them together.
+`make bench` writes this file. It compares this provider with the alternatives that a user would pick. A figure is
+the median of its rounds, with the lowest and the highest in brackets. Compare figures only within one table,
+because another machine or another day changes all of them together.
 """
 _COMPARED = (
     "apache-airflow",

@@ -28,15 +28,15 @@ _WAYS = {
     "python_sleep": "`@task` with requests and sleep",
 }
 _TEXT = """\
-Each way, a DAG file of its own, runs the same crew in {lanes} lanes of one DAG run, on LocalExecutor with \
-PostgreSQL and the settings that Airflow comes with. Crews take a minute on average, spread over one poll \
-interval so that no way is in step with them, and every way polls every {interval} s. The ways take turns, \
-rounds: {rounds}, after one that is not counted. _Next task_ is the time from the crew's completion to the start \
-of the task that takes the result, for each crew run; it is made of the time until the first poll after the \
-completion, which is mostly chance, and the time from there. _CPU_ is that of all of Airflow's processes, tasks \
-included and the next task too, without the database, less what the same Airflow uses while nothing runs ({idle} \
-CPU s per minute), per crew run. _Workers_ are the processes started for a crew run, without the next task, and \
-_held_ is how long they ran. _Polls_ are requests for the status."""
+Each variant has its own DAG file, which runs the same crew {lanes} times in parallel in one DAG run, on \
+LocalExecutor with PostgreSQL and Airflow's default settings. A crew takes a minute on average, spread over one \
+poll interval so that no variant is in step with it. Every variant polls every {interval} s. The variants take \
+turns for {rounds} rounds, after one that is not counted. _Next task_ is the time from the end of the crew to \
+the start of the task that takes its result. It consists of the time until the first poll after the end, which \
+is mostly chance, and the time from that poll. _CPU_ is the time of all Airflow processes per crew run, \
+including tasks and the next task, without the database, and less the CPU time of the idle Airflow ({idle} CPU s \
+per minute). _Workers_ are the processes started for a crew run, without the next task, and _held_ is how long \
+they ran. _Polls_ are requests for the status."""
 
 
 @dataclass(frozen=True, slots=True)

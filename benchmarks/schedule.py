@@ -21,11 +21,11 @@ _A_DAY = 24 * 60 * 60.0
 _SEEDS_A_ROUND = 100
 
 _METHOD = """\
-The watch that operator, sensor and trigger ask, with a clock that jumps from one look to the next, and answers \
-that take no time. The trigger starts with the execution and spreads its first look, as after every deferral. By \
-age is what holds when no interval is set: the end is to be noticed within 5 s, or a twentieth of the run time if \
-that is more. Median and range over {seeds} seeds. The delay is from the end of the execution to the look that \
-notices it."""
+These figures come from the watch that operator, sensor and trigger use, with a simulated clock that jumps from \
+one poll to the next, and answers that take no time. The trigger starts with the execution, and its first poll \
+is jittered, as after every deferral. _By age_ is the default without a fixed interval: the pause is 5 s, or a \
+twentieth of the age if that is more. Median and range over {seeds} seeds. The delay is the time from the end of \
+the execution to the poll that notices it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def measure(rounds: int) -> list[Table]:
     """Play every run time with every interval."""
     seeds = range(rounds * _SEEDS_A_ROUND)
     rows = [_row(run_time, interval, seeds) for run_time, interval in itertools.product(_RUN_TIMES, _INTERVALS)]
-    columns = ["the execution takes", "interval", "requests", "delay in noticing", "worst delay by run time"]
+    columns = ["duration of the execution", "interval", "requests", "delay", "worst delay / duration"]
     return [Table("Requests per execution", _METHOD.format(seeds=len(seeds)), columns, rows)]
 
 

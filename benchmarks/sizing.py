@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _SETUPS = ((MOST // 2, 1), (MOST, 1), (MOST, 2), (2 * MOST, 2))
 _PATIENCE = 300.0
 _TEXT = """\
-As in [a real triggerer](#3-a-real-triggerer), with one or two of them, started together. Each execution is \
+As in [a real triggerer](#3-a-real-triggerer), with one or two triggerers that start together. Each execution is \
 polled every {interval:.0f} s. Rounds, in turn: {rounds}. _All polled_ is the time from their start until each \
-execution was polled. CPU is that of the {interval:.0f} s after that, in the loop and in the supervisor together. \
-Memory and connections are those at the end of that time; memory that processes share is counted once for each \
-triggerer. Where there are two triggerers, a round gives two figures, one for each."""
+execution was polled. _CPU_ is that of loop and supervisor in the next {interval:.0f} s. _Memory_ and \
+_connections_ are those at the end of that time. Shared memory is counted once for each triggerer. With two \
+triggerers, each round gives one figure for each."""
 _COLUMNS = (
     "deferred tasks",
     "triggerers",

@@ -33,16 +33,15 @@ _SLACK = 15.0
 _PAUSE = 0.5
 _MEGABYTE = 2**20
 _TEXT = """\
-A triggerer process of its own for every trial, with the rows of deferred tasks in PostgreSQL, the settings and \
-the capacity (1,000) that Airflow comes with, connections in its database, and a service that speaks TLS and \
-always says that the execution is running. Every trigger polls each {interval:.0f} s. {rounds} rounds, in turn. \
-_All polled_ is the time from the start of the process until the service has been asked about every execution; \
-Airflow itself hands out 50 triggers a loop. CPU and memory are those of the {interval:.0f} s after that: _loop_ \
-is the process in which the triggers run, _supervisor_ the one that starts it and speaks to the database, and \
-what both share in memory is counted once. _Late_ is how much the time between the first two polls of an \
-execution exceeds the interval: on average, and at most beyond the jitter that is meant (10 % for ours). \
-Connections, polls and look-ups are counted from the start to the end of the trial; a look-up is a query for an \
-Airflow connection."""
+Each trial has its own triggerer process, with Airflow's default settings and capacity (1,000). The rows of the \
+deferred tasks are in PostgreSQL, and the connections in Airflow's database. A service with TLS always answers \
+that the execution is running. Every trigger polls every {interval:.0f} s, in {rounds} rounds in turn. _All \
+polled_ is the time from the start of the process until the service has received a poll for every execution. \
+Airflow itself starts 50 triggers per loop. _CPU_ and _memory_ are those of the next {interval:.0f} s. _Loop_ is \
+the process that runs the triggers. _Supervisor_ starts it and uses the database. Memory that they share is \
+counted once. _Late_ is how much the time between the first two polls of an execution exceeds the interval: on \
+average, and at most beyond the intended jitter (10 % for ours). _TLS connections_, _polls_ and _look-ups_ cover \
+the whole trial. A look-up is a query for an Airflow connection."""
 _COLUMNS = (
     "deferred tasks",
     "trigger",

@@ -33,9 +33,9 @@ _STARTING = 2.0
 _FEW = 0.1
 
 _METHOD = f"""\
-Each contestant runs alone in a process, as above. {_HALF} executions wait, all of them polled once, then {_HALF} \
-more. The count is how many objects of `gc.get_objects()` the second {_HALF} add, after a full collection, so \
-connections and whatever else exists once do not count. No time is measured."""
+Each contestant runs alone in a process, as above. {_HALF} executions wait and have been polled once, then \
+{_HALF} more. The count is the number of objects of `gc.get_objects()` that the second {_HALF} add after a full \
+collection, so objects that exist once, such as connections, do not count. No time is measured."""
 
 
 def measure(rounds: int) -> list[Table]:
