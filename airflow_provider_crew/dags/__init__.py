@@ -1,1 +1,1 @@
-"""DAGs to deploy beside your own: ``python -m airflow_provider_crew dags --into DIR`` copies them."""
+"""DAGs to deploy next to your own: ``python -m airflow_provider_crew dags --into DIR`` copies them."""
