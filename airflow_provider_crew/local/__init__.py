@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow_provider_crew.local.faults.calls import Faults
-    from airflow_provider_crew.local.scenario import CrewInput, Scenario, ScenarioError, ScenarioTask
+    from airflow_provider_crew.local.scenario import CrewInput, Scenario, ScenarioError, ScenarioTask, When
     from airflow_provider_crew.local.server import LocalCrewService
 
-__all__ = ["CrewInput", "Faults", "LocalCrewService", "Scenario", "ScenarioError", "ScenarioTask"]
+__all__ = ["CrewInput", "Faults", "LocalCrewService", "Scenario", "ScenarioError", "ScenarioTask", "When"]
 
 _HOMES = {
     "CrewInput": "scenario",
@@ -26,6 +26,7 @@ _HOMES = {
     "Scenario": "scenario",
     "ScenarioError": "scenario",
     "ScenarioTask": "scenario",
+    "When": "scenario",
 }
 
 

@@ -28,9 +28,9 @@ A scenario file needs only the settings that matter for your test or demo:
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, ValidationError, model_validator
 
@@ -134,12 +134,42 @@ _DEMO_USAGE = {
 }
 
 
-class Scenario(_Strict):
+class _Course(_Strict):
+    """Course of an execution: its tasks and its result."""
+
+    tasks: Annotated[tuple[ScenarioTask, ...], Field(min_length=1)] = _DEMO_TASKS
+    output: str | None = None
+    result_json: JsonValue = None
+    usage: dict[str, Annotated[int, Field(ge=0, strict=True)]] = _DEMO_USAGE
+    statuses: tuple[JsonValue, ...] = ()
+
+
+class When(_Course, extra="allow"):
+    """
+    Another course for kickoffs with these inputs: ``When(company="Globex", output="Globex sells everything")``.
+
+    Each further key is an input, with the value it must have. Without ``tasks``, ``output``, ``result_json``,
+    ``usage`` or ``statuses``, those of the scenario apply.
+    """
+
+    @property
+    def inputs(self) -> dict[str, JsonValue]:
+        """Inputs that a kickoff must have."""
+        return self.model_extra or {}
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Keys that replace those of the scenario."""
+        return {name: getattr(self, name) for name in self.model_fields_set & _Course.model_fields.keys()}
+
+
+class Scenario(_Course):
     """
     Scenario of the local server: the course of each execution, and the answers about it.
 
     Texts may contain ``{name}`` for an input. Any other brace is left as it is, so that an output can be JSON.
     ``statuses`` replaces the status of the tasks: one body per poll, and the last one is repeated.
+    ``when`` gives kickoffs with certain inputs another course; the first match applies.
     ``dialect`` is ``documented`` for the API reference or ``deployed`` for the behavior of deployments. Only the
     deployed dialect has ``result_json``, ``usage`` and ``kind``. ``usage`` holds the token counts, which are
     returned at the end; an empty table is returned as null. A crew needs all its required inputs. A flow needs
@@ -151,11 +181,7 @@ class Scenario(_Strict):
     """
 
     inputs: tuple[CrewInput, ...] = _DEMO_INPUTS
-    tasks: Annotated[tuple[ScenarioTask, ...], Field(min_length=1)] = _DEMO_TASKS
-    output: str | None = None
-    result_json: JsonValue = None
-    usage: dict[str, Annotated[int, Field(ge=0, strict=True)]] = _DEMO_USAGE
-    statuses: tuple[JsonValue, ...] = ()
+    when: tuple[When, ...] = ()
 
     dialect: DialectName = "documented"
     kind: Literal["crew", "flow"] = "crew"
@@ -170,6 +196,16 @@ class Scenario(_Strict):
     cold_start: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     faults: tuple[Fault, ...] = ()
 
+    @model_validator(mode="after")
+    def _conditions_are_inputs(self) -> Self:
+        known = {wanted.name for wanted in self.inputs}
+        for index, when in enumerate(self.when):
+            if unknown := sorted(when.inputs.keys() - known):
+                raise ValueError(f"when[{index}].{unknown[0]} is neither an input of the crew nor a key of when")
+            if not when.inputs:
+                raise ValueError(f"when[{index}] names no input")
+        return self
+
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a scenario from a TOML file. ScenarioError names the error and its position."""
@@ -183,21 +219,35 @@ class Scenario(_Strict):
         except ValueError as error:
             raise ScenarioError(f"{path}: is not TOML: {error}") from error
 
+    def for_inputs(self, inputs: Mapping[str, JsonValue]) -> Self:
+        """Return the same scenario with the course for these inputs."""
+        for when in self.when:
+            if all(name in inputs and inputs[name] == value for name, value in when.inputs.items()):
+                return self.model_copy(update=when.changes)
+        return self
+
     def without_waiting(self) -> Self:
         """Return the same scenario with every task completed at once, without human input."""
-        return self._with_tasks(seconds=0.0, human_input=False)
+        return self._with_each_task(seconds=0.0, human_input=False)
 
     def lasting(self, seconds: float) -> Self:
         """Return the same scenario with every task taking this many seconds."""
-        return self._with_tasks(seconds=seconds)
+        return self._with_each_task(seconds=seconds)
 
     def failing(self, reason: str) -> Self:
         """Return the same scenario with a failure at the end of the last task."""
-        failed = self.tasks[-1].model_copy(update={"error": reason, "human_input": False})
-        return self.model_copy(update={"tasks": (*self.tasks[:-1], failed)})
+        failure = {"error": reason, "human_input": False}
+        return self._with_tasks(lambda tasks: (*tasks[:-1], tasks[-1].model_copy(update=failure)))
 
-    def _with_tasks(self, **change: float) -> Self:
-        return self.model_copy(update={"tasks": tuple(task.model_copy(update=change) for task in self.tasks)})
+    def _with_each_task(self, **change: float) -> Self:
+        return self._with_tasks(lambda tasks: tuple(task.model_copy(update=change) for task in tasks))
+
+    def _with_tasks(self, change: Callable[[tuple[ScenarioTask, ...]], tuple[ScenarioTask, ...]]) -> Self:
+        when = tuple(
+            each.model_copy(update={"tasks": change(each.tasks)}) if "tasks" in each.changes else each
+            for each in self.when
+        )
+        return self.model_copy(update={"tasks": change(self.tasks), "when": when})
 
     @property
     def is_flow(self) -> bool:

@@ -110,7 +110,8 @@ class Scripted:
 
     def begin(self, kickoff: Kickoff) -> Execution:
         """Start an execution of the scenario."""
-        return ScriptedExecution(**{**vars(kickoff), "statuses": list(kickoff.scenario.statuses)})
+        scenario = kickoff.scenario.for_inputs(kickoff.inputs)
+        return ScriptedExecution(**{**vars(kickoff), "scenario": scenario, "statuses": list(scenario.statuses)})
 
 
 def standing(tasks: Sequence[ScenarioTask], elapsed: float, answers: Sequence[Answered] = ()) -> Standing:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_crew.local import CrewInput, Scenario, ScenarioError, ScenarioTask
+from airflow_provider_crew.local import CrewInput, Scenario, ScenarioError, ScenarioTask, When
 from airflow_provider_crew.local import scenario as scenario_module
 from airflow_provider_crew.local.scripted import filled, standing
 
@@ -128,6 +128,9 @@ class TestFile:
             ),
             ("[[tasks]]\nname = 'a'\nerror = 'b'\nhuman_input = 1", "human_input"),
             ("[[tasks]]", ": tasks[0].name: Field required"),
+            ("[[when]]\noutput = 'a'", "when[0] names no input"),
+            ("[[when]]\ntopic = 'a'\n[[when]]\ntopics = 'a'", "when[1].topics is neither an input"),
+            ("[[when]]\ntopic = 'a'\ntasks = [{ nam = 'b' }]", "when[0].tasks[0].nam: Extra inputs"),
             (
                 "colour = 'red'\n[[tasks]]\nname = 'a'\ncolour = 'red'",
                 ": tasks[0].colour: Extra inputs are not permitted; colour: Extra inputs are not permitted",
@@ -155,6 +158,49 @@ def test_scenario_asked_to_fail_waits_for_nothing():
 
     assert standing(waiting.without_waiting().tasks, 0).over
     assert (end.done, end.over, end.error) == (1, True, "out of credit")
+
+
+class TestWhen:
+    SCENARIO = Scenario(
+        inputs=[CrewInput(name="company"), CrewInput(name="year", required=False)],
+        tasks=[ScenarioTask(name="work", seconds=5, output="Sound"), ScenarioTask(name="ask", human_input=True)],
+        usage={"total_tokens": 1},
+        when=[
+            When(company="Globex", year=2026, output="Younger"),
+            When(company="Globex", output="Older"),
+            When(
+                company="Initech", tasks=[ScenarioTask(name="search", seconds=3, error="nothing found")], usage={}
+            ),
+        ],
+    )
+
+    @pytest.mark.parametrize(
+        ("inputs", "output"),
+        [
+            ({"company": "Acme"}, None),
+            ({}, None),
+            ({"company": "Globex"}, "Older"),
+            ({"company": "Globex", "year": 2026}, "Younger"),
+            ({"company": "globex"}, None),
+        ],
+    )
+    def test_first_match_of_all_inputs_applies(self, inputs, output):
+        assert self.SCENARIO.for_inputs(inputs) == self.SCENARIO.model_copy(update={"output": output})
+
+    def test_only_keys_that_are_set_replace_the_scenarios(self):
+        globex, initech = (self.SCENARIO.for_inputs({"company": name}) for name in ("Globex", "Initech"))
+
+        assert (globex.tasks, globex.usage) == (self.SCENARIO.tasks, {"total_tokens": 1})
+        assert ([task.name for task in initech.tasks], initech.usage) == (["search"], {})
+
+    def test_changes_of_all_tasks_change_those_of_when(self):
+        def seconds(scenario):
+            courses = (scenario, *(scenario.for_inputs({"company": name}) for name in ("Globex", "Initech")))
+            return [[task.seconds for task in course.tasks] for course in courses]
+
+        assert seconds(self.SCENARIO.lasting(1)) == [[1, 1], [1, 1], [1]]
+        assert seconds(self.SCENARIO.without_waiting()) == [[0, 0], [0, 0], [0]]
+        assert self.SCENARIO.failing("broken").for_inputs({"company": "Initech"}).tasks[-1].error == "broken"
 
 
 class TestTemplate:
