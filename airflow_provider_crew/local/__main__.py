@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import shlex
 import signal
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, get_args
 
+from airflow_provider_crew.local.console import Console
 from airflow_provider_crew.local.scenario import DialectName, Scenario
 from airflow_provider_crew.local.unusable import Unusable
 
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_crew.local.projects.engine import Project
-    from airflow_provider_crew.local.record import ReceivedRequest
     from airflow_provider_crew.local.server import LocalCrewService
 
 _DEFAULT_PORT = 8765
 _PORTS = 65536
+_AIRFLOW_URL = "http://localhost:8080"
 _REASON = "RateLimitError: the model is overloaded. It was asked to fail, with --fail."
 
 
@@ -36,8 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(options, name) is not None:
             why = "changes a script, so leave it out with" if options.crew else "is for a real crew, and needs"
             parser.error(f"--{name.replace('_', '-')} {why} --crew")
+    console = Console()
     try:
-        service = _service(options)
+        service = _service(options, console)
         service.start()
     except Unusable as error:
         return _give_up(f"{error.traceback}{error}")
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _give_up(f"Cannot listen on port {options.port}: {error.strerror}. Choose another with --port.")
     except KeyboardInterrupt:
         return _give_up("Stopped.")
-    _serve_until_ctrl_c(service)
+    _serve_until_ctrl_c(service, console)
     service.stop()
     return 0
 
@@ -63,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dialect", choices=get_args(DialectName), help="how the crew talks; default: what the scenario says"
     )
+    parser.add_argument(
+        "--airflow-url", type=_http_url, default=_AIRFLOW_URL, help="Airflow UI to link to; default: %(default)s"
+    )
     played = parser.add_argument_group("a crew that is played")
     played.add_argument(
         "--seconds", type=_seconds, help="how long each task takes; default: what the scenario says"
@@ -78,29 +81,31 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _service(options: argparse.Namespace) -> LocalCrewService:
+def _service(options: argparse.Namespace, console: Console) -> LocalCrewService:
     # Imported here, so errors in the options are reported at once.
     from airflow_provider_crew.local.server import LocalCrewService
 
-    return LocalCrewService(
+    service = LocalCrewService(
         _scenario(options),
-        project=_project(options) if options.crew else None,
+        project=_project(options, console) if options.crew else None,
         host=options.host,
         port=options.port,
         token=options.token,
-        on_request=_print_request,
+        on_request=console.request,
         call_webhooks=True,
-        say=_say_now,
+        say=console.event,
     )
+    service.airflow_url = options.airflow_url.rstrip("/")
+    return service
 
 
-def _project(options: argparse.Namespace) -> Project:
+def _project(options: argparse.Namespace, console: Console) -> Project:
     from airflow_provider_crew.local.projects.engine import Project
 
-    _say(f"Loading {options.crew}: this takes as long as importing crewai does.")
+    console.line(f"Loading {options.crew}: this takes as long as importing crewai does.")
     chosen = {"python": options.python, "keep": options.keep, "at_most": options.at_most}
     given = {name: value for name, value in chosen.items() if value is not None}
-    return Project(options.crew, **given, say=_say_now)
+    return Project(options.crew, **given, say=console.event)
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
@@ -126,6 +131,12 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _http_url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{text} does not start with http:// or https://")
+    return text
+
+
 def _port(text: str) -> int:
     port = int(text)
     if port not in range(_PORTS):
@@ -133,52 +144,29 @@ def _port(text: str) -> int:
     return port
 
 
-def _serve_until_ctrl_c(service: LocalCrewService) -> None:
+def _serve_until_ctrl_c(service: LocalCrewService, console: Console) -> None:
     try:
-        _print_directions(service)
+        console.line(_directions(service))
         never = threading.Event()
         while not never.wait(0.5):  # Python does not notice a signal that arrives just before it blocks
             pass
     except KeyboardInterrupt:
-        _say("")
+        console.line()
 
 
-def _print_directions(service: LocalCrewService) -> None:
+def _directions(service: LocalCrewService) -> str:
     inputs = {wanted.name: "..." for wanted in service.scenario.inputs if wanted.required}
     body = shlex.quote(json.dumps({"inputs": inputs}))
-    _say(f"A crew is listening on {service.url}. Stop it with Ctrl-C.")
-    _say("Point Airflow at it, and try it:")
-    _say("")
-    _say(f"  export AIRFLOW_CONN_CREW_DEFAULT='{service.connection_uri}' CREW_TOKEN={shlex.quote(service.token)}")
-    _say(f'  curl -H "Authorization: Bearer $CREW_TOKEN" --data {body} {service.url}/kickoff')
-    _say("")
-    _say(
-        f"Look at its executions, and answer for people, at {service.url}/local/ (local only: deployments have no"
-    )
-    _say("such page). A browser asks for the token as the password, with any user name.")
-    _say("")
+    return f"""\
+A crew is listening on {service.url}. Stop it with Ctrl-C.
+Point Airflow at it, and try it:
 
+  export AIRFLOW_CONN_CREW_DEFAULT='{service.connection_uri}' CREW_TOKEN={shlex.quote(service.token)}
+  curl -H "Authorization: Bearer $CREW_TOKEN" --data {body} {service.url}/kickoff
 
-def _print_request(request: ReceivedRequest) -> None:
-    parts = [request.method, request.path, str(request.status or "no answer")]
-    if request.fault:
-        parts.append(f"(fault: {request.fault})")
-    if request.operation == "kickoff" and isinstance(request.json, dict):
-        parts.append(json.dumps(request.json.get("inputs")))
-    _say_now(" ".join(parts), request.received_at)
-
-
-def _say_now(line: str, at: float | None = None) -> None:
-    _say(f"{time.strftime('%H:%M:%S', time.localtime(at))} {line}")
-
-
-def _say(line: str) -> None:
-    # Crews print any character, and some terminals can't display all of them.
-    written = f"{line}\n".encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding)
-    # Executions continue even if the output is no longer read.
-    with contextlib.suppress(OSError):
-        sys.stdout.write(written)
-        sys.stdout.flush()
+See its executions and answer human input at {service.url}/local/
+Log in with any user name, and the token as the password. Deployed crews have no such page.
+"""
 
 
 def _give_up(reason: str) -> int:

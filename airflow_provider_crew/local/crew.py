@@ -33,6 +33,8 @@ class Crew:
         The new one's tokens, faults and cold start are ignored, because they apply only at the service's start."""
         self.token = scenario.token
         self.user_token = scenario.user_token
+        self.airflow_url: str | None = None
+        """Address of the Airflow UI (Airflow 3), for links to the tasks that started the executions."""
         self._engine = engine
         self._clock = clock
         self._on_begin = on_begin

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import pty
 import re
 import shlex
 import shutil
@@ -42,7 +43,7 @@ def client_of(export):
 
 
 class Terminal:
-    """The command in a terminal of its own, and the lines it prints."""
+    """The command in a session of its own, and the lines it prints."""
 
     def __init__(self, *options):
         self.lines = []
@@ -97,6 +98,57 @@ class TestScript:
 
         assert shown.end(signal.SIGINT) == ("", "", 0)
         assert sum("secret" in line for line in shown.lines) == 1
+
+    def test_repeated_polls_are_one_line(self, terminal):
+        shown = terminal("--seconds", "60")
+        first, second = shown.client.kickoff(), shown.client.kickoff()
+        for _ in range(3):
+            shown.client.status(first)
+            shown.client.status(second)
+        shown.client.get(f"/status/{first}", headers={})
+        shown.client.status(first)
+
+        rest, _, code = shown.end(signal.SIGINT)
+        printed = [line.split(" ", 1)[1] for line in rest.splitlines()]
+        assert printed[2:] == [
+            f"GET /status/{first} 200",
+            f"GET /status/{second} 200",
+            "4 repeated requests",
+            f"GET /status/{first} 401",
+            f"GET /status/{first} 200",
+        ]
+        assert code == 0
+
+    def test_kickoffs_are_never_folded(self, terminal):
+        shown = terminal()
+        for _ in range(2):
+            shown.client.kickoff()
+
+        rest, _, _ = shown.end(signal.SIGINT)
+        assert [line.split()[1:4] for line in rest.splitlines()] == [["POST", "/kickoff", "200"]] * 2
+
+    def test_terminal_counts_repeated_polls_on_the_same_line(self):
+        screen, terminal = pty.openpty()
+        command = [sys.executable, "-c", COMMAND, "--port", "0"]
+        printed = b""
+        with subprocess.Popen(command, stdout=terminal, start_new_session=True) as process:
+            os.close(terminal)
+            while b"/local/" not in printed:
+                printed += os.read(screen, 4096)
+            client = client_of(EXPORT.search(printed.decode()))
+            kickoff_id = client.kickoff()
+            for _ in range(3):
+                client.status(kickoff_id)
+            while b"2 repeated requests" not in printed:
+                printed += os.read(screen, 4096)
+            process.send_signal(signal.SIGINT)
+        os.close(screen)
+
+        *_, last = printed.decode().split("\r\n")
+        assert [part.split(" ", 1)[1] for part in last.split("\r")[1:]] == [
+            "1 repeated request",
+            "2 repeated requests",
+        ]
 
     @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
     def test_curl_line_works_as_it_is_printed(self, terminal):
@@ -170,6 +222,16 @@ class TestOptions:
 
         assert body.items() >= ends.items()
 
+    def test_page_links_to_the_given_airflow(self, main):
+        def shown(client):
+            client.kickoff(meta={"airflow": {"dag_id": "a", "run_id": "b", "task_id": "c", "map_index": -1}})
+            return client.get("/local/").text
+
+        assert 'href="http://localhost:8080/dags/a/' in main(call=shown)
+        assert 'href="https://airflow.example/x/dags/a/' in main(
+            "--airflow-url", "https://airflow.example/x/", call=shown
+        )
+
     def test_one_line_is_printed_per_request(self, main, capsys, tmp_path):
         file = tmp_path / "scenario.toml"
         file.write_text('[[faults]]\nkind = "answer"\nstatus = 503\n[[faults]]\nkind = "reset"\n')
@@ -200,6 +262,7 @@ class TestOptions:
             (["--crew", ".", "--fail"], "--fail changes a script, so leave it out with --crew"),
             (["--crew", ".", "--seconds", "1"], "--seconds changes a script, so leave it out with --crew"),
             (["--crew", ".", "--at-most", "0"], "0 is not a number of executions"),
+            (["--airflow-url", "localhost:8080"], "localhost:8080 does not start with http:// or https://"),
         ],
     )
     def test_options_that_do_not_go_together_are_rejected(self, capsys, given, complaint):
@@ -230,7 +293,7 @@ class TestCrew:
 
     def test_execution_is_told_as_it_goes(self, host, project):
         shown = host()
-        assert "local only" in shown.line("/local/")[0] or "local only" in shown.lines[-1]
+        shown.line(f"{shown.client.service.url}/local/$")
         kickoff_id = shown.client.kickoff({"topic": "tides"})
         shown.line(rf"^\d\d:\d\d:\d\d {kickoff_id} begins research, by Researcher$")
         shown.line(rf"{kickoff_id} \| thinking$")

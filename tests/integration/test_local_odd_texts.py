@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.local.__main__ import _say_now
+from airflow_provider_crew.local.console import Console
 from airflow_provider_crew.local.scenario import CrewInput
 
 ODD = {"half a pair": "a\ud800b", "NUL": "a\0b", "line separator": "a\u2028b", "escape": "a\x1b[2Jb"}
@@ -37,10 +37,12 @@ def test_odd_text_is_on_every_page_and_in_every_answer(serve, odd, dialect, kind
     kickoff_id = client.kickoff(given, meta={"more": odd})
     page = client.get("/local/")
     shown = client.get(f"/executions/{kickoff_id}")
+    alone = client.get(f"/executions/{kickoff_id}", headers={"Accept": "text/html"})
     status = client.get(f"/status/{kickoff_id}")
 
-    assert [each.status_code for each in (page, shown, status, client.get("/inputs"))] == [200] * 4
+    assert [each.status_code for each in (page, alone, shown, status, client.get("/inputs"))] == [200] * 5
     assert page.content.decode("utf-8").count("topic") == 1
+    assert alone.content.decode("utf-8")
     assert shown.json()["inputs"] == given
     if not waits:
         assert json.dumps(odd)[1:-1] in status.text
@@ -63,6 +65,6 @@ def test_odd_line_is_printed(odd, encoding, monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
 
-    _say_now(f"begins {odd}")
+    Console().event(f"begins {odd}")
 
     assert b"begins a" in written.getvalue()

@@ -44,6 +44,7 @@ class Api:
             "/kickoff": {"POST": self._kickoff},
             "/openapi.json": {"GET": self._description},
             "/resume": {"POST": self._resume},
+            "/": {"GET": lambda _: Answer(303, headers={"location": PATH})},
             PATH: {"GET": people.page, "POST": people.answered},
         }
 
@@ -134,11 +135,17 @@ class Api:
             return self._dialect.unknown_execution(kickoff_id)
 
     def _page(self, request: ReceivedRequest, kickoff_id: str) -> Answer:
-        """Show an execution in a browser, usually without a token, like the dashboard of a deployed crew."""
+        """
+        Show an execution, usually without a token, like the dashboard of a deployed crew.
+
+        Programs get JSON.
+        """
         # Other users on this machine must not read the output of a real crew.
         if self._pages_need_token and (refused := self._people.refusal(request)):
             return refused
         try:
+            if "text/html" in (request.header("accept") or ""):
+                return self._people.page_of(kickoff_id)
             return json_answer(200, self._crew.shown(kickoff_id))
         except LookupError:
             return self._no_such_path(request)

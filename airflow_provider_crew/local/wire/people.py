@@ -4,24 +4,20 @@ import base64
 import binascii
 import hashlib
 import ipaddress
-from collections.abc import Iterator
-from html import escape
+from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AliasChoices, BaseModel, Field, StrictBool
 
 from airflow_provider_crew.local.answer import Answer, text_answer
 from airflow_provider_crew.local.crew import Crew
-from airflow_provider_crew.local.executions import Execution, Standing
+from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.local.wire.page import STYLE, page_of
 
 PATH = "/local/"
 _SHOWN = 100
-# The output of a crew may have long lines.
-_STYLE = (
-    "body { max-width: 60em; margin: auto; padding: 1em } pre { white-space: pre-wrap; overflow-wrap: anywhere }"
-)
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 _HEADERS = {
     # Allow only the page itself: the output of a crew can load nothing, run nothing and send nothing.
     "content-security-policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; "
@@ -31,23 +27,6 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
-_PAGE = """\
-<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Local crew service</title><style>{style}</style></head><body>
-<h1>Executions</h1>
-<p>This page is local only: no deployment has it. Load it again to see what is new.</p>
-{executions}
-</body></html>
-"""
-_FORM = """\
-<form method="post" action="{path}">
-<input type="hidden" name="kickoff_id" value="{kickoff_id}">
-<input type="hidden" name="task_id" value="{question}">
-<p><label>Feedback<br><textarea name="feedback" rows="4" cols="80"></textarea></label></p>
-<button name="answer" value="approve">Approve</button>
-<button name="answer" value="reject">Have it done again</button>
-</form>
-"""
 
 
 class Resume(BaseModel):
@@ -67,8 +46,12 @@ class People:
         self._host = host
 
     def page(self, request: ReceivedRequest) -> Answer:
-        """Show the newest executions."""
-        return self.refusal(request) or self._shown(request)
+        """Show the newest executions, and first those that wait for human input."""
+        return self.refusal(request) or self._shown(self._crew.kickoffs[: -_SHOWN - 1 : -1])
+
+    def page_of(self, kickoff_id: str) -> Answer:
+        """Show one execution. Raise LookupError if it is unknown."""
+        return self._shown([self._crew.execution(kickoff_id)], single=True)
 
     def refusal(self, request: ReceivedRequest) -> Answer | None:
         """Return a rejection unless the request has the token and was sent to a known host name."""
@@ -107,41 +90,9 @@ class People:
             return name in ("localhost", self._host.lower())
         return True
 
-    def _shown(self, _: ReceivedRequest) -> Answer:
-        newest = self._crew.kickoffs[: -_SHOWN - 1 : -1]
-        parts = [part for execution in newest for part in _section(execution, self._crew.now())]
-        page = _PAGE.format(style=_STYLE, executions="\n".join(parts) or "<p>There are none.</p>")
+    def _shown(self, executions: Sequence[Execution], *, single: bool = False) -> Answer:
+        page = page_of(executions, self._crew.now(), self._crew.airflow_url, single=single, list=PATH)
         return _text(200, page, "html")
-
-
-def _section(execution: Execution, now: float) -> Iterator[str]:
-    at = execution.standing(now)
-    yield f"<h2>{escape(execution.kickoff_id)}</h2>"
-    yield f"<p>{escape(_told(at))}</p>"
-    yield _details("inputs", "\n".join(f"{name}: {value}" for name, value in execution.inputs.items()))
-    for task in at.tasks:
-        by = f", by {task.agent}" if task.agent else ""
-        yield _details(f"{task.name}{by}, in {task.seconds:.1f} s", task.output)
-    if at.waiting:
-        yield f"<pre>{escape(at.draft)}</pre>"
-        yield _FORM.format(path=PATH, kickoff_id=escape(execution.kickoff_id), question=escape(at.question))
-    if at.over and at.error is None:
-        yield _details("result", at.output)
-
-
-def _told(at: Standing) -> str:
-    if at.error is not None:
-        return f"Failed: {at.error}"
-    if at.over:
-        return f"Completed in {at.seconds:.1f} s."
-    if at.queued:
-        return "Queued."
-    where = f" at {at.current}" if at.current else ""
-    return f"Waits for a person{where}:" if at.waiting else f"Continues{where}."
-
-
-def _details(summary: str, text: str) -> str:
-    return f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>"
 
 
 def _text(status: int, text: str, kind: str = "plain") -> Answer:

@@ -1,0 +1,235 @@
+"""The local server's pages for a browser."""
+
+from html.parser import HTMLParser
+
+import pytest
+import requests
+
+from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask, When
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>[a](javascript:alert(1)) {{ 7 * 7 }}"
+AIRFLOW = "http://airflow.example:8080"
+TASK = {"dag_id": "daily", "run_id": "manual__2026-01-01T00:00:00+00:00", "task_id": "report", "map_index": -1}
+TASK_PATH = "/dags/daily/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00/tasks/report"
+
+
+class Page(HTMLParser):
+    """What a page has: its tags, links and texts."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.links, self.badges, self.ids, self.text = [], {}, [], [], ""
+        self._open: tuple[str, dict] = ("", {})
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self._open = (tag, dict(attributes))
+
+    def handle_endtag(self, _):
+        self._open = ("", {})
+
+    def handle_data(self, data):
+        tag, attributes = self._open
+        if tag == "style":
+            return
+        self.text += data
+        kind = (attributes.get("class") or "").split()
+        if tag == "a":
+            self.links[data] = attributes["href"]
+        if tag == "a" and "id" in kind:
+            self.ids.append(data)
+        if tag == "span" and "badge" in kind:
+            self.badges.append(kind[1])
+
+    def has(self, tag):
+        return any(name == tag for name, _ in self.tags)
+
+    @property
+    def reloads(self):
+        return any(attributes.get("http-equiv") == "refresh" for _, attributes in self.tags)
+
+
+@pytest.fixture
+def page():
+    """Load a page as a browser that has logged in."""
+
+    def load(client, path="/local/"):
+        answer = client.get(path, headers={"Accept": "text/html,*/*;q=0.8"}, auth=("", client.token))
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert client.token not in answer.text
+        return Page(answer.text)
+
+    return load
+
+
+def test_root_leads_to_the_executions(serve):
+    answer = requests.get(f"{serve().service.url}/", allow_redirects=False, timeout=60)
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/local/")
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"),
+        ("*/*", "application/json"),
+        ("application/json", "application/json"),
+    ],
+)
+def test_browser_gets_a_page_and_a_program_json(serve, accept, content_type):
+    client = serve()
+    url = client.service.dashboard_url.format(kickoff_id=client.kickoff())
+
+    answer = requests.get(url, headers={"Accept": accept}, timeout=60)
+
+    assert (answer.status_code, answer.headers["content-type"]) == (200, content_type)
+    assert requests.get(f"{url}x", headers={"Accept": accept}, timeout=60).status_code == 404
+
+
+def test_page_of_an_execution_may_not_run_scripts(serve):
+    client = serve()
+    path = f"/executions/{client.kickoff()}"
+
+    policies = {
+        client.get(each, headers={"Accept": "text/html"}, auth=("", client.token)).headers[
+            "content-security-policy"
+        ]
+        for each in (path, "/local/")
+    }
+
+    (policy,) = policies
+    assert "default-src 'none'" in policy
+    assert "script" not in policy
+
+
+def test_waiting_execution_comes_first_and_stops_the_reload(serve, clock, page):
+    inputs = (CrewInput(name="topic"),)
+    ask = ScenarioTask(name="ask", seconds=5, human_input=True, output="# A draft\n\n- one")
+    scenario = Scenario(
+        inputs=inputs, tasks=(ScenarioTask(name="work", seconds=60),), when=[When(topic="a", tasks=[ask])]
+    )
+    client = serve(scenario)
+    nothing = page(client)
+    waiting = client.kickoff({"topic": "a"})
+    clock.now += 10
+    running = client.kickoff({"topic": "b"})
+    both = page(client)
+    client.service.approve(waiting)
+    one = page(client)
+    clock.now += 60
+    none = page(client)
+
+    assert (nothing.ids, nothing.reloads) == ([], False)
+    assert (both.ids, both.badges, both.reloads) == ([waiting, running], ["waiting", "active"], False)
+    assert "A draft" in both.text
+    assert both.has("li")
+    assert both.has("textarea")
+    assert (one.ids, one.badges, one.reloads) == ([running, waiting], ["active", "good"], True)
+    assert not one.has("form")
+    assert (none.badges, none.reloads) == (["good", "good"], False)
+
+
+def test_page_of_one_shows_its_progress_and_then_its_output(serve, clock, page):
+    tasks = (
+        ScenarioTask(name="research", agent="Researcher", seconds=5, output="**notes**"),
+        ScenarioTask(name="writing", agent="Writer", seconds=5, output="the end"),
+    )
+    client = serve(Scenario(inputs=(), tasks=tasks))
+    kickoff_id = client.kickoff(meta={"team": "ships"})
+    clock.now += 7
+    running = page(client, f"/executions/{kickoff_id}")
+    clock.now += 7
+    completed = page(client, f"/executions/{kickoff_id}")
+
+    assert (running.badges, running.reloads) == (["active"], True)
+    assert all(text in running.text for text in ("notes", "writing", "Writer", '"ships"'))
+    assert "the end" not in running.text
+    assert (completed.badges, completed.reloads) == (["good"], False)
+    assert "the end" in completed.text
+
+
+def test_reason_of_a_failure_is_shown(serve, page):
+    client = serve(Scenario(inputs=(), tasks=(ScenarioTask(name="work", error="out of credit"),)))
+    client.kickoff()
+    revoked = client.kickoff()
+    client.service.revoke(revoked)
+    shown = page(client)
+
+    assert (shown.badges, "out of credit" in shown.text) == (["bad", "bad"], True)
+
+
+@pytest.mark.parametrize(("index", "path", "name"), [(-1, "", "report"), (0, "/mapped/0", "report[0]")])
+def test_page_links_to_the_airflow_task(serve, page, index, path, name):
+    client = serve()
+    client.service.airflow_url = AIRFLOW
+    kickoff_id = client.kickoff(meta={"airflow": {**TASK, "map_index": index, "try_number": 2}})
+
+    for shown in (page(client), page(client, f"/executions/{kickoff_id}")):
+        assert shown.links[f"daily / {name}"] == f"{AIRFLOW}{TASK_PATH}{path}"
+
+
+def test_task_without_an_airflow_url_is_named_without_a_link(serve, page):
+    client = serve()
+    client.kickoff(meta={"airflow": TASK})
+    shown = page(client)
+
+    assert "daily / report" in shown.text
+    assert "daily / report" not in shown.links
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [None, {}, {"airflow": None}, {"airflow": "daily"}, {"airflow": {**TASK, "run_id": 3}}, {"dag_id": "daily"}],
+)
+def test_other_meta_has_no_link(serve, page, meta):
+    client = serve()
+    client.service.airflow_url = AIRFLOW
+    client.kickoff(meta=meta)
+
+    assert not any(AIRFLOW in link for link in page(client).links.values())
+
+
+@pytest.mark.parametrize("ends", [{}, {"error": HOSTILE}, {"human_input": True}])
+def test_hostile_text_is_no_markup(serve, clock, page, ends):
+    hostile = ScenarioTask(name=HOSTILE, agent=HOSTILE, seconds=1, output=HOSTILE)
+    tasks = (hostile, hostile.model_copy(update=ends))
+    client = serve(Scenario(inputs=(), tasks=tasks))
+    client.service.airflow_url = AIRFLOW
+    client.service.next_kickoff_id(HOSTILE)
+    meta = {
+        "airflow": {"dag_id": HOSTILE, "run_id": HOSTILE, "task_id": HOSTILE, "map_index": 1},
+        HOSTILE: HOSTILE,
+    }
+    client.kickoff({HOSTILE: HOSTILE}, meta=meta)
+    running = page(client)
+    clock.now += 10
+    listed = page(client)
+
+    for shown in (running, listed, page(client, listed.links[HOSTILE])):
+        assert not any(shown.has(tag) for tag in ("script", "img", "iframe", "object", "link", "base"))
+        assert not any(name.startswith("on") for _, attributes in shown.tags for name in attributes)
+        assert all(link.startswith(("/", AIRFLOW)) or not link for link in shown.links.values())
+        assert "49" not in shown.text.replace("7 * 7", "")
+
+
+def test_answer_of_one_server_depends_on_the_input(serve):
+    scenario = Scenario(
+        dialect="deployed",
+        inputs=(CrewInput(name="company"),),
+        tasks=(ScenarioTask(name="work", output="{company} is sound"),),
+        when=[
+            When(company="Globex", output="{company} is not", usage={"total_tokens": 7}),
+            When(company="Initech", tasks=[ScenarioTask(name="search", error="{company} is unknown")]),
+            When(company="Hooli", statuses=[{"state": "PENDING"}]),
+        ],
+    )
+    client = serve(scenario)
+    acme, globex, initech, hooli = (
+        client.status(client.kickoff({"company": name})) for name in ("Acme", "Globex", "Initech", "Hooli")
+    )
+
+    assert acme["result"] == "Acme is sound"
+    assert (globex["result"], globex["usage_metrics"]) == ("Globex is not", {"total_tokens": 7})
+    assert (initech["state"], initech["progress"]) == ("FAILED", None)
+    assert hooli == {"state": "PENDING"}
