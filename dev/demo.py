@@ -75,6 +75,7 @@ def main(*project: str) -> None:
         began = time.time()
         airflow = checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": json.dumps(connection_to(service))})
         with opened(airflow):
+            service.airflow_url = airflow.url
             api = airflow.api
             with stage("Waiting for Airflow to read the DAG"):
                 api.wait_for_dag(_DAG, parsed_after=began)

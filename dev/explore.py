@@ -34,6 +34,7 @@ def main(executor: str = "local") -> None:
             airflow.api.set_connection("crew_default", connection_to(service))
             airflow.api.set_connection("crew_json", connection_to(writes_json))
             airflow.api.ensure_pool("crews", slots=4)
+        service.airflow_url = writes_json.airflow_url = airflow.url
         print(_directions(airflow, service))
         while True:
             airflow.wait_until_healthy()
@@ -74,7 +75,8 @@ def _directions(airflow: AirflowStack, service: LocalCrewService) -> str:
             connection of your own under Admin > Connections:
             .venv/bin/python -m airflow_provider_crew.local --fail
 
-        The token of the crew on this machine is {service.token}
+        The crew's executions are at {service.url}/local/
+        The password there is the crew's token: {service.token}
         Logs are in {airflow.home}
         Ctrl-C stops all of it.
     """)

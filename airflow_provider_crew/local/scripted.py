@@ -77,7 +77,8 @@ class ScriptedExecution(Execution):
         """Add the texts, which are slow to render and do not affect the timing."""
         scenario = self.scenario
         tasks = scenario.tasks
-        at = replace(at, total=len(tasks), tasks=tuple(self._done(task) for task in tasks[: at.done]))
+        done = tuple(self._done(task) for task in tasks[: at.done])
+        at = replace(at, total=len(tasks), tasks=done, error=at.error and self._text(at.error))
         if not at.over:
             current = tasks[at.done]
             at = replace(at, current=current.name, agent=current.agent)

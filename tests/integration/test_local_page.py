@@ -19,7 +19,7 @@ class Page(HTMLParser):
     def __init__(self, html):
         super().__init__()
         self.tags, self.links, self.badges, self.ids, self.text = [], {}, [], [], ""
-        self._open: tuple[str, dict] = ("", {})
+        self._open: tuple[str, dict[str, str | None]] = ("", {})
         self.feed(html)
 
     def handle_starttag(self, tag, attributes):
@@ -231,5 +231,5 @@ def test_answer_of_one_server_depends_on_the_input(serve):
 
     assert acme["result"] == "Acme is sound"
     assert (globex["result"], globex["usage_metrics"]) == ("Globex is not", {"total_tokens": 7})
-    assert (initech["state"], initech["progress"]) == ("FAILED", None)
+    assert (initech["state"], initech["status"]) == ("FAILED", "Initech is unknown")
     assert hooli == {"state": "PENDING"}
