@@ -1,4 +1,4 @@
-"""Run a crew service on your own machine: ``python -m airflow_provider_crew.local``."""
+"""Run the local server: ``python -m airflow_provider_crew.local``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _DEFAULT_PORT = 8765
 _PORTS = 65536
 _AIRFLOW_URL = "http://localhost:8080"
-_REASON = "RateLimitError: the model is overloaded. It was asked to fail, with --fail."
+_REASON = "RateLimitError: the model is overloaded (--fail)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for name in ("seconds", "fail") if options.crew else ("python", "keep", "at_most"):
         if getattr(options, name) is not None:
-            why = "changes a script, so leave it out with" if options.crew else "is for a real crew, and needs"
-            parser.error(f"--{name.replace('_', '-')} {why} --crew")
+            rule = "is for a scripted crew, not for" if options.crew else "is for a real crew, and needs"
+            parser.error(f"--{name.replace('_', '-')} {rule} --crew")
     console = Console()
     try:
         service = _service(options, console)
@@ -52,32 +52,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m airflow_provider_crew.local", description="A crew service on your own machine."
+        prog="python -m airflow_provider_crew.local", description="A local server with the API of a deployed crew."
     )
-    parser.add_argument("--port", type=_port, default=_DEFAULT_PORT, help="default: %(default)s; 0: any free one")
+    parser.add_argument("--port", type=_port, default=_DEFAULT_PORT, help="default: %(default)s; 0: a free one")
     parser.add_argument(
-        "--host", default="127.0.0.1", help="where to listen; beyond this machine only with --token"
+        "--host", default="127.0.0.1", help="address to listen on; beyond this machine only with --token"
     )
-    parser.add_argument("--token", help="the organization token to accept; default: what the scenario says")
-    parser.add_argument("--scenario", metavar="FILE", help="a TOML file with inputs, tasks and faults")
+    parser.add_argument("--token", help="organization token to accept; default: that of the scenario")
+    parser.add_argument("--scenario", metavar="FILE", help="TOML file with inputs, tasks and faults")
     parser.add_argument(
-        "--dialect", choices=get_args(DialectName), help="how the crew talks; default: what the scenario says"
+        "--dialect", choices=get_args(DialectName), help="format of the answers; default: that of the scenario"
     )
     parser.add_argument(
         "--airflow-url", type=_http_url, default=_AIRFLOW_URL, help="Airflow UI to link to; default: %(default)s"
     )
-    played = parser.add_argument_group("a crew that is played")
-    played.add_argument(
-        "--seconds", type=_seconds, help="how long each task takes; default: what the scenario says"
-    )
-    played.add_argument(
-        "--fail", nargs="?", const=_REASON, metavar="REASON", help="let every execution fail at its last task"
+    scripted = parser.add_argument_group("a scripted crew")
+    scripted.add_argument("--seconds", type=_seconds, help="duration of each task; default: that of the scenario")
+    scripted.add_argument(
+        "--fail", nargs="?", const=_REASON, metavar="REASON", help="every execution fails at its last task"
     )
     real = parser.add_argument_group("a real crew or flow")
     real.add_argument("--crew", metavar="PROJECT", help="its folder, or package.module:Class")
-    real.add_argument("--python", metavar="FILE", help="its interpreter; default: that of the folder's .venv")
-    real.add_argument("--at-most", type=_count, metavar="N", help="executions at a time; the others are queued")
-    real.add_argument("--keep", metavar="FILE", help="remember executions there, for the next service, too")
+    real.add_argument("--python", metavar="FILE", help="its interpreter; default: that of its .venv")
+    real.add_argument("--at-most", type=_count, metavar="N", help="executions at a time (default: 4); the others are queued")
+    real.add_argument("--keep", metavar="FILE", help="keep executions in this file for the next start")
     return parser
 
 
@@ -93,7 +91,7 @@ def _service(options: argparse.Namespace, console: Console) -> LocalCrewService:
         token=options.token,
         on_request=console.request,
         call_webhooks=True,
-        say=console.event,
+        log=console.event,
     )
     service.airflow_url = options.airflow_url.rstrip("/")
     return service
@@ -102,10 +100,10 @@ def _service(options: argparse.Namespace, console: Console) -> LocalCrewService:
 def _project(options: argparse.Namespace, console: Console) -> Project:
     from airflow_provider_crew.local.projects.engine import Project
 
-    console.line(f"Loading {options.crew}: this takes as long as importing crewai does.")
+    console.line(f"Loading {options.crew}. Importing crewai takes a while.")
     chosen = {"python": options.python, "keep": options.keep, "at_most": options.at_most}
     given = {name: value for name, value in chosen.items() if value is not None}
-    return Project(options.crew, **given, say=console.event)
+    return Project(options.crew, **given, log=console.event)
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:

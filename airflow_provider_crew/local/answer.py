@@ -30,7 +30,7 @@ def json_answer(status: int, body: JsonValue, **headers: str) -> Answer:
     return Answer(status, encoded, {"content-type": "application/json", **headers})
 
 
-def text_answer(status: int, text: str, kind: str = "plain") -> Answer:
+def text_answer(status: int, text: str, kind: str = "plain", **headers: str) -> Answer:
     """Return a text response, or a page if ``kind`` is ``html``. Half a surrogate pair is escaped."""
     body = text.encode("utf-8", "backslashreplace")
-    return Answer(status, body, {"content-type": f"text/{kind}; charset=utf-8"})
+    return Answer(status, body, {"content-type": f"text/{kind}; charset=utf-8", **headers})

@@ -31,9 +31,9 @@ _NAMES = {
 class Callbacks:
     """Calls the webhooks of a kickoff, once for each event. A failed call is logged and changes nothing."""
 
-    def __init__(self, clock: Callable[[], float], say: Callable[[str], None]) -> None:
+    def __init__(self, clock: Callable[[], float], log: Callable[[str], None]) -> None:
         self._clock = clock
-        self._say = say
+        self._log = log
         self._loop: asyncio.AbstractEventLoop
         self._session: aiohttp.ClientSession
         self._following: set[asyncio.Task[None]] = set()
@@ -85,12 +85,12 @@ class Callbacks:
     async def _post(self, execution: Execution, url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
         try:
             async with self._session.post(url, json=body, headers=headers, allow_redirects=False) as answer:
-                told = f"answers {answer.status}" if answer.status >= _BAD else ""
+                problem = f"answers {answer.status}" if answer.status >= _BAD else ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            told = f"cannot be called: {type(error).__name__}"
-        if told:
+            problem = f"cannot be called: {type(error).__name__}"
+        if problem:
             # The rest of a webhook's URL may be a secret.
-            self._say(f"{execution.kickoff_id} its webhook at {urlsplit(url).hostname} {told}")
+            self._log(f"{execution.kickoff_id} webhook at {urlsplit(url).hostname} {problem}")
 
 
 def _news(before: Standing, at: Standing) -> Iterator[tuple[str, dict[str, Any]]]:

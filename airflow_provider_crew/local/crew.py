@@ -100,9 +100,9 @@ class Crew:
             execution, now = self.execution(kickoff_id), self._clock()
             at = execution.standing(now)
             if not at.waiting:
-                raise ValueError(f"execution {kickoff_id!r} does not wait for a person")
+                raise ValueError(f"execution {kickoff_id!r} does not wait for human input")
             if question is not None and question not in (at.question, at.current):
-                raise ValueError(f"execution {kickoff_id!r} waits for an answer to something else by now")
+                raise ValueError(f"execution {kickoff_id!r} now waits for the answer to another request")
             execution.answer(now, approved=approved, feedback=feedback)
 
     def revoke(self, kickoff_id: str) -> None:

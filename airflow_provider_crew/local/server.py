@@ -20,10 +20,10 @@ from airflow_provider_crew.local.scenario import Scenario
 from airflow_provider_crew.local.scripted import Scripted
 from airflow_provider_crew.local.unusable import Unusable
 from airflow_provider_crew.local.wire.api import PAGE, Api
+from airflow_provider_crew.local.wire.browser import Browser
 from airflow_provider_crew.local.wire.front import Front
 from airflow_provider_crew.local.wire.gateway import Gateway
 from airflow_provider_crew.local.wire.listener import Listener
-from airflow_provider_crew.local.wire.people import People
 
 if TYPE_CHECKING:
     from airflow_provider_crew.local.projects.engine import Project  # needed only with a project
@@ -36,7 +36,7 @@ class LocalCrewService(Crew):
     ``scenario`` is a Scenario or the path of a scenario file. ``tls`` is a certificate file and its key file.
     ``on_request`` is called after every request, in the server's thread. With a ``project``, executions run a
     CrewAI project. With ``call_webhooks``, the webhooks of kickoffs are called; by default they are only recorded.
-    ``say`` gets the log lines for these calls. ::
+    ``log`` gets the log lines for these calls. ::
 
         with LocalCrewService(Scenario().without_waiting()) as service:
             service.faults.answer(503, retry_after=2, on="kickoff")
@@ -57,10 +57,10 @@ class LocalCrewService(Crew):
         clock: Callable[[], float] = time.time,
         on_request: Callable[[ReceivedRequest], None] = lambda _: None,
         call_webhooks: bool = False,
-        say: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
     ) -> None:
         scenario = Scenario.load(scenario) if isinstance(scenario, (str, Path)) else scenario or Scenario()
-        callbacks = Callbacks(clock, say) if call_webhooks else None
+        callbacks = Callbacks(clock, log) if call_webhooks else None
         super().__init__(scenario, project or Scripted(), clock, *([callbacks.follow] if callbacks else []))
         self._project = project
         self._callbacks = callbacks
@@ -72,7 +72,7 @@ class LocalCrewService(Crew):
         self.requests = Record()
         self.faults = Faults(clock, self._listen)
         self._gateway = Gateway(clock, scenario.cold_start)
-        api = Api(self, People(self, host), pages_need_token=project is not None)
+        api = Api(self, Browser(self, host), pages_need_token=project is not None)
         front = Front(api, self.requests, self._gateway, self.faults, on_request)
         self._listener = Listener(front, (host, port), _tls_context(*tls) if tls else None, self._serving)
 

@@ -63,7 +63,7 @@ class CrewService:
     @property
     def begun(self) -> Counter[str]:
         """How often CrewAI began the first task of each execution."""
-        return Counter(re.findall(rf"([0-9a-f-]{{36}}) begins {self._first}\b", self.log))
+        return Counter(re.findall(rf"([0-9a-f-]{{36}}) started {self._first}\b", self.log))
 
     def status(self, kickoff_id: str) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {TOKEN}"}

@@ -1,4 +1,4 @@
-"""People answer an execution of the local service: by ``POST /resume``, and on its page in a browser."""
+"""Human input for the local server: by ``POST /resume``, and on its page in a browser."""
 
 import json
 import re
@@ -99,7 +99,7 @@ class TestResume:
 
         late = client.resume(**documented(waiting, approve=True, task_id=first))
 
-        assert (late.status_code, "something else" in late.json()["detail"]) == (409, True)
+        assert late.status_code == 409
         assert client.status(waiting)["state"] == "NOT FOUND"
         assert client.resume(**live(waiting, approve=True, taskId="draft")).status_code == 200
 

@@ -259,8 +259,8 @@ class TestOptions:
             (["--keep", "file"], "--keep is for a real crew, and needs --crew"),
             (["--python", "python"], "--python is for a real crew, and needs --crew"),
             (["--at-most", "2"], "--at-most is for a real crew, and needs --crew"),
-            (["--crew", ".", "--fail"], "--fail changes a script, so leave it out with --crew"),
-            (["--crew", ".", "--seconds", "1"], "--seconds changes a script, so leave it out with --crew"),
+            (["--crew", ".", "--fail"], "--fail is for a scripted crew, not for --crew"),
+            (["--crew", ".", "--seconds", "1"], "--seconds is for a scripted crew, not for --crew"),
             (["--crew", ".", "--at-most", "0"], "0 is not a number of executions"),
             (["--airflow-url", "localhost:8080"], "localhost:8080 does not start with http:// or https://"),
         ],
@@ -295,10 +295,10 @@ class TestCrew:
         shown = host()
         shown.line(f"{shown.client.service.url}/local/$")
         kickoff_id = shown.client.kickoff({"topic": "tides"})
-        shown.line(rf"^\d\d:\d\d:\d\d {kickoff_id} begins research, by Researcher$")
+        shown.line(rf"^\d\d:\d\d:\d\d {kickoff_id} started research, by Researcher$")
         shown.line(rf"{kickoff_id} \| thinking$")
         (project / "go").touch()
-        shown.line(rf"{kickoff_id} has done research in 0\.5 s$")
+        shown.line(rf"{kickoff_id} completed research in 0\.5 s$")
         shown.line(rf"{kickoff_id} completed in \d+\.\d s$")
 
     @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

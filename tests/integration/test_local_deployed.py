@@ -295,7 +295,7 @@ class TestHumanInput:
         service, kickoff_id, after = begin(human_input=10)
         after(seconds)
 
-        with pytest.raises(ValueError, match=f"^execution '{kickoff_id}' does not wait for a person$"):
+        with pytest.raises(ValueError, match=kickoff_id):
             service.approve(kickoff_id)
         with pytest.raises(LookupError, match="no execution 'x'"):
             service.approve("x")

@@ -54,7 +54,7 @@ class Crew(Client):
 
     def serve(self, dialect="deployed", **options):
         named = {name: options.pop(name) for name in ("at_most", "keep") if name in options}
-        project = Project(self.folder, say=self.lines.append, **named)
+        project = Project(self.folder, log=self.lines.append, **named)
         super().__init__(LocalCrewService(Scenario(dialect=dialect), project=project, **options))
         return self.service
 

@@ -66,7 +66,7 @@ def begin(serve, said, receiver):
 
     def start(changes=None, *, call_webhooks=True, **keys):
         scenario = Scenario(**{"inputs": (), "tasks": TASKS, "dialect": "deployed"} | keys)
-        client = serve(scenario, call_webhooks=call_webhooks, say=said.append)
+        client = serve(scenario, call_webhooks=call_webhooks, log=said.append)
         return client.service, client.kickoff({"topic": "tides"}, meta={"a": 1}, **{**named, **(changes or {})})
 
     return start
@@ -114,7 +114,7 @@ def test_failed_call_is_logged_without_secrets(begin, said):
 
     eventually(lambda: len(said) == 2, 60, 0.02)
     assert {line.replace(kickoff_id, "ID") for line in said} == {
-        "ID its webhook at 127.0.0.1 cannot be called: ClientConnectorError"
+        "ID webhook at 127.0.0.1 cannot be called: ClientConnectorError"
     }
     assert service.execution(kickoff_id).standing(service.now()).error is None
 

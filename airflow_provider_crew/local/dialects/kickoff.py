@@ -1,8 +1,8 @@
-"""Models of a kickoff request, for the OpenAPI description and for the service itself."""
+"""Models of requests, for the OpenAPI description and for the server itself."""
 
 from typing import Any
 
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import AliasChoices, BaseModel, Field, StrictBool
 
 
 class Authentication(BaseModel):
@@ -41,3 +41,12 @@ class KickoffRequest(BaseModel):
     def events(self) -> dict[str, Any] | None:
         """Return the settings for events as they were sent."""
         return self.event_stream.model_dump(exclude_unset=True) if self.event_stream else None
+
+
+class Resume(BaseModel):
+    """Body of ``POST /resume``, in either spelling. ``task_id`` names the request for input, by its ID or task."""
+
+    execution_id: str = Field(validation_alias=AliasChoices("execution_id", "executionId"))
+    task_id: str | None = Field(default=None, validation_alias=AliasChoices("task_id", "taskId"))
+    human_feedback: str = Field(default="", validation_alias=AliasChoices("human_feedback", "humanFeedback"))
+    is_approve: StrictBool = Field(validation_alias=AliasChoices("is_approve", "isApprove"))

@@ -29,7 +29,7 @@ class Project:
     A CrewAI project on this machine: a folder as ``crewai create`` makes it, or ``package.module:Class``.
 
     ``python`` is the project's interpreter. By default it is the one in its ``.venv``, or else the current one.
-    ``keep`` is a file that stores the executions for later services. ``say`` gets each line of output, in the
+    ``keep`` is a file that stores the executions for later services. ``log`` gets each line of output, in the
     service's thread.
     """
 
@@ -40,7 +40,7 @@ class Project:
         python: str | Path | None = None,
         at_most: int = 4,
         keep: str | Path | None = None,
-        say: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
     ) -> None:
         own = Path(crew) / ".venv" / "bin" / "python"
         interpreter = python or (own if own.exists() else sys.executable)
@@ -49,7 +49,7 @@ class Project:
         self._file = Path(keep).absolute() if keep else None
         self._kept: Kept | None = None
         self._storage = ""
-        self._say = say
+        self._log = log
         self._slots = asyncio.Semaphore(at_most)
         self._loop: asyncio.AbstractEventLoop
         self._tasks: set[asyncio.Task[None]] = set()
@@ -68,9 +68,9 @@ class Project:
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as closing:
             if self._file:
-                self._kept = closing.enter_context(contextlib.closing(Kept(self._file, self._say)))
+                self._kept = closing.enter_context(contextlib.closing(Kept(self._file, self._log)))
                 self._storage = f"{self._file}-storage"
-                make_private(Path(self._storage), self._say)
+                make_private(Path(self._storage), self._log)
             else:
                 self._storage = closing.enter_context(tempfile.TemporaryDirectory(prefix="crew-"))
             try:
@@ -129,7 +129,7 @@ class Project:
             try:
                 process = await self._next()
             except Exception as error:  # noqa: BLE001 - any error has to end the execution visibly
-                self._say_lines(execution.kickoff_id, getattr(error, "traceback", ""))
+                self._log_lines(execution.kickoff_id, getattr(error, "traceback", ""))
                 self._fail(execution, f"{error}")
                 return
             try:
@@ -153,7 +153,7 @@ class Project:
     def _fail(self, execution: ProjectExecution, reason: str) -> None:
         if not execution.at.over:
             execution.fail(reason, time.time())
-            self._say(f"{execution.kickoff_id} failed: {reason}")
+            self._log(f"{execution.kickoff_id} failed: {reason}")
         self._keep(execution)
 
     def _keep(self, execution: ProjectExecution) -> None:
@@ -162,7 +162,7 @@ class Project:
                 self._kept.save(execution)
         except sqlite3.Error as error:
             # The crew is working, and this service still knows its status.
-            self._say(f"{execution.kickoff_id} cannot be kept: {error}")
+            self._log(f"{execution.kickoff_id} cannot be kept: {error}")
 
     async def _next(self) -> Process:
         """Return a process that is ready: the spare, or a new one if the spare has died or is outdated."""
@@ -186,7 +186,7 @@ class Project:
 
     async def _load(self) -> Process:
         environment = {**os.environ, "CREWAI_STORAGE_DIR": self._storage}
-        starting = asyncio.create_task(Process.start(self._command, environment, self._say))
+        starting = asyncio.create_task(Process.start(self._command, environment, self._log))
         self._starting.add(starting)
         starting.add_done_callback(self._started)
         # Shielded, so a cancellation here cannot leave an untracked process behind.
@@ -226,23 +226,23 @@ class Project:
     def _tell(self, execution: ProjectExecution, message: Message) -> None:
         match message:
             case {"said": "task_started", "task": task, "agent": agent}:
-                told = f"begins {task}" + (f", by {agent}" if agent else "")
+                event = f"started {task}" + (f", by {agent}" if agent else "")
             case {"said": "task_completed", "task": task, "seconds": seconds}:
-                told = f"has done {task} in {seconds:.1f} s"
+                event = f"completed {task} in {seconds:.1f} s"
             case {"said": "waits", "task": task}:
-                told = f"waits for a person, at {task}"
+                event = f"waits for human input at {task}"
             case {"said": "completed"}:
-                told = f"completed in {execution.at.seconds:.1f} s"
+                event = f"completed in {execution.at.seconds:.1f} s"
             case {"said": "failed", "error": error, "traceback": traceback}:
-                self._say_lines(execution.kickoff_id, traceback)
-                told = f"failed: {error}"
+                self._log_lines(execution.kickoff_id, traceback)
+                event = f"failed: {error}"
             case _:
                 return
-        self._say(f"{execution.kickoff_id} {told}")
+        self._log(f"{execution.kickoff_id} {event}")
 
-    def _say_lines(self, name: str, text: str) -> None:
+    def _log_lines(self, name: str, text: str) -> None:
         for line in text.splitlines():
-            self._say(f"{name} | {line}")
+            self._log(f"{name} | {line}")
 
 
 def _changed_at(crew: str | Path) -> float:

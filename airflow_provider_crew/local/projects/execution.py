@@ -32,7 +32,7 @@ class ProjectExecution(Execution):
         """Send a person's answer to the crew, once."""
         with self._lock:
             if not self.at.waiting or self.process is None:
-                raise ValueError(f"execution {self.kickoff_id!r} does not wait for a person")
+                raise ValueError(f"execution {self.kickoff_id!r} does not wait for human input")
             self._go_on(now)
         self.process.send({"do": "answer", "approved": approved, "feedback": feedback})
 

@@ -22,7 +22,7 @@ _KEPT = ("kickoff_id", "inputs", "meta", "restored_from", "started_at")
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def make_private(folder: Path, say: Callable[[str], None]) -> None:
+def make_private(folder: Path, log: Callable[[str], None]) -> None:
     """Create a folder that only its owner can access. If it exists, restrict it and its files to the owner."""
     try:
         folder.mkdir(mode=stat.S_IRWXU, exist_ok=True)
@@ -30,29 +30,29 @@ def make_private(folder: Path, say: Callable[[str], None]) -> None:
         if {folder.lstat().st_uid, folder.stat().st_uid} != {os.geteuid()}:
             raise Unusable(f"{folder} belongs to another user. Remove it, or name another file with --keep.")
         # Restrict the folder first. After that, other users can't open the files in it.
-        _take_away(folder.resolve(), say)
+        _take_away(folder.resolve(), log)
         for path in folder.resolve().rglob("*"):
             _take_away(path)
     except OSError as error:
         raise Unusable(f"{folder} cannot be made private: {error.strerror}.") from None
 
 
-def _take_away(path: Path, say: Callable[[str], None] = lambda _: None) -> None:
+def _take_away(path: Path, log: Callable[[str], None] = lambda _: None) -> None:
     """Restrict a file or folder to its owner. A link has no permissions of its own."""
     mode = path.lstat().st_mode
     if mode & _OF_OTHERS and not stat.S_ISLNK(mode):
         path.chmod(stat.S_IMODE(mode) & ~_OF_OTHERS)
-        say(f"Other users could open {path}. From now on only you can.")
+        log(f"Other users could open {path}. From now on only you can.")
 
 
 class Kept:
     """The file. Only one service may use it, because a second would report its executions as interrupted."""
 
-    def __init__(self, file: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, file: Path, log: Callable[[str], None]) -> None:
         try:
             # Other users on this machine must not read the output of crews.
             os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-            _take_away(file.resolve(), say)
+            _take_away(file.resolve(), log)
             self._database = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._database.execute(_TABLE)

@@ -31,11 +31,11 @@ class ProjectError(Unusable):
 class Process:
     """A runner that was started. Its owner has to end it."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, log: Callable[[str], None]) -> None:
         self.name = "loading"
         """Prefix of each line that the crew prints."""
         self.started_at = time.time()
-        self._say = say
+        self._log = log
         self._loop = asyncio.get_running_loop()
         self._open = contextlib.AsyncExitStack()
         self._process: asyncio.subprocess.Process
@@ -46,10 +46,10 @@ class Process:
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
+        cls, command: Sequence[str], environment: Mapping[str, str], log: Callable[[str], None]
     ) -> Self:
         """Start a runner. Raise ProjectError if the interpreter does not exist."""
-        started = cls(say)
+        started = cls(log)
         # Use one socket pair per direction. If this process dies with unread data in a pair, the other side gets
         # an error instead of the end of the stream.
         asks, asked = socket.socketpair()
@@ -151,7 +151,7 @@ class Process:
     def _print_line(self, line: bytes) -> None:
         # A model may write anything, including control characters that move the terminal's cursor.
         text = "".join(each for each in line.decode("utf-8", "replace") if each.isprintable() or each == "\t")
-        self._say(f"{self.name} | {text}")
+        self._log(f"{self.name} | {text}")
 
 
 async def _close(end: asyncio.StreamWriter) -> None:

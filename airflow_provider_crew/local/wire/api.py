@@ -12,10 +12,10 @@ from airflow_provider_crew.local.answer import Answer, json_answer
 from airflow_provider_crew.local.crew import Crew
 from airflow_provider_crew.local.dialects import DIALECTS
 from airflow_provider_crew.local.dialects.dialect import Dialect
-from airflow_provider_crew.local.dialects.kickoff import KickoffRequest
+from airflow_provider_crew.local.dialects.kickoff import KickoffRequest, Resume
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.local.wire.browser import PATH, Browser, token_of
 from airflow_provider_crew.local.wire.description import described
-from airflow_provider_crew.local.wire.people import PATH, People, Resume, token_of
 
 Handler = Callable[[ReceivedRequest], Answer]
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -35,9 +35,9 @@ class Refused(Exception):
 class Api:
     """Answers of a crew, in the dialect of its scenario at the time of a request."""
 
-    def __init__(self, crew: Crew, people: People, *, pages_need_token: bool) -> None:
+    def __init__(self, crew: Crew, browser: Browser, *, pages_need_token: bool) -> None:
         self._crew = crew
-        self._people = people
+        self._browser = browser
         self._pages_need_token = pages_need_token
         self._plain: dict[str, dict[str, Handler]] = {
             "/inputs": {"GET": self._inputs},
@@ -45,7 +45,7 @@ class Api:
             "/openapi.json": {"GET": self._description},
             "/resume": {"POST": self._resume},
             "/": {"GET": lambda _: Answer(303, headers={"location": PATH})},
-            PATH: {"GET": people.page, "POST": people.answered},
+            PATH: {"GET": browser.executions, "POST": browser.answer},
         }
 
     def answer(self, request: ReceivedRequest) -> Answer:
@@ -141,11 +141,11 @@ class Api:
         Programs get JSON.
         """
         # Other users on this machine must not read the output of a real crew.
-        if self._pages_need_token and (refused := self._people.refusal(request)):
+        if self._pages_need_token and (refused := self._browser.refusal(request)):
             return refused
         try:
             if "text/html" in (request.header("accept") or ""):
-                return self._people.page_of(kickoff_id)
+                return self._browser.execution(kickoff_id)
             return json_answer(200, self._crew.shown(kickoff_id))
         except LookupError:
             return self._no_such_path(request)

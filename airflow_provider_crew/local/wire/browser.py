@@ -1,4 +1,4 @@
-"""Pages for human input: view executions and answer, in a browser or by ``POST /resume``. Local only."""
+"""Pages for a browser: view executions and answer human input. Only the local server has them."""
 
 import base64
 import binascii
@@ -6,8 +6,6 @@ import hashlib
 import ipaddress
 from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
-
-from pydantic import AliasChoices, BaseModel, Field, StrictBool
 
 from airflow_provider_crew.local.answer import Answer, text_answer
 from airflow_provider_crew.local.crew import Crew
@@ -29,45 +27,39 @@ _HEADERS = {
 }
 
 
-class Resume(BaseModel):
-    """Body of ``POST /resume``, in either spelling. ``task_id`` names the request for input, by its ID or task."""
+class Browser:
+    """
+    The pages, and who may see them.
 
-    execution_id: str = Field(validation_alias=AliasChoices("execution_id", "executionId"))
-    task_id: str | None = Field(default=None, validation_alias=AliasChoices("task_id", "taskId"))
-    human_feedback: str = Field(default="", validation_alias=AliasChoices("human_feedback", "humanFeedback"))
-    is_approve: StrictBool = Field(validation_alias=AliasChoices("is_approve", "isApprove"))
-
-
-class People:
-    """The page of executions, for browsers that have the token and come from the page itself."""
+    The list needs the token. An answer must also come from a page of this server.
+    """
 
     def __init__(self, crew: Crew, host: str) -> None:
         self._crew = crew
         self._host = host
 
-    def page(self, request: ReceivedRequest) -> Answer:
+    def executions(self, request: ReceivedRequest) -> Answer:
         """Show the newest executions, and first those that wait for human input."""
         return self.refusal(request) or self._shown(self._crew.kickoffs[: -_SHOWN - 1 : -1])
 
-    def page_of(self, kickoff_id: str) -> Answer:
+    def execution(self, kickoff_id: str) -> Answer:
         """Show one execution. Raise LookupError if it is unknown."""
         return self._shown([self._crew.execution(kickoff_id)], single=True)
 
     def refusal(self, request: ReceivedRequest) -> Answer | None:
         """Return a rejection unless the request has the token and was sent to a known host name."""
         if not self._is_known(request.header("host") or ""):
-            return _text(403, "This host name is not the service's.")
+            return _text(403, "This is not a host name of the local server.")
         if not self._crew.accepts(token_of(request)):
-            refusal = _text(401, "The token of the service is needed, as password. Any user name will do.")
-            asking = {"www-authenticate": 'Basic realm="the token of the local crew service, as password"'}
-            return Answer(refusal.status, refusal.body, {**refusal.headers, **asking})
+            login = {"www-authenticate": 'Basic realm="local server: the password is the token"'}
+            return _text(401, "Log in with any user name, and the token as the password.", **login)
         return None
 
-    def answered(self, request: ReceivedRequest) -> Answer:
-        """Apply the answer that a person gave on the page."""
+    def answer(self, request: ReceivedRequest) -> Answer:
+        """Apply the answer that was entered on a page."""
         origin = urlsplit(request.header("origin") or "")
         if (refused := self.refusal(request)) or origin.netloc != request.header("host"):
-            return refused or _text(403, "This answer does not come from the page itself.")
+            return refused or _text(403, "This answer does not come from a page of the local server.")
         form = {name: values[0] for name, values in parse_qs(request.body.decode("utf-8", "replace")).items()}
         approved = form.get("answer") == "approve"
         try:
@@ -95,9 +87,8 @@ class People:
         return _text(200, page, "html")
 
 
-def _text(status: int, text: str, kind: str = "plain") -> Answer:
-    answer = text_answer(status, text, kind)
-    return Answer(answer.status, answer.body, {**answer.headers, **_HEADERS})
+def _text(status: int, text: str, kind: str = "plain", **headers: str) -> Answer:
+    return text_answer(status, text, kind, **_HEADERS, **headers)
 
 
 def token_of(request: ReceivedRequest) -> str:
