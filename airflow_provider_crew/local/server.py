@@ -19,11 +19,12 @@ from airflow_provider_crew.local.record import ReceivedRequest, Record
 from airflow_provider_crew.local.scenario import Scenario
 from airflow_provider_crew.local.scripted import Scripted
 from airflow_provider_crew.local.unusable import Unusable
-from airflow_provider_crew.local.wire.api import PAGE, Api
+from airflow_provider_crew.local.wire.api import Api
 from airflow_provider_crew.local.wire.browser import Browser
 from airflow_provider_crew.local.wire.front import Front
 from airflow_provider_crew.local.wire.gateway import Gateway
 from airflow_provider_crew.local.wire.listener import Listener
+from airflow_provider_crew.local.wire.page import SINGLE
 
 if TYPE_CHECKING:
     from airflow_provider_crew.local.projects.engine import Project  # needed only with a project
@@ -84,7 +85,7 @@ class LocalCrewService(Crew):
     @property
     def dashboard_url(self) -> str:
         """URL of an execution's page, for the connection, with a placeholder for the kickoff ID."""
-        return f"{self.url}{PAGE}"
+        return f"{self.url}{SINGLE}"
 
     @property
     def connection_uri(self) -> str:

@@ -115,6 +115,7 @@ def test_waiting_execution_comes_first_and_stops_the_reload(serve, clock, page):
     clock.now += 10
     running = client.kickoff({"topic": "b"})
     both = page(client)
+    alone = page(client, f"/executions/{waiting}")
     client.service.approve(waiting)
     one = page(client)
     clock.now += 60
@@ -125,6 +126,7 @@ def test_waiting_execution_comes_first_and_stops_the_reload(serve, clock, page):
     assert "A draft" in both.text
     assert both.has("li")
     assert both.has("textarea")
+    assert (alone.has("textarea"), alone.reloads) == (True, False)
     assert (one.ids, one.badges, one.reloads) == ([running, waiting], ["active", "good"], True)
     assert not one.has("form")
     assert (none.badges, none.reloads) == (["good", "good"], False)

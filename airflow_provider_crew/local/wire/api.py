@@ -14,14 +14,12 @@ from airflow_provider_crew.local.dialects import DIALECTS
 from airflow_provider_crew.local.dialects.dialect import Dialect
 from airflow_provider_crew.local.dialects.kickoff import KickoffRequest, Resume
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.local.wire.browser import PATH, Browser, token_of
+from airflow_provider_crew.local.wire.browser import Browser, token_of
 from airflow_provider_crew.local.wire.description import described
+from airflow_provider_crew.local.wire.page import LIST
 
 Handler = Callable[[ReceivedRequest], Answer]
 _Body = TypeVar("_Body", bound=BaseModel)
-
-# The page of an execution, for a browser. The API does not include it.
-PAGE = "/executions/{kickoff_id}"
 
 
 class Refused(Exception):
@@ -44,8 +42,8 @@ class Api:
             "/kickoff": {"POST": self._kickoff},
             "/openapi.json": {"GET": self._description},
             "/resume": {"POST": self._resume},
-            "/": {"GET": lambda _: Answer(303, headers={"location": PATH})},
-            PATH: {"GET": browser.executions, "POST": browser.answer},
+            "/": {"GET": lambda _: Answer(303, headers={"location": LIST})},
+            LIST: {"GET": browser.executions, "POST": browser.answer},
         }
 
     def answer(self, request: ReceivedRequest) -> Answer:

@@ -11,9 +11,8 @@ from airflow_provider_crew.local.answer import Answer, text_answer
 from airflow_provider_crew.local.crew import Crew
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.local.wire.page import STYLE, page_of
+from airflow_provider_crew.local.wire.page import LIST, STYLE, page_of
 
-PATH = "/local/"
 _SHOWN = 100
 _STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 _HEADERS = {
@@ -39,7 +38,7 @@ class Browser:
         self._host = host
 
     def executions(self, request: ReceivedRequest) -> Answer:
-        """Show the newest executions, and first those that wait for human input."""
+        """Show the newest executions."""
         return self.refusal(request) or self._shown(self._crew.kickoffs[: -_SHOWN - 1 : -1])
 
     def execution(self, kickoff_id: str) -> Answer:
@@ -71,7 +70,7 @@ class Browser:
             )
         except (LookupError, ValueError) as error:
             return _text(409, f"{error}. Go back, and load the page again.")
-        return Answer(303, headers={"location": PATH})
+        return Answer(303, headers={"location": LIST})
 
     def _is_known(self, host: str) -> bool:
         # Only a name can later resolve to another address. Foreign pages use that to reach this machine.
@@ -83,7 +82,7 @@ class Browser:
         return True
 
     def _shown(self, executions: Sequence[Execution], *, single: bool = False) -> Answer:
-        page = page_of(executions, self._crew.now(), self._crew.airflow_url, single=single, list=PATH)
+        page = page_of(executions, self._crew.now(), self._crew.airflow_url, single=single)
         return _text(200, page, "html")
 
 

@@ -11,15 +11,22 @@ from jinja2 import Environment, StrictUndefined
 from airflow_provider_crew.local.executions import Execution, Standing
 from airflow_provider_crew.local.wire.markdown import html_of
 
+# Paths of the pages. The API does not include them.
+LIST = "/local/"
+SINGLE = "/executions/{kickoff_id}"
 STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
-def page_of(executions: Sequence[Execution], now: float, airflow_url: str | None, **settings: Any) -> str:
-    """Return the page. It reloads itself while an execution is running, unless it has a form to fill in."""
+def page_of(executions: Sequence[Execution], now: float, airflow_url: str | None, *, single: bool) -> str:
+    """
+    Return the page. Executions that wait for human input come first.
+
+    It reloads itself while an execution is running, unless it has a form to fill in.
+    """
     views = [_view(execution, now, airflow_url) for execution in executions]
     views.sort(key=lambda view: not view["at"].waiting)
     reloads = any(not view["at"].over for view in views) and not any(view["at"].waiting for view in views)
-    return _TEMPLATE.render(executions=views, reloads=reloads, style=STYLE, **settings)
+    return _TEMPLATE.render(executions=views, reloads=reloads, single=single, list=LIST, style=STYLE)
 
 
 def _view(execution: Execution, now: float, airflow_url: str | None) -> dict[str, Any]:
@@ -27,27 +34,26 @@ def _view(execution: Execution, now: float, airflow_url: str | None) -> dict[str
     state, tone = _state(at)
     return {
         "kickoff_id": execution.kickoff_id,
-        "path": f"/executions/{_segment(execution.kickoff_id)}",
+        "path": SINGLE.format(kickoff_id=_segment(execution.kickoff_id)),
         "at": at,
         "state": state,
         "tone": tone,
         "age": now - execution.started_at,
         "inputs": ", ".join(f"{name}: {value}" for name, value in execution.inputs.items()),
-        "request": _json({"inputs": execution.inputs, "meta": execution.meta}),
-        "usage": _json(at.usage),
+        "request": {"inputs": execution.inputs, "meta": execution.meta},
         "task": _airflow_task(execution.meta, airflow_url),
     }
 
 
 def _state(at: Standing) -> tuple[str, str]:
     """Return the state of an execution, and the class of its colors."""
-    if at.over:
-        if at.revoked:
-            return "Revoked", "bad"
-        return ("Completed", "good") if at.error is None else ("Failed", "bad")
     if at.waiting:
         return "Waiting for human input", "waiting"
-    return ("Queued", "idle") if at.queued else ("Running", "active")
+    if not at.over:
+        return ("Queued", "idle") if at.queued else ("Running", "active")
+    if at.error is None:
+        return "Completed", "good"
+    return "Revoked" if at.revoked else "Failed", "bad"
 
 
 def _airflow_task(meta: Any, airflow_url: str | None) -> dict[str, str] | None:
@@ -77,5 +83,5 @@ def _duration(seconds: float) -> str:
 
 
 _ENVIRONMENT = Environment(autoescape=True, undefined=StrictUndefined)
-_ENVIRONMENT.filters |= {"duration": _duration, "markdown": html_of}
+_ENVIRONMENT.filters |= {"duration": _duration, "indented_json": _json, "markdown": html_of}
 _TEMPLATE = _ENVIRONMENT.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
