@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow import __version__ as airflow_version
 
@@ -336,3 +337,55 @@ def suspend_execution_timeout(operator: Any) -> timedelta | None:
     if IS_AIRFLOW_2:
         operator.execution_timeout = None
     return limit
+
+
+# The DAG processor of Airflow 3.0 never answers these requests. It passes no exception to a callback.
+def _can_read_tasks(context: Context) -> bool:
+    return _RELEASE != (3, 0) or "exception" in context
+
+
+def task_states(context: Context) -> dict[tuple[str, int], str]:
+    """Return the states of a run by task ID and map index, for a callback. Empty if they are unreadable."""
+    if IS_AIRFLOW_2:
+        run: Any = context["dag_run"]
+        return {(ti.task_id, ti.map_index): str(ti.state) for ti in run.get_task_instances()}
+    if not _can_read_tasks(context):
+        return {}
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    tasks, run_id = context["dag"].task_dict, context["run_id"]
+    try:
+        named = RuntimeTaskInstance.get_task_states(dag_id=context["dag"].dag_id, run_ids=[run_id])[run_id]
+    except Exception:  # noqa: BLE001 - Airflow does not answer
+        return {}
+    states = {}
+    for name, state in named.items():
+        task_id, _, index = name.rpartition("_")  # Airflow appends the map index to the name of a mapped task
+        is_mapped = name not in tasks and index.isdigit()
+        states[(task_id, int(index)) if is_mapped else (name, -1)] = state
+    return states
+
+
+def read_xcom(context: Context, task_id: str, map_index: int, key: str) -> Any:
+    """Return an XCom of a task, for a callback. None if there is none or it is unreadable."""
+    if not _can_read_tasks(context):
+        return None
+    from airflow.providers.common.compat.sdk import XCom
+
+    dag_id, run_id = context["dag"].dag_id, context["run_id"]
+    try:
+        return XCom.get_one(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
+    except Exception:  # noqa: BLE001 - Airflow does not answer
+        return None
+
+
+def task_page(context: Context, task_id: str, map_index: int) -> str:
+    """Return the address of a task's page in the Airflow UI. Airflow 3.0 has no method for it."""
+    if IS_AIRFLOW_2:
+        run: Any = context["dag_run"]
+        return str(run.get_task_instance(task_id, map_index=map_index).log_url)
+    from airflow.providers.common.compat.sdk import conf
+
+    base = conf.get("api", "base_url", fallback="http://localhost:8080").rstrip("/")
+    mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
+    return f"{base}/dags/{context['dag'].dag_id}/runs/{quote(context['run_id'])}/tasks/{task_id}{mapped}"

@@ -123,6 +123,7 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [_module("airflow_provider_crew.sensors.crew")],
         "triggers": [_module("airflow_provider_crew.triggers.crew")],
         "task-decorators": [{"class-name": "airflow_provider_crew.decorators.crew.crew_task", "name": "crew"}],
+        "notifications": ["airflow_provider_crew.notifications.CrewAlert"],
         "extra-links": ["airflow_provider_crew.links.crew.CrewDashboardLink"],
         "config": CONFIGURATION,
         "hooks": [_module("airflow_provider_crew.hooks.crew")],
