@@ -13,7 +13,6 @@ from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.compat import read_xcom, task_page, task_states
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.operators.base import CrewTask
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -45,6 +44,10 @@ class CrewAlert(BaseNotifier):
     def __init__(self, channel: Callable[[str, str], Any] | BaseNotifier) -> None:
         super().__init__()
         self.channel = channel
+
+    def __call__(self, context: Context) -> None:
+        """Send the alert. The base class would render templates, which fails in ``dag.test()`` on Airflow 3."""
+        self.notify(context)
 
     def notify(self, context: Context) -> None:
         """Send the alert."""
@@ -85,14 +88,14 @@ def _failures_of_task(context: Context) -> list[_Failure]:
 def _failures_of_run(context: Context) -> list[_Failure]:
     states, tasks = task_states(context), context["dag"].task_dict
     if not states:
-        unread = CrewError("The run has failed. Its tasks cannot be read.", next_step=_NEXT_STEP)
+        unread = CrewError("The run has failed. Airflow did not return its tasks.", next_step=_NEXT_STEP)
         return [_Failure("crew tasks", unread.cost, str(unread))]
     return [
         failure
         for (task_id, map_index), state in states.items()
         if state in {"failed", "skipped"}
         and task_id in tasks  # unless it was removed from the DAG
-        and issubclass(tasks[task_id].operator_class, CrewTask)
+        and "crew_conn_id" in tasks[task_id].template_fields
         for failure in _failures(context, task_id, map_index, state)
     ]
 

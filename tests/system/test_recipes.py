@@ -126,11 +126,11 @@ def test_alert_names_the_execution_and_the_cost(start, mails, crew):
     (execution,) = started(crew, run)
     mail = mail_about(mails, run)
     assert mail["To"] == "on-call@example.com"
-    assert mail["Subject"] == f"[{Cost.ENDED}] crew_alert.report in {run.run_id}"
-    first, *others = text_of(mail).split("<br>")
+    assert mail["Subject"] == f"[{Cost.ENDED}] crew_alert: report in {run.run_id}"
+    first, *others = text_of(mail).removeprefix("<pre>").splitlines()
     assert execution.kickoff_id in first
-    assert execution.kickoff_id in others[-1]
-    assert "The writer ran out of {{ credit }} &amp; &lt;time&gt;" in text_of(mail)
+    assert run.airflow.url in others[-1]
+    assert "The writer ran out of {{ credit }} &amp; &lt;time&gt;" in first
 
 
 def mail_about(mails: MailServer, run: Run) -> Any:
@@ -150,7 +150,7 @@ def test_alert_about_a_rejected_kickoff_says_no_cost(start, mails, crew):
 
     assert run.wait() == "failed"
     mail = mail_about(mails, run)
-    assert mail["Subject"].startswith(f"[{Cost.NONE}] crew_alert.report")
+    assert mail["Subject"].startswith(f"[{Cost.NONE}] crew_alert: report")
 
 
 @pytest.mark.nightly

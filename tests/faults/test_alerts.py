@@ -1,0 +1,125 @@
+"""One alert is sent about a crew task, also if its process ends before it can call a callback."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import psutil
+import pytest
+
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.local import LocalCrewService
+from tests.airflow_runs import DASHBOARD, TOKEN, Run, eventually
+from tests.faults.rows import LONG
+from tests.supported import has
+
+pytestmark = [
+    pytest.mark.core,
+    pytest.mark.skipif(not has("Alert of a DAG"), reason="its callbacks can read neither tasks nor XComs"),
+]
+
+# Each task has all callbacks, so that the test sees whether only one of them sends an alert.
+DAG = """
+import datetime
+import json
+import pathlib
+
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider_crew.notifications import CrewAlert
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+
+def keep(subject, text):
+    with pathlib.Path(__file__).with_suffix(".alerts").open("a") as file:
+        file.write(json.dumps([subject, text]) + "\\n")
+
+
+timeout = datetime.timedelta(seconds=75)
+alert = CrewAlert(keep)
+callbacks = {"on_failure_callback": alert, "on_retry_callback": alert}
+
+with DAG("<dag_id>", schedule=None, on_failure_callback=alert, default_args=callbacks, <of_dag>):
+    CrewRunOperator(
+        task_id="report", crew_conn_id="<dag_id>", inputs={"topic": "tides"}, poll_interval=2, <of_task>
+    )
+"""
+# Airflow may call the callback of a lost process twice, 10 seconds apart.
+TIME_FOR_ANOTHER = 15
+
+
+def kill(run, **_):
+    psutil.Process(run.task("report")["pid"]).kill()
+
+
+def kill_with_supervisor(run, **_):
+    process = psutil.Process(run.task("report")["pid"])
+    process.parent().kill()
+    process.kill()
+
+
+def clear(run, crew, alerts):
+    run.clear("report")
+    eventually(alerts.exists, 120)
+    crew.finish(crew.kickoffs[0].kickoff_id)
+
+
+def wait(**_):
+    pass
+
+
+CASES: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "alert_killed": (kill, "", ""),
+    "alert_lost": (kill_with_supervisor, "", ""),
+    "alert_cleared": (clear, "", ""),
+    "alert_execution_timeout": (wait, "", "execution_timeout=timeout"),
+    "alert_dagrun_timeout": (wait, "dagrun_timeout=timeout", ""),
+    "alert_dagrun_timeout_deferred": (wait, "dagrun_timeout=timeout", "deferrable=True"),
+}
+
+
+def play(airflow, dags, crew, dag_id):
+    """Run a DAG, do the harm to its task, and return the state of the run and the alerts."""
+    harm, of_dag, of_task = CASES[dag_id]
+    code = DAG.replace("<of_dag>", of_dag).replace("<of_task>", of_task).replace("<dag_id>", dag_id)
+    described = json.loads(crew.connection_json) | {"extra": json.dumps({"dashboard_url": DASHBOARD})}
+    airflow.api.set_connection(dag_id, described)
+    (dags / f"{dag_id}.py").write_text(code)
+    alerts = dags / f"{dag_id}.alerts"
+    airflow.api.wait_for_dag(dag_id, timeout=240)
+    run = Run(airflow, dag_id, airflow.api.trigger(dag_id))
+    eventually(lambda: crew.requests.on("status"), 120)  # the task has pushed its kickoff ID
+    harm(run=run, crew=crew, alerts=alerts)
+    state = run.wait(300)
+    eventually(alerts.exists, 120)
+    time.sleep(TIME_FOR_ANOTHER)
+    return run, state, [json.loads(line) for line in alerts.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def played(airflow, dags):
+    with ExitStack() as stack:
+        crews = {dag_id: stack.enter_context(LocalCrewService(LONG, token=TOKEN)) for dag_id in CASES}
+        pool = stack.enter_context(ThreadPoolExecutor(len(CASES)))
+        yield {dag_id: (crew, pool.submit(play, airflow, dags, crew, dag_id)) for dag_id, crew in crews.items()}
+
+
+@pytest.mark.parametrize("dag_id", CASES)
+def test_crew_task_is_alerted_about_once(played, dag_id):
+    crew, future = played[dag_id]
+
+    run, state, alerts = future.result()
+
+    assert state == ("success" if dag_id == "alert_cleared" else "failed")
+    (execution,) = crew.kickoffs
+    ((subject, text),) = alerts
+    assert subject == f"[{Cost.RUNNING}] {dag_id}: report in {run.run_id}"
+    assert Cost.RUNNING.sentence in text
+    assert DASHBOARD.format(kickoff_id=execution.kickoff_id) in text
+    assert f"{run.airflow.url}/dags/{dag_id}/" in text
+    assert TOKEN not in text

@@ -1,0 +1,229 @@
+"""CrewAlert sends what is known of failed crew tasks, and never fails for want of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, mask_secret
+
+from airflow_provider_crew import notifications
+from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionFailed, LostContact, UncertainKickoff
+from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout, CutShort
+from airflow_provider_crew.notifications import CrewAlert
+from airflow_provider_crew.operators.crew import CrewRunOperator
+
+KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
+PAGE = "https://app.example/crews/7"
+FAILED = ExecutionFailed("The crew failed.", next_step="Pay.", kickoff_id=KICKOFF_ID)
+
+
+class Kept(BaseNotifier):
+    """Keeps what it would send."""
+
+    template_fields = ("message",)
+
+    def __init__(self, message, sent):
+        super().__init__()
+        self.message = message
+        self.sent = sent
+
+    def notify(self, _):
+        self.sent.append(self.message)
+
+
+@pytest.fixture
+def sent():
+    return []
+
+
+@pytest.fixture
+def alert(sent):
+    return CrewAlert(lambda subject, text: sent.append((subject, text)))
+
+
+@pytest.fixture
+def dag():
+    with DAG("the_dag", schedule=None) as dag:
+        CrewRunOperator(task_id="report", inputs={})
+        CrewRunOperator.partial(task_id="each").expand(inputs=[{}, {}])
+        BaseOperator(task_id="other")
+    return dag
+
+
+@pytest.fixture
+def airflow(monkeypatch):
+    """Return states and XComs, which a test may set."""
+    known = SimpleNamespace(states={}, xcoms={})
+    monkeypatch.setattr(notifications, "task_states", lambda _: known.states)
+    monkeypatch.setattr(notifications, "task_page", lambda _, task_id, map_index: f"{task_id}/{map_index}")
+    monkeypatch.setattr(
+        notifications, "read_xcom", lambda _, task_id, map_index, key: known.xcoms.get((task_id, map_index, key))
+    )
+    return known
+
+
+def of_task(dag, exception=None, *, state="failed", task_id="report", map_index=-1):
+    ti = SimpleNamespace(task_id=task_id, map_index=map_index, state=state)
+    given = {} if exception is None else {"exception": exception}
+    return {"dag": dag, "run_id": "today", "ti": ti, **given}
+
+
+def of_run(dag):
+    return {"dag": dag, "run_id": "today", "reason": "task_failure"}
+
+
+@pytest.mark.parametrize(
+    ("exception", "cost"),
+    [
+        (FAILED, Cost.ENDED),
+        (CrewTaskFailed(UncertainKickoff("No answer.", next_step="Look.")), Cost.UNKNOWN),
+        (CrewTaskTimeout(CutShort("Too long.", next_step="Wait.", kickoff_id=KICKOFF_ID)), Cost.RUNNING),
+        (LostContact("No answer.", next_step="Wait.", kickoff_id=KICKOFF_ID), Cost.RUNNING),
+        (CrewError("Not sent.", cost=Cost.NONE, next_step="Fix."), Cost.NONE),
+    ],
+    ids=lambda value: value.value if isinstance(value, Cost) else type(value).__name__,
+)
+def test_alert_has_cost_event_next_step_and_links(alert, dag, airflow, sent, exception, cost):
+    airflow.xcoms["report", -1, "crew_dashboard"] = PAGE
+    failure = getattr(exception, "failure", exception)
+
+    alert(of_task(dag, exception))
+
+    ((subject, text),) = sent
+    assert subject == f"[{cost}] the_dag: report in today"
+    assert text.startswith(str(failure))
+    assert text.splitlines()[-2:] == [f"Crew: {PAGE}", "Task: report/-1"]
+    assert (KICKOFF_ID in text) == bool(failure.kickoff_id)
+
+
+@pytest.mark.parametrize(
+    ("xcoms", "cost"),
+    [
+        ({}, Cost.UNKNOWN),
+        ({"kickoff_id": KICKOFF_ID}, Cost.RUNNING),
+        ({"crew_progress": {"kickoff_id": KICKOFF_ID, "state": "paused", "end": None}}, Cost.RUNNING),
+        ({"crew_progress": {"kickoff_id": KICKOFF_ID, "state": "completed", "end": None}}, Cost.ENDED),
+        ({"kickoff_id": KICKOFF_ID, "crew_progress": {"end": {"cost": "another version"}}}, Cost.RUNNING),
+    ],
+)
+@pytest.mark.parametrize("exception", [None, "Airflow 2 has a text", ValueError("a fault\nof a hook")])
+def test_alert_without_an_error_of_a_crew_uses_xcoms(alert, dag, airflow, sent, xcoms, cost, exception):
+    airflow.xcoms |= {("report", -1, key): value for key, value in xcoms.items()}
+
+    alert(of_task(dag, exception))
+
+    ((subject, text),) = sent
+    assert subject.startswith(f"[{cost}]")
+    assert cost.sentence in text
+    assert (KICKOFF_ID in text) == bool(xcoms)
+    assert ("ValueError: a fault of a hook" in text) == isinstance(exception, ValueError)
+
+
+def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent):
+    airflow.states = {
+        ("report", -1): "success",
+        ("each", 0): "failed",
+        ("each", 1): "failed",
+        ("other", -1): "failed",
+        ("removed", -1): "failed",
+    }
+    airflow.xcoms["each", 0, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
+    airflow.xcoms["each", 1, "kickoff_id"] = "another"
+
+    alert(of_run(dag))
+
+    ((subject, text),) = sent
+    assert subject == f"[{Cost.RUNNING}] the_dag: 2 crew tasks in today"
+    first, second = text.split("\n\n")
+    assert first.splitlines() == [*str(FAILED).splitlines(), f"Execution: {KICKOFF_ID}", "Task: each/0"]
+    assert second.splitlines()[-2:] == ["Execution: another", "Task: each/1"]
+
+
+def test_alert_of_dag_names_the_index_of_a_single_task(alert, dag, airflow, sent):
+    airflow.states = {("each", 1): "failed"}
+
+    alert(of_run(dag))
+
+    assert [subject for subject, _ in sent] == [f"[{Cost.UNKNOWN}] the_dag: each[1] in today"]
+
+
+def test_alert_of_dag_without_failed_crew_task_is_not_sent(alert, dag, airflow, sent):
+    airflow.states = {("report", -1): "success", ("each", 0): "upstream_failed", ("other", -1): "failed"}
+
+    alert(of_run(dag))
+
+    assert sent == []
+
+
+@pytest.mark.usefixtures("airflow")
+def test_alert_of_dag_with_unreadable_tasks_is_sent(alert, dag, sent):
+    alert(of_run(dag))
+
+    ((subject, text),) = sent
+    assert subject.startswith(f"[{Cost.UNKNOWN}] the_dag")
+    assert Cost.UNKNOWN.sentence in text
+
+
+@pytest.mark.parametrize(
+    ("xcoms", "alerts"),
+    [
+        ({}, 0),
+        ({"kickoff_id": KICKOFF_ID}, 1),
+        ({"kickoff_id": KICKOFF_ID, "crew_progress": {"end": None, "state": "running"}}, 1),
+        ({"kickoff_id": KICKOFF_ID, "crew_progress": {"end": FAILED.as_dict()}}, 0),
+    ],
+)
+def test_skipped_task_is_in_alert_if_execution_is_running(alert, dag, airflow, sent, xcoms, alerts):
+    airflow.states = {("report", -1): "skipped"}
+    airflow.xcoms |= {("report", -1, key): value for key, value in xcoms.items()}
+
+    alert(of_run(dag))
+
+    assert [subject.partition("]")[0] for subject, _ in sent] == [f"[{Cost.RUNNING}"] * alerts
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+@pytest.mark.parametrize(
+    ("of_ti", "in_database", "alerts"),
+    [("failed", {}, 0), (None, {("report", -1): "failed"}, 0), ("up_for_retry", {}, 1), (None, {}, 1)],
+)
+def test_failure_is_left_to_alert_of_dag(alert, dag, airflow, sent, is_list, of_ti, in_database, alerts):
+    dag.on_failure_callback = [CrewAlert(print)] if is_list else CrewAlert(print)
+    airflow.states = in_database
+
+    alert(of_task(dag, state=of_ti))
+
+    assert len(sent) == alerts
+
+
+@pytest.mark.usefixtures("airflow")
+def test_other_callback_of_dag_replaces_no_alert(alert, dag, sent):
+    dag.on_failure_callback = print
+
+    alert(of_task(dag))
+
+    assert len(sent) == 1
+
+
+@pytest.mark.usefixtures("airflow")
+def test_notifier_renders_its_own_templates_only(dag, sent):
+    alert = CrewAlert(Kept("{{ crew_alert.subject }}: {{ crew_alert.text | e }}", sent))
+
+    for number in (1, 2):
+        alert(of_task(dag, ExecutionFailed(f"{{{{ dag.dag_id }}}} & <{number}>")))
+
+    for number, message in enumerate(sent, 1):
+        assert message.startswith(
+            f"[{Cost.ENDED}] the_dag: report in today: {{{{ dag.dag_id }}}} &amp; &lt;{number}&gt;"
+        )
+
+
+@pytest.mark.usefixtures("airflow")
+def test_secrets_known_to_airflow_are_masked(alert, dag, sent):
+    mask_secret("a-secret-of-the-author")
+
+    alert(of_task(dag, ValueError("401 for a-secret-of-the-author")))
+
+    ((_, text),) = sent
+    assert "a-secret-of-the-author" not in text
