@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from airflow import __version__ as airflow_version
 
@@ -377,15 +376,3 @@ def read_xcom(context: Context, task_id: str, map_index: int, key: str) -> Any:
         return XCom.get_one(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
     except Exception:  # noqa: BLE001 - Airflow does not answer
         return None
-
-
-def task_page(context: Context, task_id: str, map_index: int) -> str:
-    """Return the address of a task's page in the Airflow UI. Airflow 3.0 has no method for it."""
-    if IS_AIRFLOW_2:
-        run: Any = context["dag_run"]
-        return str(run.get_task_instance(task_id, map_index=map_index).log_url)
-    from airflow.providers.common.compat.sdk import conf
-
-    base = conf.get("api", "base_url", fallback="http://localhost:8080").rstrip("/")
-    mapped = f"/mapped/{map_index}" if map_index >= 0 else ""
-    return f"{base}/dags/{context['dag'].dag_id}/runs/{quote(context['run_id'])}/tasks/{task_id}{mapped}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, redact
 
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import one_line
-from airflow_provider_crew.compat import read_xcom, task_page, task_states
+from airflow_provider_crew.compat import read_xcom, task_states
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 
@@ -20,22 +21,17 @@ if TYPE_CHECKING:
 _MOST_URGENT_FIRST = (Cost.UNKNOWN, Cost.RUNNING, Cost.ENDED, Cost.NONE)
 _NEXT_STEP = "Check the crew's dashboard before you clear the task."
 _LONGEST = 1_000
-
-
-class Alert(NamedTuple):
-    """Contents of an alert, which the templates of a notifier can use as ``crew_alert``."""
-
-    subject: str
-    text: str
+# XCom key of the subject, which a task pushes after it has sent its alert.
+SENT = "crew_alert"
 
 
 class CrewAlert(BaseNotifier):
     """
     Failure callback that sends the event, the cost, the next step and the links of crew tasks.
 
-    For a DAG, it sends one alert about all crew tasks of a failed run. That includes tasks whose process was
-    killed, or that ``dagrun_timeout`` stopped: Airflow 3 may not call their own callbacks. For a task, it sends an
-    alert about that task. It leaves a task that has failed to its DAG's CrewAlert if there is one.
+    For a task, it sends an alert about that task at once. For a DAG, it sends one alert about all crew tasks that
+    failed in the run and have not sent their own. That includes tasks whose process was killed, or that
+    ``dagrun_timeout`` stopped: Airflow 3 may not call their callbacks.
 
     :param channel: Function that sends a subject and a text, or an Airflow notifier whose templates contain
         ``{{ crew_alert.subject }}`` and ``{{ crew_alert.text }}``.
@@ -54,25 +50,46 @@ class CrewAlert(BaseNotifier):
         failures = _failures_of_run(context) if "reason" in context else _failures_of_task(context)
         if not failures:
             return
-        alert = _alert(context, failures)
+        subject, text = _subject(context, failures), _text(context, failures)
         if isinstance(self.channel, BaseNotifier):
-            context_merge(context, {"crew_alert": alert})
+            context_merge(context, {"crew_alert": {"subject": subject, "text": text}})
             copy.copy(self.channel)(context)  # a notifier replaces its templates with the rendered values
         else:
-            self.channel(*alert)
+            self.channel(subject, text)
+        # A push from the DAG processor, where there is no exception, would never return on Airflow 3.
+        if _exception(context) and context["ti"].state == "failed":
+            with suppress(Exception):
+                context["ti"].xcom_push(key=SENT, value=subject)
 
 
 class _Failure(NamedTuple):
     task: str
-    cost: Cost
-    text: str
+    error: CrewError
+    dashboard: str = ""
 
 
-def _alert(context: Context, failures: Sequence[_Failure]) -> Alert:
+def _subject(context: Context, failures: Sequence[_Failure]) -> str:
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
-    cost = min((failure.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
-    subject = f"[{cost}] {context['dag'].dag_id}: {tasks} in {context['run_id']}"
-    return Alert(subject, str(redact("\n\n".join(failure.text for failure in failures))))
+    cost = min((failure.error.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
+    return f"[{cost}] {context['dag'].dag_id}: {tasks} in {context['run_id']}"
+
+
+def _text(context: Context, failures: Sequence[_Failure]) -> str:
+    paragraphs = []
+    for task, error, dashboard in failures:
+        event = f"{task}: {error}"
+        links = {"Execution": error.kickoff_id, "Dashboard": dashboard}
+        paragraphs.append(
+            "\n".join([event, *(f"{name}: {link}" for name, link in links.items() if link and link not in event)])
+        )
+    if page := getattr(context.get("ti"), "log_url", ""):  # Airflow 3.0 has no log_url
+        paragraphs.append(page.partition("/tasks/")[0] if "reason" in context else page)
+    return str(redact("\n\n".join(paragraphs)))
+
+
+def _exception(context: Context) -> BaseException | None:
+    found: Any = context.get("exception")  # a text on Airflow 2 if the process was killed
+    return found if isinstance(found, BaseException) else None
 
 
 def _failures_of_task(context: Context) -> list[_Failure]:
@@ -80,22 +97,23 @@ def _failures_of_task(context: Context) -> list[_Failure]:
     state = ti.state or task_states(context).get((ti.task_id, ti.map_index), "")  # a DAG processor has no ti.state
     callbacks = context["dag"].on_failure_callback or ()
     callbacks = callbacks if isinstance(callbacks, Sequence) else [callbacks]
-    if state == "failed" and any(isinstance(each, CrewAlert) for each in callbacks):
+    # Airflow may call the callback of a lost process twice, and that of its DAG once.
+    if state == "failed" and not _exception(context) and any(isinstance(each, CrewAlert) for each in callbacks):
         return []
     return _failures(context, ti.task_id, ti.map_index, state)
 
 
 def _failures_of_run(context: Context) -> list[_Failure]:
     states, tasks = task_states(context), context["dag"].task_dict
-    if not states:
-        unread = CrewError("The run has failed. Airflow did not return its tasks.", next_step=_NEXT_STEP)
-        return [_Failure("crew tasks", unread.cost, str(unread))]
+    if not states and context["reason"] != "success":
+        return [_Failure("crew tasks", CrewError("Airflow did not return their states.", next_step=_NEXT_STEP))]
     return [
         failure
         for (task_id, map_index), state in states.items()
         if state in {"failed", "skipped"}
         and task_id in tasks  # unless it was removed from the DAG
         and "crew_conn_id" in tasks[task_id].template_fields
+        and not read_xcom(context, task_id, map_index, SENT)
         for failure in _failures(context, task_id, map_index, state)
     ]
 
@@ -106,18 +124,12 @@ def _failures(context: Context, task_id: str, map_index: int, state: str) -> lis
     kickoff_id = read_xcom(context, task_id, map_index, "kickoff_id") or progress.get("kickoff_id") or ""
     if state == "skipped" and (progress.get("end") or not kickoff_id):
         return []
-    error = _error(context.get("exception"), progress, kickoff_id, state)
-    links = {
-        "Execution": error.kickoff_id,
-        "Crew": read_xcom(context, task_id, map_index, DASHBOARD_KEY),
-        "Task": task_page(context, task_id, map_index),
-    }
-    told = str(error)
-    lines = [told, *(f"{name}: {link}" for name, link in links.items() if link and link not in told)]
-    return [_Failure(f"{task_id}[{map_index}]" if map_index >= 0 else task_id, error.cost, "\n".join(lines))]
+    error = _error(_exception(context), progress, kickoff_id, state)
+    task = f"{task_id}[{map_index}]" if map_index >= 0 else task_id
+    return [_Failure(task, error, read_xcom(context, task_id, map_index, DASHBOARD_KEY))]
 
 
-def _error(exception: object, progress: Mapping[str, Any], kickoff_id: str, state: str) -> CrewError:
+def _error(exception: BaseException | None, progress: Mapping[str, Any], kickoff_id: str, state: str) -> CrewError:
     """Return the error that ended a task. The callbacks of a DAG and of a killed task receive no exception."""
     if isinstance(exception, EndedTask):
         return exception.failure
@@ -126,8 +138,8 @@ def _error(exception: object, progress: Mapping[str, Any], kickoff_id: str, stat
     match progress.get("end"):
         case {"event": str(event), "cost": str(cost), "next_step": str(step)} if cost in list(Cost):
             return CrewError(event, cost=Cost(cost), next_step=step, kickoff_id=kickoff_id)
-    event = "The task ended without an error: it was cleared, or its process was killed or lost."
-    if isinstance(exception, BaseException):
+    event = "The task ended without an error. Its process was killed or lost, or a user cleared the task."
+    if exception:
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), _LONGEST)}"
     elif state == "skipped":
         event = "Airflow stopped the task, because the run exceeded its dagrun_timeout."

@@ -29,7 +29,7 @@ import datetime
 import json
 import pathlib
 
-from airflow.providers.common.compat.sdk import DAG
+from airflow.providers.common.compat.sdk import DAG, task
 
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
@@ -44,10 +44,23 @@ timeout = datetime.timedelta(seconds=75)
 alert = CrewAlert(keep)
 callbacks = {"on_failure_callback": alert, "on_retry_callback": alert}
 
-with DAG("<dag_id>", schedule=None, on_failure_callback=alert, default_args=callbacks, <of_dag>):
+
+@task(trigger_rule="all_done" if "successful" in "<dag_id>" else "all_success")
+def after():
+    pass
+
+
+with DAG(
+    "<dag_id>",
+    schedule=None,
+    on_failure_callback=alert,
+    on_success_callback=alert,
+    default_args=callbacks,
+    <of_dag>
+):
     CrewRunOperator(
         task_id="report", crew_conn_id="<dag_id>", inputs={"topic": "tides"}, poll_interval=2, <of_task>
-    )
+    ) >> after()
 """
 # Airflow may call the callback of a lost process twice, 10 seconds apart.
 TIME_FOR_ANOTHER = 15
@@ -75,18 +88,20 @@ def wait(**_):
 
 CASES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "alert_killed": (kill, "", ""),
+    "alert_killed_in_successful_run": (kill, "", ""),
     "alert_lost": (kill_with_supervisor, "", ""),
     "alert_cleared": (clear, "", ""),
     "alert_execution_timeout": (wait, "", "execution_timeout=timeout"),
     "alert_dagrun_timeout": (wait, "dagrun_timeout=timeout", ""),
     "alert_dagrun_timeout_deferred": (wait, "dagrun_timeout=timeout", "deferrable=True"),
 }
+SUCCESSFUL = {"alert_cleared", "alert_killed_in_successful_run"}
 
 
 def play(airflow, dags, crew, dag_id):
     """Run a DAG, do the harm to its task, and return the state of the run and the alerts."""
     harm, of_dag, of_task = CASES[dag_id]
-    code = DAG.replace("<of_dag>", of_dag).replace("<of_task>", of_task).replace("<dag_id>", dag_id)
+    code = DAG.replace("<dag_id>", dag_id).replace("<of_dag>", of_dag).replace("<of_task>", of_task)
     described = json.loads(crew.connection_json) | {"extra": json.dumps({"dashboard_url": DASHBOARD})}
     airflow.api.set_connection(dag_id, described)
     (dags / f"{dag_id}.py").write_text(code)
@@ -115,11 +130,11 @@ def test_crew_task_is_alerted_about_once(played, dag_id):
 
     run, state, alerts = future.result()
 
-    assert state == ("success" if dag_id == "alert_cleared" else "failed")
+    assert state == ("success" if dag_id in SUCCESSFUL else "failed")
     (execution,) = crew.kickoffs
     ((subject, text),) = alerts
     assert subject == f"[{Cost.RUNNING}] {dag_id}: report in {run.run_id}"
     assert Cost.RUNNING.sentence in text
     assert DASHBOARD.format(kickoff_id=execution.kickoff_id) in text
-    assert f"{run.airflow.url}/dags/{dag_id}/" in text
+    assert f"{run.airflow.url}/dags/{dag_id}/" in text.splitlines()[-1]
     assert TOKEN not in text

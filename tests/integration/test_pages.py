@@ -24,6 +24,7 @@ from airflow_provider_crew.hooks.connection import read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.local import Scenario
+from airflow_provider_crew.notifications import SENT
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator, KickoffTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.clients import INPUTS
@@ -254,7 +255,7 @@ def test_configuration_page_lists_every_option_and_default():
 def test_xcoms_page_lists_every_key():
     listed = {row[0].partition(" ")[0].strip("`") for row in rows(PAGES["docs/xcoms.md"])}
 
-    assert listed == {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS}
+    assert listed == {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT}
 
 
 def test_xcoms_page_lists_every_key_of_the_progress():

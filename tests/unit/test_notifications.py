@@ -14,7 +14,9 @@ from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
-PAGE = "https://app.example/crews/7"
+DASHBOARD = "https://app.example/crews/7"
+RUN_PAGE = "https://airflow.example/dags/the_dag/runs/today"
+TASK_PAGE = f"{RUN_PAGE}/tasks/report"
 FAILED = ExecutionFailed("The crew failed.", next_step="Pay.", kickoff_id=KICKOFF_ID)
 
 
@@ -56,21 +58,20 @@ def airflow(monkeypatch):
     """Return states and XComs, which a test may set."""
     known = SimpleNamespace(states={}, xcoms={})
     monkeypatch.setattr(notifications, "task_states", lambda _: known.states)
-    monkeypatch.setattr(notifications, "task_page", lambda _, task_id, map_index: f"{task_id}/{map_index}")
     monkeypatch.setattr(
         notifications, "read_xcom", lambda _, task_id, map_index, key: known.xcoms.get((task_id, map_index, key))
     )
     return known
 
 
-def of_task(dag, exception=None, *, state="failed", task_id="report", map_index=-1):
-    ti = SimpleNamespace(task_id=task_id, map_index=map_index, state=state)
+def of_task(dag, exception=None, *, state="failed", push=None):
+    ti = SimpleNamespace(task_id="report", map_index=-1, state=state, log_url=TASK_PAGE, xcom_push=push)
     given = {} if exception is None else {"exception": exception}
     return {"dag": dag, "run_id": "today", "ti": ti, **given}
 
 
-def of_run(dag):
-    return {"dag": dag, "run_id": "today", "reason": "task_failure"}
+def of_run(dag, reason="task_failure"):
+    return of_task(dag, state=None) | {"reason": reason}
 
 
 @pytest.mark.parametrize(
@@ -85,16 +86,17 @@ def of_run(dag):
     ids=lambda value: value.value if isinstance(value, Cost) else type(value).__name__,
 )
 def test_alert_has_cost_event_next_step_and_links(alert, dag, airflow, sent, exception, cost):
-    airflow.xcoms["report", -1, "crew_dashboard"] = PAGE
+    airflow.xcoms["report", -1, "crew_dashboard"] = DASHBOARD
     failure = getattr(exception, "failure", exception)
 
     alert(of_task(dag, exception))
 
     ((subject, text),) = sent
     assert subject == f"[{cost}] the_dag: report in today"
-    assert text.startswith(str(failure))
-    assert text.splitlines()[-2:] == [f"Crew: {PAGE}", "Task: report/-1"]
-    assert (KICKOFF_ID in text) == bool(failure.kickoff_id)
+    assert str(failure) in text
+    assert DASHBOARD in text
+    assert text.splitlines()[-1] == TASK_PAGE
+    assert text.count(KICKOFF_ID) == bool(failure.kickoff_id)
 
 
 @pytest.mark.parametrize(
@@ -135,9 +137,11 @@ def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent)
 
     ((subject, text),) = sent
     assert subject == f"[{Cost.RUNNING}] the_dag: 2 crew tasks in today"
-    first, second = text.split("\n\n")
-    assert first.splitlines() == [*str(FAILED).splitlines(), f"Execution: {KICKOFF_ID}", "Task: each/0"]
-    assert second.splitlines()[-2:] == ["Execution: another", "Task: each/1"]
+    first, second, page = text.split("\n\n")
+    assert first.splitlines() == [*f"each[0]: {FAILED}".splitlines(), f"Execution: {KICKOFF_ID}"]
+    assert second.startswith("each[1]: ")
+    assert second.splitlines()[-1] == "Execution: another"
+    assert page == RUN_PAGE
 
 
 def test_alert_of_dag_names_the_index_of_a_single_task(alert, dag, airflow, sent):
@@ -158,7 +162,7 @@ def test_alert_of_dag_without_failed_crew_task_is_not_sent(alert, dag, airflow, 
 
 @pytest.mark.usefixtures("airflow")
 def test_alert_of_dag_with_unreadable_tasks_is_sent(alert, dag, sent):
-    alert(of_run(dag))
+    alert({"dag": dag, "run_id": "today", "reason": "timed_out"})
 
     ((subject, text),) = sent
     assert subject.startswith(f"[{Cost.UNKNOWN}] the_dag")
@@ -183,12 +187,61 @@ def test_skipped_task_is_in_alert_if_execution_is_running(alert, dag, airflow, s
     assert [subject.partition("]")[0] for subject, _ in sent] == [f"[{Cost.RUNNING}"] * alerts
 
 
+@pytest.mark.parametrize("reason", ["task_failure", "success"])
+def test_alert_of_dag_leaves_out_tasks_that_have_sent_theirs(alert, dag, airflow, sent, reason):
+    airflow.states = {("report", -1): "failed", ("each", 0): "failed"}
+
+    def push(key, value):
+        airflow.xcoms["report", -1, key] = value
+
+    alert(of_task(dag, FAILED, push=push))
+    alert(of_run(dag, reason))
+
+    assert [subject for subject, _ in sent] == [
+        f"[{Cost.ENDED}] the_dag: report in today",
+        f"[{Cost.UNKNOWN}] the_dag: each[0] in today",
+    ]
+
+
+def test_alert_of_dag_includes_tasks_whose_channel_failed(alert, dag, airflow, sent):
+    airflow.states = {("report", -1): "failed"}
+    pushed = []
+
+    with pytest.raises(ZeroDivisionError):
+        CrewAlert(lambda *_: 1 / 0)(of_task(dag, FAILED, push=lambda **given: pushed.append(given)))
+    alert(of_run(dag))
+
+    assert pushed == []
+    assert len(sent) == 1
+
+
+@pytest.mark.usefixtures("airflow")
+def test_alert_of_retried_attempt_does_not_replace_the_next(alert, dag, sent):
+    alert(of_task(dag, FAILED, state="up_for_retry", push=lambda **_: pytest.fail("pushed")))
+
+    assert len(sent) == 1
+
+
+@pytest.mark.usefixtures("airflow")
+def test_alert_is_sent_even_if_xcom_push_fails(alert, dag, sent):
+    alert(of_task(dag, FAILED, push=lambda **_: 1 / 0))
+
+    assert len(sent) == 1
+
+
+@pytest.mark.usefixtures("airflow")
+def test_successful_run_with_unreadable_tasks_sends_no_alert(alert, dag, sent):
+    alert(of_run(dag, "success"))
+
+    assert sent == []
+
+
 @pytest.mark.parametrize("is_list", [True, False])
 @pytest.mark.parametrize(
     ("of_ti", "in_database", "alerts"),
     [("failed", {}, 0), (None, {("report", -1): "failed"}, 0), ("up_for_retry", {}, 1), (None, {}, 1)],
 )
-def test_failure_is_left_to_alert_of_dag(alert, dag, airflow, sent, is_list, of_ti, in_database, alerts):
+def test_lost_process_is_left_to_alert_of_dag(alert, dag, airflow, sent, is_list, of_ti, in_database, alerts):
     dag.on_failure_callback = [CrewAlert(print)] if is_list else CrewAlert(print)
     airflow.states = in_database
 
@@ -215,7 +268,7 @@ def test_notifier_renders_its_own_templates_only(dag, sent):
 
     for number, message in enumerate(sent, 1):
         assert message.startswith(
-            f"[{Cost.ENDED}] the_dag: report in today: {{{{ dag.dag_id }}}} &amp; &lt;{number}&gt;"
+            f"[{Cost.ENDED}] the_dag: report in today: report: {{{{ dag.dag_id }}}} &amp; &lt;{number}&gt;"
         )
 
 
