@@ -12,7 +12,6 @@ from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, red
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.compat import read_xcom, task_states
-from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _MOST_URGENT_FIRST = (Cost.UNKNOWN, Cost.RUNNING, Cost.ENDED, Cost.NONE)
 _NEXT_STEP = "Check the crew's dashboard before you clear the task."
-_LONGEST = 1_000
 # XCom key of the subject, which a task pushes after it has sent its alert.
 SENT = "crew_alert"
 
@@ -50,7 +48,7 @@ class CrewAlert(BaseNotifier):
         failures = _failures_of_run(context) if "reason" in context else _failures_of_task(context)
         if not failures:
             return
-        subject, text = _subject(context, failures), _text(context, failures)
+        subject, text = _message(context, failures)
         if isinstance(self.channel, BaseNotifier):
             context_merge(context, {"crew_alert": {"subject": subject, "text": text}})
             copy.copy(self.channel)(context)  # a notifier replaces its templates with the rendered values
@@ -64,27 +62,18 @@ class CrewAlert(BaseNotifier):
 
 class _Failure(NamedTuple):
     task: str
-    error: CrewError
-    dashboard: str = ""
+    cost: Cost
+    text: str
 
 
-def _subject(context: Context, failures: Sequence[_Failure]) -> str:
+def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
+    """Return the subject and the text of an alert."""
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
-    cost = min((failure.error.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
-    return f"[{cost}] {context['dag'].dag_id}: {tasks} in {context['run_id']}"
-
-
-def _text(context: Context, failures: Sequence[_Failure]) -> str:
-    paragraphs = []
-    for task, error, dashboard in failures:
-        event = f"{task}: {error}"
-        links = {"Execution": error.kickoff_id, "Dashboard": dashboard}
-        paragraphs.append(
-            "\n".join([event, *(f"{name}: {link}" for name, link in links.items() if link and link not in event)])
-        )
-    if page := getattr(context.get("ti"), "log_url", ""):  # Airflow 3.0 has no log_url
-        paragraphs.append(page.partition("/tasks/")[0] if "reason" in context else page)
-    return str(redact("\n\n".join(paragraphs)))
+    cost = min((failure.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
+    page = getattr(context.get("ti"), "log_url", "")  # Airflow 3.0 has none
+    page = page.partition("/tasks/")[0] if "reason" in context else page
+    text = "\n\n".join([*(f"{failure.task}: {failure.text}" for failure in failures), page])
+    return f"[{cost}] {context['dag'].dag_id}: {tasks} in {context['run_id']}", str(redact(text.strip()))
 
 
 def _exception(context: Context) -> BaseException | None:
@@ -95,10 +84,10 @@ def _exception(context: Context) -> BaseException | None:
 def _failures_of_task(context: Context) -> list[_Failure]:
     ti: Any = context["ti"]
     state = ti.state or task_states(context).get((ti.task_id, ti.map_index), "")  # a DAG processor has no ti.state
-    callbacks = context["dag"].on_failure_callback or ()
-    callbacks = callbacks if isinstance(callbacks, Sequence) else [callbacks]
+    of_dag: Any = context["dag"].on_failure_callback
+    has_alert = any(isinstance(each, CrewAlert) for each in (of_dag if isinstance(of_dag, Sequence) else [of_dag]))
     # Airflow may call the callback of a lost process twice, and that of its DAG once.
-    if state == "failed" and not _exception(context) and any(isinstance(each, CrewAlert) for each in callbacks):
+    if has_alert and state == "failed" and not _exception(context):
         return []
     return _failures(context, ti.task_id, ti.map_index, state)
 
@@ -106,13 +95,13 @@ def _failures_of_task(context: Context) -> list[_Failure]:
 def _failures_of_run(context: Context) -> list[_Failure]:
     states, tasks = task_states(context), context["dag"].task_dict
     if not states and context["reason"] != "success":
-        return [_Failure("crew tasks", CrewError("Airflow did not return their states.", next_step=_NEXT_STEP))]
+        unread = CrewError("Airflow did not return their states.", next_step=_NEXT_STEP)
+        return [_Failure("crew tasks", unread.cost, str(unread))]
     return [
         failure
         for (task_id, map_index), state in states.items()
         if state in {"failed", "skipped"}
-        and task_id in tasks  # unless it was removed from the DAG
-        and "crew_conn_id" in tasks[task_id].template_fields
+        and "crew_conn_id" in getattr(tasks.get(task_id), "template_fields", ())
         and not read_xcom(context, task_id, map_index, SENT)
         for failure in _failures(context, task_id, map_index, state)
     ]
@@ -125,22 +114,24 @@ def _failures(context: Context, task_id: str, map_index: int, state: str) -> lis
     if state == "skipped" and (progress.get("end") or not kickoff_id):
         return []
     error = _error(_exception(context), progress, kickoff_id, state)
-    task = f"{task_id}[{map_index}]" if map_index >= 0 else task_id
-    return [_Failure(task, error, read_xcom(context, task_id, map_index, DASHBOARD_KEY))]
+    text = str(error)
+    if error.kickoff_id not in text:
+        text += f"\nExecution: {error.kickoff_id}"
+    if dashboard := read_xcom(context, task_id, map_index, DASHBOARD_KEY):
+        text += f"\nDashboard: {dashboard}"
+    return [_Failure(f"{task_id}[{map_index}]" if map_index >= 0 else task_id, error.cost, text)]
 
 
 def _error(exception: BaseException | None, progress: Mapping[str, Any], kickoff_id: str, state: str) -> CrewError:
     """Return the error that ended a task. The callbacks of a DAG and of a killed task receive no exception."""
-    if isinstance(exception, EndedTask):
-        return exception.failure
-    if isinstance(exception, CrewError):
-        return exception
+    if isinstance(failure := getattr(exception, "failure", exception), CrewError):
+        return failure
     match progress.get("end"):
         case {"event": str(event), "cost": str(cost), "next_step": str(step)} if cost in list(Cost):
             return CrewError(event, cost=Cost(cost), next_step=step, kickoff_id=kickoff_id)
     event = "The task ended without an error. Its process was killed or lost, or a user cleared the task."
     if exception:
-        event = f"The task raised {type(exception).__name__}: {one_line(str(exception), _LONGEST)}"
+        event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
     elif state == "skipped":
         event = "Airflow stopped the task, because the run exceeded its dagrun_timeout."
     cost = Cost.ENDED if progress.get("state") == "completed" else Cost.RUNNING if kickoff_id else Cost.UNKNOWN
