@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, red
 from airflow_provider_crew.client.errors import Cost, CrewError
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.compat import read_xcom, task_states
+from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 
 if TYPE_CHECKING:
@@ -124,15 +125,17 @@ def _failures(context: Context, task_id: str, map_index: int, state: str) -> lis
 
 def _error(exception: BaseException | None, progress: Mapping[str, Any], kickoff_id: str, state: str) -> CrewError:
     """Return the error that ended a task. The callbacks of a DAG and of a killed task receive no exception."""
-    if isinstance(failure := getattr(exception, "failure", exception), CrewError):
-        return failure
+    end = exception.failure if isinstance(exception, EndedTask) else exception
+    if isinstance(end, CrewError):
+        return end
     match progress.get("end"):
         case {"event": str(event), "cost": str(cost), "next_step": str(step)} if cost in list(Cost):
             return CrewError(event, cost=Cost(cost), next_step=step, kickoff_id=kickoff_id)
-    event = "The task ended without an error. Its process was killed or lost, or a user cleared the task."
+    event = {
+        "failed": "The task's process was killed or lost, or a user marked the task as failed.",
+        "skipped": "Airflow stopped the task, because the run exceeded its dagrun_timeout.",
+    }.get(state, "The task was cleared, or its process was killed or lost.")
     if exception:
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
-    elif state == "skipped":
-        event = "Airflow stopped the task, because the run exceeded its dagrun_timeout."
     cost = Cost.ENDED if progress.get("state") == "completed" else Cost.RUNNING if kickoff_id else Cost.UNKNOWN
     return CrewError(event, cost=cost, next_step=_NEXT_STEP, kickoff_id=kickoff_id)
