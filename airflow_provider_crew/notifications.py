@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, redact
 
-from airflow_provider_crew.client.errors import Cost, CrewError
+from airflow_provider_crew.client.errors import Cost, CrewError, recorded_error
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.compat import read_xcom, task_states
 from airflow_provider_crew.exceptions import EndedTask
@@ -129,8 +129,9 @@ def _error(exception: BaseException | None, progress: Mapping[str, Any], kickoff
     if isinstance(end, CrewError):
         return end
     match progress.get("end"):
-        case {"event": str(event), "cost": str(cost), "next_step": str(step)} if cost in list(Cost):
-            return CrewError(event, cost=Cost(cost), next_step=step, kickoff_id=kickoff_id)
+        case {"error": str(kind), "event": str(event), "cost": cost, "next_step": str(step)}:
+            facts = {"cost": cost, "next_step": step, "kickoff_id": kickoff_id}
+            return recorded_error({"kind": kind, "message": event, "facts": facts})
     event = {
         "failed": "The task's process was killed or lost, or a user marked the task as failed.",
         "skipped": "Airflow stopped the task, because the run exceeded its dagrun_timeout.",
