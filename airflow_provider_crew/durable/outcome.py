@@ -59,7 +59,7 @@ def end_before_kickoff(run: "DurableRun", error: errors.CrewError) -> NoReturn:
         end_uncertain(run, error)
     task.measure("kickoff.not_taken")
     if isinstance(error, PASSING):
-        step = "A retry, or clearing the task, starts an execution."
+        step = _after_its_own(error, "A retry, or clearing the task, starts an execution.")
         give_up(task, with_earlier(run, error.replace(next_step=step, cost=Cost.NONE)))
     if isinstance(error, (errors.ExecutionUnknown, OtherInputs)):
         _fail(task, error, f"{error.next_step} {HOW_TO_GIVE_UP}")
@@ -150,12 +150,17 @@ def _end_run(task: RunningTask, record: SharedRecord, error: errors.CrewError) -
     if isinstance(error, errors.ExecutionUnknown):
         step = f"Answer what the crew asks in its dashboard, and clear the task{KEEPING}. {HOW_TO_GIVE_UP}"
         _fail(task, error, error.next_step if error.elsewhere else step)
-    again = error.replace(next_step=RETRY_READS if task.has_ended else RETRY_REATTACHES)
+    again = error.replace(next_step=_after_its_own(error, RETRY_READS if task.has_ended else RETRY_REATTACHES))
     if isinstance(error, CutShort):
         give_up(task, CrewTaskTimeout(again))
     if isinstance(error, (*PASSING, errors.WaitedTooLong)):
         give_up(task, again)
     _fail(task, error, f"{error.next_step} Then clear the task{KEEPING}: it waits for the same execution.")
+
+
+def _after_its_own(error: errors.CrewError, step: str) -> str:
+    """Return a next step. If there is no connection, a user has to add it first."""
+    return f"{error.next_step} {step}" if getattr(error, "lacks_connection", False) else step
 
 
 def _fail(task: RunningTask, error: errors.CrewError, step: str) -> NoReturn:
@@ -194,7 +199,8 @@ def _end_sensor(task: RunningTask, error: errors.CrewError) -> NoReturn:
     if never_fail or (task.operator.soft_fail and not passes):
         why = "never_fail" if never_fail else "soft_fail"
         give_up(task, CrewTaskSkipped(error.replace(next_step=f"The task is skipped because of {why}.")))
-    again = error.replace(next_step="A retry, or clearing this task, waits for the same execution.")
+    step = _after_its_own(error, "A retry, or clearing this task, waits for the same execution.")
+    again = error.replace(next_step=step)
     if passes:
         give_up(task, again)
     if isinstance(error, CutShort):

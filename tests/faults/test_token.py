@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_provider_crew.local import LocalCrewService
 from tests.airflow_runs import TOKEN
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, Ends, paid_again, row
@@ -132,10 +134,10 @@ def test_connection_deleted_for_long(scene):
 @row(
     "The connection is deleted before a large result is read. When the task has failed, it is restored "
     "and the task is cleared",
-    COMPLETED_IN_ATTEMPT_2,
+    replace(COMPLETED, tries=3),
     scenario=LARGE,
-    retries=2,
-    forgotten={"deferred": paid_again()},
+    retries=1,
+    forgotten={"deferred": paid_again(tries=3)},
 )
 def test_connection_deleted_before_the_result_is_read(scene):
     waiting(scene)
@@ -166,7 +168,7 @@ def test_crew_moved(scene):
         scene.wait_until_over()
 
 
-@row("The connection does not exist", REFUSED, ways=RUN, retries=2)
+@row("The connection does not exist", replace(REFUSED, tries=2), ways=RUN, retries=1)
 def test_no_connection(scene):
     disconnect(scene)
     scene.start()
