@@ -26,6 +26,7 @@ _MAX_OUTPUT = 2_000
 # Limit for the outputs of all tasks together.
 _MAX_OUTPUTS = 8 * _MAX_OUTPUT
 _MAX_TASKS = 100
+_MAX_STEPS = 50
 
 
 class ProgressReport:
@@ -35,13 +36,14 @@ class ProgressReport:
     The first poll is always news, because Airflow may have deleted what an earlier process reported.
     """
 
-    __slots__ = ("_is_first", "_paused_at", "_position", "_reported", "_since", "_watch")
+    __slots__ = ("_is_first", "_paused_at", "_position", "_reported", "_since", "_steps", "_watch")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._position: dict[str, Any] = {}
         """Position only. The full answer would be too large, because a triggerer keeps thousands between polls."""
         self._paused_at = ""
+        self._steps: list[dict[str, Any]] = []
         self._reported = self._current()
         self._is_first = True
         self._since = watch.memory.progress_since or watch.memory.started_at
@@ -56,6 +58,7 @@ class ProgressReport:
         before, self._reported = self._reported, self._current()
         if before[:2] != self._reported[:2]:
             self._since = self._watch.polled_at
+        self._steps = _steps(self._steps, self._position, self._since)
         is_first, self._is_first = self._is_first, False
         return is_first or before != self._reported
 
@@ -75,6 +78,9 @@ class ProgressReport:
             "doing": doing,
             "since": self._since,
             "polled_at": watch.polled_at,
+            "deadline": watch.rules.deadline,
+            "human_input": watch.rules.human_input,
+            "steps": self._steps,
             "trouble": one_line(trouble, _MAX_TEXT),
             "tasks": _tasks([task.model_dump(mode="json") for task in watch.memory.tasks[-_MAX_TASKS:]]),
         }
@@ -104,7 +110,10 @@ def begun(kickoff_id: str, started_at: float) -> dict[str, Any]:
         "unit": "task",
         **dict.fromkeys(("completed", "total", "current_task", "current_agent")),
         **dict.fromkeys(("started_at", "since", "polled_at"), started_at),
+        "deadline": None,
+        "human_input": False,
         "trouble": "",
+        "steps": [],
         "tasks": [],
         "end": None,
     }
@@ -123,6 +132,7 @@ def completed(known: Mapping[str, Any], result: Mapping[str, Any], now: float) -
         "total": total,
         "current_task": None,
         "current_agent": None,
+        "steps": _ended_at(known["steps"], now),
         "tasks": tasks,
     }
 
@@ -152,6 +162,20 @@ def _position(execution: Running | Paused) -> dict[str, Any]:
     names = {"current_task": execution.current_task, "current_agent": execution.current_agent}
     position: dict[str, Any] = {key: name and one_line(name, _MAX_NAME) for key, name in names.items()}
     return position | (execution.progress.model_dump() if execution.progress else {})
+
+
+def _steps(steps: list[dict[str, Any]], position: Mapping[str, Any], since: float) -> list[dict[str, Any]]:
+    """Return the tasks or steps that polls saw in progress, with the times at which polls saw a change."""
+    name, number = position.get("current_task"), position.get("completed")
+    if not name or (steps and (steps[-1]["task_id"], steps[-1]["number"]) == (name, number)):
+        return steps
+    step = {"task_id": name, "agent": position["current_agent"] or "", "number": number}
+    return [*_ended_at(steps, since), step | {"started_at": since, "ended_at": None}][-_MAX_STEPS:]
+
+
+def _ended_at(steps: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:
+    """Return the steps with an end time for the last one."""
+    return [*steps[:-1], *(step | {"ended_at": now} for step in steps[-1:])]
 
 
 def _tasks(tasks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -212,6 +212,11 @@ class Watch:
         """Maximum duration of one poll in seconds."""
 
     @property
+    def rules(self) -> WatchRules:
+        """Rules of the watch."""
+        return self._rules
+
+    @property
     def started_at(self) -> float:
         """Start time of the execution, if known and earlier than the watch, or else of the watch."""
         return min(self._rules.kicked_off_at or math.inf, self.memory.started_at)

@@ -32,7 +32,7 @@ PAUSED = Paused(
 )
 KEYS = {
     *("version", "kickoff_id", "state", "doing", "unit", "completed", "total", "current_task", "current_agent"),
-    *("started_at", "since", "polled_at", "trouble", "tasks", "end"),
+    *("started_at", "since", "polled_at", "deadline", "human_input", "trouble", "steps", "tasks", "end"),
 }
 RESULT: dict[str, Any] = {
     "tasks": [{"task_id": "a", "agent": "", "output": "", "execution_time": 1.5}] * 3,
@@ -59,6 +59,10 @@ def task(name: str, output: str = "Notes") -> TaskResult:
     return TaskResult(task_id=name, agent="Writer", output=output, execution_time=None)
 
 
+def step(name: str, number: int, started_at: float, ended_at: float | None, *, agent: str = "") -> dict[str, Any]:
+    return {"task_id": name, "agent": agent, "number": number, "started_at": started_at, "ended_at": ended_at}
+
+
 def test_progress_is_reported_when_it_changes():
     told = Told(kicked_off_at=NOW - 5)
     seen = running("writing_task", 1, current_agent="Writer", last_task=task("research_task"))
@@ -81,12 +85,44 @@ def test_progress_is_reported_when_it_changes():
         "started_at": NOW - 5,
         "since": NOW + 30,
         "polled_at": NOW + 30,
+        "deadline": NOW + 24 * 3600,
+        "human_input": False,
         "trouble": "",
+        "steps": [
+            step("research_task", 0, NOW + 10, NOW + 30),
+            step("writing_task", 1, NOW + 30, None, agent="Writer"),
+        ],
         "tasks": [{"task_id": "research_task", "agent": "Writer", "output": "Notes", "execution_time": None}],
         "end": None,
     }
     assert told.see(seen, at=40) is None
     assert told.report.as_dict()["polled_at"] == NOW + 40
+
+
+def test_steps_survive_a_pause_and_end_with_the_execution():
+    told = Told(human_input=True)
+    told.see(RESEARCH, at=10)
+    paused = PAUSED.model_copy(update={"current_task": "research_task", "progress": RESEARCH.progress})
+    assert told.see(paused, at=20)["steps"] == [step("research_task", 0, NOW + 10, None)]
+    told.see(RESEARCH, at=90)
+
+    then = told.see(WRITING, at=100)
+
+    assert then["human_input"] is True
+    assert then["steps"][0] == step("research_task", 0, NOW + 10, NOW + 100)
+    assert progress.completed(then, RESULT, NOW + 130)["steps"][-1] == step(
+        "writing_task", 1, NOW + 100, NOW + 130
+    )
+
+
+def test_only_the_newest_steps_are_kept():
+    told = Told()
+    for number in range(200):
+        told.see(running(f"task_{number}", number, total=200), at=10 + number)
+
+    steps = told.report.as_dict()["steps"]
+    assert len(steps) == 50
+    assert steps[-1]["task_id"] == "task_199"
 
 
 def test_flow_counts_steps():
