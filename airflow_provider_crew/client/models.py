@@ -261,6 +261,7 @@ class Failed(_Shape):
     status: Literal["error"]
     kickoff_id: str
     error: Text
+    last_task: Annotated[TaskResult | None, OrNone] = Field(default=None, validation_alias="last_executed_task")
     usage: Usage = None
     execution_time: Seconds = None
 

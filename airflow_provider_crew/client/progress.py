@@ -149,7 +149,9 @@ def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict
             state = "completed"
         case errors.ExecutionUnknown() | errors.ExecutionNotFound():
             state = "unknown"
-    end = {name: one_line(text, _MAX_TEXT) for name, text in error.as_dict().items()}
+    end: dict[str, Any] = {name: one_line(text, _MAX_TEXT) for name, text in error.as_dict().items()}
+    if isinstance(error, errors.InvalidOutput):
+        end["misfits"] = list(error.misfits)
     return _ended(known, now) | {"state": state, "end": end}
 
 

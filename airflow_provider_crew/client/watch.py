@@ -250,6 +250,7 @@ class Watch:
                 news = [self._line(text) for text in (passed, f"completed{after(execution)}") if text]
                 return Step((*self._recovered(), *news), completed=execution.including(self.memory.tasks))
             case Failed():
+                self.memory.keep(execution.last_task)
                 return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
 
     def on_error(self, error: errors.CallError) -> Step:

@@ -183,7 +183,8 @@ def _end_misfit(task: RunningTask, record: SharedRecord, error: errors.InvalidOu
         _fail(
             task,
             error,
-            f"Fix `output_type`, and clear the task{KEEPING}: it checks the same result again, at no cost.",
+            f"Fix `output_type`, and clear the task{KEEPING}: it checks the same result again, at no cost. "
+            f"{HOW_TO_GIVE_UP}",
         )
     _fail(
         task,

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import json
-import threading
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-import airflow_provider_crew.plugins
-from dev.chromium import EXECUTABLE, Chromium, Page
-from dev.loopback import HOST
+from dev.chromium import EXECUTABLE, Page
+from tests.integration.tab_page import tab_page
 
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
 ]
 
-TAB = Path(airflow_provider_crew.plugins.__file__).with_name("tab")
 # Nothing here takes half a second. A quadratic search of 200,000 spaces takes twenty.
 LENGTH = 200_000
 MOST_MS = 5_000
@@ -68,11 +60,6 @@ PASSES = {
 }
 ENDS = "a\u2028b"
 
-REACT = """globalThis.React = {
-    Children: { toArray: (all) => [all].flat(Infinity).filter((each) => each != null && each !== false) },
-    createElement: (type, props, ...children) => ({ type, children }),
-    useState: (value) => [value, () => undefined],
-}"""
 # It stops at the first text that takes too long: others may take as long, and a test should not.
 TIMED = """(async () => {
     const { Markdown } = await import("/markdown.js");
@@ -88,30 +75,9 @@ TIMED = """(async () => {
 })()"""
 
 
-class Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    with http.server.ThreadingHTTPServer((HOST, 0), partial(Handler, directory=folder)) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield f"http://{HOST}:{server.server_port}"
-        finally:
-            server.shutdown()
-            serving.join()
-
-
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    with served(TAB) as url, Chromium() as browser:
-        opened = browser.page()
-        opened.open(f"{url}/crew.svg")
-        opened.wait_for("document.documentElement?.tagName === 'svg'")
-        opened.evaluate(REACT)
+    with tab_page() as opened:
         yield opened
 
 

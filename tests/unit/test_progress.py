@@ -13,6 +13,7 @@ from airflow_provider_crew.client.errors import (
     ExecutionFailed,
     ExecutionNotFound,
     ExecutionUnknown,
+    InvalidOutput,
     LostContact,
     Unreachable,
 )
@@ -182,6 +183,14 @@ def test_execution_not_known_yet_is_not_reported(exists):
     assert told.see(RESEARCH, at=10)
 
 
+def test_task_finished_just_before_the_failure_is_kept():
+    told = Told()
+    told.see(WRITING, at=10)
+    told.see(Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", last_task=task("writing_task")), at=20)
+
+    assert [each["task_id"] for each in told.report.as_dict()["tasks"]] == ["writing_task"]
+
+
 @pytest.mark.parametrize("end", [SUCCESS, Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")])
 def test_end_is_not_reported_by_the_watch(end):
     told = Told()
@@ -273,6 +282,13 @@ class TestAtTheEnd:
 
         assert end.keys() == KEYS
         assert (end["state"], end["end"], end["current_task"]) == (state, error.as_dict(), "writing_task")
+
+    def test_end_lists_the_fields_that_do_not_match(self):
+        error = InvalidOutput("It does not match.", misfits=("title: Field required",))
+
+        assert progress.ended(progress.begun(KICKOFF_ID, NOW), error, NOW)["end"]["misfits"] == [
+            "title: Field required"
+        ]
 
     def test_report_of_any_text_can_be_stored(self):
         end = progress.ended(progress.begun("a\x00\ud800", NOW), Unreachable("b\x00\ud800" * 2_000), NOW)

@@ -1,40 +1,32 @@
-// What Airflow's public REST API tells of a task instance, asked with the session of whoever looks at the page.
+// Reads a task instance through Airflow's public REST API, with the session of the user who sees the page.
 const API = new URL("api/v2/", document.baseURI);
-const OVER = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
-const PAUSE = 4000;
-// A task that is over may be cleared. That is asked less often, and costs Airflow one row.
-const PAUSE_AFTER_ITS_END = 10000;
-const NO_ANSWER = 0;
+const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
+const PAUSE = 3000;
 
-// What tasks leave behind, besides the progress.
-const RESULT = "return_value";
-// Where the result is whose output was not of the type asked for.
-const MISFIT = "crew_result";
 const PROGRESS = "crew_progress";
-const LEFT_BEHIND = [RESULT, MISFIT, "kickoff_id", "usage", "crew_dashboard"];
+const RECORD = "crew_kickoff";
+// crew_result is a result that does not match output_type.
+const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard"];
+// At the start of an attempt's log messages about its execution.
+const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/;
 
-export class NotTold extends Error {
-  constructor(status) {
-    super(`Airflow answered ${status}`);
-    this.status = status;
-  }
-}
-
-async function get(parts, parameters, signal) {
+async function get(parts, parameters = {}, signal = undefined) {
   const url = new URL(parts.map(encodeURIComponent).join("/"), API);
   for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
-  let answer;
-  try {
-    answer = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" }, signal });
-  } catch (error) {
-    if (signal.aborted) throw error;
-    throw new NotTold(NO_ANSWER);
-  }
-  if (!answer.ok) throw new NotTold(answer.status);
+  const options = { credentials: "same-origin", headers: { Accept: "application/json" }, signal };
+  const answer = await fetch(url, options).catch(() => ({ ok: false, status: 0 }));
+  if (!answer.ok) throw Object.assign(new Error(`Airflow answered ${answer.status}`), { status: answer.status });
   return answer.json();
 }
 
-// Depending on its version and on who wrote it, Airflow tells an XCom as a value, as JSON, or as JSON of JSON.
+// Null if Airflow has no such thing, or does not show it to this user.
+const getOrNull = (...request) =>
+  get(...request).catch((error) => {
+    if (error.status >= 400 && error.status < 500) return null;
+    throw error;
+  });
+
+// Depending on its version and on the writer, Airflow returns an XCom as a value, as JSON, or as JSON of JSON.
 function plain(value) {
   if (typeof value !== "string" || !/^"?\{/.test(value)) return value;
   try {
@@ -44,109 +36,110 @@ function plain(value) {
   }
 }
 
-// One look at a task instance after the other. What has not changed since the last look is not asked for again.
-export class TaskInstance {
-  #run;
-  #taskId;
-  #index;
-  #kept = new Map();
-  #isOfCrew;
-  #last;
-  #gone = new AbortController();
+function paths({ dagId, runId, taskId, mapIndex }) {
+  const index = Number(mapIndex ?? -1);
+  const task = ["dags", dagId, "dagRuns", runId, "taskInstances", taskId];
+  const instance = index < 0 ? task : [...task, String(index)];
+  return { index, task, instance, definition: ["dags", dagId, "tasks", taskId] };
+}
 
-  constructor({ dagId, runId, taskId, mapIndex }) {
-    this.#run = ["dags", dagId, "dagRuns", runId, "taskInstances", taskId];
-    this.#taskId = taskId;
-    this.#index = Number(mapIndex ?? -1);
-  }
+// Returns a function that reads the task instance, and asks only for what may have changed since its last call.
+function reader(task, signal) {
+  const { index, instance, definition, ...path } = paths(task);
+  const kept = new Map();
+  let defined;
+  let last;
 
-  leave() {
-    this.#gone.abort();
-  }
-
-  // The state comes first: what a task leaves is there before it is over.
-  async look() {
-    const own = this.#index < 0 ? this.#run : [...this.#run, String(this.#index)];
-    const { state, try_number: tryNumber } = await this.#get(own);
-    const isOver = OVER.has(state);
-    if (isOver && this.#last?.state === state && this.#last.tryNumber === tryNumber) return this.#last;
-    const xcoms = await this.#xcoms();
-    this.#isOfCrew ??= await this.#askIfOfCrew();
-    this.#last = { ...xcoms, state, tryNumber, isOver, isOfCrew: this.#isOfCrew || PROGRESS in xcoms };
-    return this.#last;
-  }
-
-  #get(parts, parameters = {}) {
-    return get(parts, parameters, this.#gone.signal);
-  }
-
-  async #xcoms() {
-    const listed = await this.#get([...this.#run, "xcomEntries"], { map_index_filter: this.#index, limit: 100 });
+  async function xcoms() {
+    const listed = await get([...path.task, "xcomEntries"], { map_index_filter: index, limit: 100 }, signal);
     const times = new Map(listed.xcom_entries.map((entry) => [entry.key, entry.timestamp]));
     const found = {};
-    for (const key of [PROGRESS, ...LEFT_BEHIND]) {
-      if (!times.has(key)) continue;
-      const known = this.#kept.get(key);
-      if (known?.time !== times.get(key) || key === PROGRESS) {
-        this.#kept.set(key, { time: times.get(key), value: await this.#xcom(key) });
+    for (const key of XCOMS.filter((each) => times.has(each))) {
+      if (kept.get(key)?.time !== times.get(key) || key === PROGRESS) {
+        const { value } = await get([...path.task, "xcomEntries", key], { map_index: index }, signal);
+        kept.set(key, { time: times.get(key), value: plain(value) });
       }
-      found[key] = this.#kept.get(key).value;
+      found[key] = kept.get(key).value;
     }
     return found;
   }
 
-  async #xcom(key) {
-    const entry = await this.#get([...this.#run, "xcomEntries", key], { map_index: this.#index });
-    return plain(entry.value);
+  // The kickoff record. Null if the task has recorded no kickoff, undefined if this Airflow has no task state store.
+  async function kickoffRecord() {
+    const listed = await getOrNull([...path.task, "state-store"], { map_index: index, limit: 100 }, signal);
+    const entries = listed?.task_state_store;
+    return entries && (plain(entries.find((entry) => entry.key === RECORD)?.value) ?? null);
   }
 
-  // Subclasses of our operators have the field as well. A task that is no more in its DAG cannot be told.
-  async #askIfOfCrew() {
-    const [, dagId] = this.#run;
-    try {
-      const task = await this.#get(["dags", dagId, "tasks", this.#taskId]);
-      return task.template_fields.includes("crew_conn_id");
-    } catch (error) {
-      if (error.status === 404) return true;
-      throw error;
-    }
-  }
+  // The state is read first: a task pushes its XComs before it ends.
+  return async function read() {
+    const { state, try_number: tryNumber, end_date: endDate } = await get(instance, {}, signal);
+    const hasEnded = ENDED.has(state);
+    if (hasEnded && last?.state === state && last.tryNumber === tryNumber) return last;
+    const found = await xcoms();
+    // A task that is no longer in its DAG has no definition, and may have run a crew.
+    defined ??= (await getOrNull(definition, {}, signal)) ?? { template_fields: ["crew_conn_id"] };
+    const isOfCrew = defined.template_fields.includes("crew_conn_id") || PROGRESS in found;
+    const isSensor = defined.template_fields.includes("kickoff_id");
+    const hasNoReport = isOfCrew && (state === "failed" || state === "up_for_retry") && !found[PROGRESS]?.end;
+    const record = hasNoReport ? await kickoffRecord() : undefined;
+    const retryAt = state === "up_for_retry" ? retryTime(endDate, defined) : null;
+    last = { ...found, state, tryNumber, hasEnded, isOfCrew, isSensor, record, retryAt };
+    return last;
+  };
 }
 
-// Call back after each look. Nothing is asked while nobody sees the page, nor again of a task that is no crew's.
+// Null if Airflow computes the delay from the number of attempts.
+function retryTime(endDate, { retry_delay: delay, retry_exponential_backoff: backoff }) {
+  const time = Date.parse(endDate) / 1000 + (delay?.days ?? 0) * 86400 + delay?.seconds;
+  return backoff || !Number.isFinite(time) ? null : time;
+}
+
+// All attempts that Airflow has kept, with the executions in their logs. Null if a log is unreadable.
+export async function attempts(task) {
+  const { index, task: path, instance } = paths(task);
+  const { task_instances: tries } = await get([...instance, "tries"]);
+  const read = async ({ try_number: number, state, start_date: start, end_date: end }) => {
+    const log = await getOrNull([...path, "logs", number], { map_index: index });
+    const executions = log && log.content.map((line) => EXECUTION.exec(line?.event ?? line)).filter(Boolean);
+    const seconds = (Date.parse(end) - Date.parse(start)) / 1000;
+    const each = ([, verb, id]) => ({ id, isStarted: verb === "Started" });
+    return { number, state, seconds, executions: executions && executions.map(each) };
+  };
+  return Promise.all(tries.map(read));
+}
+
+// Calls back after each look. Stops while the page is hidden, and for a task that runs no crew.
 export function watch(task, tell) {
-  const instance = new TaskInstance(task);
+  const stopped = new AbortController();
+  const read = reader(task, stopped.signal);
   let timer;
   let isLooking = false;
-  let left = false;
 
   async function look() {
-    if (isLooking || left) return;
+    if (isLooking || stopped.signal.aborted) return;
     isLooking = true;
     clearTimeout(timer);
     let goesOn = true;
-    let pause = PAUSE;
     try {
-      const seen = await instance.look();
+      const seen = await read();
       goesOn = seen.isOfCrew;
-      if (seen.isOver) pause = PAUSE_AFTER_ITS_END;
-      if (!left) tell({ seen });
+      if (!stopped.signal.aborted) tell({ seen });
     } catch (error) {
-      // What Airflow refuses, it refuses again. All else may pass.
+      // Airflow would reject the same request again. All other errors may pass.
       goesOn = !(error.status >= 400 && error.status < 500);
-      if (!left) tell({ trouble: error });
+      if (!stopped.signal.aborted) tell({ trouble: error });
     }
     isLooking = false;
-    if (goesOn && !left && !document.hidden) timer = setTimeout(look, pause);
+    if (goesOn && !stopped.signal.aborted && !document.hidden) timer = setTimeout(look, PAUSE);
   }
 
-  const whenSeen = () => (document.hidden ? clearTimeout(timer) : look());
-  document.addEventListener("visibilitychange", whenSeen);
+  const lookIfSeen = () => (document.hidden ? clearTimeout(timer) : look());
+  document.addEventListener("visibilitychange", lookIfSeen);
   look();
   return () => {
-    left = true;
+    stopped.abort();
     clearTimeout(timer);
-    document.removeEventListener("visibilitychange", whenSeen);
-    instance.leave();
+    document.removeEventListener("visibilitychange", lookIfSeen);
   };
 }

@@ -1,74 +1,94 @@
-// What a crew has put out: text as Markdown, JSON as a tree. What is large is cut, and can be had whole.
+// Output of a crew: rendered, raw or as JSON. It can be copied and downloaded.
+import { all, button, el, h, useEffect, useRef, useState } from "./elements.js";
+import { Tree } from "./json.js";
+import { visible } from "./safe.js";
 import { Markdown } from "./markdown.js";
 
-const { Children, createElement: h, useState } = globalThis.React;
-
 const SHOWN = 10000;
-// Beyond, drawing it as Markdown takes a browser too long.
+// A browser takes too long to draw a longer text as Markdown.
 const MOST_MARKDOWN = 300000;
-const MOST_MEMBERS = 100;
-const DEEPEST_OPEN = 2;
 
-export function Output({ label, source }) {
+// Not undefined for the text of a JSON object or array.
+function parsed(source) {
+  try {
+    return /^\s{0,100}[{[]/.test(source) ? JSON.parse(source) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+// Cut at the end of a line. A first line that is longer than the limit holds no links then, because it is not rendered.
+function cutAtLine(source) {
+  const end = source.lastIndexOf("\n", SHOWN);
+  return end > 0 ? source.slice(0, end) : source.slice(0, SHOWN);
+}
+
+export function Output({ label, source, json }) {
+  const own = parsed(source);
+  const value = json ?? own;
+  const isMarkdown = source !== "" && own === undefined && source.length <= MOST_MARKDOWN;
+  const views = [isMarkdown && "Rendered", value !== undefined && "JSON", source && "Raw"].filter(Boolean);
+  const [chosen, choose] = useState(null);
   const [isWhole, setWhole] = useState(false);
-  const isCut = source.length > SHOWN && !isWhole;
-  const shown = isCut ? source.slice(0, SHOWN) : source;
-  const isPlain = shown.length > MOST_MARKDOWN || isJson(source);
-  return h(
+  const view = views.includes(chosen) ? chosen : views[0];
+  const isCut = view !== "JSON" && source.length > SHOWN && !isWhole;
+  const shown = visible(isCut ? cutAtLine(source) : source);
+  const isLongLine = isCut && !shown.includes("\n");
+  const text = view === "JSON" ? JSON.stringify(value, null, 2) : source;
+  const extension = { Rendered: "md", JSON: "json", Raw: "txt" }[view];
+  const choices = views.map((each) => button(each, () => choose(each), { "aria-pressed": each === view }));
+  return el(
     "div",
-    { className: "crew-card crew-output" },
-    isPlain ? h("pre", null, shown) : h(Markdown, { source: shown }),
-    isCut
-      ? h(
-          "p",
-          { className: "crew-cut" },
-          "… ",
-          h("button", { type: "button", onClick: () => setWhole(true) }, `Show all ${source.length.toLocaleString()} characters`),
-          h("span", { className: "crew-unseen" }, ` of the ${label}`),
-        )
-      : null,
+    "crew-card crew-output",
+    h(
+      "div",
+      { className: "crew-tools", role: "group", "aria-label": `View of ${label}` },
+      views.length > 1 && el("span", "crew-views", ...all(choices)),
+      el("span", "crew-actions", h(Copy, { text, label }), button("Download", () => download(text, `${label}.${extension}`))),
+    ),
+    view === "JSON" && h(Tree, { value }),
+    view === "Rendered" && !isLongLine && h(Markdown, { source: shown }),
+    (view === "Raw" || isLongLine) && h("pre", { tabIndex: 0, "aria-label": "Raw text" }, shown),
+    isCut && el("p", "crew-cut", "… ", button(`Show all ${source.length.toLocaleString()} characters`, () => setWhole(true))),
   );
 }
 
-function isJson(source) {
-  if (!/^\s{0,100}[{[]/.test(source)) return false;
+export function Copy({ text, label, isIcon = false }) {
+  const place = useRef(null);
+  const [isCopied, setCopied] = useState(false);
+  useEffect(() => {
+    const timer = isCopied && setTimeout(() => setCopied(false), 2000);
+    return () => clearTimeout(timer);
+  }, [isCopied]);
+  const copy = () => copyText(text, place.current).then(setCopied);
+  const icon = el("span", `crew-copy-icon${isCopied ? " crew-copied" : ""}`);
+  const shown = isIcon ? icon : isCopied ? "Copied" : "Copy";
+  const properties = { "aria-label": `Copy ${label}`, title: `Copy ${label}`, className: isIcon ? "crew-icon-button" : "" };
+  const status = h("span", { className: "crew-unseen", role: "status" }, isCopied ? "Copied" : "");
+  return h("span", { ref: place }, button(shown, copy, properties), status);
+}
+
+// A page that was loaded over plain HTTP has no clipboard, so copy from a text field as a person would.
+async function copyText(text, place) {
   try {
-    JSON.parse(source);
+    await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return false;
+    const field = document.createElement("textarea");
+    field.value = text;
+    field.className = "crew-unseen";
+    place.append(field);
+    field.select();
+    const isCopied = document.execCommand("copy");
+    field.remove();
+    return isCopied;
   }
 }
 
-export function Tree({ value }) {
-  return h("div", { className: "crew-card crew-json", tabIndex: 0, role: "region", "aria-label": "JSON" }, h(Member, { value, depth: 0 }));
-}
-
-const label = (name) => (name === undefined ? null : [h("span", { key: "name", className: "crew-key" }, name), ": "]);
-
-function Member({ name, value, depth }) {
-  if (value === null || typeof value !== "object") {
-    const kind = value === null ? "null" : typeof value;
-    return h("div", { className: "crew-leaf" }, label(name), h("span", { className: `crew-value crew-is-${kind}` }, String(JSON.stringify(value))));
-  }
-  return h(Branch, { name, value, depth });
-}
-
-// Only what is open is drawn, and of that a hundred members first.
-function Branch({ name, value, depth }) {
-  const [isOpen, setOpen] = useState(depth < DEEPEST_OPEN);
-  const [shown, setShown] = useState(MOST_MEMBERS);
-  const members = Object.entries(value);
-  const size = Array.isArray(value) ? `[${members.length}]` : `{${members.length}}`;
-  return h(
-    "details",
-    { open: isOpen, onToggle: (event) => setOpen(event.currentTarget.open) },
-    h("summary", null, label(name), h("span", { className: "crew-quiet" }, size)),
-    isOpen
-      ? Children.toArray(members.slice(0, shown).map(([key, each]) => h(Member, { name: key, value: each, depth: depth + 1 })))
-      : null,
-    isOpen && shown < members.length
-      ? h("button", { type: "button", onClick: () => setShown(members.length) }, `Show all ${members.length}`)
-      : null,
-  );
+function download(text, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" }));
+  link.download = name.replace(/[^\p{L}\p{N}._-]+/gu, "-");
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }

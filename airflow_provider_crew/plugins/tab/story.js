@@ -1,160 +1,150 @@
-// Turns what Airflow returns about a task into what the tab shows. Whatever a crew wrote is text, or is left out.
-import { safeAddress } from "./markdown.js";
+// Turns the data of a task instance into the contents of the tab. Each text of a crew stays a text, or is left out.
+import { ending } from "./ending.js";
+import { object, safeAddress, text } from "./safe.js";
 
 // More than any time since 1970 in seconds, and than any number of tasks.
 const MOST = 1e11;
+const MOST_COMING = 10;
 
-export const text = (value) => (typeof value === "string" ? value : value == null ? "" : JSON.stringify(value));
-const object = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
 const list = (value) => (Array.isArray(value) ? value : []);
-const count = (value) => (Number.isFinite(value) && Math.abs(value) < MOST ? value : null);
-
-export function duration(seconds) {
-  const whole = Math.max(0, Math.round(seconds));
-  const [h, m, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
-  if (h) return `${h}h ${String(m).padStart(2, "0")}m`;
-  return m ? `${m}m ${String(s).padStart(2, "0")}s` : `${s}s`;
-}
+// Without visible direction characters: an output may be copied.
+const rawText = (value) => (typeof value === "string" ? value : text(value));
+const number = (value) => (Number.isFinite(value) && Math.abs(value) < MOST ? value : null);
 
 const NOT_YET = new Set([null, "scheduled", "queued", "none"]);
-const TOLD = new Set(["running", "paused", "unknown", "completed", "failed"]);
 const GOING_ON = new Set(["running", "paused", "unknown"]);
+const KNOWN = new Set([...GOING_ON, "completed", "failed"]);
 const LOOKS = {
   running: { title: "Running", tone: "active" },
   paused: { title: "Waiting for human input", tone: "waiting" },
-  unknown: { title: "Unknown to the crew", tone: "waiting" },
+  unknown: { title: "May be waiting for human input", tone: "waiting" },
   completed: { title: "Completed", tone: "good" },
   failed: { title: "Failed", tone: "bad" },
   uncertain: { title: "Uncertain kickoff", tone: "waiting" },
   stopped: { title: "Stopped waiting", tone: "waiting" },
-  started: { title: "Started", tone: "good" },
   waitsForRetry: { title: "Waiting for retry", tone: "waiting" },
+  started: { title: "Started", tone: "good", sentence: "The task does not wait for the end of the execution." },
   skipped: { title: "Skipped", tone: "quiet" },
-  notYet: { title: "Not started yet", tone: "quiet" },
-  again: { title: "Starting again", tone: "quiet" },
-  ended: { title: "Ended", tone: "quiet" },
+  notYet: { title: "Not started yet", tone: "quiet", sentence: "No execution is known yet." },
+  again: { title: "Starting again", tone: "quiet", sentence: "This is the end of the previous attempt." },
+  removed: { title: "Removed", tone: "quiet", sentence: "The task is no longer in its DAG. Its execution may be running." },
 };
 
-// The task's own state counts first: its execution may still be running when it has ended.
-function standing(seen, progress, kickoffId) {
+// Which of the LOOKS applies. The task's own state counts first: its execution may still be running.
+function standing(seen, progress, end, kickoffId) {
   const { state } = seen;
-  if (NOT_YET.has(state) && (seen.return_value || progress.end)) return "again";
-  if (text(seen.return_value) === seen.kickoff_id) return "started";
-  if (state === "success" || seen.return_value) return "completed";
+  if (NOT_YET.has(state)) return seen.return_value || progress.end ? "again" : "notYet";
+  if (kickoffId && seen.return_value === kickoffId) return "started";
+  if (seen.return_value || (state === "success" && !GOING_ON.has(progress.state))) return "completed";
+  if (state === "success") return "stopped";
   if (state === "skipped" || state === "upstream_failed") return "skipped";
   if (state === "up_for_retry") return "waitsForRetry";
-  if (object(progress.end).error === "UncertainKickoff") return "uncertain";
-  if (state === "failed" && object(progress.end).cost === "running") return "stopped";
+  if (end?.isUncertain) return "uncertain";
+  if (state === "failed" && end.mayBeRunning) return "stopped";
   if (state === "failed" || progress.state === "failed") return "failed";
-  if (state === "removed") return "ended";
-  if (TOLD.has(progress.state)) return progress.state;
-  return kickoffId && !NOT_YET.has(state) ? "running" : "notYet";
-}
-
-const NO_REPORT =
-  "The task ended without a report, as when its process is killed. The execution may still be running, and billed. See the log before you clear the task.";
-
-function sentence(how, seen, progress, end, kickoffId) {
-  if (how === "again") return "This is the end of the previous attempt. It disappears when the next attempt starts.";
-  if (how === "waitsForRetry") return "This attempt has failed. Airflow retries the task.";
-  if (end) return "";
-  switch (how) {
-    case "started":
-      return "The task has started the execution, and does not wait for its end.";
-    case "completed":
-      return seen.return_value ? "" : "The task has succeeded, and has pushed no result to XCom.";
-    case "failed":
-      return kickoffId ? NO_REPORT : "The task has failed without a report. See its log.";
-    case "skipped":
-      return "The task was skipped. If it started an execution, that may still be running.";
-    case "ended":
-      return "The task is no longer in its DAG. If it started an execution, that may still be running.";
-    case "notYet":
-      return "No execution is known yet.";
-    case "paused":
-      return text(progress.doing) || "The crew continues when a person has answered it.";
-    case "unknown":
-      return text(progress.doing) || "The crew may be waiting for human input. The task keeps waiting for it.";
-    default:
-      return text(progress.doing) || "No progress is known yet.";
-  }
-}
-
-const done = (task) => ({
-  state: "done",
-  name: text(task.task_id) || "(no name)",
-  agent: text(task.agent),
-  seconds: count(task.execution_time),
-  output: text(task.output),
-});
-
-// The task that the crew is at. Of an execution that is no longer watched, it is the one that it was at.
-const MARKED = { running: "current", paused: "waiting", unknown: "waiting" };
-
-// What was put out, also where it is not of the type that the task was to return.
-const resultOf = (seen) => object(seen.return_value ?? seen.crew_result);
-
-// Finished, current and coming tasks, as far as the service reports them.
-function timeline(how, seen, progress) {
-  const result = resultOf(seen);
-  const told = list(result.tasks ?? progress.tasks).map((task) => done(object(task)));
-  if (how === "completed") return { rows: told, untold: result.tasks_complete === false, missing: 0, coming: 0 };
-  const [completed, total] = [count(progress.completed), count(progress.total)];
-  const rows = [...told];
-  if (progress.current_task) {
-    const isAt = progress.state === "failed" ? "failed" : (MARKED[how] ?? "left");
-    const seconds = how === "running" ? sinceThen(progress.since) : null;
-    rows.push({ state: isAt, name: text(progress.current_task), agent: text(progress.current_agent), seconds, output: "" });
-  }
-  const missing = Math.max(0, (completed ?? 0) - told.length);
-  const coming = total === null ? 0 : Math.max(0, total - (completed ?? 0) - (progress.current_task ? 1 : 0));
-  return { rows, untold: false, missing, coming: GOING_ON.has(how) ? coming : 0 };
-}
-
-const sinceThen = (then) => (count(then) === null ? null : Math.max(0, Date.now() / 1000 - then));
-
-function usage(seen) {
-  const spent = { ...object(seen.usage), ...object(resultOf(seen).usage) };
-  const own = new Set(["kickoff_id", "try_number"]);
-  return Object.entries(spent).filter(([name, value]) => !own.has(name) && Number.isFinite(value));
+  if (state === "removed") return "removed";
+  if (progress.state === "unknown" && progress.human_input) return "paused";
+  if (KNOWN.has(progress.state)) return progress.state;
+  return kickoffId ? "running" : "notYet";
 }
 
 export function story(seen) {
   const progress = object(seen.crew_progress);
-  const result = resultOf(seen);
-  const kickoffId = text(result.kickoff_id ?? progress.kickoff_id ?? seen.kickoff_id);
-  const how = standing(seen, progress, kickoffId);
-  const end = how === "completed" || how === "started" || !progress.end ? null : object(progress.end);
-  const [completed, total] = [count(progress.completed), count(progress.total)];
+  // The task does not return a result that does not match output_type.
+  const result = object(seen.return_value ?? seen.crew_result);
+  const usage = { ...object(seen.usage), ...object(result.usage) };
+  const kickoffId = text(result.kickoff_id ?? (progress.kickoff_id || (seen.kickoff_id ?? seen.record?.kickoff_id)));
+  const end = ending(seen, progress, kickoffId);
+  const how = standing(seen, progress, end, kickoffId);
   const goesOn = GOING_ON.has(how);
   return {
+    sentence: how === "running" ? text(progress.doing) || "No progress is known yet." : "",
     ...LOOKS[how],
     goesOn,
-    sentence: sentence(how, seen, progress, end, kickoffId),
-    since: how === "paused" || how === "unknown" ? sinceThen(progress.since) : null,
-    runsFor: goesOn ? sinceThen(progress.started_at) : count(result.execution_time),
-    bar: goesOn ? bar(progress.unit, completed, total) : null,
-    trouble: goesOn ? text(progress.trouble) : "",
-    timeline: timeline(how, seen, progress),
-    end,
+    end: how === "completed" || how === "started" || goesOn ? null : end,
+    startedAt: goesOn ? number(progress.started_at) : null,
+    took: number(result.execution_time) ?? (how === "failed" && kickoffId ? span(progress.started_at, progress.since) : null),
+    bar: goesOn ? bar(progress) : null,
+    trouble: how === "running" || how === "unknown" ? text(progress.trouble) : "",
+    waiting: how === "paused" || how === "unknown" ? waiting(progress) : null,
+    ...timeline(how, progress, result),
     kickoffId,
-    dashboard: safeAddress(text(seen.crew_dashboard)),
-    output: text(result.output),
-    outputJson: result.output_json ?? null,
+    dashboard: safeAddress(typeof seen.crew_dashboard === "string" ? seen.crew_dashboard : ""),
+    output: rawText(result.output),
+    outputJson: result.output_json ?? undefined,
     elsewhere: elsewhere(seen, kickoffId),
-    usage: usage(seen),
+    usage: Object.entries(usage).filter(([name, value]) => name !== "try_number" && Number.isFinite(value)),
+    attempt: seen.tryNumber,
   };
 }
 
-function bar(unit, completed, total) {
-  const of = unit === "step" ? "step" : "task";
-  if (completed === null) return null;
-  if (!total) return { value: null, says: `${completed} ${of}${completed === 1 ? "" : "s"} done` };
-  return { value: completed, max: total, says: `${completed} of ${total} ${of}s done` };
+const span = (start, end) => (number(start) === null || number(end) === null ? null : Math.max(0, end - start));
+
+function bar({ unit, completed, total }) {
+  const [value, max] = [number(completed), number(total)];
+  const kind = unit === "step" ? "step" : "task";
+  if (value === null) return { value, says: "" };
+  if (!max) return { value: null, says: `${value} ${kind}${value === 1 ? "" : "s"} done` };
+  return { value, max, says: `${value} of ${max} ${kind}s done` };
 }
 
-// A custom XCom backend may leave only where it has put the result.
-function elsewhere(seen, kickoffId) {
-  const { return_value: left } = seen;
-  return typeof left === "string" && seen.isOver && left !== kickoffId ? left : "";
+// A draft is the output of the task that waits, or else the newest one.
+function waiting({ current_task: task, since, deadline, state, human_input: isExpected, tasks }) {
+  const outputs = list(tasks).map(object).filter((each) => text(each.output));
+  const draft = outputs.findLast((each) => each.task_id === task) ?? outputs.at(-1);
+  const title = draft?.task_id === task ? "Draft" : `Latest output, of ${text(draft?.task_id)}`;
+  return {
+    task: text(task),
+    since: number(since),
+    deadline: state === "paused" || isExpected ? number(deadline) : null,
+    draft: draft && { title, output: rawText(draft.output) },
+  };
+}
+
+const row = (state, name, agent = "", seconds = null, output = "") => ({ state, name, agent, seconds, output });
+const finished = (task) =>
+  row("done", text(task.task_id) || "(no name)", text(task.agent), number(task.execution_time), rawText(task.output));
+
+const MARKS = { running: "current", paused: "waiting", unknown: "waiting" };
+
+// Finished, current and coming tasks: as the service reports them, with the times at which polls saw a change.
+function timeline(how, progress, result) {
+  const told = list(result.tasks ?? progress.tasks).map((task) => finished(object(task)));
+  const isComplete = how === "completed" || result.tasks !== undefined;
+  const steps = list(progress.steps).map(object);
+  if (!steps.length && progress.current_task) {
+    steps.push({ task_id: progress.current_task, agent: progress.current_agent, started_at: progress.since });
+  }
+  const [isFailed, goesOn] = [progress.state === "failed", GOING_ON.has(how)];
+  const unmatched = new Set(told);
+  const seen = steps.map((step) => {
+    const match = told.find((each) => unmatched.has(each) && each.name === text(step.task_id));
+    unmatched.delete(match);
+    const shown = match ?? finished(step);
+    const isLast = isComplete && match !== undefined && match === told.at(-1);
+    const end = step.ended_at ?? (isLast ? progress.started_at + result.execution_time : progress.end && progress.since);
+    shown.agent ||= text(step.agent);
+    shown.seconds ??= span(step.started_at, end);
+    // A failed execution may have finished the task at which the last poll saw it.
+    if (!isComplete && !step.ended_at && progress.current_task && !(isFailed && match)) {
+      shown.state = isFailed ? "failed" : (MARKS[how] ?? "left");
+      shown.startedAt = goesOn ? number(step.started_at) : null;
+    }
+    return shown;
+  });
+  if (isComplete) return { rows: told, missing: 0, coming: [], more: 0, isPartial: result.tasks_complete === false };
+  const rows = [...unmatched, ...seen];
+  const done = rows.filter(({ state }) => state === "done").length;
+  if (isFailed && done && done === rows.length) rows.push(row("failed", "The next task"));
+  const [completed, total] = [number(progress.completed) ?? 0, number(progress.total) ?? 0];
+  const known = Math.max(done, completed) + rows.length - done;
+  const left = goesOn ? Math.max(0, total - known) : 0;
+  const unit = progress.unit === "step" ? "Step" : "Task";
+  const coming = Array.from({ length: Math.min(left, MOST_COMING) }, (_, at) => row("coming", `${unit} ${known + at + 1}`));
+  return { rows, missing: Math.max(0, completed - done), coming, more: left - coming.length, isPartial: false };
+}
+
+// A custom XCom backend may return only the place where it keeps the result.
+function elsewhere({ return_value: value, hasEnded }, kickoffId) {
+  return typeof value === "string" && hasEnded && value !== kickoffId ? text(value) : "";
 }

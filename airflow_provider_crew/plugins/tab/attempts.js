@@ -1,0 +1,30 @@
+// Earlier attempts of a task, with the executions in their logs. Airflow has deleted their XComs.
+import { attempts } from "./airflow.js";
+import { Folded, all, duration, el, h, useEffect, useState } from "./elements.js";
+
+export const Attempts = ({ task, current }) =>
+  el("div", "crew-section", h(Folded, { title: [`Earlier attempts (${current - 1})`] }, () => h(List, { task, current })));
+
+function List({ task, current }) {
+  const [found, setFound] = useState(null);
+  useEffect(() => void attempts(task).then(setFound, () => setFound([])), []);
+  if (!found) return el("p", "crew-quiet", "Reading the logs …");
+  const executions = found.flatMap((attempt) => attempt.executions ?? []);
+  const started = new Set(executions.filter(({ isStarted }) => isStarted).map(({ id }) => id));
+  const isWhole = found.length >= current && found.every((attempt) => attempt.executions !== null);
+  const earlier = found.filter(({ number }) => number < current);
+  return el(
+    "div",
+    "",
+    el("p", "crew-quiet", `Executions billed, with this attempt: ${isWhole ? "" : "at least "}${started.size}`),
+    el("ul", "crew-attempts", ...all(earlier.map((attempt) => h(Attempt, attempt)))),
+  );
+}
+
+function Attempt({ number, state, seconds, executions }) {
+  const took = seconds >= 0 ? `, ${duration(seconds)}` : "";
+  const each = ({ id, isStarted }) => h("div", null, isStarted ? "Started " : "Reattached to ", h("code", null, id));
+  const unknown = el("div", "crew-quiet", executions ? "Its log names no execution." : "Its log is unreadable.");
+  const known = executions?.length ? all(executions.map(each)) : unknown;
+  return h("li", null, `Attempt ${number}: ${state ?? "no state"}${took}`, known);
+}

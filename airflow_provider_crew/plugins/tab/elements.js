@@ -1,0 +1,35 @@
+// Shorthand for React elements. Every text becomes a text node, so no text can become markup.
+export const { Children, Fragment, createElement: h, useEffect, useRef, useState } = globalThis.React;
+
+export const el = (tag, className, ...children) => h(tag, { className }, ...children);
+// Gives each element of a list the key that React needs.
+export const all = (elements) => Children.toArray(elements);
+export const button = (label, onClick, properties = {}) => h("button", { type: "button", onClick, ...properties }, label);
+
+// The time in seconds, renewed every second, without drawing anything else again.
+function useNow() {
+  const [now, setNow] = useState(Date.now() / 1000);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now() / 1000), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}
+
+export function duration(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const [d, h, m, s] = [Math.floor(whole / 86400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60, whole % 60];
+  if (d) return `${d}d ${h}h`;
+  if (h) return `${h}h ${String(m).padStart(2, "0")}m`;
+  return m ? `${m}m ${String(s).padStart(2, "0")}s` : `${s}s`;
+}
+
+export const Since = ({ time }) => el("span", "crew-clock", duration(useNow() - time));
+export const Until = ({ time }) => el("span", "crew-clock", duration(time - useNow()));
+
+// Draws its contents only while it is open.
+export function Folded({ title, children }) {
+  const [isOpen, setOpen] = useState(false);
+  const onToggle = (event) => setOpen(event.currentTarget.open);
+  return h("details", { onToggle }, h("summary", null, ...all(title)), isOpen && children());
+}

@@ -1,0 +1,33 @@
+// Values from a crew, made safe to show: texts that cannot hide their direction, and links that cannot mislead.
+import { el, h } from "./elements.js";
+
+// These change the direction of the text around them, so a text could look like another one.
+const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+const DOMAIN = /(?:[\p{L}\p{N}-]{1,63}\.){1,10}[\p{L}]{2,24}/u;
+
+export const visible = (text) =>
+  text.replace(DIRECTIONS, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+
+export const text = (value) => visible(typeof value === "string" ? value : value == null ? "" : JSON.stringify(value));
+export const object = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
+
+// The address as a browser reads it, or null if it is not http or https.
+function safeUrl(text) {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  return url?.protocol === "http:" || url?.protocol === "https:" ? url : null;
+}
+
+export const safeAddress = (text) => safeUrl(text)?.href ?? null;
+
+function looksLikeAnother(label, { host, username }) {
+  const named = DOMAIN.exec(label.normalize("NFKC"))?.[0].toLowerCase();
+  const isNamed = named === undefined || [named, `www.${named}`].includes(host.split(":")[0]);
+  return !isNamed || username !== "" || host.includes("xn--");
+}
+
+export function Link({ address, label = "", className, children }) {
+  const url = safeUrl(address);
+  if (url === null) return children;
+  const properties = { className, href: url.href, title: url.href, target: "_blank", rel: "noopener noreferrer" };
+  return h("a", properties, children, looksLikeAnother(label, url) ? el("span", "crew-host", ` (${url.host})`) : null);
+}

@@ -1,0 +1,71 @@
+"""Page in a Chromium with the modules of the Crew tab, and with a small stand-in for React."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import airflow_provider_crew.plugins
+from dev.chromium import Chromium, Page
+from dev.loopback import HOST
+
+TAB = Path(airflow_provider_crew.plugins.__file__).with_name("tab")
+
+# Elements are plain objects. draw() writes them as text, with the attributes that tests compare.
+REACT = """
+globalThis.React = {
+    Children: { toArray: (all) => [all].flat(Infinity).filter((each) => each != null && each !== false) },
+    Fragment: ({ children }) => children,
+    createElement: (type, props, ...children) => {
+        const all = { ...props, ...(children.length && { children }) };
+        return { type, children, props: all };
+    },
+    useEffect: () => undefined,
+    useRef: (current) => ({ current }),
+    useState: (value) => [value, () => undefined],
+};
+globalThis.draw = (node) => {
+    if (node == null || typeof node === "boolean") return "";
+    if (Array.isArray(node)) return node.map(draw).join("");
+    if (typeof node !== "object") return String(node);
+    const { type, props } = node;
+    if (typeof type === "function") return draw(type(props));
+    const shown = { href: props.href, start: props.start, align: props.style?.textAlign };
+    const given = Object.entries(shown).filter(([, value]) => value !== undefined);
+    const attributes = given.map(([name, value]) => ` ${name}=${value}`).join("");
+    return `<${type}${attributes}>${draw(props.children)}</${type}>`;
+};
+"""
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    with http.server.ThreadingHTTPServer((HOST, 0), partial(Handler, directory=folder)) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://{HOST}:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@contextlib.contextmanager
+def tab_page() -> Iterator[Page]:
+    """Open an empty page that can import the modules."""
+    with served(TAB) as url, Chromium() as browser:
+        opened = browser.page()
+        opened.open(f"{url}/crew.svg")
+        opened.wait_for("document.documentElement?.tagName === 'svg'")
+        opened.evaluate(REACT)
+        yield opened

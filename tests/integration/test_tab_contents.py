@@ -1,0 +1,315 @@
+"""Contents of the Crew tab for each end of a task and each construct of Markdown, without an Airflow."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.client.errors import Cost
+from dev.chromium import EXECUTABLE, Page
+from tests.integration.tab_page import tab_page
+from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, progress, result
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
+]
+
+NEXT = "Clear the task."
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with tab_page() as opened:
+        yield opened
+
+
+def told(page: Page, state: str, **xcoms: Any) -> dict[str, Any]:
+    """Return the contents of the tab for a task in this state."""
+    seen = {"state": state, "tryNumber": 1, "isSensor": False, "retryAt": None, **xcoms}
+    return page.evaluate(f'import("/story.js").then(({{ story }}) => story({json.dumps(seen)}))')
+
+
+def ended(error: str, cost: Cost, *, event: str = "It ended.", **known: Any) -> dict[str, Any]:
+    misfits = known.pop("misfits", None)
+    end = {"error": error, "event": event, "cost": cost.value, "next_step": NEXT}
+    return progress(end=end | ({"misfits": misfits} if misfits else {}), **known)
+
+
+NOTHING_STARTED: dict[str, Any] = {"kickoff_id": "", "state": "none"}
+SENT = {"kickoff_id": KICKOFF_ID, "end": None}
+
+
+@pytest.mark.parametrize(
+    ("state", "xcoms", "title", "tone"),
+    [
+        ("failed", {"crew_progress": ended("InvalidInputs", Cost.NONE, **NOTHING_STARTED)}, "Failed", "bad"),
+        (
+            "failed",
+            {"crew_progress": ended("UncertainKickoff", Cost.UNKNOWN, **NOTHING_STARTED)},
+            "Uncertain kickoff",
+            "waiting",
+        ),
+        ("failed", {"crew_progress": ended("WaitedTooLong", Cost.RUNNING)}, "Stopped waiting", "waiting"),
+        ("up_for_retry", {"crew_progress": ended("ExecutionFailed", Cost.ENDED)}, "Waiting for retry", "waiting"),
+        ("queued", {"crew_progress": ended("ExecutionFailed", Cost.ENDED)}, "Starting again", "quiet"),
+        ("queued", {}, "Not started yet", "quiet"),
+        ("failed", {"kickoff_id": KICKOFF_ID, "record": SENT}, "Stopped waiting", "waiting"),
+        ("failed", {"record": SENT | {"kickoff_id": None}}, "Uncertain kickoff", "waiting"),
+        ("failed", {"record": None}, "Failed", "bad"),
+        ("success", {"crew_progress": progress()}, "Stopped waiting", "waiting"),
+        ("success", {"crew_progress": progress(state="completed")}, "Completed", "good"),
+        ("deferred", {"crew_progress": progress(state="paused")}, "Waiting for human input", "waiting"),
+        (
+            "deferred",
+            {"crew_progress": progress(state="unknown", human_input=True)},
+            "Waiting for human input",
+            "waiting",
+        ),
+        ("deferred", {"crew_progress": progress(state="unknown")}, "May be waiting for human input", "waiting"),
+        ("deferred", {"crew_progress": progress()}, "Running", "active"),
+    ],
+)
+def test_badge_names_the_state_of_crew_and_task(page, state, xcoms, title, tone):
+    shown = told(page, state, **xcoms)
+
+    assert (shown["title"], shown["tone"]) == (title, tone)
+
+
+@pytest.mark.parametrize(
+    ("error", "cost", "is_billed_again"),
+    [
+        ("ExecutionFailed", Cost.ENDED, True),
+        ("InvalidOutput", Cost.ENDED, True),
+        ("LostContact", Cost.RUNNING, False),
+    ],
+)
+def test_next_step_of_a_retry_has_its_time_and_its_cost(page, error, cost, is_billed_again):
+    at = time.time() + 240
+    shown = told(page, "up_for_retry", retryAt=at, crew_progress=ended(error, cost))["end"]
+
+    assert (shown["retryAt"], shown["next"]) == (at, "")
+    assert ("billed again" in shown["retry"]) is is_billed_again
+    assert told(page, "failed", crew_progress=ended(error, cost))["end"]["next"] == NEXT
+
+
+@pytest.mark.parametrize(
+    ("facts", "cost"),
+    [
+        ({"kickoff_id": KICKOFF_ID, "record": SENT}, "billed"),
+        ({"kickoff_id": KICKOFF_ID}, "billed"),
+        ({"isSensor": True}, "billed"),
+        ({"record": SENT | {"end": "completed"}}, "billed"),
+        ({"record": SENT | {"kickoff_id": None}}, "unknown"),
+        ({}, "unknown"),
+        ({"record": None}, "none"),
+    ],
+)
+def test_killed_process_shows_its_cost_and_next_step(page, facts, cost):
+    shown = told(page, "failed", **facts)
+
+    assert shown["end"]["cost"].startswith(cost)
+    assert shown["end"]["next"]
+    assert shown["kickoffId"] == (facts.get("kickoff_id") or (facts.get("record") or {}).get("kickoff_id") or "")
+
+
+def test_reason_leaves_out_the_kickoff_id(page):
+    event = f"Execution {KICKOFF_ID} failed after 6s: out of credit."
+    shown = told(page, "failed", crew_progress=ended("ExecutionFailed", Cost.ENDED, event=event))
+
+    assert shown["end"]["reason"] == "The execution failed after 6s: out of credit."
+
+
+def test_fields_that_do_not_match_are_listed(page):
+    misfits = ["title: Field required", "ports[0].ready: Input should be a valid boolean"]
+    event = f"Execution {KICKOFF_ID} has completed, and does not match output_type: {'; '.join(misfits)}."
+    known = ended("InvalidOutput", Cost.ENDED, event=event, misfits=misfits, state="completed")
+    shown = told(page, "failed", crew_progress=known, crew_result=result())
+
+    assert shown["end"]["misfits"] == misfits
+    assert misfits[0] not in shown["end"]["reason"]
+    assert shown["output"] == result()["output"]
+
+
+def test_waiting_crew_shows_its_draft_and_its_deadline(page):
+    draft = {"task_id": "writing_task", "agent": "Writer", "output": "# Draft", "execution_time": None}
+    known = progress(state="paused", since=5.0, deadline=9.0, tasks=[*progress()["tasks"], draft])
+    shown = told(page, "deferred", crew_progress=known)
+
+    assert shown["waiting"] == {
+        "task": "writing_task",
+        "since": 5.0,
+        "deadline": 9.0,
+        "draft": {"title": "Draft", "output": "# Draft"},
+    }
+    assert [(row["name"], row["state"]) for row in shown["rows"]][-1] == ("writing_task", "waiting")
+
+
+def step(name: str, start: float, end: float | None = None) -> dict[str, Any]:
+    return {"task_id": name, "agent": "Writer", "number": 0, "started_at": start, "ended_at": end}
+
+
+def rows(shown: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return [(row["name"], row["state"], row["seconds"]) for row in [*shown["rows"], *shown["coming"]]]
+
+
+def test_tasks_without_reported_times_show_the_polled_ones(page):
+    known = progress(
+        tasks=[], completed=2, total=4, current_task="c", steps=[step("a", 1, 4), step("b", 4, 9), step("c", 9)]
+    )
+    shown = told(page, "deferred", crew_progress=known)
+
+    assert rows(shown) == [("a", "done", 3), ("b", "done", 5), ("c", "current", None), ("Task 4", "coming", None)]
+    assert shown["rows"][2]["startedAt"] == 9
+
+
+def test_failed_task_is_the_one_that_had_not_finished(page):
+    steps = [step("a", 1, 4), step("b", 4)]
+    known: dict[str, Any] = {"state": "failed", "since": 9, "steps": steps, "current_task": "b"}
+    at_b = told(page, "failed", crew_progress=ended("ExecutionFailed", Cost.ENDED, tasks=[], **known))
+    tasks = [{"task_id": "b", "agent": "", "output": "B", "execution_time": None}]
+    after_b = told(page, "failed", crew_progress=ended("ExecutionFailed", Cost.ENDED, tasks=tasks, **known))
+
+    assert rows(at_b) == [("a", "done", 3), ("b", "failed", 5)]
+    assert [state for _, state, _ in rows(after_b)] == ["done", "done", "failed"]
+
+
+def test_finished_tasks_take_missing_times_from_the_polls(page):
+    tasks = [{"task_id": name, "agent": "", "output": "", "execution_time": None} for name in "ab"]
+    known = progress(started_at=1, steps=[step("a", 1, 4), step("b", 4)])
+    shown = told(page, "success", return_value=result(tasks=tasks, execution_time=9), crew_progress=known)
+
+    assert rows(shown) == [("a", "done", 3), ("b", "done", 6)]
+    assert shown["rows"][0]["agent"] == "Writer"
+
+
+def drawn(page: Page, source: str) -> str:
+    """Return Markdown as elements in one line."""
+    return (
+        page.evaluate(
+            f'import("/markdown.js").then(({{ Markdown }}) => draw(Markdown({{ source: {json.dumps(source)} }})))'
+        )
+        .removeprefix("<div>")
+        .removesuffix("</div>")
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "elements"),
+    [
+        ("a\nb", "<p>a\nb</p>"),
+        ("- a\n  - b\n- c", "<ul><li><p>a</p><ul><li><p>b</p></li></ul></li><li><p>c</p></li></ul>"),
+        ("3. a\n\n   b", "<ol start=3><li><p>a</p><p>b</p></li></ol>"),
+        (
+            "- a\n\n  ```py\n  if b:\n\n      c\n  ```",
+            "<ul><li><p>a</p><pre><code>if b:\n\n    c</code></pre></li></ul>",
+        ),
+        (
+            "- [x] a\n- [ ] b",
+            "<ul><li><span>☑</span><div><p>a</p></div></li><li><span>☐</span><div><p>b</p></div></li></ul>",
+        ),
+        ("- a\n1. b", "<ul><li><p>a</p></li></ul><ol start=1><li><p>b</p></li></ol>"),
+        ("&lt;b&gt; &#8364;5 &nope;", "<p><b> €5 &nope;</p>"),
+        (
+            "[a][1] [1] [b]\n\n[1]: https://a.example/x 'T'",
+            "<p><a href=https://a.example/x>a</a> <a href=https://a.example/x>1</a> [b]</p>",
+        ),
+        ("`[1]: https://a.example`", "<p><code>[1]: https://a.example</code></p>"),
+        ("<https://a.example/>.", "<p><a href=https://a.example/>https://a.example/</a>.</p>"),
+        ("[**a** [b]", "<p>[<strong>a</strong> [b]</p>"),
+        ("> a\n> b", "<blockquote><p>a\nb</p></blockquote>"),
+    ],
+)
+def test_markdown_becomes_elements(page, source, elements):
+    assert drawn(page, source) == elements
+
+
+def test_table_keeps_pipes_and_alignment(page):
+    source = "| a | b |\n|:-:|--:|\n| x \\| y | `p|q` |\n| only |"
+
+    assert drawn(page, source) == (
+        "<div><table><thead><tr><th align=center>a</th><th align=right>b</th></tr></thead><tbody>"
+        "<tr><td align=center>x | y</td><td align=right><code>p|q</code></td></tr>"
+        "<tr><td align=center>only</td><td align=right></td></tr></tbody></table></div>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "host"),
+    [
+        ("[https://bank.example/login](https://evil.example/)", "evil.example"),
+        ("[bank.example](https://bank.example.evil.example/)", "bank.example.evil.example"),
+        ("https://bank.example@evil.example/", "evil.example"),
+        ("[b\u0430nk.example](https://xn--bnk-7cd.example/)", "xn--bnk-7cd.example"),
+        ("[r][1]\n\n[1]: https://evil.example", None),
+        ("[the report](https://a.example/)", None),
+        ("[a.example](https://www.a.example/x)", None),
+        ("https://a.example/report.html", None),
+    ],
+)
+def test_link_with_a_misleading_label_shows_its_host(page, source, host):
+    shown = drawn(page, source)
+
+    assert ("<span>" in shown) is (host is not None)
+    assert host is None or f"<span> ({host})</span>" in shown
+
+
+def test_direction_characters_are_visible(page):
+    shown = told(page, "deferred", crew_progress=progress(current_task="\u202egnp.exe", steps=[]))
+
+    assert shown["rows"][-1]["name"] == "⟨U+202E⟩gnp.exe"
+    assert "\u202e" not in drawn(page, "&#8238;gnp.exe")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_hostile_text_becomes_no_element_of_its_own(page, attack):
+    elements = page.evaluate(
+        f"""import("/markdown.js").then(({{ Markdown }}) => {{
+            const found = new Set();
+            const visit = (node) => {{
+                if (Array.isArray(node)) node.forEach(visit);
+                else if (typeof node?.type === "function") visit(node.type(node.props));
+                else if (node?.type) found.add(node.type) && visit(node.props.children);
+            }};
+            visit(Markdown({{ source: {json.dumps(attack)} }}));
+            return [...found];
+        }})"""
+    )
+
+    assert set(elements) <= {
+        *("div", "p", "a", "span", "code", "pre", "strong", "em", "del", "br", "ul", "ol", "li", "blockquote"),
+        *("h4", "hr", "table", "thead", "tbody", "tr", "th", "td"),
+    }
+
+
+def output(page: Page, **properties: Any) -> str:
+    properties = {"label": "output", **properties}
+    return page.evaluate(f'import("/output.js").then(({{ Output }}) => draw(Output({json.dumps(properties)})))')
+
+
+def test_long_output_is_cut_at_a_line(page):
+    line = "See [the report](https://a.example/x) for more.\n"
+    shown = output(page, source=line * 400)
+
+    assert 150 < shown.count("<a href=https://a.example/x>the report</a>") < 400
+    assert "](https" not in shown
+    assert "Show all" in shown
+
+
+def test_one_long_line_is_shown_without_links(page):
+    shown = output(page, source="[the report](https://a.example/x) " * 400)
+
+    assert "<a " not in shown
+
+
+def test_json_output_is_shown_once_as_a_tree(page):
+    value = {"ports": [{"name": "Aero", "ready": True}], "note": None}
+    shown = output(page, source=json.dumps(value), json=value)
+
+    assert "Rendered" not in shown
+    assert shown.count("Aero") == 1
+    assert '{name: "Aero", ready: true}' in shown
