@@ -13,6 +13,7 @@ import textwrap
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from dev.rest import AirflowApi
 
+SCENARIO = Path(__file__).with_suffix(".toml")
 _DAG = "crew_in_one_task"
 _TASK = "report"
 _CONF = {"topic": "electric ferries", "audience": "harbour masters"}
@@ -89,7 +91,7 @@ def main(*project: str) -> None:
 
 @contextmanager
 def _crew(*project: str) -> Iterator[LocalCrewService]:
-    service = LocalCrewService(project=_project(*project) if project else None)
+    service = LocalCrewService(project=_project(*project)) if project else LocalCrewService(SCENARIO)
     with stage("Starting the crew"):
         service.start()
     try:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_provider_crew.local import LocalCrewService
+from dev.demo import SCENARIO
 from dev.progress import stage
 from dev.target import EXAMPLES, HOME, checkout_airflow, connection_to, opened, usual_port
 
@@ -26,13 +27,15 @@ _PAUSE = 5
 def main(executor: str = "local") -> None:
     """Serve until Ctrl-C, or until a part of Airflow is no more."""
     with (
-        LocalCrewService() as service,
+        LocalCrewService(SCENARIO) as service,
         LocalCrewService(EXAMPLES / "crew_json_output.toml") as writes_json,
+        LocalCrewService(EXAMPLES / "crew_human_input.toml") as waits,
         _several_machines() if executor == "celery" else _one_machine() as airflow,
     ):
         with stage("Adding connections and a pool"):
             airflow.api.set_connection("crew_default", connection_to(service))
             airflow.api.set_connection("crew_json", connection_to(writes_json))
+            airflow.api.set_connection("crew_human_input", connection_to(waits))
             airflow.api.ensure_pool("crews", slots=4)
         service.airflow_url = writes_json.airflow_url = airflow.url
         print(_directions(airflow, service))
@@ -70,6 +73,7 @@ def _directions(airflow: AirflowStack, service: LocalCrewService) -> str:
         Try next:
           - Run a DAG: {airflow.url}/dags/crew_in_one_task
             Press Trigger. Its task has a Crew tab, with the crew's progress.
+          - See a crew wait for you: {airflow.url}/dags/crew_human_input
           - Write one: each file in example_dags is read within seconds.
           - See a crew fail. This starts one that does, in another terminal, for a
             connection of your own under Admin > Connections:

@@ -7,34 +7,20 @@ from urllib.parse import quote
 
 import requests
 
-from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.local import LocalCrewService
 from dev.chromium import Chromium
+from dev.demo import SCENARIO
 from dev.target import checkout_airflow
 
 _PICTURE = Path(__file__).parents[1] / "docs/crew-tab.png"
 _DAG, _TASK = "crew_in_one_task", "report"
 _SCREEN = (1200, 960)
-# As crews write: the demo's own crew writes no Markdown.
-_REPORT = """# Electric ferries, for {audience}
-
-**In short.** Three ports have ordered shore power, and *the first one* has it.
-
-1. Charging takes seven minutes, at night longer
-2. A berth needs 4 MW
-
-| Port | Power | Ready |
-|------|-------|-------|
-| Søby | 4 MW | yes |
-| Fynshav | 2 MW | 2027 |
-
-What to do next: choose one berth, and ask the grid's owner what it needs.
-"""
 
 
 def main() -> None:
     """Take a picture of the tab of a finished task, as a browser shows it."""
     with (
-        LocalCrewService(Scenario(dialect="deployed", output=_REPORT)) as service,
+        LocalCrewService(SCENARIO) as service,
         checkout_airflow({"AIRFLOW_CONN_CREW_DEFAULT": service.connection_uri}) as airflow,
     ):
         run_id = airflow.api.trigger(_DAG, {"topic": "electric ferries", "audience": "harbour masters"})

@@ -23,6 +23,7 @@ def runs(start, crews):
         "crew_between_tasks": start("crew_between_tasks"),
         "crew_with_fallback": start("crew_with_fallback", crew="crew_failing"),
         "crew_json_output": start("crew_json_output"),
+        "crew_human_input": start("crew_human_input", crew="crew_pausing"),
         "crew_asset": start("crew_asset", topic="tides"),
         "crew_from_python": start("crew_from_python"),
         "crew_restore_flow_state": start("crew_restore_flow_state", crew="crew_flow"),
@@ -52,6 +53,13 @@ def test_one_task_returns_the_result(runs):
     assert result["output"] == "Briefing: harbours"
     assert [task["agent"] for task in result["tasks"]] == ["Researcher", "Writer"]
     assert run.xcom("report", "kickoff_id") == result["kickoff_id"]
+
+
+def test_crew_with_human_input_ends_after_the_answer(runs):
+    run = runs["crew_human_input"]
+
+    assert run.wait() == "success"
+    assert run.xcom("report")["output"] == "Briefing: electric ferries"
 
 
 def test_log_of_a_deferred_task_shows_progress_and_output(runs):
