@@ -7,8 +7,9 @@ const PROGRESS = "crew_progress";
 const RECORD = "crew_kickoff";
 // crew_result is a result that does not match output_type.
 const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard"];
-// At the start of an attempt's log messages about its execution.
+// Messages in an attempt's log: which execution it waited for, and at which task the crew was.
 const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/;
+const PLACE = /^Execution \S{1,200}: ((?:task|step) \d(?:(?! wrote ).){0,200})$/;
 
 async function get(parts, parameters = {}, signal = undefined) {
   const url = new URL(parts.map(encodeURIComponent).join("/"), API);
@@ -95,16 +96,17 @@ function retryTime(endDate, { retry_delay: delay, retry_exponential_backoff: bac
   return backoff || !Number.isFinite(time) ? null : time;
 }
 
-// All attempts that Airflow has kept, with the executions in their logs. Null if a log is unreadable.
+// All attempts that Airflow has kept. Their logs have the executions, which are null for an unreadable log.
 export async function attempts(task) {
   const { index, task: path, instance } = paths(task);
   const { task_instances: tries } = await get([...instance, "tries"]);
   const read = async ({ try_number: number, state, start_date: start, end_date: end }) => {
     const log = await getOrNull([...path, "logs", number], { map_index: index });
-    const executions = log && log.content.map((line) => EXECUTION.exec(line?.event ?? line)).filter(Boolean);
-    const seconds = (Date.parse(end) - Date.parse(start)) / 1000;
-    const each = ([, verb, id]) => ({ id, isStarted: verb === "Started" });
-    return { number, state, seconds, executions: executions && executions.map(each) };
+    const lines = log && log.content.map((line) => String(line?.event ?? line));
+    const found = lines && lines.map((line) => EXECUTION.exec(line)).filter(Boolean);
+    const executions = found && found.map(([, verb, id]) => ({ id, isStarted: verb === "Started" }));
+    const place = lines?.map((line) => PLACE.exec(line)?.[1]).findLast(Boolean) ?? "";
+    return { number, state, seconds: (Date.parse(end) - Date.parse(start)) / 1000, executions, place };
   };
   return Promise.all(tries.map(read));
 }

@@ -1,9 +1,10 @@
-// Earlier attempts of a task, with the executions in their logs. Airflow has deleted their XComs.
+// Earlier attempts of a task, as far as their logs tell: Airflow has deleted their XComs.
 import { attempts } from "./airflow.js";
 import { Folded, all, duration, el, h, useEffect, useState } from "./elements.js";
+import { visible } from "./safe.js";
 
-export const Attempts = ({ task, current }) =>
-  el("div", "crew-section", h(Folded, { title: [`Earlier attempts (${current - 1})`] }, () => h(List, { task, current })));
+export const Attempts = ({ task, current, isOpenAtFirst }) =>
+  el("div", "crew-section", h(Folded, { title: [`Earlier attempts (${current - 1})`], isOpenAtFirst }, () => h(List, { task, current })));
 
 function List({ task, current }) {
   const [found, setFound] = useState(null);
@@ -21,10 +22,10 @@ function List({ task, current }) {
   );
 }
 
-function Attempt({ number, state, seconds, executions }) {
-  const took = seconds >= 0 ? `, ${duration(seconds)}` : "";
-  const each = ({ id, isStarted }) => h("div", null, isStarted ? "Started " : "Reattached to ", h("code", null, id));
+function Attempt({ number, state, seconds, executions, place }) {
+  const facts = [state ?? "no state", seconds >= 0 && duration(seconds), place && `last seen at ${visible(place)}`].filter(Boolean);
+  const each = ({ id, isStarted }) => h("div", null, isStarted ? "Started " : "Reattached to ", h("code", null, visible(id)));
   const unknown = el("div", "crew-quiet", executions ? "Its log names no execution." : "Its log is unreadable.");
   const known = executions?.length ? all(executions.map(each)) : unknown;
-  return h("li", null, `Attempt ${number}: ${state ?? "no state"}${took}`, known);
+  return h("li", null, `Attempt ${number}: ${facts.join(", ")}`, known);
 }

@@ -28,8 +28,8 @@ export const Since = ({ time }) => el("span", "crew-clock", duration(useNow() - 
 export const Until = ({ time }) => el("span", "crew-clock", duration(time - useNow()));
 
 // Draws its contents only while it is open.
-export function Folded({ title, children }) {
-  const [isOpen, setOpen] = useState(false);
+export function Folded({ title, isOpenAtFirst = false, children }) {
+  const [isOpen, setOpen] = useState(isOpenAtFirst);
   const onToggle = (event) => setOpen(event.currentTarget.open);
-  return h("details", { onToggle }, h("summary", null, ...all(title)), isOpen && children());
+  return h("details", { open: isOpen, onToggle }, h("summary", null, ...all(title)), isOpen && children());
 }

@@ -13,7 +13,6 @@ const number = (value) => (Number.isFinite(value) && Math.abs(value) < MOST ? va
 
 const NOT_YET = new Set([null, "scheduled", "queued", "none"]);
 const GOING_ON = new Set(["running", "paused", "unknown"]);
-const KNOWN = new Set([...GOING_ON, "completed", "failed"]);
 const LOOKS = {
   running: { title: "Running", tone: "active" },
   paused: { title: "Waiting for human input", tone: "waiting" },
@@ -44,7 +43,7 @@ function standing(seen, progress, end, kickoffId) {
   if (state === "failed" || progress.state === "failed") return "failed";
   if (state === "removed") return "removed";
   if (progress.state === "unknown" && progress.human_input) return "paused";
-  if (KNOWN.has(progress.state)) return progress.state;
+  if (GOING_ON.has(progress.state) || progress.state === "completed") return progress.state;
   return kickoffId ? "running" : "notYet";
 }
 
@@ -72,9 +71,12 @@ export function story(seen) {
     dashboard: safeAddress(typeof seen.crew_dashboard === "string" ? seen.crew_dashboard : ""),
     output: rawText(result.output),
     outputJson: result.output_json ?? undefined,
-    elsewhere: elsewhere(seen, kickoffId),
+    // A custom XCom backend may return only the place where it keeps the result.
+    elsewhere: how === "completed" && typeof seen.return_value === "string" ? text(seen.return_value) : "",
     usage: Object.entries(usage).filter(([name, value]) => name !== "try_number" && Number.isFinite(value)),
     attempt: seen.tryNumber,
+    // As for a retry during an outage: only the log of an earlier attempt tells where the crew was.
+    isLost: how === "running" && text(progress.trouble) !== "" && !progress.doing,
   };
 }
 
@@ -142,9 +144,4 @@ function timeline(how, progress, result) {
   const unit = progress.unit === "step" ? "Step" : "Task";
   const coming = Array.from({ length: Math.min(left, MOST_COMING) }, (_, at) => row("coming", `${unit} ${known + at + 1}`));
   return { rows, missing: Math.max(0, completed - done), coming, more: left - coming.length, isPartial: false };
-}
-
-// A custom XCom backend may return only the place where it keeps the result.
-function elsewhere({ return_value: value, hasEnded }, kickoffId) {
-  return typeof value === "string" && hasEnded && value !== kickoffId ? text(value) : "";
 }

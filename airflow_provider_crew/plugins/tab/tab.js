@@ -57,7 +57,7 @@ function Story({ of, task }) {
     of.elsewhere && h(Section, { title: "Output" }, quiet("The XCom backend keeps the result at ", h("code", null, of.elsewhere))),
     h(Timeline, { of }),
     usage.length > 0 && h(Section, { title: "Usage" }, facts(usage)),
-    of.attempt > 1 && h(Attempts, { key: of.attempt, task, current: of.attempt }),
+    of.attempt > 1 && h(Attempts, { key: of.attempt, task, current: of.attempt, isOpenAtFirst: of.isLost }),
   );
 }
 
