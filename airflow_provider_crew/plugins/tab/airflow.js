@@ -101,7 +101,7 @@ export async function attempts(task) {
   const { index, task: path, instance } = paths(task);
   const { task_instances: tries } = await get([...instance, "tries"]);
   const read = async ({ try_number: number, state, start_date: start, end_date: end }) => {
-    const log = await getOrNull([...path, "logs", number], { map_index: index });
+    const log = await get([...path, "logs", number], { map_index: index }).catch(() => null);
     const lines = log && log.content.map((line) => String(line?.event ?? line));
     const found = lines && lines.map((line) => EXECUTION.exec(line)).filter(Boolean);
     const executions = found && found.map(([, verb, id]) => ({ id, isStarted: verb === "Started" }));

@@ -9,7 +9,7 @@ export const Attempts = ({ task, current, isOpenAtFirst }) =>
 function List({ task, current }) {
   const [found, setFound] = useState(null);
   useEffect(() => void attempts(task).then(setFound, () => setFound([])), []);
-  if (!found) return el("p", "crew-quiet", "Reading the logs …");
+  if (!found?.length) return el("p", "crew-quiet", found ? "Airflow does not return the attempts." : "Reading the logs …");
   const executions = found.flatMap((attempt) => attempt.executions ?? []);
   const started = new Set(executions.filter(({ isStarted }) => isStarted).map(({ id }) => id));
   const isWhole = found.length >= current && found.every((attempt) => attempt.executions !== null);

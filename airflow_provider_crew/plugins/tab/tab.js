@@ -143,7 +143,7 @@ function Row({ of: { state, name, agent, seconds, startedAt, output } }) {
   return h(
     "li",
     { className: `crew-row crew-row-${state}`, "aria-current": state === "current" ? "step" : undefined },
-    el("span", "crew-mark"),
+    h("span", { className: "crew-mark", "aria-hidden": true }),
     el(
       "div",
       "crew-row-body",
