@@ -40,9 +40,11 @@ class TaskProgress:
         """Set the progress last known to the trigger."""
         self._known = dict(known or {})
 
-    def completed(self, kickoff_id: str, result: Mapping[str, Any]) -> None:
-        """Push that the execution has completed."""
-        self._end(kickoff_id, result)
+    def completed(self, kickoff_id: str, result: Mapping[str, Any], *, is_returned: bool) -> None:
+        """Push that the execution has completed, unless the return value shows the same."""
+        has_times = all(task.get("execution_time") is not None for task in result.get("tasks") or ())
+        if not (is_returned and has_times):
+            self._end(kickoff_id, result)
 
     def ended(self, kickoff_id: str, error: CrewError) -> None:
         """Push the error that ended the wait."""

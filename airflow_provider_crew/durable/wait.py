@@ -130,8 +130,7 @@ class Wait:
         self._note_completion()
         task, kickoff_id = self.task, str(result.get("kickoff_id"))
         self._count_end("completed", result.get("execution_time"), result.get("usage"))
-        if not self.given.do_xcom_push:  # the return value shows the same
-            task.progress.completed(kickoff_id, result)
+        task.progress.completed(kickoff_id, result, is_returned=self.given.do_xcom_push)
         report(task, result)
         try:
             task.result = value = finished(task, result)

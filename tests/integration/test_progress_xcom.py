@@ -109,8 +109,11 @@ def test_each_change_is_pushed_once(live_crew, deferrable):
     result = Task(lambda: run(deferrable=deferrable)).run()
 
     # The worker polls once before it defers, and leaves the progress to the trigger.
-    assert story(live_crew) == [*[AT_FIRST] * (not deferrable), AT_SECOND]
-    at_second = live_crew.xcoms.progress[-1]
+    assert story(live_crew) == [*[AT_FIRST] * (not deferrable), AT_SECOND, ("completed", 2, None)]
+    at_second, at_last = live_crew.xcoms.progress[-2:]
+    # The result has no durations, so the times of the polls remain.
+    assert [step["ended_at"] is None for step in at_second["steps"]][-1]
+    assert None not in [step["ended_at"] for step in at_last["steps"]]
     assert (at_second["completed"], at_second["total"], at_second["current_task"]) == (1, 2, "b")
     assert at_second["kickoff_id"] == result["kickoff_id"]
     assert time.time() - 60 < at_second["started_at"] <= at_second["since"] <= at_second["polled_at"]
@@ -188,7 +191,7 @@ def test_each_poke_of_a_rescheduled_sensor_pushes_it_again(live_crew, request, r
     live_crew.set_status(kickoff_id, DONE)
     task.run()
 
-    assert story(live_crew) == [AT_FIRST] * 3
+    assert story(live_crew) == [*[AT_FIRST] * 3, ("completed", 2, None)]
 
 
 def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch):

@@ -180,9 +180,10 @@ def test_failed_task_is_the_one_that_had_not_finished(page):
 
 def test_finished_tasks_take_missing_times_from_the_polls(page):
     tasks = [{"task_id": name, "agent": "", "output": "", "execution_time": None} for name in "ab"]
-    known = progress(started_at=1, steps=[step("a", 1, 4), step("b", 4)])
-    shown = told(page, "success", return_value=result(tasks=tasks, execution_time=9), crew_progress=known)
+    known = progress(state="completed", started_at=1, since=10, steps=[step("a", 1, 4), step("b", 4, 10)])
+    shown = told(page, "success", return_value=result(tasks=tasks, execution_time=None), crew_progress=known)
 
+    assert (shown["title"], shown["took"]) == ("Completed", 9)
     assert rows(shown) == [("a", "done", 3), ("b", "done", 6)]
     assert shown["rows"][0]["agent"] == "Writer"
 
@@ -313,3 +314,62 @@ def test_json_output_is_shown_once_as_a_tree(page):
     assert "Rendered" not in shown
     assert shown.count("Aero") == 1
     assert '{name: "Aero", ready: true}' in shown
+
+
+TASK = {"dagId": "dag", "runId": "run", "taskId": "task", "mapIndex": "-1"}
+# An Airflow whose answers are given by the end of the path. Any other path is not found.
+AIRFLOW = """
+globalThis.fetch = async (url) => {
+    const answers = %s;
+    const path = Object.keys(answers).find((end) => new URL(url).pathname.endsWith(end));
+    return path ? { ok: true, json: async () => answers[path] } : { ok: false, status: 404 };
+};
+"""
+
+
+def with_airflow(page: Page, answers: dict[str, Any], expression: str) -> Any:
+    return page.evaluate(f"{AIRFLOW % json.dumps(answers)} import('/airflow.js').then({expression})")
+
+
+def test_earlier_attempts_have_the_executions_in_their_logs(page):
+    tries = [
+        {"try_number": number, "state": "failed", "start_date": None, "end_date": None} for number in (1, 2, 3)
+    ]
+    first = ["Started execution a-1.", "Execution a-1: task 2 of 3, writing_task", "| Started execution evil."]
+    answers = {
+        "/tries": {"task_instances": tries},
+        "/logs/1": {"content": [{"event": line} for line in first]},
+        "/logs/2": {"content": ["Reattached to execution a-1, which an earlier attempt started."]},
+    }
+    found = with_airflow(page, answers, f"(airflow) => airflow.attempts({json.dumps(TASK)})")
+
+    assert [each["executions"] for each in found] == [
+        [{"id": "a-1", "isStarted": True}],
+        [{"id": "a-1", "isStarted": False}],
+        None,
+    ]
+    assert [each["place"] for each in found] == ["task 2 of 3, writing_task", "", ""]
+
+
+def seen_by(page: Page, state: str, answers: dict[str, Any]) -> dict[str, Any]:
+    """Return what the tab reads about a task without XComs."""
+    instance = {"state": state, "try_number": 1, "end_date": "2026-01-01T00:00:00Z"}
+    answers |= {"/taskInstances/task": instance, "/xcomEntries": {"xcom_entries": []}}
+    answers |= {"/tasks/task": {"template_fields": ["crew_conn_id"], "retry_delay": {"days": 0, "seconds": 300}}}
+    first = (
+        f"new Promise((seen) => {{ const stop = watch({json.dumps(TASK)}, (news) => (stop(), seen(news.seen))) }})"
+    )
+    return with_airflow(page, answers, f"({{ watch }}) => {first}")
+
+
+def test_kickoff_record_is_read_after_an_end_without_a_report(page):
+    kept = {"task_state_store": [{"key": "crew_kickoff", "value": SENT}]}
+
+    assert seen_by(page, "failed", {"/state-store": kept})["record"] == SENT
+    assert seen_by(page, "failed", {"/state-store": {"task_state_store": []}})["record"] is None
+    assert "record" not in seen_by(page, "failed", {})
+    assert "record" not in seen_by(page, "running", {"/state-store": kept})
+
+
+def test_time_of_a_retry_comes_from_its_delay(page):
+    assert seen_by(page, "up_for_retry", {})["retryAt"] == 1_767_225_600 + 300

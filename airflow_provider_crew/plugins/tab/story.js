@@ -13,6 +13,7 @@ const number = (value) => (Number.isFinite(value) && Math.abs(value) < MOST ? va
 
 const NOT_YET = new Set([null, "scheduled", "queued", "none"]);
 const GOING_ON = new Set(["running", "paused", "unknown"]);
+const ENDED = new Set(["completed", "failed"]);
 const LOOKS = {
   running: { title: "Running", tone: "active" },
   paused: { title: "Waiting for human input", tone: "waiting" },
@@ -62,7 +63,7 @@ export function story(seen) {
     goesOn,
     end: how === "completed" || how === "started" || goesOn ? null : end,
     startedAt: goesOn ? number(progress.started_at) : null,
-    took: number(result.execution_time) ?? (how === "failed" && kickoffId ? span(progress.started_at, progress.since) : null),
+    took: number(result.execution_time) ?? (ENDED.has(progress.state) ? span(progress.started_at, progress.since) : null),
     bar: goesOn ? bar(progress) : null,
     trouble: how === "running" || how === "unknown" ? text(progress.trouble) : "",
     waiting: how === "paused" || how === "unknown" ? waiting(progress) : null,
@@ -123,8 +124,7 @@ function timeline(how, progress, result) {
     const match = told.find((each) => unmatched.has(each) && each.name === text(step.task_id));
     unmatched.delete(match);
     const shown = match ?? finished(step);
-    const isLast = isComplete && match !== undefined && match === told.at(-1);
-    const end = step.ended_at ?? (isLast ? progress.started_at + result.execution_time : progress.end && progress.since);
+    const end = step.ended_at ?? (progress.end ? progress.since : null);
     shown.agent ||= text(step.agent);
     shown.seconds ??= span(step.started_at, end);
     // A failed execution may have finished the task at which the last poll saw it.
