@@ -22,7 +22,7 @@ export function ending(seen, progress, kickoffId) {
   return withNext(seen, { reason, cost: MAY_BE_RUNNING, next: WAIT_WITH_SENSOR });
 }
 
-// The next step: the retry that Airflow is about to make, or what the reader may do. None if an attempt is about to start.
+// The next step: Airflow's retry, or what the reader may do. None if the next attempt is about to start.
 function withNext({ state, retryAt }, { retry = "", next, misfits = [], ...facts }) {
   if (state === "up_for_retry" && retry) return { ...facts, misfits, retry, retryAt, next: "" };
   return { ...facts, misfits, retry: "", next: state === "failed" || state === "success" || state === "skipped" ? next : "" };
@@ -49,7 +49,7 @@ const withoutId = (event, id) =>
 
 function retryOf({ error, cost }) {
   if (error === "ExecutionFailed" || error === "InvalidOutput") return STARTS_AGAIN;
-  return { none: "starts an execution", running: WAITS, ended: READS }[cost] ?? "";
+  return new Map([["none", "starts an execution"], ["running", WAITS], ["ended", READS]]).get(cost) ?? "";
 }
 
 // No report: the process was killed, or the task was marked as failed. The kickoff record has the facts.
