@@ -132,7 +132,7 @@ def completed(known: Mapping[str, Any], result: Mapping[str, Any], now: float) -
         "total": total,
         "current_task": None,
         "current_agent": None,
-        "steps": _ended_at(known["steps"], now),
+        "steps": _ended_at(known["steps"], _last_poll(known, now)),
         "tasks": tasks,
     }
 
@@ -156,7 +156,14 @@ def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict
 
 
 def _ended(known: Mapping[str, Any], now: float) -> dict[str, Any]:
-    return {**known, "trouble": "", "since": now, "polled_at": now}
+    at = _last_poll(known, now)
+    return {**known, "trouble": "", "since": at, "polled_at": at}
+
+
+def _last_poll(known: Mapping[str, Any], now: float) -> float:
+    """Return the time of the last poll. The task may have resumed much later."""
+    polled_at: float = known["polled_at"]
+    return polled_at if polled_at > known["started_at"] else now
 
 
 def _position(execution: Running | Paused) -> dict[str, Any]:

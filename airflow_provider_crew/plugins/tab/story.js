@@ -64,7 +64,7 @@ export function story(seen) {
     end: how === "completed" || how === "started" || goesOn ? null : end,
     startedAt: goesOn ? number(progress.started_at) : null,
     took: number(result.execution_time) ?? (ENDED.has(progress.state) ? span(progress.started_at, progress.since) : null),
-    bar: goesOn ? bar(progress) : null,
+    bar: how === "running" || (goesOn && progress.total) ? bar(progress) : null,
     trouble: how === "running" || how === "unknown" ? text(progress.trouble) : "",
     waiting: how === "paused" || how === "unknown" ? waiting(progress) : null,
     ...timeline(how, progress, result),
