@@ -28,7 +28,7 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def told(page: Page, state: str, **xcoms: Any) -> dict[str, Any]:
+def told(page: Page, state: str | None, **xcoms: Any) -> dict[str, Any]:
     """Return the contents of the tab for a task in this state."""
     seen = {"state": state, "tryNumber": 1, "isSensor": False, "retryAt": None, **xcoms}
     return page.evaluate(f'import("/story.js").then(({{ story }}) => story({json.dumps(seen)}))')
@@ -264,6 +264,28 @@ def test_direction_characters_are_visible(page):
 
     assert shown["rows"][-1]["name"] == "⟨U+202E⟩gnp.exe"
     assert "\u202e" not in drawn(page, "&#8238;gnp.exe")
+
+
+@pytest.mark.parametrize("state", [None, "deferred", "failed", "up_for_retry", "success", "constructor"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, 7, "text", []),
+        *(
+            {"steps": [7, None, "x"]},
+            {"tasks": {}},
+            {"tasks": [None]},
+            {"end": "x"},
+            {"total": "9", "completed": -1},
+        ),
+        {"end": {"misfits": [None], "cost": "constructor", "event": []}, "state": "__proto__"},
+        {"state": "paused", "since": "x", "deadline": {}, "tasks": [{"output": 7}], "current_task": ["a"]},
+    ],
+)
+def test_malformed_value_breaks_no_state(page, state, value):
+    shown = told(page, state, crew_progress=value, return_value=value if state == "success" else None)
+
+    assert shown["title"]
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

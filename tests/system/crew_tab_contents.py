@@ -181,6 +181,12 @@ def hostile_progress() -> dict[str, Any]:
     """Return the progress of such a crew."""
     attack = ATTACKS[0] + ATTACKS[1]
     said = dict.fromkeys(("doing", "current_task", "current_agent", "trouble", "kickoff_id"), attack)
+    step = dict.fromkeys(("task_id", "agent", "number", "started_at", "ended_at"), attack)
     return progress(
-        **said, unit=attack, tasks=[{"task_id": attack, "agent": attack, "output": attack}], state="constructor"
+        **said,
+        unit=attack,
+        tasks=[{"task_id": attack, "agent": attack, "output": attack}],
+        steps=[step, attack],
+        deadline=attack,
+        state="constructor",
     )

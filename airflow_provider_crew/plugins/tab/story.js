@@ -74,7 +74,7 @@ export function story(seen) {
     outputJson: result.output_json ?? undefined,
     // A custom XCom backend may return only the place where it keeps the result.
     elsewhere: how === "completed" && typeof seen.return_value === "string" ? text(seen.return_value) : "",
-    usage: Object.entries(usage).filter(([name, value]) => name !== "try_number" && Number.isFinite(value)),
+    usage: Object.entries(usage).filter(([name, value]) => name !== "try_number" && number(value) !== null),
     attempt: seen.tryNumber,
     // As for a retry during an outage: only the log of an earlier attempt tells where the crew was.
     isLost: how === "running" && text(progress.trouble) !== "" && !progress.doing,

@@ -4,7 +4,7 @@ import { Attempts } from "./attempts.js";
 import { Folded, Fragment, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
 import { Markdown } from "./markdown.js";
 import { Copy, Output } from "./output.js";
-import { Link } from "./safe.js";
+import { Link, visible } from "./safe.js";
 import { story } from "./story.js";
 
 const MOST_ROWS = 200;
@@ -47,7 +47,7 @@ const facts = (entries, className = "crew-facts") =>
 function Story({ of, task }) {
   const { draft } = of.waiting ?? {};
   const hasOutput = of.output !== "" || of.outputJson !== undefined;
-  const usage = of.usage.map(([name, value]) => [name.replaceAll("_", " "), value.toLocaleString()]);
+  const usage = of.usage.map(([name, value]) => [visible(name).replaceAll("_", " "), value.toLocaleString()]);
   return h(
     Fragment,
     null,
