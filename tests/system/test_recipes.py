@@ -212,13 +212,13 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow):
         chat() as (told, chat_url),
         receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url) as webhook_url,
     ):
-        airflow.api.set_connection("crew_human_input", json.loads(crew.connection_json))
+        airflow.api.set_connection("crew_input_webhook", json.loads(crew.connection_json))
 
-        run = start("crew_human_input", crew="crew_human_input", webhook_url=webhook_url)
+        run = start("crew_input_webhook", crew="crew_input_webhook", webhook_url=webhook_url)
 
         (text,) = eventually(lambda: told, 120)
         (execution,) = crew.kickoffs
-        page = f"{airflow.url}/dags/crew_human_input/runs/{run.run_id.replace(':', '%3A').replace('+', '%2B')}"
+        page = f"{airflow.url}/dags/crew_input_webhook/runs/{run.run_id.replace(':', '%3A').replace('+', '%2B')}"
         assert execution.kickoff_id in text
         assert text.endswith(f"{page}/tasks/report\nNotes on electric ferries")
         crew.approve(execution.kickoff_id)

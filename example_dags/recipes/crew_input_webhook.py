@@ -7,7 +7,7 @@ from airflow.providers.common.compat.sdk import DAG
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 with DAG(
-    "crew_human_input",
+    "crew_input_webhook",
     schedule=None,
     tags=["crew"],
     doc_md=__doc__,
