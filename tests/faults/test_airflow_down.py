@@ -185,23 +185,6 @@ def test_scheduler_replaced_before_answer(scene):
         scene.wait_for("failed")
 
 
-@row(
-    "Only the scheduler is killed before the answer to a kickoff, which arrives during the next attempt",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=RUN,
-    harm=scheduler_replaced,
-    why=_STARTED_AGAIN,
-    retries=2,
-)
-def test_scheduler_replaced_just_before_answer(scene):
-    held = scene.start_and_hold_the_answer()
-    with scene.harmed():
-        scene.wait_for("running", tries=2)
-        held.release()
-        scene.finish()
-        scene.wait_for("success")
-
-
 # The DAG processor
 
 
