@@ -41,6 +41,8 @@ HOW_TO_FORGET = (
 """Instructions to delete a task's kickoff record."""
 # Triggers may push XComs, and the Airflow UI can show them.
 SHOWS_PROGRESS = _RELEASE >= (3, 1)
+# A deferred task resumes when a user answers its request under Required Actions.
+HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
 # A thread that sends a request to Airflow mixes up the answers of all others in its process.
 _ASKS_IN_ONE_THREAD = _RELEASE < (3, 2)
 
@@ -272,6 +274,20 @@ def leave_encoded_xcom(ti: Any, key: str, encoded: Any) -> None:
             return value
 
     Encoded.set(key, encoded, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
+
+
+def open_required_action(ti: Any, subject: str, body: str, options: Sequence[str]) -> None:
+    """Ask a user under Required Actions. An open request stays as it is, and an answered one is opened again."""
+    from airflow.sdk.execution_time.hitl import upsert_hitl_detail
+
+    upsert_hitl_detail(ti.id, options=list(options), subject=subject, body=body, params={})
+
+
+def close_required_action(ti: Any, option: str) -> None:
+    """Answer a task's own request under Required Actions, from its trigger."""
+    from airflow.sdk.execution_time.hitl import update_hitl_detail_response
+
+    update_hitl_detail_response(ti.id, chosen_options=[option], params_input={})
 
 
 def first_poke(context: Context) -> float:

@@ -33,6 +33,7 @@ from airflow_provider_crew.client.errors import (
     Unreachable,
     UnreadableAnswer,
     WaitedTooLong,
+    WaitStopped,
     WatchBroken,
     WatchError,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "UncertainKickoff",
     "Unreachable",
     "UnreadableAnswer",
+    "WaitStopped",
     "WaitedTooLong",
     "WatchBroken",
     "WatchError",

@@ -84,6 +84,16 @@ CONFIGURATION: dict[str, Any] = {
                 "example": None,
                 "default": "True",
             },
+            "required_actions": {
+                "description": (
+                    "On Airflow 3.3 and later, whether a deferred task shows up under Required Actions while its "
+                    "crew waits for human input."
+                ),
+                "version_added": "0.1.0",
+                "type": "boolean",
+                "example": None,
+                "default": "True",
+            },
             "kickoff_records_in_variables": {
                 "description": (
                     "Before Airflow 3.3, keep each task's kickoff record in an Airflow variable, so that a later "

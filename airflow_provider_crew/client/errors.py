@@ -264,6 +264,14 @@ class InvalidOutput(WatchError):
     misfits: tuple[str, ...] = ()
 
 
+class HumanInputNeeded(WatchError):
+    """The crew waits for human input, and the watch was to stop for that."""
+
+
+class WaitStopped(WatchError):
+    """A user has chosen to stop waiting for a crew that waits for human input."""
+
+
 class WaitedTooLong(WatchError):
     """The timeout passed while the execution was running."""
 

@@ -101,7 +101,8 @@ class WatchRules:
 
     ``exists``: the service issued the kickoff ID, so the execution exists even while it is unknown. ``address``:
     the address of the kickoff, if it is known. ``human_input``: the crew may wait for human input until the
-    deadline.
+    deadline. ``stops_for_input``: the watch ends as soon as the crew waits for human input. ``answered_at``: the
+    time at which a user has answered the crew, so it should continue soon.
     """
 
     deadline: Time
@@ -111,6 +112,8 @@ class WatchRules:
     exists: StrictBool = False
     address: str = ""
     human_input: StrictBool = False
+    stops_for_input: StrictBool = False
+    answered_at: Time | None = None
 
 
 @dataclass(slots=True, config=_WHEN_USED)
@@ -200,7 +203,7 @@ class Watch:
         self.kickoff_id = kickoff_id
         self._clock = clock
         self._random = random
-        self._rules = rules
+        self.rules = rules
         self._max_outage = math.inf if rules.max_outage is None else rules.max_outage
         self.polls = Polls()
         self.polled_at = clock()
@@ -212,14 +215,9 @@ class Watch:
         """Maximum duration of one poll in seconds."""
 
     @property
-    def rules(self) -> WatchRules:
-        """Rules of the watch."""
-        return self._rules
-
-    @property
     def started_at(self) -> float:
         """Start time of the execution, if known and earlier than the watch, or else of the watch."""
-        return min(self._rules.kicked_off_at or math.inf, self.memory.started_at)
+        return min(self.rules.kicked_off_at or math.inf, self.memory.started_at)
 
     def spread(self) -> Step:
         """
@@ -227,7 +225,7 @@ class Watch:
 
         The delay is short, because the execution may not have been polled for a while after a triggerer restart.
         """
-        left = max(self._rules.deadline - self.polled_at, 0.0)
+        left = max(self.rules.deadline - self.polled_at, 0.0)
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
     def on_status(self, execution: Execution) -> Step:
@@ -244,7 +242,7 @@ class Watch:
                     self.polls.paused += 1
                 self._lasted("paused")
                 lines = self._report_trouble("the crew waits for human input. Polling continues.")
-                return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE)
+                return self._wait_for_input(lines)
             case Completed():
                 passed = passed_unseen(execution, self.memory.step)
                 news = [self._line(text) for text in (passed, f"completed{after(execution)}") if text]
@@ -287,7 +285,7 @@ class Watch:
 
     def _unknown(self, error: errors.ExecutionNotFound) -> Step:
         """Keep waiting while the execution is unknown, as it is while a crew waits for human input."""
-        rules, seen = self._rules, self.memory.seen
+        rules, seen = self.rules, self.memory.seen
         if rules.address and error.address and rules.address != error.address:
             return Step(error=unknown_elsewhere(self.kickoff_id, rules.address, error.address))
         since = rules.kicked_off_at
@@ -308,7 +306,17 @@ class Watch:
         )
         if lasted < limits.NOT_FOUND_GRACE:
             return self._poll_again(lines, at_most=min(_SOON, max_outage - lasted))
-        return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=max_outage - lasted)
+        return self._wait_for_input(lines, at_most=max_outage - lasted)
+
+    def _wait_for_input(self, lines: tuple[Line, ...], at_most: float = math.inf) -> Step:
+        """Poll less often while a person decides, and often for a while after an answer."""
+        rules = self.rules
+        if rules.answered_at is not None and self.polled_at - rules.answered_at < _WHILE_PEOPLE_DECIDE:
+            return self._poll_again(lines, at_most=min(_SOON, at_most))
+        if rules.stops_for_input and (rules.human_input or "paused" in self.memory.troubles):
+            event = f"Execution {self.kickoff_id} waits for human input."
+            return self._end(errors.HumanInputNeeded, event, "Answer the crew.")._replace(lines=lines)
+        return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=at_most)
 
     def _still_unknown(self, lasted: float) -> Step:
         return self._end(
@@ -374,7 +382,7 @@ class Watch:
     def _poll_again(
         self, lines: tuple[Line, ...] = (), *, at_least: float = 0.0, at_most: float = math.inf
     ) -> Step:
-        left = self._rules.deadline - self.polled_at
+        left = self.rules.deadline - self.polled_at
         if left <= 0:
             return self._out_of_time()
         chance = self._random()
@@ -386,8 +394,8 @@ class Watch:
     def _interval(self, chance: float = 0.5) -> float:
         """Return the time between two polls, with jitter, so that watches do not stay synchronized."""
         spread = 2 * _JITTER * chance
-        if self._rules.poll_interval is not None:
-            return self._rules.poll_interval * (1 - _JITTER + spread)
+        if self.rules.poll_interval is not None:
+            return self.rules.poll_interval * (1 - _JITTER + spread)
         age = self.polled_at - self.started_at
         interval = min(max(age * _SHARE_OF_AGE, limits.SHORTEST_INTERVAL), limits.LONGEST_INTERVAL)
         # Only shorten the interval: the adaptive value is the documented maximum, and the minimum is short enough.

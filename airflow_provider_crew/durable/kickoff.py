@@ -42,7 +42,7 @@ from airflow_provider_crew.durable.task import RunningTask
 from airflow_provider_crew.durable.wait import Wait
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout, EndedTask, OtherInputs
 from airflow_provider_crew.hooks.connection import load_secret
-from airflow_provider_crew.triggers.events import WatchEnd, read_event
+from airflow_provider_crew.triggers.events import WatchEnd, chosen_option, read_event
 
 if TYPE_CHECKING:
     from airflow_provider_crew.operators.crew import KickoffTask
@@ -386,6 +386,8 @@ class DurableRun:
         self.record.save_kickoff_id(kickoff_id)
         if end:
             return Wait(self.task).resume(end)
+        if option := chosen_option(next_kwargs.get("event")):
+            return Wait(self.task).answered(kickoff_id, option, next_kwargs)
         if compat.lacks_event(next_kwargs):
             self._reattach(kickoff_id)
             return self.wait(kickoff_id)

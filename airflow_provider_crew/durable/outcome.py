@@ -1,5 +1,5 @@
 """
-How a task ends without a result: with a retry, without one, or skipped, and with which cost and next step.
+End of a task without a result: with a retry, without one, or skipped, and with which cost and next step.
 
 ``end_before_kickoff`` ends a task that has started nothing, and ``end_wait`` one whose wait has ended. Exceptions
 are raised from None, because a chain of tracebacks would hide the message.

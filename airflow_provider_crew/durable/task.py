@@ -225,13 +225,17 @@ class RunningTask:
 
         The URL of an execution contains its kickoff ID. Each attempt pushes it, including one that reattaches.
         """
-        try:
-            url = self.hook.connection.page_of(kickoff_id)
-        except Exception:  # noqa: BLE001 - the next use of the connection raises the error
-            return
+        url = self.page(kickoff_id)
         if url and url != self._link:
             self._link = url
             self.push_xcom(DASHBOARD_KEY, url, what="Link to the crew's page")
+
+    def page(self, kickoff_id: str | None = None) -> str | None:
+        """Return the dashboard URL, or None if there is none."""
+        try:
+            return self.hook.connection.page_of(kickoff_id)
+        except Exception:  # noqa: BLE001 - the next use of the connection raises the error
+            return None
 
     def end(self) -> None:
         """Log that the execution continues while Airflow stops the task. On Airflow 3, the task may yet finish."""

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.exceptions import AirflowRescheduleException
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred, conf
 
 from airflow_provider_crew import compat
 from airflow_provider_crew.client import errors
@@ -25,7 +26,7 @@ from airflow_provider_crew.durable.result import check_type, finished, may_log_o
 from airflow_provider_crew.durable.task import RunningTask, is_nothing, template_text
 from airflow_provider_crew.exceptions import CutShort
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import WatchEnd, read_event
+from airflow_provider_crew.triggers.events import ANSWERED, STOP_WAITING, WatchEnd, chosen_option, read_event
 
 if TYPE_CHECKING:
     from airflow_provider_crew.durable.result import WaitingTask
@@ -37,14 +38,27 @@ log = logging.getLogger(__name__)
 _LARGEST_SHARE = 0.1
 # Seconds after the deadline at which Airflow resumes a task that no triggerer has resumed.
 _BACKSTOP = 60.0
+# Characters of the crew's last output in a request under Required Actions.
+_LONGEST_DRAFT = 2_000
 # Names of the metrics that count the ends of waits.
 _METRICS: dict[type[errors.CrewError], str] = {
     errors.ExecutionFailed: "failed",
     errors.ExecutionUnknown: "unknown",
     errors.WaitedTooLong: "timeout",
+    errors.WaitStopped: "stopped",
     CutShort: "timeout",
     errors.LostContact: "lost",
 }
+
+
+def may_ask(task: RunningTask) -> bool:
+    """Whether a deferred task asks a user under Required Actions when its crew waits for human input."""
+    try:
+        wanted = conf.getboolean("crew", "required_actions", fallback=True)
+    except Exception as error:  # noqa: BLE001 - an invalid setting must not end the wait
+        task.warn(f"No user is asked, because [crew] required_actions is unreadable: {error}")
+        return False
+    return wanted and compat.HAS_REQUIRED_ACTIONS and bool(task.operator.deferrable)
 
 
 class Wait:
@@ -79,12 +93,18 @@ class Wait:
             deadline, self.task.started_at + allowed - min(compat.SHUTDOWN_MARGIN, allowed * _LARGEST_SHARE)
         )
 
-    def result(self, kickoff_id: str) -> dict[str, Any]:
-        """Return the result of the execution, or defer until there is one."""
+    def result(self, kickoff_id: str, *, asked: bool = False, asks: bool = True, **changes: Any) -> dict[str, Any]:
+        """
+        Return the result of the execution, or defer until there is one.
+
+        :param asked: Whether a request of the task is open under Required Actions.
+        :param asks: Whether the task may create one.
+        :param changes: Other rules for the watch.
+        """
         record = self.task.record
         if record and record.last and record.last.end == "completed":
             return self.finish(self._read(WatchEnd(kickoff_id=kickoff_id, completed=True)))
-        rules = self.rules(self.deadline())
+        rules = self.rules(changes.pop("deadline", None) or self.deadline(), **changes)
         # Defer only after the execution was found or the grace period is over: a new triggerer can't tell.
         defers_at = time.time() + (0.0 if rules.exists or rules.human_input else NOT_FOUND_GRACE)
         with self.polling(kickoff_id, rules) as poller:
@@ -92,7 +112,8 @@ class Wait:
                 memory = poller.watch.memory
                 self.note_seen(memory)
                 if self.given.deferrable and (memory.seen or time.time() >= defers_at):
-                    self._defer(kickoff_id, rules, memory)
+                    rules = replace(rules, stops_for_input=asks and not asked and may_ask(self.task))
+                    self._defer(kickoff_id, rules, memory, asked=asked)
                 poller.pause(step)
         return self.finish(step.completed.result())
 
@@ -100,11 +121,50 @@ class Wait:
         """Resume after a deferral with the trigger's event."""
         self._count(end.polls)
         self.task.progress.heard(end.progress)
+        if isinstance(end.error, errors.HumanInputNeeded):
+            return self._ask(end)
         with self._ending(end.kickoff_id):
             if end.error:
                 raise _seen_by_triggerer(end.error, end)
         # The service has just reported the execution, so the grace period after a kickoff applies.
         return self.finish(end.result or self._read(end, kicked_off_at=time.time()))
+
+    def _ask(self, end: WatchEnd) -> dict[str, Any]:
+        """Ask a user under Required Actions to answer the crew, and continue to wait."""
+        task, kickoff_id = self.task, end.kickoff_id
+        page, tasks = task.page(kickoff_id), (end.progress or {}).get("tasks") or [{}]
+        where = f"[on its page]({page})" if page else "in its dashboard"
+        body = (
+            f"Execution {kickoff_id} waits for human input. Answer the crew {where}.\n\n"
+            f"**{ANSWERED}** polls the crew at once. **{STOP_WAITING}** fails this task, and the crew keeps "
+            "waiting."
+        )
+        if draft := tasks[-1].get("output"):
+            body += "\n\n" + indent(draft[:_LONGEST_DRAFT], "    ")  # as code, because the crew wrote it
+        try:
+            compat.open_required_action(
+                task.ti,
+                f"Crew is waiting for human input: {task.ti.task_id}",
+                body,
+                [ANSWERED, STOP_WAITING],
+            )
+        except Exception as error:  # noqa: BLE001 - the wait goes on without a request
+            task.warn(f"No request was created under Required Actions: {error}")
+            return self.result(kickoff_id, asks=False, deadline=end.deadline)
+        return self.result(kickoff_id, asked=True, deadline=end.deadline)
+
+    def answered(self, kickoff_id: str, option: str, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Continue after a user has chosen an option under Required Actions."""
+        user = (next_kwargs["event"].get("responded_by_user") or {}).get("name", "a user")
+        self.task.log.info("Required Actions: %s has chosen %r for execution %s.", user, option, kickoff_id)
+        if option == STOP_WAITING:
+            with self._ending(kickoff_id):
+                raise errors.WaitStopped(
+                    f"Execution {kickoff_id} waits for human input, and {user} has stopped the wait for it.",
+                    next_step="Answer the crew in its dashboard.",
+                    kickoff_id=kickoff_id,
+                )
+        return self.result(kickoff_id, deadline=next_kwargs.get("deadline"), answered_at=time.time())
 
     def poll_after_all(self, kickoff_id: str, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once if the trigger failed, or if no triggerer ended the wait in time."""
@@ -237,7 +297,7 @@ class Wait:
             if isinstance(count := (usage or {}).get(f"{name}_tokens"), int) and count > 0:
                 self.task.measure(f"tokens.{name}", count)
 
-    def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory) -> NoReturn:
+    def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory, *, asked: bool) -> NoReturn:
         task, given, now = self.task, self.given, time.time()
         task.carry_outlet_extras()
         raise TaskDeferred(
@@ -249,9 +309,10 @@ class Wait:
                 deferred_at=now,
                 memory=memory.handed_over(),
                 log_output=may_log_output(task),
+                asked=asked,
             ),
             method_name="execute_complete",
-            kwargs={**task.carried, "try_number": task.ti.try_number},
+            kwargs={**task.carried, "try_number": task.ti.try_number, "deadline": rules.deadline},
             timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + _BACKSTOP),
         )
 
@@ -328,6 +389,8 @@ class SensorWait(Wait):
         next_kwargs, end = self._next_kwargs, self._end
         if compat.resumed_with_old_error(next_kwargs, self.task.ti) or compat.lacks_event(next_kwargs):
             return self.begin()
+        if option := chosen_option(next_kwargs.get("event")):
+            return self.answered(self._kickoff_id, option, next_kwargs)
         if end is None:
             return self.poll_after_all(self._kickoff_id, next_kwargs)
         if end.seen and not end.result:

@@ -185,7 +185,7 @@ class Poller:
         self.report = ProgressReport(self.watch)
         self.client: AsyncCrewClient | None = None
         """Asynchronous client, set from the first poll to the end."""
-        self._observer = observer
+        self.observer = observer
 
     def to_end(self) -> Completed:
         """Poll until the execution has completed. Raise the error that ends the watch otherwise."""
@@ -253,9 +253,9 @@ class Poller:
     def _told(self, step: Step, execution: Execution | None) -> Step:
         for line in step.lines:
             self._hook.log.log(line.level, "%s", line.text)
-        if self._observer:
+        if self.observer:
             try:
-                self._observer.saw(self.report, self.report.update(execution))
+                self.observer.saw(self.report, self.report.update(execution))
             except Exception as error:  # noqa: BLE001 - an observer must not end the watch
                 self._hook.log.debug("Progress was not reported: %s", error)
         if step.error:

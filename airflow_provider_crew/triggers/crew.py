@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
 
-_STORED = ("kickoff_id", "crew_conn_id", "rules", "token_type", "deferred_at", "memory", "log_output")
+_STORED = ("kickoff_id", "crew_conn_id", "rules", "token_type", "deferred_at", "memory", "log_output", "asked")
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -32,6 +32,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param deferred_at: Time at which the task was deferred.
     :param memory: WatchMemory of the task before it was deferred, as plain data.
     :param log_output: Whether the event may contain the crew's output, because Airflow logs each event.
+    :param asked: Whether a request of the task is open under Required Actions.
     """
 
     def __init__(  # noqa: PLR0913 - stored by name
@@ -44,6 +45,7 @@ class CrewExecutionTrigger(BaseTrigger):
         deferred_at: float | None = None,
         memory: Mapping[str, Any] | None = None,
         log_output: bool = True,
+        asked: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kickoff_id = kickoff_id
@@ -53,6 +55,7 @@ class CrewExecutionTrigger(BaseTrigger):
         self.deferred_at = deferred_at
         self.memory = memory
         self.log_output = log_output
+        self.asked = asked
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to store."""

@@ -22,6 +22,10 @@ _LARGEST_RESULT = 64 * 1024
 # polls in its own process.
 LARGEST_ANSWER = 2 * 1024 * 1024
 
+# Options of a request under Required Actions.
+ANSWERED = "Answered"
+STOP_WAITING = "Stop waiting"
+
 _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 
 
@@ -101,6 +105,14 @@ def told_progress(report: ProgressReport, event: Mapping[str, Any], *, with_outp
     elif not with_outputs:
         told["tasks"] = [task | {"output": ""} for task in told["tasks"]]
     return {"progress": _text(told)}
+
+
+def chosen_option(event: Any) -> str | None:
+    """Return the option that a user has chosen under Required Actions, or None for any other event."""
+    match event:
+        case {"chosen_options": [str(option), *_]}:
+            return option
+    return None
 
 
 def read_event(event: Any) -> WatchEnd | None:

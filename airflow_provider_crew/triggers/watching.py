@@ -1,21 +1,28 @@
 """Implementation of the trigger, in a separate module because its imports are slow."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
+from asgiref.sync import sync_to_async
+
 from airflow_provider_crew.client.errors import AnswerTooLarge, CrewError, WatchBroken
-from airflow_provider_crew.client.watch import WatchMemory, WatchRules
+from airflow_provider_crew.client.progress import ProgressReport
+from airflow_provider_crew.client.text import warn
+from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
+from airflow_provider_crew.compat import close_required_action
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller, shared_here
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import (
+    ANSWERED,
     LARGEST_ANSWER,
     told_completed,
     told_error,
     told_progress,
     told_watch,
 )
-from airflow_provider_crew.triggers.progress import progress_of
+from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
@@ -25,6 +32,8 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     progress = progress_of(trigger.task_instance)
     memory = WatchMemory.recalled(trigger.memory)
     poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory, progress)
+    request = RequestedAction(trigger, poller.watch, progress) if trigger.asked else None
+    poller.observer = request or progress
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         completed = await poller.to_end_async(poller.shared_crew(), largest=LARGEST_ANSWER)
@@ -38,7 +47,37 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     finally:
         if progress:
             progress.close()
+    if request:
+        await request.close()
     return event | told_watch(poller.watch) | told_progress(poller.report, event, with_outputs=trigger.log_output)
+
+
+class RequestedAction:
+    """Open request under Required Actions. The trigger answers it when the crew continues by itself."""
+
+    def __init__(self, trigger: CrewExecutionTrigger, watch: Watch, progress: TriggerProgress | None) -> None:
+        self._trigger = trigger
+        self._watch = watch
+        self._progress = progress
+        self._closing: asyncio.Task[None] | None = None
+
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - implements Observer
+        """Close the request if a poll shows that the crew continues, and stop for the next one."""
+        if self._progress:
+            self._progress.saw(report, is_news)
+        if self._closing is None and not self._watch.memory.troubles:
+            self._closing = asyncio.create_task(self._close())
+            self._watch.rules = replace(self._watch.rules, stops_for_input=True)
+
+    async def close(self) -> None:
+        """Close the request, unless it is closed."""
+        await (self._closing or self._close())
+
+    async def _close(self) -> None:
+        try:
+            await sync_to_async(close_required_action)(self._trigger.task_instance, ANSWERED)
+        except Exception as error:  # noqa: BLE001 - a user may just have answered it
+            warn(self._trigger.log, f"Request under Required Actions was not closed: {error}")
 
 
 def _hook_of(trigger: CrewExecutionTrigger) -> CrewHook:

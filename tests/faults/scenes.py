@@ -133,6 +133,11 @@ class Scene:
         self.execution()
 
     @property
+    def is_started(self) -> bool:
+        """Whether a run was started."""
+        return self._run is not None
+
+    @property
     def run(self) -> Run:
         """The run that was started."""
         assert self._run, f"{self} was not started"

@@ -38,7 +38,10 @@ PAGES = {
     "2-service": Page(
         "The crew's service", ("test_service_while_waiting", "test_token", "test_dialects", "test_odd_ids")
     ),
-    "3-crew": Page("The crew", ("test_failed_executions", "test_people", "test_misfits", "test_answers")),
+    "3-crew": Page(
+        "The crew",
+        ("test_failed_executions", "test_people", "test_required_actions", "test_misfits", "test_answers"),
+    ),
     "4-user": Page("Actions of a user", ("test_user",)),
     "5-processes": Page("Workers and triggerers", ("test_worker", "test_signals", "test_triggerer")),
     "6-airflow": Page("Scheduler, database and API server", ("test_airflow_down", "test_api_server")),

@@ -46,5 +46,12 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     with WatchedService() as running:
         if SHOWS_PROGRESS:
             monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
+        actions = running.required_actions
+        monkeypatch.setattr(
+            "airflow_provider_crew.compat.open_required_action", lambda *told: actions.append(told[1:])
+        )
+        monkeypatch.setattr(
+            "airflow_provider_crew.triggers.watching.close_required_action", lambda *_: actions.append("closed")
+        )
         monkeypatch.setenv(CONNECTION, running.connection_uri)
         yield running

@@ -238,7 +238,11 @@ class Task:
             return self._ended(operator, operator.execute(self.context))
         except TaskDeferred as deferred:
             waiting = deferred
-        return self.resume(waiting, asyncio.run(fired(self.revived(waiting))))
+        while True:  # a task defers again after it has asked under Required Actions
+            try:
+                return self.resume(waiting, asyncio.run(fired(self.revived(waiting))))
+            except TaskDeferred as deferred:
+                waiting = deferred
 
     def revived(self, waiting: TaskDeferred) -> CrewExecutionTrigger:
         """Return the trigger of a deferred try as the triggerer builds it."""
@@ -325,6 +329,7 @@ class WatchedService(LocalCrewService):
     def __init__(self) -> None:
         super().__init__(QUICK, token=TOKEN, on_request=self._answered)
         self.xcoms = LeftXComs()
+        self.required_actions: list[Any] = []
         self.at_kickoff: Callable[[], None] = lambda: None
         self.after: Callable[[ReceivedRequest], None] = lambda _: None
 

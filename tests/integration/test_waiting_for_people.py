@@ -10,12 +10,12 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.client.errors import Cost, ExecutionNotFound, ExecutionUnknown
+from airflow_provider_crew.client.errors import Cost, ExecutionNotFound, ExecutionUnknown, WaitStopped
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.triggers.events import read_event
+from airflow_provider_crew.triggers.events import ANSWERED, STOP_WAITING, read_event
 from tests.integration.operators import both_ways, in_every_mode, run
 from tests.integration.tasks import (
     ASKING,
@@ -32,6 +32,7 @@ from tests.integration.tasks import (
     sensors_remember,
     skip_where_pokes_forget,
 )
+from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -155,6 +156,61 @@ class TestRunOperator:
             Task(lambda: run(**options)).run()
 
         assert isinstance(caught.value.failure, ExecutionUnknown)
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
+class TestRequiredActions:
+    @pytest.mark.parametrize("waits", ["run", "sensor"])
+    def test_deferred_task_asks_once_and_closes_the_request(self, asking, waits):
+        asking.at_look(12, lambda: approve(asking))
+
+        assert Task(waiting_task(asking, waits)).run()["output"] == "Approved."
+
+        (subject, body, options), closed = asking.required_actions
+        assert "crew" in subject
+        assert asking.kickoffs[0].kickoff_id in body
+        assert (options, closed) == ([ANSWERED, STOP_WAITING], "closed")
+        assert len(asking.kickoffs) == 1
+
+    @pytest.mark.parametrize("waits", ["run", "sensor"])
+    @pytest.mark.parametrize("option", [ANSWERED, STOP_WAITING])
+    def test_answer_resumes_the_task(self, asking, store, waits, option):
+        task = Task(waiting_task(asking, waits), store=store, retries=1)
+        waiting = task.deferred()
+        with pytest.raises(TaskDeferred) as asked:
+            task.resume(waiting, asyncio.run(fired(task.revived(waiting))))
+        answer = {"chosen_options": [option], "params_input": {}, "responded_by_user": {"id": "1", "name": "Ada"}}
+
+        if option == STOP_WAITING:
+            with pytest.raises(CrewTaskFailed) as caught:
+                task.resume(asked.value, answer)
+            assert isinstance(caught.value.failure, WaitStopped)
+            assert (caught.value.cost, caught.value.kickoff_id) == (Cost.RUNNING, asking.kickoffs[0].kickoff_id)
+        else:
+            approve(asking)
+            assert task.resume(asked.value, answer)["output"] == "Approved."
+        assert len(asking.kickoffs) == 1
+
+    def test_wait_continues_if_no_request_can_be_created(self, asking, monkeypatch):
+        monkeypatch.setattr("airflow_provider_crew.compat.open_required_action", lambda *_: 1 / 0)
+        asking.at_look(12, lambda: approve(asking))
+
+        assert Task(waiting_task(asking, "run")).run()["output"] == "Approved."
+
+    def test_setting_turns_requests_off(self, asking, monkeypatch):
+        monkeypatch.setenv("AIRFLOW__CREW__REQUIRED_ACTIONS", "False")
+        asking.at_look(6, lambda: approve(asking))
+
+        assert Task(waiting_task(asking, "run")).run()["output"] == "Approved."
+        assert asking.required_actions == []
+
+
+def waiting_task(service: WatchedService, waits: str) -> Any:
+    """Return what makes a task that waits, deferred, for a crew that asks for input."""
+    if waits == "run":
+        return lambda: run(deferrable=True, human_input=True)
+    kickoff_id = service.take(INPUTS, None, {})
+    return lambda: sensor(kickoff_id, deferrable=True, human_input=True)
 
 
 class TestSensor:

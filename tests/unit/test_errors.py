@@ -21,6 +21,8 @@ ONE_OF_EACH = [
     errors.InvalidInputs("wrong inputs"),
     errors.BudgetSpent("no more today"),
     errors.InvalidOutputType("no such module"),
+    errors.HumanInputNeeded("the crew waits"),
+    errors.WaitStopped("a user stops the wait"),
     errors.CallError("a call", http_status=418),
     errors.NotAuthenticated("401", http_status=401),
     errors.NotAllowed("403", http_status=403),

@@ -107,7 +107,12 @@ print("", json.dumps({name: conf.getboolean("crew", name) for name in options}),
 def test_airflow_knows_every_option_and_default():
     read = json.loads(python(OPTIONS_AS_AIRFLOW_READS_THEM).splitlines()[-1])
 
-    assert read == {"log_output": True, "progress_xcom": True, "kickoff_records_in_variables": False}
+    assert read == {
+        "log_output": True,
+        "progress_xcom": True,
+        "required_actions": True,
+        "kickoff_records_in_variables": False,
+    }
 
 
 LOADED_BY_AIRFLOW = [

@@ -12,6 +12,7 @@ from airflow_provider_crew.client.errors import (
     ExecutionFailed,
     ExecutionNotFound,
     ExecutionUnknown,
+    HumanInputNeeded,
     LostContact,
     NotAuthenticated,
     ServiceError,
@@ -236,6 +237,33 @@ def test_unknown_execution_is_polled_soon_then_every_minute(poll_interval: float
     assert all(least <= story.see(UNKNOWN, at=at).poll_again_in <= most for at in (30, 100, 300))
     paused = Story(dice=dice, poll_interval=poll_interval, **EXISTS)
     assert all(least <= paused.see(PAUSED, at=at).poll_again_in <= most for at in (0, 30, 3600))
+
+
+ASKS: dict[str, Any] = {"stops_for_input": True, **EXISTS}
+
+
+@pytest.mark.parametrize(
+    ("rules", "outcome", "at", "asks"),
+    [
+        pytest.param({}, PAUSED, 0, True, id="paused"),
+        pytest.param({"human_input": True}, UNKNOWN, 29, False, id="unknown for a moment"),
+        pytest.param({"human_input": True}, UNKNOWN, 30, True, id="unknown"),
+        pytest.param({}, UNKNOWN, 100, False, id="unknown, without human_input"),
+        pytest.param({"stops_for_input": False}, PAUSED, 0, False, id="paused, and may not ask"),
+        pytest.param({"answered_at": NOW}, PAUSED, 59, False, id="paused, and just answered"),
+        pytest.param({"answered_at": NOW}, PAUSED, 60, True, id="paused, a minute after the answer"),
+    ],
+)
+def test_watch_stops_when_the_crew_needs_input(rules: dict[str, Any], outcome: Any, at: float, asks: Any) -> None:
+    story = Story(**ASKS | rules)
+    if outcome is UNKNOWN:
+        story.see(UNKNOWN, at=0)
+
+    step = story.see(outcome, at=at)
+
+    assert isinstance(step.error, HumanInputNeeded) is asks
+    if "answered_at" in rules and not asks:
+        assert step.poll_again_in <= SOON
 
 
 def test_unknown_at_another_address_names_both_addresses() -> None:

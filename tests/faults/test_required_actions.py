@@ -1,0 +1,133 @@
+"""A deferred task asks under Required Actions while its crew waits for human input."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pytest
+
+from tests.airflow_runs import eventually
+from tests.faults.held import HeldAnswer
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, paid_again, row
+from tests.faults.test_people import ASKS
+from tests.supported import AIRFLOW
+
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
+
+# Airflow may fail a task that resumes within a second of its deferral. No person is that fast.
+_SETTLING = 5
+INPUT: dict[str, Any] = {"scenario": ASKS, "human_input": True}
+
+
+def requests(scene) -> list[dict[str, Any]]:
+    """Return the requests of the task that a user can answer now."""
+    found = scene.airflow.api.get(
+        f"dags/{scene.dag_id}/dagRuns/{scene.run.run_id}/hitlDetails", response_received=False
+    )
+    return list(found["hitl_details"])
+
+
+def asked(scene) -> None:
+    """Start, and return when the task has asked and is deferred again."""
+    scene.start()
+    eventually(lambda: requests(scene), 180, 1.0)
+    scene.wait_for("deferred")
+    time.sleep(_SETTLING)
+
+
+def choose(scene, option: str) -> None:
+    """Answer the request."""
+    task = f"dags/{scene.dag_id}/dagRuns/{scene.run.run_id}/taskInstances/{scene.task_id}/-1"
+    scene.airflow.api.patch(f"{task}/hitlDetails", {"chosen_options": [option], "params_input": {}})
+
+
+@row("A user answers the crew and chooses Answered", COMPLETED, core=True, **INPUT)
+def test_required_action_is_answered(scene):
+    asked(scene)
+    scene.crew.approve(scene.execution())
+    choose(scene, "Answered")
+    scene.finish()
+
+
+@row("A user chooses Answered, but the crew still waits", COMPLETED, **INPUT)
+def test_required_action_is_answered_too_early(scene):
+    asked(scene)
+    choose(scene, "Answered")
+    eventually(lambda: not requests(scene), 60, 1.0)
+    eventually(lambda: requests(scene), 180, 1.0)
+    scene.crew.approve(scene.execution())
+    scene.finish()
+
+
+@row(
+    "A user chooses Stop waiting",
+    Ends("failed", "only the kickoff ID", "running"),
+    retries=2,
+    **INPUT,
+)
+def test_required_action_stops_the_wait(scene):
+    asked(scene)
+    choose(scene, "Stop waiting")
+
+
+@row("The crew continues, and nobody answers under Required Actions", COMPLETED, **INPUT)
+def test_required_action_is_closed_by_the_trigger(scene):
+    asked(scene)
+    scene.crew.approve(scene.execution())
+    eventually(lambda: not requests(scene), 120, 1.0)
+    scene.finish()
+
+
+@row(
+    "The task is cleared while it asks under Required Actions",
+    COMPLETED_IN_ATTEMPT_2,
+    forgotten={"deferred": paid_again()},
+    **INPUT,
+)
+def test_required_action_and_a_clear(scene):
+    asked(scene)
+    scene.run.clear(scene.task_id)
+    scene.looked()
+    scene.crew.approve(scene.execution())
+    scene.finish()
+
+
+@row("The triggerer is killed while a task asks under Required Actions", COMPLETED, alone=True, **INPUT)
+def test_required_action_and_a_new_triggerer(scene):
+    asked(scene)
+    triggerer = scene.airflow.processes["triggerer"]
+    triggerer.kill()
+    triggerer.start()
+    scene.looked()
+    scene.crew.approve(scene.execution())
+    choose(scene, "Answered")
+    scene.finish()
+
+
+@row(
+    "The worker is killed after it has asked under Required Actions, and before it defers",
+    COMPLETED_IN_ATTEMPT_2,
+    retries=1,
+    **INPUT,
+)
+def test_required_action_and_a_killed_worker(scene):
+    held = HeldAnswer(on="status", for_seconds=math.inf)
+    held.hold_when(lambda: scene.is_started and bool(requests(scene)))
+    scene.crew.faults.add(held)
+    scene.start()
+    eventually(lambda: held.is_held, 180, 0.2)  # the worker polls after it has asked
+    scene.kill()
+    held.release()
+    scene.wait_for("deferred", tries=2)
+    scene.crew.approve(scene.execution())
+    scene.finish()
+
+
+@row("The crew completes at the moment at which a user answers", COMPLETED, **INPUT)
+def test_required_action_is_answered_while_the_trigger_fires(scene):
+    asked(scene)
+    scene.crew.approve(scene.execution())
+    scene.finish()
+    choose(scene, "Answered")
