@@ -426,13 +426,7 @@ class DurableRun:
     def _send_once(self, request: KickoffRequest) -> str:
         """Send the kickoff while signals are deferred, so its ID is recorded before one can end the task."""
         with DeferSignals(self.record.save_again) as held:
-
-            def pause(seconds: float) -> None:
-                """Wait before a rejected kickoff is sent again. Signals may interrupt this wait."""
-                with held.let_through():
-                    time.sleep(seconds)
-
-            policy = tenacity.Retrying(**retry_policy(only_if_not_started=True), sleep=pause)
+            policy = tenacity.Retrying(**retry_policy(only_if_not_started=True), sleep=held.sleep)
             kickoff_id: str = policy(
                 self._send, request, fingerprint(request.inputs, self._given.restore_from_state_id)
             )

@@ -2,8 +2,8 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -51,12 +51,13 @@ class DeferSignals:
         finally:
             self._let_go()
 
-    @contextmanager
-    def let_through(self) -> Iterator[None]:
-        """Allow signals to interrupt the block."""
+    def sleep(self, seconds: float) -> None:
+        """Sleep, and let signals interrupt that."""
+        # Not a generator: a signal between its frames would run the last line only when it is collected, after the
+        # end of the block, and the process would defer signals from then on.
         self.__exit__()
         try:
-            yield
+            time.sleep(seconds)
         finally:
             self.__enter__()
 

@@ -85,7 +85,7 @@ def test_task_killed_before_kickoff_is_resent_starts_nothing(live_crew, store, m
     begun = task.begin()
     before = signal.signal(signal.SIGTERM, lambda *_: begun.on_kill())
     monkeypatch.setattr(
-        "airflow_provider_crew.durable.kickoff.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
+        "airflow_provider_crew.durable.signals.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
     )
     try:
         with pytest.raises(CrewTaskError) as caught:
@@ -101,7 +101,7 @@ def test_task_killed_before_kickoff_is_resent_starts_nothing(live_crew, store, m
 @pytest.mark.parametrize("operator", [run, kickoff])
 def test_timeout_before_kickoff_starts_nothing(live_crew, store, alarm, monkeypatch, operator):
     live_crew.faults.answer(429, on="kickoff")
-    monkeypatch.setattr("airflow_provider_crew.durable.kickoff.time.sleep", lambda _: alarm())
+    monkeypatch.setattr("airflow_provider_crew.durable.signals.time.sleep", lambda _: alarm())
 
     with pytest.raises(CrewTaskTimeout) as caught:
         Task(operator, store=store, retries=1).run()
@@ -130,7 +130,7 @@ def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, 
     remembered: list[Any] = []
     live_crew.faults.answer(429, on="kickoff")
     monkeypatch.setattr(
-        "airflow_provider_crew.durable.kickoff.time.sleep", lambda _: remembered.append(store.kickoff)
+        "airflow_provider_crew.durable.signals.time.sleep", lambda _: remembered.append(store.kickoff)
     )
 
     Task(operator, store=store).run()
