@@ -93,10 +93,13 @@ class Wait:
             deadline, self.task.started_at + allowed - min(compat.SHUTDOWN_MARGIN, allowed * _LARGEST_SHARE)
         )
 
-    def result(self, kickoff_id: str, *, asked: bool = False, asks: bool = True, **changes: Any) -> dict[str, Any]:
+    def result(
+        self, kickoff_id: str, *, memory: Any = None, asked: bool = False, asks: bool = True, **changes: Any
+    ) -> dict[str, Any]:
         """
         Return the result of the execution, or defer until there is one.
 
+        :param memory: State of the watch to continue, as plain data.
         :param asked: Whether a request of the task is open under Required Actions.
         :param asks: Whether the task may create one.
         :param changes: Other rules for the watch.
@@ -107,7 +110,7 @@ class Wait:
         rules = self.rules(changes.pop("deadline", None) or self.deadline(), **changes)
         # Defer only after the execution was found or the grace period is over: a new triggerer can't tell.
         defers_at = time.time() + (0.0 if rules.exists or rules.human_input else NOT_FOUND_GRACE)
-        with self.polling(kickoff_id, rules) as poller:
+        with self.polling(kickoff_id, rules, WatchMemory.recalled(memory)) as poller:
             while not (step := poller.poll()).completed:
                 memory = poller.watch.memory
                 self.note_seen(memory)
@@ -150,8 +153,8 @@ class Wait:
             )
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
             task.warn(f"No request was created under Required Actions: {error}")
-            return self.result(kickoff_id, asks=False, deadline=end.deadline)
-        return self.result(kickoff_id, asked=True, deadline=end.deadline)
+            return self.result(kickoff_id, memory=end.memory, asks=False, deadline=end.deadline)
+        return self.result(kickoff_id, memory=end.memory, asked=True, deadline=end.deadline)
 
     def answered(self, kickoff_id: str, option: str, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after a user has chosen an option under Required Actions."""
@@ -164,7 +167,8 @@ class Wait:
                     next_step="Answer the crew in its dashboard.",
                     kickoff_id=kickoff_id,
                 )
-        return self.result(kickoff_id, deadline=next_kwargs.get("deadline"), answered_at=time.time())
+        known: dict[str, Any] = {name: next_kwargs.get(name) for name in ("memory", "deadline")}
+        return self.result(kickoff_id, answered_at=time.time(), **known)
 
     def poll_after_all(self, kickoff_id: str, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Poll once if the trigger failed, or if no triggerer ended the wait in time."""
@@ -299,6 +303,9 @@ class Wait:
 
     def _defer(self, kickoff_id: str, rules: WatchRules, memory: WatchMemory, *, asked: bool) -> NoReturn:
         task, given, now = self.task, self.given, time.time()
+        kept = memory.handed_over()
+        # A user's answer resumes the task without an event of the trigger.
+        carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
         task.carry_outlet_extras()
         raise TaskDeferred(
             trigger=CrewExecutionTrigger(
@@ -307,12 +314,12 @@ class Wait:
                 rules=asdict(rules),
                 token_type=given.token_type,
                 deferred_at=now,
-                memory=memory.handed_over(),
+                memory=kept,
                 log_output=may_log_output(task),
                 asked=asked,
             ),
             method_name="execute_complete",
-            kwargs={**task.carried, "try_number": task.ti.try_number, "deadline": rules.deadline},
+            kwargs={**task.carried, "try_number": task.ti.try_number, **carried},
             timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + _BACKSTOP),
         )
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAd
 from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
 from airflow_provider_crew.client.models import Completed, OrNone
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.watch import Polls, Time, Watch
+from airflow_provider_crew.client.watch import Polls, Time, Watch, WatchMemory
 
 # The task reads a larger result from the service, so that it passes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
@@ -38,7 +38,8 @@ class WatchEnd(BaseModel):
     End of a watch: a result, an error, or an answer that the task must read itself.
 
     ``deadline``: time at which the wait ends. ``completed``: a poll saw the execution complete. ``seen``: a poll
-    found the execution. ``progress``: progress at the last poll.
+    found the execution. ``progress``: progress at the last poll. ``memory``: state of the watch, if the task is to
+    continue it.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -51,6 +52,7 @@ class WatchEnd(BaseModel):
     seen: bool = False
     polls: Polls = Polls()
     progress: Annotated[Json[dict[str, Any]] | None, OrNone] = None
+    memory: Annotated[Json[dict[str, Any]] | None, OrNone] = None
 
 
 def _text(told: Mapping[str, Any]) -> str:
@@ -90,6 +92,12 @@ def _is_larger(value: Any, than: int = _LARGEST_RESULT) -> bool:
 def told_error(error: CrewError) -> dict[str, Any]:
     """Return the event data of an error."""
     return {"error": _text(error_record(error))}
+
+
+def told_memory(memory: WatchMemory, *, with_outputs: bool) -> dict[str, Any]:
+    """Return the state of a watch for the task that continues it."""
+    told = memory.handed_over()
+    return {"memory": _text(told if with_outputs else told | {"tasks": []})}
 
 
 def told_watch(watch: Watch) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.errors import AnswerTooLarge, CrewError, WatchBroken
+from airflow_provider_crew.client.errors import AnswerTooLarge, CrewError, HumanInputNeeded, WatchBroken
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
@@ -19,6 +19,7 @@ from airflow_provider_crew.triggers.events import (
     LARGEST_ANSWER,
     told_completed,
     told_error,
+    told_memory,
     told_progress,
     told_watch,
 )
@@ -44,6 +45,8 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
             trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
         else:
             event |= told_error(error)
+        if isinstance(error, HumanInputNeeded):
+            event |= told_memory(poller.watch.memory, with_outputs=trigger.log_output)
     finally:
         if progress:
             progress.close()

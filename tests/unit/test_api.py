@@ -168,8 +168,8 @@ def test_rejected_token(
             pytest.param(answer(status), str(status), id=str(status))
             for status in (100, 102, 103, 500, 502, 503, 504, 520, 599, 999, *UNCERTAIN)
         ),
-        pytest.param(LOST, str(LOST), id="lost answer"),
-        pytest.param(TOO_LARGE, str(TOO_LARGE), id="too large"),
+        pytest.param(LOST, LOST.event, id="lost answer"),
+        pytest.param(TOO_LARGE, TOO_LARGE.event, id="too large"),
         pytest.param(answer(200, b""), "200", id="empty"),
         pytest.param(answer(204), "204", id="204"),
         pytest.param(answer(200, b"<html>"), "200", id="HTML"),
