@@ -33,7 +33,8 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     progress = progress_of(trigger.task_instance)
     memory = WatchMemory.recalled(trigger.memory)
     poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory, progress)
-    request = RequestedAction(trigger, poller.watch, progress) if trigger.asked else None
+    is_asked = trigger.asked and trigger.task_instance  # there is none in dag.test()
+    request = RequestedAction(trigger, poller.watch, progress) if is_asked else None
     poller.observer = request or progress
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
