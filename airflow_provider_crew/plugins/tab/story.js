@@ -110,7 +110,7 @@ const finished = (task) =>
 
 const MARKS = { running: "current", paused: "waiting", unknown: "waiting" };
 
-// Finished, current and coming tasks: as the service reports them, with the times at which polls saw a change.
+// Finished, current and coming tasks: as the crew reports them, with the times at which polls saw a change.
 function timeline(how, progress, result) {
   const told = list(result.tasks ?? progress.tasks).map((task) => finished(object(task)));
   const isComplete = how === "completed" || result.tasks !== undefined;

@@ -128,7 +128,7 @@ function Timeline({ of: { rows, missing, coming, more, isPartial } }) {
     el("ol", "crew-timeline", ...all([...shown, ...coming].map((row) => h(Row, { of: row })))),
     shown.length < rows.length && button(`Show all ${rows.length} tasks`, () => setWhole(true)),
     more > 0 && quiet(`${more} more to come.`),
-    isPartial && quiet("The service has not reported every task."),
+    isPartial && quiet("The crew has not reported every task."),
   );
 }
 
