@@ -45,7 +45,7 @@ _METRICS: dict[type[errors.CrewError], str] = {
     errors.ExecutionFailed: "failed",
     errors.ExecutionUnknown: "unknown",
     errors.WaitedTooLong: "timeout",
-    errors.WaitStopped: "stopped",
+    errors.WaitStopped: "timeout",
     CutShort: "timeout",
     errors.LostContact: "lost",
 }

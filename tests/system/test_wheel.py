@@ -35,7 +35,7 @@ def environment(folder: Path, *requirements: str | Path) -> Path:
 def test_wheel_holds_the_package_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
 
-    kinds = {".py", ".typed", ".js", ".css", ".svg"}
+    kinds = {".py", ".typed", ".js", ".css", ".svg", ".html"}
     package = {str(path.relative_to(ROOT)) for path in PACKAGE.rglob("*") if path.suffix in kinds}
     assert {name for name in names if ".dist-info/" not in name} == package
     assert {"airflow_provider_crew/py.typed", "airflow_provider_crew/plugins/tab/crew.js"} <= names
@@ -98,7 +98,8 @@ def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
 
 
 def test_the_client_works_without_airflow(wheel, tmp_path):
-    bin_ = environment(tmp_path / "env", "aiohttp", "certifi", "pydantic", "requests", "tenacity", "urllib3")
+    needed = ("aiohttp", "certifi", "jinja2", "pydantic", "requests", "tenacity", "urllib3")
+    bin_ = environment(tmp_path / "env", *needed)
     uv("pip", "install", "--python", bin_ / "python", "--no-deps", wheel)
     code = """
 import importlib.util
