@@ -18,10 +18,7 @@ from tests.airflow_runs import DASHBOARD, TOKEN, Run, eventually
 from tests.faults.rows import LONG
 from tests.supported import AIRFLOW, has
 
-pytestmark = [
-    pytest.mark.core,
-    pytest.mark.skipif(not has("Alert of a DAG"), reason="its callbacks can read neither tasks nor XComs"),
-]
+pytestmark = pytest.mark.skipif(not has("Alert of a DAG"), reason="its callbacks can read neither tasks nor XComs")
 
 # Each task has all callbacks, so that the test sees whether only one of them sends an alert.
 DAG = """
