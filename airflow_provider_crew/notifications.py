@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,8 @@ _MOST_URGENT_FIRST = (Cost.UNKNOWN, Cost.RUNNING, Cost.ENDED, Cost.NONE)
 _NEXT_STEP = "Check the crew's dashboard before you clear the task."
 # XCom key of the subject, which a task pushes after it has sent its alert.
 SENT = "crew_alert"
+# Airflow calls the callback of a lost process about a second before it fails the task.
+_TIME_TO_FAIL = 10
 
 
 class CrewAlert(BaseNotifier):
@@ -84,13 +87,24 @@ def _exception(context: Context) -> BaseException | None:
 
 def _failures_of_task(context: Context) -> list[_Failure]:
     ti: Any = context["ti"]
-    state = ti.state or task_states(context).get((ti.task_id, ti.map_index), "")  # a DAG processor has no ti.state
+    state = ti.state or _state_of_lost(context)
     of_dag: Any = context["dag"].on_failure_callback
     has_alert = any(isinstance(each, CrewAlert) for each in (of_dag if isinstance(of_dag, Sequence) else [of_dag]))
     # Airflow may call the callback of a lost process twice, and that of its DAG once.
     if has_alert and state == "failed" and not _exception(context):
         return []
     return _failures(context, ti.task_id, ti.map_index, state)
+
+
+def _state_of_lost(context: Context) -> str:
+    """Return the state of a task whose process was lost. A DAG processor calls its callback, without ti.state."""
+    ti: Any = context["ti"]
+    until = time.monotonic() + _TIME_TO_FAIL
+    while (state := task_states(context).get((ti.task_id, ti.map_index), "")) == "running":
+        if time.monotonic() > until:
+            break
+        time.sleep(1)
+    return state
 
 
 def _failures_of_run(context: Context) -> list[_Failure]:
