@@ -1,5 +1,7 @@
 """
-Command line: ``python -m airflow_provider_crew`` queries a crew, or copies DAGs. It never starts an execution.
+Command line: ``python -m airflow_provider_crew`` queries a crew, cancels an execution, or copies DAGs.
+
+It never starts an execution.
 
 Airflow takes seconds to import, so it is imported after the arguments are validated.
 """
@@ -17,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_crew.client.models import Execution
+    from airflow_provider_crew.client.models import Completed, Execution, Failed
 
 ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
 
 _EXIT_CODES = """exit codes:
-  0  inputs: the crew answered; status: the execution completed; dags: they were copied
+  0  inputs: the crew answered; status: the execution completed; cancel: it has ended; dags: they were copied
   1  the execution failed, or the connection or the request was rejected
   2  wrong usage
   3  the execution is running, waits for human input, or is unknown; or the crew gave no usable answer
@@ -34,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "dags":
         return _copy_dags(options.into)
+    if options.command == "cancel" and not (options.yes or _is_confirmed(options.kickoff_id)):
+        return FAILED
     logging.disable()  # Airflow's own log lines are not part of the command's output
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -54,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m airflow_provider_crew",
-        description="Query a deployed crew, or copy DAGs. Airflow's commands read connections in the same way.",
+        description="Query a crew, cancel an execution, or copy DAGs. Connections are read as Airflow does.",
     )
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
@@ -63,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, purpose in (
         ("inputs", "list the inputs of the crew"),
         ("status", "show the status of an execution"),
+        ("cancel", "cancel an execution, if the crew has the undocumented endpoint for it"),
     ):
         command = commands.add_parser(
             name,
@@ -71,7 +76,9 @@ def _parser() -> argparse.ArgumentParser:
             parents=[shared],
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == "status":
+        if name == "cancel":
+            command.add_argument("--yes", action="store_true", help="do not ask")
+        if name != "inputs":
             command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help="see the task's log")
     copy = commands.add_parser("dags", help="copy the DAGs crew_budget and crew_wait_for_execution to a folder")
     copy.add_argument("--into", metavar="DIR", type=Path, required=True, help="your dags folder")
@@ -92,6 +99,12 @@ def _copy_dags(folder: Path) -> int:
             return FAILED
         sys.stdout.write(f"Copied {target}\n")
     return ANSWERED
+
+
+def _is_confirmed(kickoff_id: str) -> bool:
+    sys.stderr.write(f"Cancel execution {kickoff_id}? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _kickoff_id(text: str) -> str:
@@ -118,13 +131,25 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if options.command == "inputs":
             return ANSWERED, {**about, "inputs": [each.model_dump() for each in crew.inputs().inputs]}
         about["kickoff_id"] = options.kickoff_id
+        if options.command == "cancel":
+            return _ended(about, hook.cancel(options.kickoff_id))
         return _status(about, crew.status(options.kickoff_id))
     except errors.CrewError as error:
-        is_undecided = isinstance(error, errors.TransientError | errors.ExecutionNotFound)
+        is_unknown = isinstance(error, errors.NotCancelled) and error.cost is errors.Cost.UNKNOWN
+        is_undecided = is_unknown or isinstance(error, errors.TransientError | errors.ExecutionNotFound)
         if options.command == "status" and not isinstance(error, errors.ExecutionNotFound):
             error = error.replace(cost=errors.Cost.UNKNOWN)  # a failed query reveals nothing about the execution
         state = {"state": "unknown"} if isinstance(error, errors.ExecutionNotFound) else {}
         return UNDECIDED if is_undecided else FAILED, {**about, **state, **error.as_dict()}
+
+
+def _ended(about: dict[str, str], execution: Completed | Failed) -> tuple[int, dict[str, Any]]:
+    """Return the answer about an execution that was cancelled, or had ended before."""
+    from airflow_provider_crew.client.errors import Cost
+    from airflow_provider_crew.client.watch import describe_end
+
+    facts = {"state": execution.status.replace("error", "failed"), "cost": Cost.ENDED.value}
+    return ANSWERED, {**about, "event": describe_end(execution), **facts}
 
 
 def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str, Any]]:

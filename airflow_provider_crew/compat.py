@@ -57,6 +57,8 @@ MIN_DEFERRAL_SECONDS = 10.0
 TRIGGER_FAILED = "__fail__"
 # States of a task whose process exists, and that has not been cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
+# States of a task that nothing but clearing it starts again.
+_LAST_STATES = frozenset({"success", "failed", "skipped", "removed"})
 
 
 def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
@@ -136,12 +138,25 @@ def was_changed_from_outside(ti: Any) -> bool:
 
 def is_cleared_meanwhile(ti: Any) -> bool:
     """Whether the task was cleared while this process runs. Defaults to False if Airflow does not answer."""
+    return not _states_of(ti) <= _STATES_OF_ITS_OWN
+
+
+def has_ended(ti: Any) -> bool:
+    """Whether Airflow has recorded the end of the task, and no retry follows. Defaults to False."""
+    states = {ti.current_state()} if IS_AIRFLOW_2 else _states_of(ti)
+    return bool(states) and states <= _LAST_STATES
+
+
+def _states_of(ti: Any) -> set[Any]:
+    """Return the state of a task in a set, which is empty if it is unknown."""
     which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id]}
     try:
-        found = ti.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
-    except Exception:  # noqa: BLE001 - unknown, so assume that it was not cleared
-        return False
-    return any(state not in _STATES_OF_ITS_OWN for states in found.values() for state in states.values())
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance  # a trigger's ti lacks the method
+
+        found = RuntimeTaskInstance.get_task_states(**which, map_index=None if ti.map_index < 0 else ti.map_index)
+    except Exception:  # noqa: BLE001 - Airflow does not answer
+        return set()
+    return {state for states in found.values() for state in states.values()}
 
 
 def _send(request: str, **fields: Any) -> Any:

@@ -41,6 +41,18 @@ CONNECTION_FIELDS = {
         "integer",
         minimum=0,
     ),
+    "cancel_on_kill": _field(
+        "Cancel on kill",
+        "Cancel the execution of a task that a user marks as failed or successful. A task may set its own.",
+        "boolean",
+        default=False,
+    ),
+    "cancel_on_timeout": _field(
+        "Cancel on timeout",
+        "Cancel the execution of a task at its timeout. A task may set its own.",
+        "boolean",
+        default=False,
+    ),
     "proxy": _field(
         "Proxy",
         "http://proxy.example:3128. Empty: what the environment says (https_proxy, no_proxy).",

@@ -27,7 +27,14 @@ from pydantic.alias_generators import to_camel
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CallError, Cost, InvalidInputs, InvalidKickoffId, TransientError
-from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
+from airflow_provider_crew.client.models import (
+    Completed,
+    CrewInputs,
+    Execution,
+    Failed,
+    read_execution,
+    read_inputs,
+)
 from airflow_provider_crew.client.options import KickoffOptions
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
@@ -221,7 +228,7 @@ class Request:
     """
     HTTP request. ``url`` is already percent-encoded, so no library may decode or normalize it.
 
-    ``secrets`` are masked in an answer that repeats them. ``kickoff_id`` names the execution that is polled.
+    ``secrets`` are masked in an answer that repeats them. ``kickoff_id`` names an existing execution.
     """
 
     method: str
@@ -234,7 +241,7 @@ class Request:
     @property
     def starts_work(self) -> bool:
         """Whether sending the request twice would start two executions."""
-        return self.method == "POST"
+        return self.method == "POST" and not self.kickoff_id
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -401,6 +408,41 @@ class CrewApi:
                 return execution
             failures.append(self._not_found(request, outcome))
         raise next((each for each in failures if isinstance(each, errors.ExecutionNotFound)), failures[-1])
+
+    def cancel(self, kickoff_id: str) -> Flow[Completed | Failed]:
+        """
+        Ask the crew to stop an execution, and return the end that its status confirms.
+
+        The endpoint is undocumented, and a crew may lack it. Raise NotCancelled if the execution has not ended.
+        """
+        segment = path_segment(checked_kickoff_id(kickoff_id))
+        request = self._request("POST", f"/stop/{segment}", kickoff_id=kickoff_id)
+        outcome = yield request
+        try:
+            execution = yield from self.status(kickoff_id)
+        except CallError as error:
+            raise errors.NotCancelled(
+                f"It is unknown whether execution {kickoff_id} was cancelled. {error.event}",
+                cost=Cost.UNKNOWN,
+                next_step="Check the crew's dashboard.",
+                kickoff_id=kickoff_id,
+                passes=isinstance(error, TransientError),
+            ) from None
+        if isinstance(execution, Completed | Failed):
+            return execution
+        if isinstance(outcome, CallError):
+            why, passes = outcome.event, isinstance(outcome, TransientError)
+        elif outcome.is_success:
+            why, passes = "The crew has accepted to stop it.", True
+        else:
+            why = f"The crew did not stop it: {_described(request, outcome)}"
+            passes = isinstance(_error_for(request, outcome), TransientError)
+        raise errors.NotCancelled(
+            f"Execution {kickoff_id} is still running. {why}",
+            next_step="Wait for it, or stop it in the crew's dashboard if that is possible.",
+            kickoff_id=kickoff_id,
+            passes=passes,
+        )
 
     def max_bytes(self, status: int) -> int:
         """Return the maximum number of bytes to read. The rest of an error response is left unread."""

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from yarl import URL
 
 from airflow_provider_crew.client.api import Answer, CrewApi, Flow, KickoffRequest, Outcome, Request
-from airflow_provider_crew.client.models import CrewInputs, Execution
+from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.settings import ServiceSettings, detach, is_caused_by, proxy_for, tls_context
 
 T = TypeVar("T")
@@ -82,6 +82,10 @@ class AsyncCrewClient:
     async def status(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
         return await self._run(self._api.status(kickoff_id), self._session)
+
+    async def cancel(self, kickoff_id: str) -> Completed | Failed:
+        """Stop an execution and return its end. Raise NotCancelled if its status confirms none."""
+        return await self._run(self._api.cancel(kickoff_id), self._session)
 
     async def close(self) -> None:
         """Close the kept connections."""

@@ -14,7 +14,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from airflow_provider_crew.client.api import CrewApi, Flow, KickoffRequest, Outcome, Request
-from airflow_provider_crew.client.models import CrewInputs, Execution
+from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
     detach,
@@ -70,6 +70,10 @@ class CrewClient:
     def status(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
         return self._run(self._api.status(kickoff_id))
+
+    def cancel(self, kickoff_id: str) -> Completed | Failed:
+        """Stop an execution and return its end. Raise NotCancelled if its status confirms none."""
+        return self._run(self._api.cancel(kickoff_id))
 
     def close(self) -> None:
         """Close the kept connections."""

@@ -239,6 +239,17 @@ class UncertainKickoff(CrewError):
     """The kickoff was sent, and it is unknown whether it started an execution."""
 
 
+class NotCancelled(CrewError):
+    """
+    The execution was not cancelled, or its status does not confirm it.
+
+    ``passes``: asking the crew again may help.
+    """
+
+    cost: Cost = Cost.RUNNING
+    passes: bool = False
+
+
 class WatchError(CrewError):
     """A wait ended without the result of its execution."""
 

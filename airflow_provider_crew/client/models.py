@@ -256,11 +256,12 @@ class Completed(_Shape):
 
 
 class Failed(_Shape):
-    """Execution that ended without a result."""
+    """Execution that ended without a result. ``word`` is the service's name for the state."""
 
     status: Literal["error"]
     kickoff_id: str
     error: Text
+    word: str = ""
     last_task: Annotated[TaskResult | None, OrNone] = Field(default=None, validation_alias="last_executed_task")
     usage: Usage = None
     execution_time: Seconds = None

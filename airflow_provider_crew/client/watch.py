@@ -505,6 +505,15 @@ def after(execution: Completed | Failed) -> str:
     return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
 
 
+def describe_end(execution: Completed | Failed) -> str:
+    """Return a sentence about an execution that a cancellation has found ended."""
+    if isinstance(execution, Completed):
+        return "It had completed by then."
+    if execution.word.lower() == "revoked":
+        return "It was cancelled."
+    return f"It has ended: {one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}."
+
+
 def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
     """Return the error for a failed crew. ``was_at``: its position at the last poll before."""
     place = f", last seen at {was_at}" if was_at else ""

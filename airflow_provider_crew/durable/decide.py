@@ -1,7 +1,7 @@
 """
 Decision table for the kickoff record of a task: reattach, start an execution, or fail. It does no I/O.
 
-An execution is billed and cannot be cancelled. So an attempt starts one only in these cases: there is no kickoff
+An execution is billed. So an attempt starts one only in these cases: there is no kickoff
 record, the recorded execution has ended and another is wanted, or a user has chosen to start another after an
 error that reports an uncertain kickoff.
 """

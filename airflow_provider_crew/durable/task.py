@@ -1,14 +1,18 @@
 """Process of a running task: its execution, its hook, and its access to Airflow."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, storable_text
+from airflow_provider_crew import compat
+from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, NotCancelled, storable_text
+from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.client.text import one_line, warn
+from airflow_provider_crew.client.watch import describe_end
 from airflow_provider_crew.compat import asset_kinds, reads_names, show_name
 from airflow_provider_crew.durable.progress import TaskProgress
 from airflow_provider_crew.durable.record import SharedRecord
@@ -18,6 +22,10 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.crew import CrewHook
     from airflow_provider_crew.operators.base import CrewTask
 
+ErrorT = TypeVar("ErrorT", bound=CrewError)
+
+# Seconds for which a signal waits for a cancellation. Airflow 3 kills a process 5 seconds after its first signal.
+_TIME_TO_CANCEL = 4.0
 # Rendered value of a template that names a task without a result, or a task that does not exist.
 _NOTHING = frozenset({"", "None"})
 _SHOWN = 300
@@ -60,6 +68,8 @@ class RunningTask:
     """Kickoff ID of the task's execution. ``None`` until it is known."""
     has_ended = False
     """Whether the execution has ended."""
+    is_cancelled = False
+    """Whether this task has cancelled its execution."""
     waits_again = ""
     """Next step with which this task can wait again, for messages. Empty if there is none."""
     result: Mapping[str, Any] | None = None
@@ -246,6 +256,42 @@ class RunningTask:
             step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.kickoff_id}").'
             event = f"Task is being stopped. Execution {self.kickoff_id} continues."
             self.log.warning("%s", self.about_its_execution(event, step))
+        if self.kickoff_id and not self.has_ended and self.operator.cancel_on_kill is not False:
+            # A signal handler calls this, possibly during a request to Airflow, so it can't wait for another one.
+            cancelling = threading.Thread(target=self._cancel_if_unwanted)
+            cancelling.start()
+            cancelling.join(_TIME_TO_CANCEL)
+
+    def _cancel_if_unwanted(self) -> None:
+        """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
+        if compat.has_ended(self.ti) and self.cancels_on("kill"):
+            event = f"Airflow has ended the task while execution {self.kickoff_id} was running."
+            outcome = self.cancelled(CrewError(event, cost=Cost.RUNNING, kickoff_id=self.kickoff_id or ""))
+            self.log.warning("%s", outcome)
+            self.progress.ended(outcome.kickoff_id, outcome)
+
+    def cancels_on(self, event: Literal["kill", "timeout"]) -> bool:
+        """Whether to cancel the execution on a kill or a timeout. The connection has the default."""
+        name = f"cancel_on_{event}"
+        if (own := getattr(self.operator, name)) is not None:
+            return bool(own)
+        try:
+            return bool(getattr(self.hook.connection, name))
+        except Exception:  # noqa: BLE001 - the next use of the connection raises the error
+            return False
+
+    def cancelled(self, end: ErrorT) -> ErrorT:
+        """Cancel the execution, and add the outcome to the error that ends the task."""
+        kickoff_id = self.kickoff_id or ""
+        try:
+            execution = self.hook.cancel(kickoff_id)
+        except CrewError as error:
+            cost = error.cost if isinstance(error, NotCancelled) else end.cost
+            return end.replace(f"{end.event} {error.event}", cost=cost)
+        self.has_ended, self.is_cancelled = True, isinstance(execution, Failed)
+        if self.record:
+            self.record.update(kickoff_id=kickoff_id, end="failed" if self.is_cancelled else "completed")
+        return end.replace(f"{end.event} {describe_end(execution)}", cost=Cost.ENDED)
 
     def about_its_execution(self, event: str, next_step: str) -> CrewError:
         """Return an error about the execution, with its cost, if something other than the crew ends the task."""

@@ -249,6 +249,8 @@ class Wait:
         task, limit = self.task, self.given.time_limit
         if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
             end = CutShort(end.event, kickoff_id=end.kickoff_id)
+        if isinstance(end, errors.WaitedTooLong) and not task.has_ended and task.cancels_on("timeout"):
+            end = task.cancelled(end)
         if task.has_ended:  # only the wait for its result has ended
             end = end.replace(cost=Cost.ENDED)
         usage = getattr(end, "usage", None)
@@ -313,6 +315,7 @@ class Wait:
                 given.crew_conn_id,
                 rules=asdict(rules),
                 token_type=given.token_type,
+                cancel_on_kill=task.cancels_on("kill"),
                 deferred_at=now,
                 memory=kept,
                 log_output=may_log_output(task),

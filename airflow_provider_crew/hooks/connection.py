@@ -43,7 +43,7 @@ def _page(address: str) -> str:
 
 
 class _Fields(CheckedFields):
-    """Fields of a connection besides the settings: Airflow's own, and four from the extra."""
+    """Fields of a connection besides the settings: Airflow's own, and others from the extra."""
 
     host: str = ""
     port: int | None = Field(None, description="a number")
@@ -58,6 +58,8 @@ class _Fields(CheckedFields):
     max_kickoffs_per_day: int | None = Field(
         None, ge=0, le=1_000_000, description="a whole number, not more than a million, or be left out"
     )
+    cancel_on_kill: bool = Field(default=False, description="true or false")
+    cancel_on_timeout: bool = Field(default=False, description="true or false")
 
 
 class _Secret(CheckedFields):
@@ -67,11 +69,13 @@ class _Secret(CheckedFields):
 
 
 class CrewConnection(NamedTuple):
-    """Settings of a connection, with its dashboard page and its daily limit."""
+    """Settings of a connection, with its dashboard page, its daily limit and its defaults for tasks."""
 
     settings: ServiceSettings
     dashboard_url: str | None
     max_kickoffs_per_day: int | None
+    cancel_on_kill: bool
+    cancel_on_timeout: bool
 
     def page_of(self, kickoff_id: str | None) -> str | None:
         """Return the dashboard page. A page of an execution is unavailable until its kickoff ID is known."""
@@ -117,7 +121,13 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
         given = {"address": _address(fields), "token": _chosen_token(fields), "user_agent": _USER_AGENT}
         reject_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
         settings = ServiceSettings.model_validate(extra | given)
-    return CrewConnection(settings, fields.dashboard_url, fields.max_kickoffs_per_day)
+    return CrewConnection(
+        settings,
+        fields.dashboard_url,
+        fields.max_kickoffs_per_day,
+        fields.cancel_on_kill,
+        fields.cancel_on_timeout,
+    )
 
 
 @contextmanager

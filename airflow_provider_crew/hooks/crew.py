@@ -12,8 +12,8 @@ from airflow.providers.common.compat.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client.api import KickoffRequest, retry_policy, some_names
-from airflow_provider_crew.client.errors import CrewError, InvalidSettings
-from airflow_provider_crew.client.models import Completed, CrewInputs, Execution
+from airflow_provider_crew.client.errors import CrewError, InvalidSettings, NotCancelled
+from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
 from airflow_provider_crew.client.settings import load_async_client
 from airflow_provider_crew.client.watch import WatchRules
@@ -24,6 +24,13 @@ from airflow_provider_crew.hooks.polling import Poller
 if TYPE_CHECKING:
     from airflow_provider_crew.client.async_client import AsyncCrewClient
     from airflow_provider_crew.client.client import CrewClient
+
+_CANCELLING: dict[str, Any] = {
+    "stop": tenacity.stop_after_attempt(3),
+    "wait": tenacity.wait_fixed(1),
+    "retry": tenacity.retry_if_exception(lambda error: isinstance(error, NotCancelled) and error.passes),
+    "reraise": True,
+}
 
 
 class CrewHook(BaseHook):
@@ -144,6 +151,20 @@ class CrewHook(BaseHook):
         """Return the status of an execution."""
         async with await self.get_async_conn() as crew:
             return await tenacity.AsyncRetrying(**retry_policy())(crew.status, kickoff_id)
+
+    def cancel(self, kickoff_id: str) -> Completed | Failed:
+        """
+        Stop an execution and return its end. It may have completed or failed just before.
+
+        Ask the crew up to three times. Raise NotCancelled if the execution is still running, or if that is
+        unknown. The endpoint is undocumented, and a crew may lack it.
+        """
+        return tenacity.Retrying(**_CANCELLING)(self._client.cancel, kickoff_id)
+
+    async def cancel_async(self, kickoff_id: str) -> Completed | Failed:
+        """Stop an execution and return its end, like cancel()."""
+        async with await self.get_async_conn() as crew:
+            return await tenacity.AsyncRetrying(**_CANCELLING)(crew.cancel, kickoff_id)
 
     def wait(
         self,

@@ -101,6 +101,8 @@ class CrewTask(BaseOperator):
 
     crew_conn_id: str
     token_type: TokenType | None
+    cancel_on_kill: bool | None = None
+    cancel_on_timeout: bool | None = None
     operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
     templates: Mapping[str, Any] = {}
     """Arguments before they were rendered."""
@@ -115,7 +117,7 @@ class CrewTask(BaseOperator):
         return self._time_limit or self.execution_timeout
 
     def on_kill(self) -> None:
-        """Log that the execution continues when Airflow stops the task, and prevent a kickoff not yet sent."""
+        """Prevent a kickoff not yet sent, and log that the execution continues, or cancel it."""
         self.is_told_to_end = True
         if self._running:
             self._running.end()

@@ -65,6 +65,8 @@ class KickoffTask(CrewTask):
         on_uncertain_kickoff: OnUncertainKickoff = "fail",
         durable: bool = True,
         abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
+        cancel_on_kill: bool | None = None,
+        cancel_on_timeout: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -87,6 +89,8 @@ class KickoffTask(CrewTask):
         self.abandon_unknown_after = seconds_or_none(
             self, abandon_unknown_after, "abandon_unknown_after", at_least=0
         )
+        self.cancel_on_kill = cancel_on_kill
+        self.cancel_on_timeout = cancel_on_timeout
 
     def _do_render_template_fields(
         self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
@@ -144,6 +148,10 @@ class CrewKickoffOperator(KickoffTask):
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
     :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
         ``[crew] kickoff_records_in_variables``.
+    :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it. By
+        default the connection's ``cancel_on_kill``, or False.
+    :param cancel_on_timeout: Whether to cancel the execution at ``timeout`` or execution_timeout. By default the
+        connection's ``cancel_on_timeout``, or False.
     :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the
         crew, and starts another. Until then it may be waiting for human input. ``None`` never gives it up.
         Default: 7 days.

@@ -49,6 +49,10 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     :param output_type: Type that the output must match: a pydantic model, any other type that pydantic can
         validate JSON data with, or the import path of either. If the output does not match, the task fails
         without a retry.
+    :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it. By
+        default the connection's ``cancel_on_kill``, or False.
+    :param cancel_on_timeout: Whether to cancel the execution at ``timeout`` or execution_timeout. By default the
+        connection's ``cancel_on_timeout``, or False.
     """
 
     template_fields = ("kickoff_id", "crew_conn_id")
@@ -67,6 +71,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         human_input: bool = False,
         log_output: bool = True,
         output_type: object = None,
+        cancel_on_kill: bool | None = None,
+        cancel_on_timeout: bool | None = None,
         **kwargs: Any,
     ) -> None:
         self.poll_interval = seconds_or_none(self, poke_interval, "poke_interval")
@@ -79,6 +85,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         self.human_input: bool | None = human_input
         self.log_output = log_output
         self.output_type = checked_output_type(self, output_type)
+        self.cancel_on_kill = cancel_on_kill
+        self.cancel_on_timeout = cancel_on_timeout
         # silent_fail continues after a failed poke, so an outage must not end the wait either.
         self.max_outage = None if self.silent_fail else seconds_or_none(self, max_outage, "max_outage")
 

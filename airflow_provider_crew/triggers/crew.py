@@ -16,7 +16,17 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
 
-_STORED = ("kickoff_id", "crew_conn_id", "rules", "token_type", "deferred_at", "memory", "log_output", "asked")
+_STORED = (
+    "kickoff_id",
+    "crew_conn_id",
+    "rules",
+    "token_type",
+    "deferred_at",
+    "memory",
+    "log_output",
+    "asked",
+    "cancel_on_kill",
+)
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -33,6 +43,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param memory: WatchMemory of the task before it was deferred, as plain data.
     :param log_output: Whether the event may contain the crew's output, because Airflow logs each event.
     :param asked: Whether a request of the task is open under Required Actions.
+    :param cancel_on_kill: Whether to cancel the execution if a user marks the task (Airflow 3.3 and later).
     """
 
     def __init__(  # noqa: PLR0913 - stored by name
@@ -46,6 +57,7 @@ class CrewExecutionTrigger(BaseTrigger):
         memory: Mapping[str, Any] | None = None,
         log_output: bool = True,
         asked: bool = False,
+        cancel_on_kill: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kickoff_id = kickoff_id
@@ -56,6 +68,7 @@ class CrewExecutionTrigger(BaseTrigger):
         self.memory = memory
         self.log_output = log_output
         self.asked = asked
+        self.cancel_on_kill = cancel_on_kill
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to store."""
@@ -77,6 +90,12 @@ class CrewExecutionTrigger(BaseTrigger):
             raise
         await asyncio.sleep(self._too_early_by())
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    async def on_kill(self) -> None:
+        """Cancel the execution if that was wanted. Airflow 3.3 calls this when a user marks or clears the task."""
+        if self.cancel_on_kill:
+            watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
+            await watching.cancel_if_unwanted(self)
 
     def _too_early_by(self) -> float:
         """Seconds until the event may fire. Bounded, because the worker's clock may be ahead of this one."""

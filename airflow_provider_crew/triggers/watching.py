@@ -9,8 +9,8 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.client.errors import AnswerTooLarge, CrewError, HumanInputNeeded, WatchBroken
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import warn
-from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
-from airflow_provider_crew.compat import close_required_action
+from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules, describe_end
+from airflow_provider_crew.compat import close_required_action, has_ended
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller, shared_here
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -54,6 +54,20 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if request:
         await request.close()
     return event | told_watch(poller.watch) | told_progress(poller.report, event, with_outputs=trigger.log_output)
+
+
+async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
+    """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
+    if not await sync_to_async(has_ended)(trigger.task_instance):
+        return
+    try:
+        execution = await _hook_of(trigger).cancel_async(trigger.kickoff_id)
+    except CrewError as error:
+        warn(trigger.log, error.event)
+    else:
+        trigger.log.info(
+            "Airflow has ended the task of execution %s. %s", trigger.kickoff_id, describe_end(execution)
+        )
 
 
 class RequestedAction:
