@@ -148,13 +148,13 @@ class CrewKickoffOperator(KickoffTask):
         the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
     :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
         ``[crew] kickoff_records_in_variables``.
+    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the
+        crew, and starts another. Until then it may be waiting for human input. ``None`` never gives it up.
+        Default: 7 days.
     :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it. By
         default the connection's ``cancel_on_kill``, or False.
     :param cancel_on_timeout: Whether to cancel the execution at ``timeout`` or execution_timeout. By default the
         connection's ``cancel_on_timeout``, or False.
-    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the
-        crew, and starts another. Until then it may be waiting for human input. ``None`` never gives it up.
-        Default: 7 days.
     """
 
     def __init__(self, **kwargs: Any) -> None:

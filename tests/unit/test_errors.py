@@ -45,6 +45,7 @@ ONE_OF_EACH = [
     errors.UnreadableAnswer("HTML", http_status=200),
     errors.AnswerTooLarge("large", http_status=200),
     errors.UncertainKickoff("uncertain"),
+    errors.NotCancelled("still running", kickoff_id="7", passes=True),
     errors.WatchError("watch", kickoff_id="7"),
     errors.ExecutionFailed(
         "failed", kickoff_id="7", error="boom", execution_time=1.5, usage={"total_tokens": 312, "cost": 0.5}

@@ -63,6 +63,8 @@ def test_form_fields_have_their_type(form):
         "request_timeout": "StringField",
         "verify": "StringField",
         "max_kickoffs_per_day": "StringField",
+        "cancel_on_kill": "BooleanField",
+        "cancel_on_timeout": "BooleanField",
         "proxy": "PasswordField",
         "status_path": "StringField",
         "allow_http": "BooleanField",

@@ -48,7 +48,7 @@ def test_type_hints_of_the_hook_resolve(name: str) -> None:
 
 def test_hook_has_only_the_public_methods() -> None:
     public = {name for name in vars(CrewHook) if not name.startswith("_")}
-    operations = {"inputs", "kickoff", "status", "wait"}
+    operations = {"inputs", "kickoff", "status", "cancel", "wait"}
 
     assert public == {
         *operations,

@@ -1,0 +1,298 @@
+"""A task with cancel_on_kill or cancel_on_timeout cancels its execution, or must not."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from airflow_provider_crew.local import LocalCrewService
+from tests.airflow_runs import TOKEN, eventually
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
+from tests.faults.scenes import PAUSE, Code, Scene, standing
+from tests.supported import AIRFLOW
+
+IN_TWENTY_SECONDS = Code("datetime.timedelta(seconds=20)")
+WAITS = (*RUN, "sensor deferred", "sensor poke")
+CANCELLED = Ends("failed", "only the kickoff ID", "revoked")
+STILL_RUNNING = Ends("failed", "only the kickoff ID", "running")
+CANCELLED_AND_PAID_AGAIN = Ends("success", "the result", "completed", kickoffs=2, tries=2)
+ALWAYS: dict[str, Any] = {"cancel_on_kill": True, "cancel_on_timeout": True}
+
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A trigger is told of a kill from Airflow 3.3 on.")
+
+
+def waiting(scene) -> None:
+    """Start, and return when the task waits where it will wait."""
+    scene.start()
+    scene.looked(2)
+    if "deferred" in scene.way:
+        scene.wait_for("deferred")
+        scene.looked()
+
+
+def marked(scene, state: str) -> None:
+    """Mark the waiting task, and return when the crew was asked to stop."""
+    waiting(scene)
+    scene.mark(state)
+    scene.answered("stop", seconds=30)
+    scene.unwatched()
+
+
+def never_stopped(scene) -> None:
+    """Check that the crew was not asked to stop, also some time after the task has ended."""
+    scene.wait_until_over()
+    time.sleep(5)
+    assert not scene.crew.requests.on("stop")
+
+
+@row("The task is marked as failed while it waits", CANCELLED, ways=WAITS, core=True, retries=2, **ALWAYS)
+def test_cancel_marked_as_failed(scene):
+    marked(scene, "failed")
+
+
+@row(
+    "The task is marked as a success while it waits",
+    Ends("success", "only the kickoff ID", "revoked"),
+    ways=RUN,
+    retries=2,
+    **ALWAYS,
+)
+def test_cancel_marked_as_a_success(scene):
+    marked(scene, "success")
+
+
+@row(
+    "The task is marked as failed while it waits, and cleared later",
+    CANCELLED_AND_PAID_AGAIN,
+    ways=RUN,
+    **ALWAYS,
+)
+def test_cancel_marked_as_failed_and_cleared(scene):
+    marked(scene, "failed")
+    scene.clear("failed")
+    scene.finish(2)
+
+
+@row("The DAG run is marked as failed while its task waits", CANCELLED, ways=RUN, retries=2, **ALWAYS)
+def test_cancel_run_marked_as_failed(scene):
+    waiting(scene)
+    path = f"dags/{scene.dag_id}/dagRuns/{quote(scene.run.run_id, safe='')}"
+    scene.airflow.api.patch(path, {"state": "failed"})
+    scene.answered("stop", seconds=30)
+
+
+@row(
+    "The task is marked as failed before the answer to its kickoff",
+    CANCELLED,
+    ways=("sync", "kickoff"),
+    retries=2,
+    **ALWAYS,
+)
+def test_cancel_marked_before_the_answer(scene):
+    held = scene.start_and_hold_the_answer()
+    process = scene.process()
+    scene.mark("failed")
+    os.kill(process.pid, signal.SIGTERM)
+    time.sleep(0.5)
+    held.release()
+    scene.answered("stop", seconds=30)
+
+
+@row(
+    "`timeout` passes, and a retry starts another execution",
+    {
+        **dict.fromkeys(RUN, CANCELLED_AND_PAID_AGAIN),
+        **dict.fromkeys(SENSOR, Ends("failed", "nothing", "revoked")),
+    },
+    ways=(*RUN, *SENSOR),
+    core=True,
+    retries=1,
+    timeout=15,
+    cancel_on_timeout=True,
+)
+def test_cancel_after_a_timeout(scene):
+    scene.start()
+    scene.answered("stop", seconds=180)
+    if "sensor" not in scene.way:
+        scene.finish(2)
+
+
+@row(
+    "`execution_timeout` passes, and there is no retry",
+    CANCELLED,
+    ways=WAITS,
+    retries=0,
+    execution_timeout=IN_TWENTY_SECONDS,
+    cancel_on_timeout=True,
+)
+def test_cancel_after_execution_timeout(scene):
+    scene.start()
+    scene.answered("stop", seconds=180)
+
+
+@row(
+    "`execution_timeout` passes before the answer to the kickoff",
+    CANCELLED,
+    ways=("kickoff",),
+    retries=0,
+    execution_timeout=IN_TWENTY_SECONDS,
+    cancel_on_timeout=True,
+)
+def test_cancel_kickoff_that_took_too_long(scene):
+    scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=25)
+    scene.start()
+    scene.answered("stop", seconds=180)
+
+
+@row("`dagrun_timeout` passes", Ends("skipped", "only the kickoff ID", "revoked"), ways=RUN, **ALWAYS)
+def test_cancel_after_dagrun_timeout(scene):
+    before, code = time.time(), scene.file.read_text()
+    limited = "schedule=None, dagrun_timeout=datetime.timedelta(seconds=40)"
+    scene.file.write_text(code.replace("schedule=None", limited))
+    scene.airflow.api.wait_for_dag(scene.dag_id, parsed_after=before, timeout=240)
+    waiting(scene)
+    scene.answered("stop", seconds=180)
+
+
+@row("The crew has no endpoint to cancel, and the task is marked as failed", STILL_RUNNING, ways=RUN, **ALWAYS)
+def test_cancel_without_endpoint(scene):
+    scene.crew.faults.answer(404, on="stop", for_seconds=math.inf)
+    marked(scene, "failed")
+    assert len(scene.crew.requests.on("stop")) == 1
+
+
+@row(
+    "The crew completes at the moment at which the task is marked",
+    Ends("failed", "only the kickoff ID", "completed"),
+    **ALWAYS,
+)
+def test_cancel_when_completed(scene):
+    waiting(scene)
+    scene.crew.faults.hang(on="status", seconds=10)
+    scene.looked()
+    scene.finish()
+    scene.mark("failed")
+    scene.answered("stop", seconds=30)
+
+
+@row(
+    "The task is cleared while it waits",
+    COMPLETED_IN_ATTEMPT_2,
+    ways=WAITS,
+    core=True,
+    forgotten={"deferred": paid_again(), "sync": paid_again()},
+    **ALWAYS,
+)
+def test_cancel_not_when_cleared(scene):
+    waiting(scene)
+    scene.run.clear(scene.task_id)
+    eventually(lambda: scene.task["try_number"] == 2, 180, PAUSE)
+    scene.looked(2)
+    if scene.forgets and "sensor" not in scene.way:
+        scene.execution(2)
+    for kickoff in scene.crew.kickoffs:
+        scene.crew.finish(kickoff.kickoff_id)
+    never_stopped(scene)
+
+
+@pytest.mark.parametrize("way", RUN)
+def test_cancel_not_when_the_run_is_deleted(airflow, database, dags, way):
+    with LocalCrewService(LONG, token=TOKEN) as crew:
+        scene = Scene(airflow, database, crew, dags, f"cancel_not_when_deleted_{way}", way)
+        scene.connect()
+        scene.write_dag(ALWAYS)
+        waiting(scene)
+        airflow.api.delete(f"dags/{scene.dag_id}/dagRuns/{quote(scene.run.run_id, safe='')}")
+        scene.unwatched()
+
+        assert not crew.requests.on("stop")
+        assert standing(crew, crew.kickoffs[0]) == "running"
+
+
+@row("The worker is killed while the task waits", COMPLETED_IN_ATTEMPT_2, ways=("sync",), retries=1, **ALWAYS)
+def test_cancel_not_when_killed(scene):
+    waiting(scene)
+    scene.kill()
+    scene.wait_for("running", tries=2)
+    scene.finish()
+    never_stopped(scene)
+
+
+@row("The task gets SIGTERM while it waits", COMPLETED, ways=("sync",), retries=1, **ALWAYS)
+def test_cancel_not_when_told_to_end(scene):
+    waiting(scene)
+    scene.kill(number=signal.SIGTERM)
+    scene.looked(2)
+    scene.finish()
+    never_stopped(scene)
+
+
+@row("The DAG is paused while its task waits", COMPLETED, ways=RUN, **ALWAYS)
+def test_cancel_not_when_paused(scene):
+    waiting(scene)
+    scene.pause()
+    scene.looked(2)
+    scene.pause(paused=False)
+    scene.finish()
+    never_stopped(scene)
+
+
+@contextmanager
+def triggerer_restarted(airflow, _database):
+    for triggerer in airflow.all_of("triggerer"):
+        triggerer.stop(grace=60)
+    airflow.start_what_has_ended()
+    airflow.wait_until_healthy(120)
+    yield
+
+
+@contextmanager
+def triggerer_killed(airflow, _database):
+    for triggerer in airflow.all_of("triggerer"):
+        triggerer.kill()
+    airflow.start_what_has_ended()
+    airflow.wait_until_healthy(120)
+    yield
+
+
+@row("The triggerer restarts while it polls", COMPLETED, harm=triggerer_restarted, **ALWAYS)
+def test_cancel_not_when_the_triggerer_restarts(scene):
+    waiting(scene)
+    with scene.harmed():
+        scene.looked(2)
+    scene.finish()
+    never_stopped(scene)
+
+
+@row("The triggerer is killed while it polls", COMPLETED, harm=triggerer_killed, **ALWAYS)
+def test_cancel_not_when_the_triggerer_is_killed(scene):
+    waiting(scene)
+    with scene.harmed():
+        scene.looked(2)
+    scene.finish()
+    never_stopped(scene)
+
+
+@row(
+    "One of two triggerers hands over to the other",
+    COMPLETED,
+    executor="celery",
+    alone=True,
+    **ALWAYS,
+)
+def test_cancel_not_when_handed_over(scene):
+    waiting(scene)
+    for triggerer in scene.airflow.all_of("triggerer"):
+        triggerer.stop(grace=60)
+        scene.looked(2, seconds=180)
+        scene.airflow.start_what_has_ended()
+        scene.airflow.wait_until_healthy(120)
+    scene.finish()
+    never_stopped(scene)
