@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
-Operation = Literal["inputs", "kickoff", "status"]
+Operation = Literal["inputs", "kickoff", "status", "stop"]
 
 # Bytes kept of requests without a valid token. Any local process can send an unlimited number of them.
 MOST_OF_STRANGERS = 4 * 1024 * 1024
@@ -123,4 +123,6 @@ def operation_of(method: str, path: str) -> Operation | None:
             return "kickoff"
         case "GET", ["", "status", _] | ["", _, "status"]:
             return "status"
+        case "POST", ["", "stop", _]:
+            return "stop"
     return None

@@ -35,6 +35,9 @@ class Client:
         assert answer.status_code == 200, answer.text
         return answer.json()["kickoff_id"]
 
+    def stop(self, kickoff_id: str) -> requests.Response:
+        return self.post(f"/stop/{kickoff_id}", b"")
+
     def status(self, kickoff_id: str) -> Any:
         answer = self.get(f"/status/{kickoff_id}")
         assert answer.status_code == 200, answer.text

@@ -11,6 +11,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
 
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from tests.integration.local_client import Client
 
 # Of each operation. Always the same ones; many more when much bad input is tried.
 EXAMPLES = 100 if "CREW_FUZZ_CASES" in os.environ else 10
@@ -59,7 +60,19 @@ def test_every_answer_is_as_described(service, mode):
 
         answers_as_described()
 
-    assert {"GET /inputs", "POST /kickoff"} <= set(tried)
+    assert {"GET /inputs", "POST /kickoff", "POST /stop/{kickoff_id}"} <= set(tried)
+
+
+@pytest.mark.parametrize("dialect", ["documented", "deployed"])
+def test_the_stop_of_an_execution_is_as_described(dialect):
+    with LocalCrewService(Scenario(dialect=dialect)) as service:
+        client = Client(service)
+        stop = described(service)["/stop/{kickoff_id}"]["POST"]
+        cases = [stop.Case(path_parameters={"kickoff_id": each}) for each in [client.kickoff()] * 2 + ["nobody"]]
+
+        answers = [case.call_and_validate(headers=client.headers) for case in cases]
+
+    assert [answer.status_code for answer in answers] == [200, 400, 404]
 
 
 @pytest.mark.parametrize("tasks", [ONGOING, (*ENDED[:1], *ONGOING[1:]), ENDED, FAILED, WAITING])

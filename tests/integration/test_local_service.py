@@ -150,6 +150,108 @@ class TestStatus:
         assert client.get(f"/{kickoff_id}/status").status_code == id_first
 
 
+class TestStop:
+    @pytest.fixture(params=["documented", "deployed"])
+    def dialect(self, request):
+        return request.param
+
+    @pytest.fixture
+    def reason(self, dialect):
+        """Return a call that reads the reason in an error body of the dialect."""
+        keys = {"documented": {"error", "message"}, "deployed": {"detail"}}[dialect]
+
+        def read(answer):
+            assert answer.json().keys() == keys
+            return answer.json()["message" if dialect == "documented" else "detail"]
+
+        return read
+
+    @pytest.mark.parametrize("kind", ["crew", "flow"])
+    @pytest.mark.parametrize("human_input", [False, True])
+    def test_running_or_waiting_execution_is_revoked(self, serve, clock, dialect, kind, human_input):
+        tasks = (
+            ScenarioTask(name="first", seconds=2, human_input=human_input),
+            ScenarioTask(name="second", seconds=10),
+        )
+        client = serve(Scenario(dialect=dialect, kind=kind, tasks=tasks))
+        kickoff_id, other = client.kickoff(), client.kickoff()
+        clock.now += 3
+
+        answer = client.stop(kickoff_id)
+
+        assert (answer.status_code, answer.json()) == (200, {"status": "stopped", "kickoffId": kickoff_id})
+        clock.now += 100
+        body = client.status(kickoff_id)
+        assert (body.get("state"), body["status"]) in [("REVOKED", "Task was revoked"), (None, "error")]
+        assert not client.service.execution(other).standing(clock.now).revoked
+
+    @pytest.mark.parametrize(
+        ("ends", "states"),
+        [
+            ({}, {"documented": "completed", "deployed": "SUCCESS"}),
+            ({"error": "out of credit"}, {"documented": "error", "deployed": "FAILED"}),
+        ],
+    )
+    def test_ended_execution_stays_as_it_is(self, serve, dialect, reason, ends, states):
+        client = serve(Scenario(dialect=dialect, tasks=(ScenarioTask(name="first", **ends),)))
+        kickoff_id = client.kickoff()
+        before = client.status(kickoff_id)
+
+        answer = client.stop(kickoff_id)
+
+        assert answer.status_code == 400
+        assert reason(answer) == f"Cannot stop execution. Current state: {states[dialect]}"
+        assert client.status(kickoff_id) == before
+
+    def test_second_stop_is_rejected(self, serve, dialect, reason):
+        client = serve(Scenario(dialect=dialect))
+        kickoff_id = client.kickoff()
+
+        answers = [client.stop(kickoff_id) for _ in range(2)]
+
+        assert [answer.status_code for answer in answers] == [200, 400]
+        assert reason(answers[1]).endswith({"documented": " error", "deployed": " REVOKED"}[dialect])
+
+    def test_unknown_execution_is_not_found(self, serve, dialect, reason):
+        client = serve(Scenario(dialect=dialect))
+        forgotten = client.kickoff()
+        client.service.forget(forgotten)
+
+        for kickoff_id in ("nobody", forgotten):
+            answer = client.stop(kickoff_id)
+            assert (answer.status_code, kickoff_id in reason(answer)) == (404, True)
+
+    @pytest.mark.parametrize(
+        ("token", "may_kick_off", "status"),
+        [("wrong", True, 401), ("of the user", False, 403), ("of the user", True, 200)],
+    )
+    def test_token_is_checked_as_for_a_kickoff(self, serve, dialect, token, may_kick_off, status):
+        scenario = Scenario(dialect=dialect, user_token_may_kickoff=may_kick_off)
+        client = serve(scenario, user_token="of the user")
+        kickoff_id = client.kickoff()
+        client.token = token
+
+        assert client.stop(kickoff_id).status_code == status
+        assert client.service.execution(kickoff_id).standing(client.service.now()).over == (status == 200)
+
+    def test_odd_id_is_found(self, serve):
+        client = serve()
+        client.service.next_kickoff_id("a/b ü?")
+        client.kickoff()
+
+        answer = client.stop(quote("a/b ü?", safe=""))
+
+        assert (answer.status_code, answer.json()["kickoffId"]) == (200, "a/b ü?")
+
+    def test_other_method_is_not_allowed(self, serve):
+        client = serve()
+
+        answer = client.get(f"/stop/{client.kickoff()}")
+
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+        assert client.service.requests.on("stop") == []
+
+
 @pytest.mark.parametrize(
     ("scenario", "body"),
     [
@@ -307,10 +409,11 @@ class TestRecord:
         client.get("/inputs")
         kickoff_id = client.kickoff()
         client.get(f"/{kickoff_id}/status")
+        client.stop(kickoff_id)
         client.get("/kickoff")
 
         requests = client.service.requests
-        assert [request.operation for request in requests] == ["inputs", "kickoff", "status", None]
+        assert [request.operation for request in requests] == ["inputs", "kickoff", "status", "stop", None]
         assert [request.json for request in requests.on("kickoff")] == [{"inputs": INPUTS}]
         requests.clear()
         assert len(requests) == 0

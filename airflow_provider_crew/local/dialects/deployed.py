@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from airflow_provider_crew.local.answer import Answer, json_answer, text_answer
 from airflow_provider_crew.local.dialects.dialect import Bodies, Dialect
-from airflow_provider_crew.local.dialects.documented import KickoffAnswer
+from airflow_provider_crew.local.dialects.documented import KickoffAnswer, StopAnswer
 from airflow_provider_crew.local.executions import Execution, Standing
 from airflow_provider_crew.local.scenario import Scenario
 
@@ -138,6 +138,7 @@ class _Deployed:
         "inputs": {200: InputNames, 401: Detail},
         "kickoff": {200: KickoffAnswer, 401: Detail, 403: Detail, 422: Detail, 500: str},
         "status": {200: DeployedStatus, 401: Detail},
+        "stop": {200: StopAnswer, 400: Detail, 401: Detail, 403: Detail, 404: Detail},
     }
 
     def refusal(self, status: int, _: str, message: str, /) -> Answer:
@@ -164,6 +165,9 @@ class _Deployed:
     def standing(self, execution: Execution, now: float, /) -> JsonValue:
         body: JsonValue = deployed(execution, now).model_dump()
         return body
+
+    def state(self, execution: Execution, now: float, /) -> str:
+        return deployed(execution, now).state
 
 
 DEPLOYED: Dialect = _Deployed()

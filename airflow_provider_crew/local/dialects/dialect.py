@@ -46,3 +46,7 @@ class Dialect(Protocol):
     def standing(self, execution: Execution, now: float, /) -> JsonValue:
         """Return the status of an execution."""
         ...
+
+    def state(self, execution: Execution, now: float, /) -> str:
+        """Return the status of an execution in one word."""
+        ...

@@ -42,6 +42,13 @@ class KickoffAnswer(BaseModel):
     kickoff_id: str = Field(json_schema_extra={"format": "uuid"})
 
 
+class StopAnswer(BaseModel):
+    """The kickoff ID of the execution that was stopped."""
+
+    status: Literal["stopped"] = "stopped"
+    kickoff_id: str = Field(alias="kickoffId")
+
+
 class Progress(BaseModel):
     """The number of completed tasks."""
 
@@ -119,6 +126,14 @@ class _Documented:
             500: ErrorBody,
         },
         "status": {200: Running | Completed | Failed, 401: ErrorBody, 404: ErrorBody, 500: ErrorBody},
+        "stop": {
+            200: StopAnswer,
+            400: ErrorBody,
+            401: ErrorBody,
+            403: ErrorBody,
+            404: ErrorBody,
+            500: ErrorBody,
+        },
     }
 
     def refusal(self, status: int, error: str, message: str, /) -> Answer:
@@ -150,6 +165,9 @@ class _Documented:
     def standing(self, execution: Execution, now: float, /) -> JsonValue:
         body: JsonValue = documented(execution, now).model_dump()
         return body
+
+    def state(self, execution: Execution, now: float, /) -> str:
+        return documented(execution, now).status
 
 
 DOCUMENTED: Dialect = _Documented()

@@ -69,6 +69,8 @@ class Api:
                 return {"GET": lambda request: self._status(request, unquote(kickoff_id))}
             case ["", kickoff_id, "status"] if kickoff_id and self._serves("id_first"):
                 return {"GET": lambda request: self._status(request, unquote(kickoff_id))}
+            case ["", "stop", kickoff_id] if kickoff_id:
+                return {"POST": lambda request: self._stop(request, unquote(kickoff_id))}
         return {}
 
     def _serves(self, variant: str) -> bool:
@@ -85,13 +87,17 @@ class Api:
             raise Refused(Answer(refusal.status, refusal.body, {**refusal.headers, "www-authenticate": "Bearer"}))
         return token
 
+    def _authorize(self, request: ReceivedRequest, action: str) -> None:
+        """Reject a user token that may not kick off. It may not stop either."""
+        if self._authenticate(request) != self._crew.token and not self._crew.scenario.user_token_may_kickoff:
+            raise Refused(self._dialect.refusal(403, "Forbidden", f"A user token may not {action} this crew."))
+
     def _inputs(self, request: ReceivedRequest) -> Answer:
         self._authenticate(request)
         return json_answer(200, self._dialect.inputs(self._crew.scenario))
 
     def _kickoff(self, request: ReceivedRequest) -> Answer:
-        if self._authenticate(request) != self._crew.token and not self._crew.scenario.user_token_may_kickoff:
-            raise Refused(self._dialect.refusal(403, "Forbidden", "A user token may not kick off this crew."))
+        self._authorize(request, "kick off")
         wanted = self._read(KickoffRequest, request.body)
         inputs = self._crew.received(wanted.inputs, wanted.restored_from)
         missing = self._crew.scenario.missing(inputs)
@@ -109,8 +115,7 @@ class Api:
                 said.execution_id, approved=said.is_approve, feedback=said.human_feedback, question=said.task_id
             )
         except LookupError:
-            message = f"No execution exists with the id {said.execution_id}."
-            return self._dialect.refusal(404, "Execution not found", message)
+            return self._unknown(said.execution_id)
         except ValueError as error:
             return self._dialect.refusal(409, "Not waiting", f"{error}.")
         return json_answer(200, {"kickoff_id": said.execution_id})
@@ -131,6 +136,25 @@ class Api:
             return json_answer(200, self._crew.status_body(kickoff_id, self._dialect.standing))
         except LookupError:
             return self._dialect.unknown_execution(kickoff_id)
+
+    def _stop(self, request: ReceivedRequest, kickoff_id: str) -> Answer:
+        """Stop an execution."""
+        self._authorize(request, "stop")
+        try:
+            execution = self._crew.execution(kickoff_id)
+        except LookupError:
+            return self._unknown(kickoff_id)
+        now = self._crew.now()
+        if execution.standing(now).over:
+            state = self._dialect.state(execution, now)
+            return self._dialect.refusal(400, "Cannot stop", f"Cannot stop execution. Current state: {state}")
+        # It is unknown whether a deployed crew can be stopped while it waits for human input.
+        execution.revoke(now)
+        return json_answer(200, {"status": "stopped", "kickoffId": kickoff_id})
+
+    def _unknown(self, kickoff_id: str) -> Answer:
+        """Reject a call for an unknown execution. Only ``/status`` may answer otherwise, by its dialect."""
+        return self._dialect.refusal(404, "Execution not found", f"No execution exists with the id {kickoff_id}.")
 
     def _page(self, request: ReceivedRequest, kickoff_id: str) -> Answer:
         """

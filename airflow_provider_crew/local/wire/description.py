@@ -67,4 +67,5 @@ def _paths(scenario: Scenario, answers: Mapping[str, Described], taken: Describe
                 "status", f"getStatus_{variant}", "Tell how an execution stands", parameters=[_KICKOFF_ID]
             )
             paths[path] = {"get": told}
-    return paths
+    stop = operation("stop", "stop", "Stop an execution", parameters=[_KICKOFF_ID])
+    return {**paths, "/stop/{kickoff_id}": {"post": stop}}
