@@ -250,6 +250,36 @@ class TestProcesses:
 
         assert second not in [kickoff["id"] for kickoff in crew.kickoffs]
 
+    @pytest.mark.parametrize(
+        ("step", "state"),
+        [(GO, "RUNNING"), ({"do": "wait", "task": "writing", "draft": "a page"}, "NOT FOUND")],
+    )
+    def test_stop_ends_its_process_and_no_other(self, crew, step, state):
+        crew = crew(*STEPS, step, DONE)
+        with crew.serve():
+            stopped, other = crew.kickoff(), crew.kickoff()
+            for kickoff_id in (stopped, other):
+                crew.until(kickoff_id, state)
+            answer = crew.stop(stopped)
+            after = crew.status(stopped)["state"]
+            pids = {kickoff["id"]: kickoff["pid"] for kickoff in crew.kickoffs}
+            eventually(lambda: not is_alive(pids[stopped]))
+            second = crew.stop(stopped)
+
+            assert (answer.json(), after) == ({"status": "stopped", "kickoffId": stopped}, "REVOKED")
+            assert second.json() == {"detail": "Cannot stop execution. Current state: REVOKED"}
+            assert (second.status_code, is_alive(pids[other])) == (400, True)
+            assert crew.status(other)["state"] == state
+
+    def test_stop_of_a_completed_one_is_rejected(self, crew):
+        crew = crew(DONE)
+        with crew.serve("documented"):
+            kickoff_id = crew.kickoff()
+            over = eventually(lambda: (body := crew.status(kickoff_id))["status"] == "completed" and body)
+            answer = crew.stop(kickoff_id)
+
+            assert (answer.status_code, crew.status(kickoff_id)) == (400, over)
+
     def test_stopping_ends_all_that_it_has_started(self, crew):
         crew = crew(*STEPS, GO, DONE)
         with crew.serve():
@@ -356,6 +386,20 @@ class TestKept:
             crew.until(kickoff_id, "SUCCESS")
 
         assert b"hidden" not in (tmp_path / "kept").read_bytes()
+
+    def test_stopped_executions_stay_revoked_after_a_restart(self, crew, tmp_path):
+        crew = crew(*STEPS, GO, DONE)
+        with crew.serve(keep=tmp_path / "kept", at_most=2):
+            running, stopped, queued = ids = [crew.kickoff(), crew.kickoff(), crew.kickoff()]
+            for kickoff_id in (running, stopped):
+                crew.until(kickoff_id, "RUNNING")
+            for kickoff_id in (queued, stopped):
+                crew.stop(kickoff_id)
+        with crew.serve(keep=tmp_path / "kept"):
+            states = [crew.status(kickoff_id)["state"] for kickoff_id in ids]
+
+        assert states == ["FAILED", "REVOKED", "REVOKED"]
+        assert queued not in [kickoff["id"] for kickoff in crew.kickoffs]
 
     def test_an_execution_that_cannot_be_kept_does_not_begin(self, crew, tmp_path):
         crew = crew(DONE)

@@ -111,7 +111,7 @@ class Project:
 
     def begin(self, kickoff: Kickoff) -> Execution:
         """Queue an execution. If it cannot be saved, it does not start."""
-        execution = ProjectExecution(**vars(kickoff), at=queued(self._ready["of"]))
+        execution = ProjectExecution(**vars(kickoff), at=queued(self._ready["of"]), on_revoke=self._keep)
         if self._kept:
             self._kept.save(execution)
         self._loop.call_soon_threadsafe(self._queue, execution)

@@ -2,6 +2,7 @@
 
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ class ProjectExecution(Execution):
 
     at: Standing = field(kw_only=True)
     process: Process | None = None
+    on_revoke: Callable[["ProjectExecution"], None] = lambda _: None
+    """Saves the execution once it is revoked."""
     _idle: float = 0.0
     """Seconds in which it was queued or waited for human input."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -43,6 +46,7 @@ class ProjectExecution(Execution):
     def revoke(self, now: float) -> None:
         """Revoke the execution and kill its process."""
         self.fail(REVOKED, now, revoked=True)
+        self.on_revoke(self)
         if self.process:
             self.process.kill()
 
