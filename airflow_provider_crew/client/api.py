@@ -423,6 +423,7 @@ class CrewApi:
         except CallError as error:
             raise errors.NotCancelled(
                 f"It is unknown whether execution {kickoff_id} was cancelled. {error.event}",
+                error=f"It is unknown whether it was cancelled. {error.event}",
                 cost=Cost.UNKNOWN,
                 next_step="Check the crew's dashboard.",
                 kickoff_id=kickoff_id,
@@ -439,6 +440,7 @@ class CrewApi:
             passes = isinstance(_error_for(request, outcome), TransientError)
         raise errors.NotCancelled(
             f"Execution {kickoff_id} is still running. {why}",
+            error=why,
             next_step="Wait for it, or stop it in the crew's dashboard if that is possible.",
             kickoff_id=kickoff_id,
             passes=passes,

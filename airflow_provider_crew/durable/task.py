@@ -287,7 +287,7 @@ class RunningTask:
             execution = self.hook.cancel(kickoff_id)
         except CrewError as error:
             cost = error.cost if isinstance(error, NotCancelled) else end.cost
-            return end.replace(f"{end.event} {error.event}", cost=cost)
+            return end.replace(f"{end.event} {error.error}", cost=cost)
         self.has_ended, self.is_cancelled = True, isinstance(execution, Failed)
         if self.record:
             self.record.update(kickoff_id=kickoff_id, end="failed" if self.is_cancelled else "completed")

@@ -1,0 +1,214 @@
+"""Cancelling an execution: what the hook, the command and a timeout ask the crew, and what they say about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tenacity
+
+from airflow_provider_crew import cli
+from airflow_provider_crew.client.errors import Cost, NotCancelled, WaitedTooLong
+from airflow_provider_crew.client.models import Completed, Failed
+from airflow_provider_crew.hooks.crew import _CANCELLING, CrewHook
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local.record import ReceivedRequest
+from tests.integration.clients import INPUTS, TOKEN
+from tests.integration.operators import both_ways, run
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+ENDLESS = ScenarioTask(name="writing_task", agent="Writer", seconds=3600.0)
+
+
+@pytest.fixture(params=["documented", "deployed"])
+def crew(request, monkeypatch) -> Iterator[LocalCrewService]:
+    monkeypatch.setitem(_CANCELLING, "wait", tenacity.wait_none())
+    with LocalCrewService(Scenario(dialect=request.param, tasks=(ENDLESS,)), token=TOKEN) as running:
+        monkeypatch.setenv(CONNECTION, running.connection_uri)
+        yield running
+
+
+@pytest.fixture(params=["sync", "async"])
+def cancel(request) -> Any:
+    hook = CrewHook()
+    return (
+        hook.cancel if request.param == "sync" else lambda kickoff_id: asyncio.run(hook.cancel_async(kickoff_id))
+    )
+
+
+@pytest.fixture
+def kickoff_id(crew) -> str:
+    CrewHook().kickoff(INPUTS)
+    return str(crew.kickoffs[0].kickoff_id)
+
+
+def outcome(cancel, kickoff_id: str) -> NotCancelled:
+    with pytest.raises(NotCancelled) as caught:
+        cancel(kickoff_id)
+    return caught.value
+
+
+def test_running_execution_is_cancelled(crew, cancel, kickoff_id):
+    end = cancel(kickoff_id)
+
+    assert isinstance(end, Failed)
+    assert (end.word == "REVOKED") == (crew.scenario.dialect == "deployed")
+    assert [request.method for request in crew.requests.on("stop")] == ["POST"]
+    assert crew.requests.on("stop")[0].body == b""
+
+
+def test_completed_execution_is_left_as_it_is(crew, cancel, kickoff_id):
+    crew.finish(kickoff_id)
+
+    assert isinstance(cancel(kickoff_id), Completed)
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_crew_without_the_endpoint_is_asked_once(crew, cancel, kickoff_id, status):
+    crew.faults.answer(status, on="stop", for_seconds=math.inf)
+
+    error = outcome(cancel, kickoff_id)
+
+    assert (error.cost, error.kickoff_id, error.passes) == (Cost.RUNNING, kickoff_id, False)
+    assert len(crew.requests.on("stop")) == 1
+
+
+@pytest.mark.parametrize("after_taken", [False, True])
+def test_lost_answer_is_asked_for_again(crew, cancel, kickoff_id, after_taken):
+    crew.faults.reset(on="stop", after_taken=after_taken)
+
+    assert isinstance(cancel(kickoff_id), Failed)
+    assert len(crew.requests.on("stop")) == 2 - after_taken
+
+
+def test_crew_that_accepts_and_never_stops_is_still_running(crew, cancel, kickoff_id):
+    accepted = {"status": "stopped", "kickoffId": kickoff_id}
+    crew.faults.answer(200, on="stop", body=accepted, for_seconds=math.inf)
+
+    error = outcome(cancel, kickoff_id)
+
+    assert (error.cost, error.passes) == (Cost.RUNNING, True)
+    assert len(crew.requests.on("stop")) == 3
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_cost_is_unknown_if_the_status_is_unreadable(crew, cancel, kickoff_id, status):
+    crew.faults.answer(status, on="status", for_seconds=math.inf)
+
+    assert outcome(cancel, kickoff_id).cost is Cost.UNKNOWN
+
+
+def test_unknown_execution_has_unknown_cost(crew, cancel):
+    assert outcome(cancel, "11111111-2222-3333-4444-555555555555").cost is Cost.UNKNOWN
+    assert len(crew.requests.on("stop")) == 1
+
+
+def test_token_in_an_answer_is_masked(crew, cancel, kickoff_id):
+    crew.faults.answer(400, on="stop", body={"detail": f"Bearer {TOKEN}"})
+
+    assert TOKEN not in str(outcome(cancel, kickoff_id))
+
+
+def command(kickoff_id: str, *options: str, answer: str = "") -> tuple[int, str]:
+    arguments = [sys.executable, "-m", "airflow_provider_crew", "cancel", kickoff_id, *options]
+    done = subprocess.run(arguments, input=answer, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(("answer", "code", "asked"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 1, 0)])
+def test_command_asks_before_it_cancels(crew, kickoff_id, answer, code, asked):
+    assert command(kickoff_id, answer=answer)[0] == code
+    assert len(crew.requests.on("stop")) == asked
+
+
+def test_command_reports_the_end(crew, kickoff_id, capsys):
+    assert cli.main(["cancel", kickoff_id, "--yes", "--json"]) == cli.ANSWERED
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["kickoff_id"], told["state"], told["cost"]) == (kickoff_id, "failed", "ended")
+    assert len(crew.requests.on("stop")) == 1
+
+
+def test_command_reports_that_the_crew_is_running(crew, kickoff_id, capsys):
+    crew.faults.answer(404, on="stop")
+
+    assert cli.main(["cancel", kickoff_id, "--yes", "--json"]) == cli.FAILED
+
+    told = json.loads(capsys.readouterr().out)
+    assert (told["error"], told["cost"]) == ("NotCancelled", "running")
+
+
+def test_command_reports_an_unknown_outcome(crew, kickoff_id, capsys):
+    crew.faults.answer(500, on="status", for_seconds=math.inf)
+
+    assert cli.main(["cancel", kickoff_id, "--yes", "--json"]) == cli.UNDECIDED
+    assert json.loads(capsys.readouterr().out)["cost"] == "unknown"
+
+
+class TestTimeout:
+    @both_ways
+    def test_execution_is_cancelled_if_the_task_wants_it(self, live_crew, store, deferrable):
+        live_crew.scenario = SLOW
+        task = Task(lambda: run(deferrable=deferrable, timeout=0.5, cancel_on_timeout=True), store=store)
+
+        with pytest.raises(WaitedTooLong) as caught:
+            task.run()
+
+        assert caught.value.cost is Cost.ENDED
+        assert len(live_crew.requests.on("stop")) == 1
+        assert store.kickoff is None or store.kickoff["end"] == "failed"
+
+    @pytest.mark.parametrize(
+        ("own", "default", "stops"), [(None, "true", 1), (False, "true", 0), (None, "false", 0)]
+    )
+    def test_task_overrides_the_connection(self, live_crew, store, monkeypatch, own, default, stops):
+        live_crew.scenario = SLOW
+        monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?cancel_on_timeout={default}")
+
+        with pytest.raises(WaitedTooLong):
+            Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=own), store=store).run()
+
+        assert len(live_crew.requests.on("stop")) == stops
+
+    def test_result_that_arrives_by_then_is_read_by_a_retry(self, live_crew, store):
+        def complete(request: ReceivedRequest) -> None:
+            if request.operation == "stop":
+                live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+        live_crew.scenario = SLOW
+        live_crew.faults.answer(500, on="stop")
+        live_crew.after = complete
+        task = Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
+
+        with pytest.raises(WaitedTooLong) as caught:
+            task.run()
+
+        assert caught.value.cost is Cost.ENDED
+        assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+        assert len(live_crew.kickoffs) == 1
+
+    def test_retry_after_a_cancellation_starts_another(self, live_crew, store):
+        live_crew.scenario = SLOW
+        task = Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store, retries=1)
+        with pytest.raises(WaitedTooLong):
+            task.run()
+        live_crew.scenario = QUICK
+
+        assert task.run()["kickoff_id"] == live_crew.kickoffs[1].kickoff_id
+
+    def test_crew_without_the_endpoint_is_still_running(self, live_crew, store):
+        live_crew.scenario = SLOW
+        live_crew.faults.answer(404, on="stop")
+
+        with pytest.raises(WaitedTooLong) as caught:
+            Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store).run()
+
+        assert caught.value.cost is Cost.RUNNING
