@@ -24,9 +24,9 @@ from airflow_provider_crew.durable.outcome import (
     HOW_TO_GIVE_UP,
     RETRY_REATTACHES,
     end_before_kickoff,
+    end_kickoff_that_took_too_long,
     end_to_retry,
     end_uncertain,
-    end_wait,
     ended_from_outside,
     give_up,
 )
@@ -41,14 +41,7 @@ from airflow_provider_crew.durable.result import check_type
 from airflow_provider_crew.durable.signals import DeferSignals
 from airflow_provider_crew.durable.task import RunningTask
 from airflow_provider_crew.durable.wait import Wait
-from airflow_provider_crew.exceptions import (
-    CrewTaskError,
-    CrewTaskFailed,
-    CrewTaskTimeout,
-    CutShort,
-    EndedTask,
-    OtherInputs,
-)
+from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed, CrewTaskTimeout, EndedTask, OtherInputs
 from airflow_provider_crew.hooks.connection import load_secret
 from airflow_provider_crew.triggers.events import WatchEnd, chosen_option, read_event
 
@@ -196,10 +189,9 @@ class DurableRun:
             kicked_off = self._resumed or task.kickoff_id is not None
             if isinstance(error, AirflowTaskTimeout) and not kicked_off:
                 end_to_retry(self, "execution_timeout passed before the kickoff.", CrewTaskTimeout)
-            is_cut = isinstance(error, AirflowTaskTimeout) and not isinstance(error, EndedTask)
-            if is_cut and task.cancels_on("timeout"):
-                event = f"execution_timeout passed after the kickoff of execution {task.kickoff_id}."
-                end_wait(task, task.cancelled(CutShort(event, kickoff_id=task.kickoff_id or "")))
+            is_cut_short = isinstance(error, AirflowTaskTimeout) and not isinstance(error, EndedTask)
+            if is_cut_short and task.cancels_on("timeout"):
+                end_kickoff_that_took_too_long(task)
             ended = ended_from_outside(self, error, kicked_off=kicked_off)
             if kicked_off and not self.record.is_shared and not compat.was_changed_from_outside(task.ti):
                 raise CrewTaskFailed(ended) from error

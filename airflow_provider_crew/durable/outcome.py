@@ -127,6 +127,12 @@ def ended_from_outside(run: "DurableRun", error: BaseException, *, kicked_off: b
     return task.about_its_execution(f"Task was ended while waiting for {which}: {in_words(error)}.", step)
 
 
+def end_kickoff_that_took_too_long(task: RunningTask) -> NoReturn:
+    """Cancel the execution, and end a task whose execution_timeout passed while its kickoff was being sent."""
+    event = f"execution_timeout passed after the kickoff of execution {task.kickoff_id}."
+    end_wait(task, task.cancelled(CutShort(event, kickoff_id=task.kickoff_id or "")))
+
+
 def end_wait(task: RunningTask, error: errors.CrewError) -> NoReturn:
     """End a task whose wait ended without a result."""
     record = task.record

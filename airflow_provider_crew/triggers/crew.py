@@ -16,17 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.hooks.connection import TokenType
 
-_STORED = (
-    "kickoff_id",
-    "crew_conn_id",
-    "rules",
-    "token_type",
-    "deferred_at",
-    "memory",
-    "log_output",
-    "asked",
-    "cancel_on_kill",
-)
+_STORED = "kickoff_id crew_conn_id rules token_type deferred_at memory log_output asked cancel_on_kill"
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -72,7 +62,7 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to store."""
-        stored = {name: getattr(self, name) for name in _STORED}
+        stored = {name: getattr(self, name) for name in _STORED.split()}
         return f"{type(self).__module__}.{type(self).__qualname__}", stored
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
