@@ -38,6 +38,7 @@ from airflow_provider_crew.client.models import (
 from airflow_provider_crew.client.options import KickoffOptions
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
+    WebhookSecret,
     is_caused_by,
     proxy_for,
     reason_for,
@@ -83,12 +84,16 @@ class KickoffRequest:
 
     @classmethod
     def of(
-        cls, inputs: Mapping[str, Any], *, webhook_secret: str | None = None, **options: Unpack[KickoffOptions]
+        cls,
+        inputs: Mapping[str, Any],
+        *,
+        webhook_secret: WebhookSecret | None = None,
+        **options: Unpack[KickoffOptions],
     ) -> Self:
         """
         Build a kickoff from the options that are set. InvalidInputs names the path to a value that is not JSON.
 
-        :param webhook_secret: Bearer token that authenticates the service to the receiver of ``webhooks``.
+        :param webhook_secret: Authenticates the service to the receivers of ``webhooks`` and of human input.
         """
         if unknown := options.keys() - KickoffOptions.__annotations__.keys():
             raise TypeError(f"a kickoff takes no {some_names(sorted(unknown))}")
@@ -97,11 +102,9 @@ class KickoffRequest:
         if "webhooks" in sent:
             _check_webhooks(sent["webhooks"])
         if webhook_secret is not None:
-            if "webhooks" not in sent:
-                raise InvalidInputs("webhook_conn_id is set without webhooks.", next_step="Add `webhooks`.")
-            sent["webhooks"]["authentication"] = {"strategy": "bearer", "token": webhook_secret}
+            _add_secret(sent, webhook_secret)
         body = json.dumps({to_camel(name): value for name, value in sent.items()}).encode()
-        return cls(sent["inputs"], body, () if webhook_secret is None else (webhook_secret,))
+        return cls(sent["inputs"], body, () if webhook_secret is None else webhook_secret.secrets)
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -130,6 +133,20 @@ def _check_webhooks(webhooks: dict[str, Any]) -> None:
         )
     if not (webhooks.get("url") and isinstance(webhooks.get("events"), list)):
         raise InvalidInputs("webhooks needs a url and a list of events.", next_step="Fix `webhooks`.")
+
+
+def _add_secret(sent: dict[str, Any], secret: WebhookSecret) -> None:
+    if not sent.keys() & {"webhooks", "human_input_webhook_url"}:
+        raise InvalidInputs(
+            "webhook_conn_id is set without webhooks or human_input_webhook_url.",
+            next_step="Add one of them, or remove `webhook_conn_id`.",
+        )
+    bearer = {"strategy": "bearer", "token": secret.password}
+    if "webhooks" in sent:
+        sent["webhooks"]["authentication"] = bearer
+    if url := sent.pop("human_input_webhook_url", None):
+        basic = {"strategy": "basic", "username": secret.login, "password": secret.password}
+        sent["human_input_webhook"] = {"url": url, "authentication": basic if secret.login else bearer}
 
 
 def plain(value: Any, path: str) -> Any:

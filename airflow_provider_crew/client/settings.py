@@ -84,6 +84,22 @@ def usable_proxy(proxy: str) -> str:
 Token = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern="^[!-~]+$")]
 
 
+class WebhookSecret(CheckedFields):
+    """Secret that the service sends to receivers of webhooks, with a login for HTTP Basic."""
+
+    password: Token = Field(
+        repr=False, description="the secret of webhooks, in characters that a bearer token may have"
+    )
+    login: Annotated[str, pydantic.StringConstraints(pattern=r"^[^:\x00-\x1f\x7f]+$")] | None = Field(
+        None, description="a user name without a colon, or be left out"
+    )
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The password and the Basic credentials, since an answer may repeat either."""
+        return (self.password, *(_basic_credentials(self.login, self.password) if self.login else ()))
+
+
 class ServiceSettings(CheckedFields):
     """
     Address and token of a crew, and how to connect to it.
@@ -153,10 +169,14 @@ def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
     name, _, password = map(unquote, user.partition(":"))
     if not user:
         return ()
+    return (password or name, *_basic_credentials(name, password))
+
+
+def _basic_credentials(name: str, password: str) -> tuple[str, ...]:
     # Clients encode non-ASCII characters differently.
     pairs = {f"{name}:{password}".encode(encoding, "replace") for encoding in ("utf-8", "latin-1")}
     encoded = [base64.b64encode(pair).decode() for pair in pairs]
-    return (password or name, *encoded, *(f"Basic {each}" for each in encoded))
+    return (*encoded, *(f"Basic {each}" for each in encoded))
 
 
 def is_loopback(address: str) -> bool:

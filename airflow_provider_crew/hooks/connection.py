@@ -16,7 +16,7 @@ from airflow_provider_crew.client.settings import (
     USER_AGENT,
     CheckedFields,
     ServiceSettings,
-    Token,
+    WebhookSecret,
     parsed_url,
     reject_secret_in,
     secrets_of_proxy,
@@ -62,12 +62,6 @@ class _Fields(CheckedFields):
     cancel_on_timeout: bool = Field(default=False, description="true or false")
 
 
-class _Secret(CheckedFields):
-    """Fields of the connection that holds the webhook secret."""
-
-    password: Token = Field(description="the secret of webhooks, in characters that a bearer token may have")
-
-
 class CrewConnection(NamedTuple):
     """Settings of a connection, with its dashboard page, its daily limit and its defaults for tasks."""
 
@@ -94,12 +88,14 @@ def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewCo
     return read_connection(_find(conn_id), token_type=token_type)
 
 
-def load_secret(conn_id: str) -> str:
-    """Return a connection's password, which is the webhook secret, and mask it in Airflow's logs."""
+def load_secret(conn_id: str) -> WebhookSecret:
+    """Return the webhook secret, which is a connection's password and login. Mask it in Airflow's logs."""
     connection = _find(conn_id)
     with _named(connection):
         _mask(connection.password)
-        return _Secret.model_validate({"password": connection.password}).password
+        secret = WebhookSecret.model_validate({"password": connection.password, "login": connection.login})
+        _mask(*secret.secrets)
+        return secret
 
 
 def read_connection(connection: Connection, *, token_type: str | None = None) -> CrewConnection:

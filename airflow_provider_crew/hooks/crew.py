@@ -124,7 +124,8 @@ class CrewHook(BaseHook):
         :param crew_webhook_url: URL that the service calls at the end of the execution.
         :param human_input_webhook_url: URL that the service calls when a task of the crew waits for human input.
         :param webhooks: The ``events`` that the service sends, and the ``url`` that receives them.
-        :param webhook_conn_id: Connection whose password the service sends along with ``webhooks``.
+        :param webhook_conn_id: Connection whose password the service sends along with ``webhooks`` and to
+            ``human_input_webhook_url``, there as HTTP Basic if the connection has a login.
         :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state the new one starts
             with.
         """

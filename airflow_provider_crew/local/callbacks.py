@@ -1,8 +1,9 @@
 """Webhooks of executions, called as events happen."""
 
 import asyncio
+import base64
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -71,15 +72,18 @@ class Callbacks:
     async def _tell(self, execution: Execution, what: str, data: dict[str, Any]) -> None:
         address, *types = _NAMES[what]
         ids = {"kickoff_id": execution.kickoff_id, "execution_id": execution.kickoff_id}
-        if url := execution.webhooks.get(address):
-            await self._post(execution, url, {**ids, **data, "meta": execution.meta}, {})
+        webhooks: dict[str, Any] = execution.webhooks
+        # ``humanInputWebhook`` is an object, the others are URLs.
+        webhook = webhooks.get(address.removesuffix("Url")) or {"url": webhooks.get(address)}
+        if url := webhook["url"]:
+            headers = _authorization(webhook.get("authentication"))
+            await self._post(execution, url, {**ids, **data, "meta": execution.meta}, headers)
         stream: dict[str, Any] = execution.events or {}
         name = types[execution.scenario.is_flow]
         if name in stream.get("events", ()):
             at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
             event = {"id": f"{uuid.uuid4()}", "execution_id": execution.kickoff_id, "timestamp": at, "type": name}
-            proof = stream.get("authentication") or {}
-            headers = {"authorization": f"Bearer {proof['token']}"} if proof.get("strategy") == "bearer" else {}
+            headers = _authorization(stream.get("authentication"))
             await self._post(execution, stream["url"], {"events": [{**event, "data": data}]}, headers)
 
     async def _post(self, execution: Execution, url: str, body: dict[str, Any], headers: dict[str, str]) -> None:
@@ -91,6 +95,16 @@ class Callbacks:
         if problem:
             # The rest of a webhook's URL may be a secret.
             self._log(f"{execution.kickoff_id} webhook at {urlsplit(url).hostname} {problem}")
+
+
+def _authorization(proof: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the header that authenticates the server at a receiver."""
+    match proof:
+        case {"strategy": "bearer", "token": token}:
+            return {"authorization": f"Bearer {token}"}
+        case {"strategy": "basic", "username": name, "password": password}:
+            return {"authorization": f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"}
+    return {}
 
 
 def _news(before: Standing, at: Standing) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -131,7 +131,7 @@ class Crew:
         self,
         inputs: dict[str, JsonValue],
         meta: dict[str, JsonValue] | None,
-        webhooks: dict[str, str],
+        webhooks: dict[str, JsonValue],
         events: dict[str, JsonValue] | None = None,
         restored_from: str | None = None,
     ) -> JsonValue:

@@ -61,8 +61,8 @@ class Kickoff:
     inputs: dict[str, JsonValue]
     """Inputs that the crew received, which may differ from those that were sent."""
     meta: dict[str, JsonValue] | None
-    webhooks: dict[str, str]
-    """Callback URLs by their name in the request."""
+    webhooks: dict[str, JsonValue]
+    """Callback URLs by their name in the request, and ``humanInputWebhook`` as it was sent."""
     events: dict[str, JsonValue] | None
     """Value of ``webhooks`` in the request: the events to send, and the URL to send them to."""
     restored_from: str | None

@@ -20,7 +20,7 @@ from airflow_provider_crew.client.errors import (
     UncertainKickoff,
 )
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
-from airflow_provider_crew.client.settings import ServiceSettings
+from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
 from airflow_provider_crew.client.text import forms_of
 from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
@@ -47,7 +47,7 @@ SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
 REJECTIONS = (RateLimited, NotAuthenticated, NotAllowed, Refused)
 EXECUTIONS = Running | Paused | Completed | Failed
 WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example"}
-REQUEST = KickoffRequest.of({"topic": "ferries"}, webhooks=WEBHOOKS, webhook_secret=SECRET)
+REQUEST = KickoffRequest.of({"topic": "ferries"}, webhooks=WEBHOOKS, webhook_secret=WebhookSecret(password=SECRET))
 REPEATING = [
     json.dumps({"error": "Invalid", "message": f"{SECRET} is no secret, and {TOKEN} no token"}).encode(),
     json.dumps({"detail": [{"loc": ["body", SECRET], "msg": SECRET}]}).encode(),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.client.api import KickoffRequest, plain
 from airflow_provider_crew.client.errors import Cost, InvalidInputs
+from airflow_provider_crew.client.settings import WebhookSecret
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.fuzz.bad_tasks import Store, context, ended
 from tests.fuzz.bad_values import SECRET, any_json, any_text
@@ -186,7 +187,8 @@ def test_inputs_are_sent_once_as_json_or_rejected(world: World, case: Any) -> No
 
 @cases(any_webhooks, known=OBJECTS)
 def test_webhook_secret_is_sent_or_the_webhooks_are_rejected(case: Any) -> None:
-    result = outcome(lambda: KickoffRequest.of({}, webhooks=made(case), webhook_secret=SECRET))
+    secret = WebhookSecret(password=SECRET)
+    result = outcome(lambda: KickoffRequest.of({}, webhooks=made(case), webhook_secret=secret))
 
     if isinstance(result, InvalidInputs):
         assert_presentable(result, SECRET)

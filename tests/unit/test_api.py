@@ -33,6 +33,7 @@ from airflow_provider_crew.client.errors import (
     UnreadableAnswer,
 )
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
+from airflow_provider_crew.client.settings import WebhookSecret
 from tests.unit.crew_builders import (
     KICKOFF_ID,
     TOKEN,
@@ -101,7 +102,8 @@ def test_kickoff_is_sent_once_and_returns_the_id(api: CrewApi) -> None:
 
 
 def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:
-    told = KickoffRequest.of({}, webhooks={"url": "x", "events": []}, webhook_secret="webhook-secret")
+    secret = WebhookSecret(password="webhook-secret")
+    told = KickoffRequest.of({}, webhooks={"url": "x", "events": []}, webhook_secret=secret)
 
     request = first_request(api.kickoff(told))
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.errors import Cost, InvalidInputs
 from airflow_provider_crew.client.models import CrewInputs, read_inputs
+from airflow_provider_crew.client.settings import WebhookSecret
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -30,6 +31,11 @@ WEBHOOKS = {
     "url": "https://hooks.example/events",
     "realtime": False,
 }
+PERSON = "https://hooks.example/person"
+SECRET = WebhookSecret(password="webhook-secret")
+WITH_LOGIN = WebhookSecret(password="webhook-secret", login="crew")
+BEARER = {"strategy": "bearer", "token": "webhook-secret"}
+BASIC = {"strategy": "basic", "username": "crew", "password": "webhook-secret"}
 
 
 def sent(inputs: Any, **options: Any) -> Any:
@@ -56,7 +62,7 @@ def test_options_are_sent_in_camel_case() -> None:
         task_webhook_url="https://hooks.example/task",
         step_webhook_url="https://hooks.example/step",
         crew_webhook_url="https://hooks.example/crew",
-        human_input_webhook_url="https://hooks.example/person",
+        human_input_webhook_url=PERSON,
         webhooks=WEBHOOKS,
         restore_from_state_id="6f1d9c1e",
     )
@@ -67,7 +73,7 @@ def test_options_are_sent_in_camel_case() -> None:
         "taskWebhookUrl": "https://hooks.example/task",
         "stepWebhookUrl": "https://hooks.example/step",
         "crewWebhookUrl": "https://hooks.example/crew",
-        "humanInputWebhookUrl": "https://hooks.example/person",
+        "humanInputWebhookUrl": PERSON,
         "webhooks": WEBHOOKS,
         "restoreFromStateId": "6f1d9c1e",
     }
@@ -131,21 +137,37 @@ def test_webhooks_need_a_url_and_events(changes: dict[str, Any]) -> None:
         KickoffRequest.of({}, webhooks=WEBHOOKS | changes)
 
 
-def test_webhook_secret_is_sent_and_masked() -> None:
-    request = KickoffRequest.of({"topic": "AI"}, webhooks=WEBHOOKS, webhook_secret="webhook-secret")
+@pytest.mark.parametrize("secret", [SECRET, WITH_LOGIN])
+def test_webhook_secret_is_sent_and_masked(secret: WebhookSecret) -> None:
+    request = KickoffRequest.of({"topic": "AI"}, webhooks=WEBHOOKS, webhook_secret=secret)
 
-    assert json.loads(request.body)["webhooks"] == {
-        **WEBHOOKS,
-        "authentication": {"strategy": "bearer", "token": "webhook-secret"},
+    assert json.loads(request.body) == {
+        "inputs": {"topic": "AI"},
+        "webhooks": {**WEBHOOKS, "authentication": BEARER},
     }
-    assert request.secrets == ("webhook-secret",)
-    assert "webhook-secret" not in repr(request)
+    assert request.secrets == secret.secrets
+    assert "webhook-secret" not in repr((request, secret))
     assert "authentication" not in WEBHOOKS
     assert KickoffRequest.of({}).secrets == ()
 
 
+@pytest.mark.parametrize("webhooks", [WEBHOOKS, None])
+@pytest.mark.parametrize(("secret", "authentication"), [(SECRET, BEARER), (WITH_LOGIN, BASIC)])
+def test_human_input_webhook_has_the_secret(webhooks: Any, secret: WebhookSecret, authentication: Any) -> None:
+    options: Any = {"human_input_webhook_url": PERSON, "webhooks": webhooks}
+    request = KickoffRequest.of({}, webhook_secret=secret, **options)
+
+    events = {"webhooks": {**WEBHOOKS, "authentication": BEARER}} if webhooks else {}
+    assert json.loads(request.body) == {
+        "inputs": {},
+        "humanInputWebhook": {"url": PERSON, "authentication": authentication},
+        **events,
+    }
+    assert request.secrets == secret.secrets
+
+
 def test_secret_inside_webhooks_is_rejected() -> None:
-    webhooks = {**WEBHOOKS, "authentication": {"strategy": "bearer", "token": "webhook-secret"}}
+    webhooks = {**WEBHOOKS, "authentication": BEARER}
 
     with pytest.raises(InvalidInputs, match="webhook_conn_id") as caught:
         KickoffRequest.of({}, webhooks=webhooks)
@@ -153,9 +175,10 @@ def test_secret_inside_webhooks_is_rejected() -> None:
     assert "webhook-secret" not in str(caught.value)
 
 
-def test_webhook_secret_without_webhooks_is_rejected() -> None:
+@pytest.mark.parametrize("options", [{}, {"crew_webhook_url": "https://hooks.example/crew"}])
+def test_webhook_secret_without_receiver_is_rejected(options: Any) -> None:
     with pytest.raises(InvalidInputs, match="webhook_conn_id") as caught:
-        KickoffRequest.of({}, webhook_secret="webhook-secret")
+        KickoffRequest.of({}, webhook_secret=SECRET, **options)
 
     assert "webhook-secret" not in str(caught.value)
 

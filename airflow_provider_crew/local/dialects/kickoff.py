@@ -1,15 +1,23 @@
 """Models of requests, for the OpenAPI description and for the server itself."""
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, Field, StrictBool
+from pydantic import AliasChoices, BaseModel, Field, JsonValue, StrictBool
 
 
-class Authentication(BaseModel):
-    """Authentication at the receiver of events."""
+class Bearer(BaseModel):
+    """Authentication at a receiver with a bearer token."""
 
-    strategy: str
+    strategy: Literal["bearer"]
     token: str
+
+
+class Basic(BaseModel):
+    """Authentication at a receiver with HTTP Basic."""
+
+    strategy: Literal["basic"]
+    username: str
+    password: str
 
 
 class EventStream(BaseModel):
@@ -18,7 +26,14 @@ class EventStream(BaseModel):
     events: list[str]
     url: str
     realtime: StrictBool = False
-    authentication: Authentication | None = None
+    authentication: Bearer | None = None
+
+
+class HumanInputWebhook(BaseModel):
+    """The URL to call when the crew waits for human input, with authentication."""
+
+    url: str
+    authentication: Bearer | Basic | None = Field(default=None, discriminator="strategy")
 
 
 class KickoffRequest(BaseModel):
@@ -29,14 +44,15 @@ class KickoffRequest(BaseModel):
     task_webhook: str | None = Field(default=None, alias="taskWebhookUrl")
     step_webhook: str | None = Field(default=None, alias="stepWebhookUrl")
     crew_webhook: str | None = Field(default=None, alias="crewWebhookUrl")
-    human_input_webhook: str | None = Field(default=None, alias="humanInputWebhookUrl")
+    human_input_webhook_url: str | None = Field(default=None, alias="humanInputWebhookUrl")
+    human_input_webhook: HumanInputWebhook | None = Field(default=None, alias="humanInputWebhook")
     event_stream: EventStream | None = Field(default=None, alias="webhooks")
     restored_from: str | None = Field(default=None, alias="restoreFromStateId")
 
-    def webhooks(self) -> dict[str, str]:
-        """Return the callback URLs by their name in the request."""
-        addresses = {"task_webhook", "step_webhook", "crew_webhook", "human_input_webhook"}
-        return self.model_dump(by_alias=True, exclude_none=True, include=addresses)
+    def webhooks(self) -> dict[str, JsonValue]:
+        """Return the callback URLs and ``humanInputWebhook`` by their name in the request."""
+        named = {"task_webhook", "step_webhook", "crew_webhook", "human_input_webhook_url", "human_input_webhook"}
+        return self.model_dump(by_alias=True, exclude_none=True, include=named)
 
     def events(self) -> dict[str, Any] | None:
         """Return the settings for events as they were sent."""
