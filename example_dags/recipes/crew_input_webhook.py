@@ -18,6 +18,7 @@ with DAG(
         inputs={"topic": "electric ferries", "audience": "harbour masters"},
         crew_conn_id="{{ params.crew }}",
         human_input_webhook_url="{{ params.webhook_url }}",
+        webhook_conn_id="crew_webhook",
         deferrable=True,
         timeout=timedelta(days=3),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 from typing import Any
@@ -30,6 +31,10 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 SECRET = "webhook-secret/2718+281828"
 WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example/{{ ti.dag_id }}", "realtime": False}
 RENDERED = WEBHOOKS | {"url": "https://hooks.example/research"}
+PERSON = "https://hooks.example/person"
+PAIR = base64.b64encode(f"crew:{SECRET}".encode()).decode()
+BEARER = {"strategy": "bearer", "token": SECRET}
+BASIC = {"strategy": "basic", "username": "crew", "password": SECRET}
 CREW = QUICK.model_copy(update={"dialect": "deployed"})
 FLOW = CREW.model_copy(update={"kind": "flow"})
 
@@ -61,8 +66,10 @@ class RenderedTask(Task):
 
 @pytest.fixture
 def hooks(monkeypatch) -> None:
-    """The connection whose password is the secret of the webhooks."""
-    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps({"conn_type": "http", "password": SECRET}))
+    """The connections whose password is the secret of the webhooks."""
+    fields = {"conn_type": "http", "password": SECRET}
+    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(fields))
+    monkeypatch.setenv("AIRFLOW_CONN_HOOKS_LOGIN", json.dumps({**fields, "login": "crew"}))
 
 
 def sent(service: WatchedService) -> dict[str, Any]:
@@ -89,12 +96,27 @@ class TestOnTheWire:
 
     @every_operator
     @pytest.mark.usefixtures("hooks")
-    def test_goes_the_secret_of_the_webhooks(self, live_crew, operator):
-        RenderedTask(lambda: operator(webhooks=WEBHOOKS, webhook_conn_id="{{ 'hooks' }}")).run()
+    @pytest.mark.parametrize("connection", ["hooks", "hooks_login"])
+    def test_goes_the_secret_of_the_webhooks(self, live_crew, operator, connection):
+        conn_id = f"{{{{ '{connection}' }}}}"
+        RenderedTask(lambda: operator(webhooks=WEBHOOKS, webhook_conn_id=conn_id)).run()
 
-        assert sent(live_crew)["webhooks"] == RENDERED | {
-            "authentication": {"strategy": "bearer", "token": SECRET}
-        }
+        assert sent(live_crew)["webhooks"] == RENDERED | {"authentication": BEARER}
+
+    @every_operator
+    @pytest.mark.usefixtures("hooks")
+    @pytest.mark.parametrize(("connection", "authentication"), [("hooks", BEARER), ("hooks_login", BASIC)])
+    @pytest.mark.parametrize("events", [{}, {"webhooks": RENDERED}], ids=["alone", "with events"])
+    def test_goes_the_secret_of_human_input(self, live_crew, operator, connection, authentication, events):
+        options = {"human_input_webhook_url": PERSON, "webhook_conn_id": connection, **events}
+
+        RenderedTask(lambda: operator(**options)).run()
+
+        body = sent(live_crew)
+        assert body["humanInputWebhook"] == {"url": PERSON, "authentication": authentication}
+        assert "humanInputWebhookUrl" not in body
+        assert body.get("webhooks") == (RENDERED | {"authentication": BEARER} if events else None)
+        assert live_crew.kickoffs[0].webhooks == {"humanInputWebhook": body["humanInputWebhook"]}
 
     def test_goes_nothing_that_was_not_asked_for(self, live_crew):
         Task(kickoff).run()
@@ -104,24 +126,22 @@ class TestOnTheWire:
     @pytest.mark.usefixtures("hooks")
     @pytest.mark.parametrize("is_async", [False, True])
     def test_goes_what_a_hook_is_given(self, live_crew, is_async):
-        options: Any = {"webhooks": RENDERED, "webhook_conn_id": "hooks", "restore_from_state_id": "4711"}
+        options: Any = {"webhooks": RENDERED, "webhook_conn_id": "hooks_login", "restore_from_state_id": "4711"}
+        options |= {"human_input_webhook_url": PERSON}
         hook = CrewHook()
 
         kicked_off = asyncio.run(hook.kickoff_async(INPUTS, **options)) if is_async else None
         assert kicked_off or hook.kickoff(INPUTS, **options)
 
-        assert sent(live_crew)["webhooks"]["authentication"]["token"] == SECRET
+        assert sent(live_crew)["webhooks"]["authentication"] == BEARER
+        assert sent(live_crew)["humanInputWebhook"]["authentication"] == BASIC
         assert sent(live_crew)["restoreFromStateId"] == "4711"
-
-
-def forms(secret: str) -> list[str]:
-    return [secret, quote(secret, safe="")]
 
 
 def assert_hidden(*told: Any) -> None:
     for each in told:
         text = each if isinstance(each, str) else json.dumps(each, default=repr)
-        assert not [form for form in forms(SECRET) if form in text]
+        assert not [form for form in (SECRET, quote(SECRET, safe=""), PAIR) if form in text]
 
 
 def shown(error: BaseException | None) -> str:
@@ -136,7 +156,11 @@ def shown(error: BaseException | None) -> str:
 
 @pytest.mark.usefixtures("hooks")
 class TestTheSecret:
-    OPTIONS = {"webhooks": RENDERED, "webhook_conn_id": "hooks"}  # noqa: RUF012
+    OPTIONS = {  # noqa: RUF012
+        "webhooks": RENDERED,
+        "human_input_webhook_url": PERSON,
+        "webhook_conn_id": "hooks_login",
+    }
 
     @pytest.fixture(autouse=True)
     def every_line(self, caplog) -> None:
@@ -148,9 +172,10 @@ class TestTheSecret:
 
         result = task.run()
 
-        assert sent(live_crew)["webhooks"]["authentication"]["token"] == SECRET
+        assert sent(live_crew)["webhooks"]["authentication"] == BEARER
+        assert sent(live_crew)["humanInputWebhook"]["authentication"] == BASIC
         fields = {name: getattr(task.operator, name) for name in task.operator.template_fields}
-        assert fields["webhooks"] == RENDERED
+        assert (fields["webhooks"], fields["human_input_webhook_url"]) == (RENDERED, PERSON)
         assert_hidden(result, fields, repr(vars(task.operator)), task.ti.xcoms, vars(store), task_log.text)
 
     def test_is_in_no_trigger(self, live_crew, task_log):
@@ -163,7 +188,11 @@ class TestTheSecret:
     @pytest.mark.parametrize("operator", [kickoff, run])
     @pytest.mark.parametrize("status", [422, 500, 200])
     def test_is_in_no_error_although_the_service_repeats_it(self, live_crew, store, operator, status, task_log):
-        body = {"detail": f"webhooks: {SECRET} is no token", "error": SECRET, "message": {"token": SECRET}}
+        body = {
+            "detail": f"webhooks: {SECRET} is no token",
+            "error": f"Basic {PAIR}",
+            "message": {"token": SECRET},
+        }
         live_crew.faults.answer(status, body=body, on="kickoff")
         task = Task(lambda: operator(**self.OPTIONS), store=store)
 
@@ -203,6 +232,17 @@ class TestTheSecret:
         assert caught.value.failure.conn_id == "nowhere"
         assert live_crew.calls == []
         assert store.kickoff is None
+
+    def test_with_a_login_that_no_receiver_could_read_is_rejected(self, live_crew, monkeypatch):
+        fields = {"conn_type": "http", "login": "a:b", "password": SECRET}
+        monkeypatch.setenv("AIRFLOW_CONN_ODD", json.dumps(fields))
+
+        with pytest.raises(CrewTaskFailed, match="login") as caught:
+            Task(lambda: kickoff(human_input_webhook_url=PERSON, webhook_conn_id="odd")).run()
+
+        assert isinstance(caught.value.failure, InvalidSettings)
+        assert_hidden(shown(caught.value))
+        assert live_crew.calls == []
 
     def test_without_webhooks_is_rejected(self, live_crew):
         with pytest.raises(CrewTaskFailed, match="webhook_conn_id") as caught:

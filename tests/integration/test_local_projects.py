@@ -382,6 +382,7 @@ class TestKept:
             kickoff_id = crew.kickoff(
                 webhooks={"events": [], "url": "http://a/hidden-path", "authentication": proof},
                 taskWebhookUrl="http://a/hidden-path",
+                humanInputWebhook={"url": "http://a/hidden-path", "authentication": proof},
             )
             crew.until(kickoff_id, "SUCCESS")
 

@@ -44,7 +44,12 @@ class TestKickoff:
             "url": "http://a/events",
             "authentication": {"strategy": "bearer", "token": "of the receiver"},
         }
-        named = {"taskWebhookUrl": "http://a/task", "humanInputWebhookUrl": "http://a/person"}
+        basic = {"strategy": "basic", "username": "crew", "password": "of the receiver"}
+        named = {
+            "taskWebhookUrl": "http://a/task",
+            "humanInputWebhookUrl": "http://a/person",
+            "humanInputWebhook": {"url": "http://a/person", "authentication": basic},
+        }
         meta = {"airflow": {"try": 1}}
 
         kickoff_id = client.kickoff(meta=meta, webhooks=stream, restoreFromStateId="an earlier one", **named)
@@ -77,6 +82,11 @@ class TestKickoff:
             (b"[]", "The body: "),
             (b'{"inputs": ["topic"]}', "inputs: "),
             (b'{"inputs": {}, "humanInputWebhookUrl": []}', "humanInputWebhookUrl: "),
+            (b'{"inputs": {}, "humanInputWebhook": {}}', "humanInputWebhook.url: "),
+            (
+                b'{"inputs": {}, "humanInputWebhook": {"url": "x", "authentication": {"strategy": "basic"}}}',
+                "humanInputWebhook.authentication.basic.username: ",
+            ),
             (b'{"inputs": {}, "restoreFromStateId": 1}', "restoreFromStateId: "),
             (b'{"inputs": {}, "webhooks": {"url": "http://a"}}', "webhooks.events: "),
         ],

@@ -47,7 +47,7 @@ from tests.integration.pages import (
 from tests.supported import AIRFLOW
 
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
-# except for the receiver of webhooks, which tests/system/test_recipes.py runs.
+# except for the receiver of webhooks, which test_input_receiver.py runs.
 RUN_HERE = ("hook.inputs().names", "async def brief", "def test_", A_RESULT, RECEIVER)
 RUN_IN_A_DAG = ("CrewRunOperator(", "CrewExecutionSensor(", "@task.crew")
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,12 +15,12 @@ import pytest
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
 from airflow_provider_crew.local import LocalCrewService
-from dev.loopback import free_port, is_free
 from dev.postgres import PostgresServer
 from dev.rest import seconds_since_epoch
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, TOKEN, Run, connection, eventually, live, scenario
-from tests.integration.pages import PAGES, RECEIVER, RECIPES, anywhere, blocks
+from tests.integration.pages import PAGES, RECIPES, anywhere, blocks
+from tests.integration.receivers import chat, receiver
 from tests.supported import has, recipes
 from tests.system.mail_server import MailServer
 
@@ -210,8 +204,9 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow):
     with (
         LocalCrewService(story, token=TOKEN, call_webhooks=True) as crew,
         chat() as (told, chat_url),
-        receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url) as webhook_url,
+        receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url, WEBHOOK_SECRET="SECRET") as webhook_url,
     ):
+        airflow.api.set_connection("crew_webhook", {"conn_type": "generic", "password": "SECRET"})
         airflow.api.set_connection("crew_input_webhook", json.loads(crew.connection_json))
 
         run = start("crew_input_webhook", crew="crew_input_webhook", webhook_url=webhook_url)
@@ -224,39 +219,6 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow):
         crew.approve(execution.kickoff_id)
         assert run.wait() == "success"
         assert len(told) == 1
-
-
-@contextmanager
-def chat() -> Iterator[tuple[list[str], str]]:
-    """Take what a chat is told, and return it with the address."""
-    told: list[str] = []
-
-    class Chat(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
-            self.send_response(200)
-            self.end_headers()
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield told, f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
-@contextmanager
-def receiver(**environment: str) -> Iterator[str]:
-    """Run the program that the page shows, and return its address."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-c", anywhere("python", RECEIVER)],
-        env=os.environ | environment | {"PORT": str(port)},
-    )
-    try:
-        eventually(lambda: not is_free(port))
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.nightly

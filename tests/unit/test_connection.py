@@ -13,7 +13,7 @@ from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import Connection
 
 from airflow_provider_crew.client.errors import Cost, InvalidSettings
-from airflow_provider_crew.hooks.connection import CrewConnection, read_connection
+from airflow_provider_crew.hooks.connection import CrewConnection, load_secret, read_connection
 from airflow_provider_crew.hooks.crew import CrewHook
 from tests.supported import AIRFLOW
 from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN
@@ -347,6 +347,18 @@ def test_all_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     read_connection(connection(password=f" {TOKEN}\n", extra=fields))
 
     assert masked >= {TOKEN, USER_TOKEN, "hunter2", "bWU6aHVudGVyMg=="}
+
+
+def test_webhook_secret_and_its_basic_credentials_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    masked: set[str] = set()
+    monkeypatch.setattr("airflow_provider_crew.hooks.connection.mask_secret", masked.add)
+    fields = {"conn_type": "generic", "login": "me", "password": "hunter2"}
+    monkeypatch.setenv("AIRFLOW_CONN_HOOKS", json.dumps(fields))
+
+    secret = load_secret("hooks")
+
+    assert masked >= {"hunter2", "bWU6aHVudGVyMg=="}
+    assert "hunter2" not in repr(secret)
 
 
 def test_connection_repr_has_no_secret() -> None:

@@ -1,0 +1,73 @@
+"""The receiver that docs/webhooks.md shows, called over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from tests.airflow_runs import eventually
+from tests.integration.receivers import chat, receiver
+
+SECRET = "of-the-receiver"
+META = {"airflow": {"dag_id": "report", "run_id": "manual__1", "task_id": "crew"}}
+CALL = {"kickoff_id": "4711", "task_output": "Draft", "meta": META}
+ASKING = Scenario(
+    inputs=(), tasks=(ScenarioTask(name="notes", output="Notes", human_input=True),), dialect="deployed"
+)
+PAIR = base64.b64encode(f"crew:{SECRET}".encode()).decode()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[list[str], str]]:
+    """Return what the chat is told, and the address of the receiver."""
+    with (
+        chat() as (told, chat_url),
+        receiver(AIRFLOW_URL="https://airflow.example", CHAT_URL=chat_url, WEBHOOK_SECRET=SECRET) as url,
+    ):
+        yield told, url
+
+
+@pytest.fixture
+def told(served: tuple[list[str], str]) -> list[str]:
+    served[0].clear()
+    return served[0]
+
+
+@pytest.mark.parametrize(
+    "header", [None, "Bearer", "Bearer another", SECRET, f"Basic {PAIR}", f"Bearer {SECRET}é".encode("latin-1")]
+)
+def test_receiver_rejects_another_secret(served: Any, told: list[str], header: Any) -> None:
+    headers = {"Authorization": header} if header else {}
+
+    answer = requests.post(served[1], json=CALL, headers=headers, timeout=30)
+
+    assert (answer.status_code, told) == (401, [])
+
+
+@pytest.mark.parametrize("connection", [{"password": SECRET}, {"password": "another"}, None])
+def test_receiver_forwards_the_call_of_a_crew_with_its_secret(
+    served: Any, told: list[str], monkeypatch: Any, connection: dict[str, str] | None
+) -> None:
+    lines: list[str] = []
+    options: Any = {"human_input_webhook_url": served[1]}
+    if connection:
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", **connection}))
+        options["webhook_conn_id"] = "crew_webhook"
+    with LocalCrewService(ASKING, call_webhooks=True, log=lines.append) as crew:
+        monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", crew.connection_uri)
+
+        kickoff_id = CrewHook().kickoff({}, meta=META, **options)
+
+        eventually(lambda: told or lines, 60, 0.02)
+    page = "https://airflow.example/dags/report/runs/manual__1/tasks/crew"
+    if connection == {"password": SECRET}:
+        assert (told, lines) == ([f"Execution {kickoff_id} waits for human input: {page}\nNotes"], [])
+    else:
+        assert (told, lines) == ([], [f"{kickoff_id} webhook at 127.0.0.1 answers 401"])
