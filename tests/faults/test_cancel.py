@@ -14,9 +14,8 @@ import pytest
 
 from airflow_provider_crew.local import LocalCrewService
 from tests.airflow_runs import TOKEN, eventually
-from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
+from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, Way, paid_again, row
 from tests.faults.scenes import PAUSE, Code, Scene, standing
-from tests.supported import AIRFLOW
 
 IN_TWENTY_SECONDS = Code("datetime.timedelta(seconds=20)")
 WAITS = (*RUN, "sensor deferred", "sensor poke")
@@ -24,8 +23,8 @@ CANCELLED = Ends("failed", "only the kickoff ID", "revoked")
 STILL_RUNNING = Ends("failed", "only the kickoff ID", "running")
 CANCELLED_AND_PAID_AGAIN = Ends("success", "the result", "completed", kickoffs=2, tries=2)
 ALWAYS: dict[str, Any] = {"cancel_on_kill": True, "cancel_on_timeout": True}
-
-pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A trigger is told of a kill from Airflow 3.3 on.")
+# Airflow tells a trigger that a user has ended its task from 3.3 on.
+BY_TRIGGER: tuple[Way, ...] = ("deferred", "sensor deferred")
 
 
 def waiting(scene) -> None:
@@ -52,7 +51,15 @@ def never_stopped(scene) -> None:
     assert not scene.crew.requests.on("stop")
 
 
-@row("The task is marked as failed while it waits", CANCELLED, ways=WAITS, core=True, retries=2, **ALWAYS)
+@row(
+    "The task is marked as failed while it waits",
+    CANCELLED,
+    ways=WAITS,
+    core=True,
+    retries=2,
+    needs_store=BY_TRIGGER,
+    **ALWAYS,
+)
 def test_cancel_marked_as_failed(scene):
     marked(scene, "failed")
 
@@ -62,6 +69,7 @@ def test_cancel_marked_as_failed(scene):
     Ends("success", "only the kickoff ID", "revoked"),
     ways=RUN,
     retries=2,
+    needs_store=BY_TRIGGER,
     **ALWAYS,
 )
 def test_cancel_marked_as_a_success(scene):
@@ -72,6 +80,7 @@ def test_cancel_marked_as_a_success(scene):
     "The task is marked as failed while it waits, and cleared later",
     CANCELLED_AND_PAID_AGAIN,
     ways=RUN,
+    needs_store=BY_TRIGGER,
     **ALWAYS,
 )
 def test_cancel_marked_as_failed_and_cleared(scene):
@@ -80,7 +89,14 @@ def test_cancel_marked_as_failed_and_cleared(scene):
     scene.finish(2)
 
 
-@row("The DAG run is marked as failed while its task waits", CANCELLED, ways=RUN, retries=2, **ALWAYS)
+@row(
+    "The DAG run is marked as failed while its task waits",
+    CANCELLED,
+    ways=RUN,
+    retries=2,
+    needs_store=BY_TRIGGER,
+    **ALWAYS,
+)
 def test_cancel_run_marked_as_failed(scene):
     waiting(scene)
     path = f"dags/{scene.dag_id}/dagRuns/{quote(scene.run.run_id, safe='')}"
@@ -151,7 +167,13 @@ def test_cancel_kickoff_that_took_too_long(scene):
     scene.answered("stop", seconds=180)
 
 
-@row("`dagrun_timeout` passes", Ends("skipped", "only the kickoff ID", "revoked"), ways=RUN, **ALWAYS)
+@row(
+    "`dagrun_timeout` passes",
+    Ends("skipped", "only the kickoff ID", "revoked"),
+    ways=RUN,
+    needs_store=BY_TRIGGER,
+    **ALWAYS,
+)
 def test_cancel_after_dagrun_timeout(scene):
     before, code = time.time(), scene.file.read_text()
     limited = "schedule=None, dagrun_timeout=datetime.timedelta(seconds=40)"
@@ -161,7 +183,13 @@ def test_cancel_after_dagrun_timeout(scene):
     scene.answered("stop", seconds=180)
 
 
-@row("The crew has no endpoint to cancel, and the task is marked as failed", STILL_RUNNING, ways=RUN, **ALWAYS)
+@row(
+    "The crew has no endpoint to cancel, and the task is marked as failed",
+    STILL_RUNNING,
+    ways=RUN,
+    needs_store=BY_TRIGGER,
+    **ALWAYS,
+)
 def test_cancel_without_endpoint(scene):
     scene.crew.faults.answer(404, on="stop", for_seconds=math.inf)
     marked(scene, "failed")
@@ -171,6 +199,7 @@ def test_cancel_without_endpoint(scene):
 @row(
     "The crew completes at the moment at which the task is marked",
     Ends("failed", "only the kickoff ID", "completed"),
+    needs_store=BY_TRIGGER,
     **ALWAYS,
 )
 def test_cancel_when_completed(scene):
