@@ -264,6 +264,10 @@ class ExecutionFailed(WatchError):
     usage: Mapping[str, float] | None = None
 
 
+class ExecutionCancelled(ExecutionFailed):
+    """The task has cancelled its execution, because a timeout passed or Airflow has ended the task."""
+
+
 class InvalidOutput(WatchError):
     """
     The execution has completed, but its output does not match ``output_type``.

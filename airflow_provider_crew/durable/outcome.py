@@ -33,7 +33,6 @@ PASSING = (errors.TransientError, errors.LostContact)
 
 RETRY_REATTACHES = f"A retry, or {CLEARING}, waits for the same execution."
 RETRY_READS = f"A retry, or {CLEARING}, reads the result of this execution."
-CLEAR_KICKOFF = "Clear the task that started the execution. That starts a new one, which is billed again."
 STARTS_AGAIN = "A retry, or clearing the task, starts a new execution, which is billed again."
 HOW_TO_GIVE_UP = (
     f"To give the execution up and start another: {HOW_TO_FORGET.format('this task instance')}, and clear the "
@@ -145,7 +144,7 @@ def end_wait(task: RunningTask, error: errors.CrewError) -> NoReturn:
 
 def _end_run(task: RunningTask, record: SharedRecord, error: errors.CrewError) -> NoReturn:
     """End the task. Airflow retries it after a failed execution, or if a retry starts no execution."""
-    if isinstance(error, errors.ExecutionFailed) or task.is_cancelled:
+    if isinstance(error, errors.ExecutionFailed):
         # Logged as well if the task is killed before Airflow has stored its state.
         task.has_ended = True
         _end_to_start_again(task, record, error)
@@ -179,8 +178,7 @@ def _end_to_start_again(task: RunningTask, record: SharedRecord, error: errors.C
     """End the task so that Airflow's retry starts a new execution."""
     task.waits_again = STARTS_AGAIN
     record.update(kickoff_id=task.kickoff_id, end="failed")
-    again = error.replace(next_step=STARTS_AGAIN)
-    give_up(task, CrewTaskTimeout(again) if isinstance(again, CutShort) else again)
+    give_up(task, error.replace(next_step=STARTS_AGAIN))
 
 
 def _end_misfit(task: RunningTask, record: SharedRecord, error: errors.InvalidOutput) -> NoReturn:
@@ -208,14 +206,14 @@ def _end_sensor(task: RunningTask, error: errors.CrewError) -> NoReturn:
     if never_fail or (task.operator.soft_fail and not passes):
         why = "never_fail" if never_fail else "soft_fail"
         give_up(task, CrewTaskSkipped(error.replace(next_step=f"The task is skipped because of {why}.")))
-    waits = CLEAR_KICKOFF if task.is_cancelled else "A retry, or clearing this task, waits for the same execution."
-    again = error.replace(next_step=_after_its_own(error, waits))
+    step = _after_its_own(error, "A retry, or clearing this task, waits for the same execution.")
+    again = error.replace(next_step=step)
     if passes:
         give_up(task, again)
     if isinstance(error, CutShort):
         give_up(task, CrewTaskTimeout(again))
     if isinstance(error, errors.WaitedTooLong):
-        step = CLEAR_KICKOFF if task.is_cancelled else "Clear this task to wait again. It is not retried."
+        step = "Clear this task to wait again. It is not retried."
         give_up(task, CrewSensorTimeout(error.replace(next_step=step)))
     _fail(task, error, _step_of_sensor(error))
 
@@ -224,7 +222,7 @@ def _step_of_sensor(error: errors.CrewError) -> str:
     """Return the next step for a sensor that is not retried."""
     match error:
         case errors.ExecutionFailed():
-            return CLEAR_KICKOFF
+            return "Clear the task that started the execution. That starts a new one, which is billed again."
         case errors.ExecutionUnknown(has_completed=False):
             return (
                 f"Answer what the crew asks in its dashboard, and clear this task{KEEPING}. With human_input=True "

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_crew import compat
-from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, NotCancelled, storable_text
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, storable_text
 from airflow_provider_crew.client.models import Failed
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.client.watch import describe_end
@@ -21,8 +22,6 @@ from airflow_provider_crew.links.crew import DASHBOARD_KEY
 if TYPE_CHECKING:
     from airflow_provider_crew.hooks.crew import CrewHook
     from airflow_provider_crew.operators.base import CrewTask
-
-ErrorT = TypeVar("ErrorT", bound=CrewError)
 
 # Seconds for which a signal waits for a cancellation. Airflow 3 kills a process 5 seconds after its first signal.
 _TIME_TO_CANCEL = 4.0
@@ -68,8 +67,6 @@ class RunningTask:
     """Kickoff ID of the task's execution. ``None`` until it is known."""
     has_ended = False
     """Whether the execution has ended."""
-    is_cancelled = False
-    """Whether this task has cancelled its execution."""
     waits_again = ""
     """Next step with which this task can wait again, for messages. Empty if there is none."""
     result: Mapping[str, Any] | None = None
@@ -280,18 +277,20 @@ class RunningTask:
         except Exception:  # noqa: BLE001 - the next use of the connection raises the error
             return False
 
-    def cancelled(self, end: ErrorT) -> ErrorT:
-        """Cancel the execution, and add the outcome to the error that ends the task."""
+    def cancelled(self, end: CrewError) -> CrewError:
+        """Cancel the execution, and return the error that ends the task with the outcome."""
         kickoff_id = self.kickoff_id or ""
         try:
             execution = self.hook.cancel(kickoff_id)
         except CrewError as error:
-            cost = error.cost if isinstance(error, NotCancelled) else end.cost
+            cost = error.cost if isinstance(error, errors.NotCancelled) else end.cost
             return end.replace(f"{end.event} {error.error}", cost=cost)
-        self.has_ended, self.is_cancelled = True, isinstance(execution, Failed)
+        self.has_ended, event = True, f"{end.event} {describe_end(execution)}"
+        if isinstance(execution, Failed):
+            return errors.ExecutionCancelled(event, kickoff_id=kickoff_id, usage=execution.usage)
         if self.record:
-            self.record.update(kickoff_id=kickoff_id, end="failed" if self.is_cancelled else "completed")
-        return end.replace(f"{end.event} {describe_end(execution)}", cost=Cost.ENDED)
+            self.record.update(kickoff_id=kickoff_id, end="completed")
+        return end.replace(event, cost=Cost.ENDED)
 
     def about_its_execution(self, event: str, next_step: str) -> CrewError:
         """Return an error about the execution, with its cost, if something other than the crew ends the task."""

@@ -43,6 +43,7 @@ _LONGEST_DRAFT = 2_000
 # Names of the metrics that count the ends of waits.
 _METRICS: dict[type[errors.CrewError], str] = {
     errors.ExecutionFailed: "failed",
+    errors.ExecutionCancelled: "timeout",
     errors.ExecutionUnknown: "unknown",
     errors.WaitedTooLong: "timeout",
     errors.WaitStopped: "timeout",

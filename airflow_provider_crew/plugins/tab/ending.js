@@ -48,7 +48,7 @@ const withoutId = (event, id) =>
   id ? event.replaceAll(`Execution ${id}`, "The execution").replaceAll(`execution ${id}`, "the execution") : event;
 
 function retryOf({ error, cost }) {
-  if (error === "ExecutionFailed" || error === "InvalidOutput") return STARTS_AGAIN;
+  if (["ExecutionFailed", "ExecutionCancelled", "InvalidOutput"].includes(error)) return STARTS_AGAIN;
   return new Map([["none", "starts an execution"], ["running", WAITS], ["ended", READS]]).get(cost) ?? "";
 }
 
