@@ -222,6 +222,7 @@ def test_errors_page_lists_every_error():
     raised = {
         *kinds - parents - {errors.HumanInputNeeded},
         errors.CrewError,
+        errors.ExecutionFailed,
         errors.TransientError,
         ends.OtherInputs,
         ends.CutShort,
