@@ -505,6 +505,17 @@ def after(execution: Completed | Failed) -> str:
     return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
 
 
+def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | errors.CrewError) -> errors.CrewError:
+    """Return the error that ends a task whose execution it has cancelled, or tried to."""
+    if isinstance(outcome, errors.CrewError):
+        cost = outcome.cost if isinstance(outcome, errors.NotCancelled) else end.cost
+        return end.replace(f"{end.event} {outcome.error}", cost=cost)
+    event = f"{end.event} {describe_end(outcome)}"
+    if isinstance(outcome, Failed):
+        return errors.ExecutionCancelled(event, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
+    return end.replace(event, cost=errors.Cost.ENDED)
+
+
 def describe_end(execution: Completed | Failed) -> str:
     """Return a sentence about an execution that a cancellation has found ended."""
     if isinstance(execution, Completed):

@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_crew import compat
-from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, storable_text
-from airflow_provider_crew.client.models import Failed
+from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.text import one_line, warn
-from airflow_provider_crew.client.watch import describe_end
+from airflow_provider_crew.client.watch import after_cancelling
 from airflow_provider_crew.compat import asset_kinds, reads_names, show_name
 from airflow_provider_crew.durable.progress import TaskProgress
 from airflow_provider_crew.durable.record import SharedRecord
@@ -279,18 +278,14 @@ class RunningTask:
 
     def cancelled(self, end: CrewError) -> CrewError:
         """Cancel the execution, and return the error that ends the task with the outcome."""
-        kickoff_id = self.kickoff_id or ""
         try:
-            execution = self.hook.cancel(kickoff_id)
+            execution = self.hook.cancel(end.kickoff_id)
         except CrewError as error:
-            cost = error.cost if isinstance(error, errors.NotCancelled) else end.cost
-            return end.replace(f"{end.event} {error.error}", cost=cost)
-        self.has_ended, event = True, f"{end.event} {describe_end(execution)}"
-        if isinstance(execution, Failed):
-            return errors.ExecutionCancelled(event, kickoff_id=kickoff_id, usage=execution.usage)
-        if self.record:
-            self.record.update(kickoff_id=kickoff_id, end="completed")
-        return end.replace(event, cost=Cost.ENDED)
+            return after_cancelling(end, error)
+        self.has_ended = True
+        if self.record and isinstance(execution, Completed):
+            self.record.update(kickoff_id=end.kickoff_id, end="completed")
+        return after_cancelling(end, execution)
 
     def about_its_execution(self, event: str, next_step: str) -> CrewError:
         """Return an error about the execution, with its cost, if something other than the crew ends the task."""

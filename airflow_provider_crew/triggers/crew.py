@@ -14,6 +14,7 @@ from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from airflow_provider_crew.client.progress import ProgressReport
     from airflow_provider_crew.hooks.connection import TokenType
 
 _STORED = "kickoff_id crew_conn_id rules token_type deferred_at memory log_output asked cancel_on_kill"
@@ -35,6 +36,9 @@ class CrewExecutionTrigger(BaseTrigger):
     :param asked: Whether a request of the task is open under Required Actions.
     :param cancel_on_kill: Whether to cancel the execution if a user marks the task (Airflow 3.3 and later).
     """
+
+    report: ProgressReport | None = None
+    """Progress of the watch."""
 
     def __init__(  # noqa: PLR0913 - stored by name
         self,

@@ -6,10 +6,10 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.errors import AnswerTooLarge, CrewError, HumanInputNeeded, WatchBroken
+from airflow_provider_crew.client.errors import AnswerTooLarge, Cost, CrewError, HumanInputNeeded, WatchBroken
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import warn
-from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules, describe_end
+from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules, after_cancelling
 from airflow_provider_crew.compat import close_required_action, has_ended
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller, shared_here
@@ -36,6 +36,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     is_asked = trigger.asked and trigger.task_instance  # there is none in dag.test()
     request = RequestedAction(trigger, poller.watch, progress) if is_asked else None
     poller.observer = request or progress
+    trigger.report = poller.report
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         completed = await poller.to_end_async(poller.shared_crew(), largest=LARGEST_ANSWER)
@@ -60,14 +61,15 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
     if not await sync_to_async(has_ended)(trigger.task_instance):
         return
+    event = f"Airflow has ended the task while execution {trigger.kickoff_id} was running."
+    end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
     try:
-        execution = await _hook_of(trigger).cancel_async(trigger.kickoff_id)
+        end = after_cancelling(end, await _hook_of(trigger).cancel_async(trigger.kickoff_id))
     except CrewError as error:
-        warn(trigger.log, error.event)
-    else:
-        trigger.log.info(
-            "Airflow has ended the task of execution %s. %s", trigger.kickoff_id, describe_end(execution)
-        )
+        end = after_cancelling(end, error)
+    warn(trigger.log, str(end))
+    if trigger.report and (progress := progress_of(trigger.task_instance)):
+        await progress.end(trigger.report, end)
 
 
 class RequestedAction:

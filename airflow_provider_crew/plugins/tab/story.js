@@ -35,7 +35,7 @@ function standing(seen, progress, end, kickoffId) {
   const { state } = seen;
   if (NOT_YET.has(state)) return seen.return_value || progress.end ? "again" : "notYet";
   if (kickoffId && seen.return_value === kickoffId) return "started";
-  if (seen.return_value || (state === "success" && !GOING_ON.has(progress.state))) return "completed";
+  if (seen.return_value || (state === "success" && !GOING_ON.has(progress.state) && !progress.end)) return "completed";
   if (state === "success") return "stopped";
   if (state === "skipped" || state === "upstream_failed") return "skipped";
   if (state === "up_for_retry") return "waitsForRetry";
