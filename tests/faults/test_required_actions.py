@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dev.rest import ApiError
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, Ends, paid_again, row
@@ -48,6 +49,16 @@ def test_required_action_is_answered(scene):
     asked(scene)
     scene.crew.approve(scene.execution())
     choose(scene, "Answered")
+    scene.finish()
+
+
+@row("Two users answer the same request", COMPLETED, **INPUT)
+def test_required_action_is_answered_twice(scene):
+    asked(scene)
+    scene.crew.approve(scene.execution())
+    choose(scene, "Answered")
+    with pytest.raises(ApiError, match="409"):
+        choose(scene, "Stop waiting")
     scene.finish()
 
 
