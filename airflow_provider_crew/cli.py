@@ -25,14 +25,14 @@ ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
 
 _EXIT_CODES = """exit codes:
   0  inputs: the crew answered; status: the execution completed; cancel: it has ended; dags: they were copied
-  1  the execution failed, or the connection or the request was rejected
+  1  the execution failed, or the connection or the request was rejected; cancel: not confirmed, or still running
   2  wrong usage
-  3  the execution is running, waits for human input, or is unknown; or the crew gave no usable answer
+  3  status: the execution is running, waits for human input, or is unknown; or the crew gave no usable answer
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Query the crew once, or copy the DAGs. Print the answer, and return the exit code."""
+    """Run one command. Print its answer, and return the exit code."""
     options = _parser().parse_args(arguments)
     if options.command == "dags":
         return _copy_dags(options.into)
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m airflow_provider_crew",
-        description="Query a crew, cancel an execution, or copy DAGs. Connections are read as Airflow does.",
+        description="Query a crew, cancel an execution, or copy DAGs. Connections are read as by Airflow itself.",
     )
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == "cancel":
-            command.add_argument("--yes", action="store_true", help="do not ask")
+            command.add_argument("--yes", action="store_true", help="skip the confirmation")
         if name != "inputs":
             command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help="see the task's log")
     copy = commands.add_parser("dags", help="copy the DAGs crew_budget and crew_wait_for_execution to a folder")

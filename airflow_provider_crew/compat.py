@@ -57,7 +57,7 @@ MIN_DEFERRAL_SECONDS = 10.0
 TRIGGER_FAILED = "__fail__"
 # States of a task whose process exists, and that has not been cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
-# States of a task that nothing but clearing it starts again.
+# Final states: only clearing the task runs it again.
 _LAST_STATES = frozenset({"success", "failed", "skipped", "removed"})
 
 

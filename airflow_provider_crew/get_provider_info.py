@@ -43,13 +43,13 @@ CONNECTION_FIELDS = {
     ),
     "cancel_on_kill": _field(
         "Cancel on kill",
-        "Cancel the execution of a task that a user marks as failed or successful. A task may set its own.",
+        "Cancel the execution if a user marks the task. The task argument of the same name takes precedence.",
         "boolean",
         default=False,
     ),
     "cancel_on_timeout": _field(
         "Cancel on timeout",
-        "Cancel the execution of a task at its timeout. A task may set its own.",
+        "Cancel the execution at a timeout. The task argument of the same name takes precedence.",
         "boolean",
         default=False,
     ),

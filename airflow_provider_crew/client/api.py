@@ -439,8 +439,8 @@ class CrewApi:
             execution = yield from self.status(kickoff_id)
         except CallError as error:
             raise errors.NotCancelled(
-                f"It is unknown whether execution {kickoff_id} was cancelled. {error.event}",
-                error=f"It is unknown whether it was cancelled. {error.event}",
+                f"The request to cancel execution {kickoff_id} has no confirmed outcome. {error.event}",
+                error=f"The request to cancel it has no confirmed outcome. {error.event}",
                 cost=Cost.UNKNOWN,
                 next_step="Check the crew's dashboard.",
                 kickoff_id=kickoff_id,
@@ -451,14 +451,14 @@ class CrewApi:
         if isinstance(outcome, CallError):
             why, passes = outcome.event, isinstance(outcome, TransientError)
         elif outcome.is_success:
-            why, passes = "The crew has accepted to stop it.", True
+            why, passes = "The crew accepted the request to cancel it, but has not ended it yet.", True
         else:
-            why = f"The crew did not stop it: {_described(request, outcome)}"
+            why = f"The crew rejected the request to cancel it: {_described(request, outcome)}"
             passes = isinstance(_error_for(request, outcome), TransientError)
         raise errors.NotCancelled(
             f"Execution {kickoff_id} is still running. {why}",
             error=why,
-            next_step="Wait for it, or stop it in the crew's dashboard if that is possible.",
+            next_step="Wait for the execution, or cancel it in the crew's dashboard, if that is possible.",
             kickoff_id=kickoff_id,
             passes=passes,
         )

@@ -84,7 +84,7 @@ class AsyncCrewClient:
         return await self._run(self._api.status(kickoff_id), self._session)
 
     async def cancel(self, kickoff_id: str) -> Completed | Failed:
-        """Stop an execution and return its end. Raise NotCancelled if its status confirms none."""
+        """Stop an execution and return its end. Raise NotCancelled unless its status confirms one."""
         return await self._run(self._api.cancel(kickoff_id), self._session)
 
     async def close(self) -> None:

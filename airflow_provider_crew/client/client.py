@@ -72,7 +72,7 @@ class CrewClient:
         return self._run(self._api.status(kickoff_id))
 
     def cancel(self, kickoff_id: str) -> Completed | Failed:
-        """Stop an execution and return its end. Raise NotCancelled if its status confirms none."""
+        """Stop an execution and return its end. Raise NotCancelled unless its status confirms one."""
         return self._run(self._api.cancel(kickoff_id))
 
     def close(self) -> None:

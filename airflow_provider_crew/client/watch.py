@@ -509,7 +509,7 @@ def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | errors
     """Return the error that ends a task whose execution it has cancelled, or tried to."""
     if isinstance(outcome, errors.CrewError):
         cost = outcome.cost if isinstance(outcome, errors.NotCancelled) else end.cost
-        return end.replace(f"{end.event} {outcome.error}", cost=cost)
+        return end.replace(f"{end.event} {outcome.error}", cost=cost, next_step=outcome.next_step)
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
         return errors.ExecutionCancelled(event, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
@@ -519,10 +519,10 @@ def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | errors
 def describe_end(execution: Completed | Failed) -> str:
     """Return a sentence about an execution that a cancellation has found ended."""
     if isinstance(execution, Completed):
-        return "It had completed by then."
+        return "The execution completed before it could be cancelled."
     if execution.word.lower() == "revoked":
-        return "It was cancelled."
-    return f"It has ended: {one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}."
+        return "The execution was cancelled."
+    return f"The execution has ended: {one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}."
 
 
 def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:

@@ -127,8 +127,8 @@ def ended_from_outside(run: "DurableRun", error: BaseException, *, kicked_off: b
 
 
 def end_kickoff_that_took_too_long(task: RunningTask) -> NoReturn:
-    """Cancel the execution, and end a task whose execution_timeout passed while its kickoff was being sent."""
-    event = f"execution_timeout passed after the kickoff of execution {task.kickoff_id}."
+    """Cancel the execution of a task whose execution_timeout passed before it waits, and end the task."""
+    event = f"execution_timeout passed just after execution {task.kickoff_id} was started."
     end_wait(task, task.cancelled(CutShort(event, kickoff_id=task.kickoff_id or "")))
 
 

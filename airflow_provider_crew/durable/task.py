@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.crew import CrewHook
     from airflow_provider_crew.operators.base import CrewTask
 
-# Seconds for which a signal waits for a cancellation. Airflow 3 kills a process 5 seconds after its first signal.
+# Seconds that a signal handler waits for a cancellation. Airflow 3 kills the process 5 seconds after SIGTERM.
 _TIME_TO_CANCEL = 4.0
 # Rendered value of a template that names a task without a result, or a task that does not exist.
 _NOTHING = frozenset({"", "None"})
@@ -66,6 +66,7 @@ class RunningTask:
     """Kickoff ID of the task's execution. ``None`` until it is known."""
     has_ended = False
     """Whether the execution has ended."""
+    _is_cancelling = False
     waits_again = ""
     """Next step with which this task can wait again, for messages. Empty if there is none."""
     result: Mapping[str, Any] | None = None
@@ -244,27 +245,30 @@ class RunningTask:
             return None
 
     def end(self) -> None:
-        """Log that the execution continues while Airflow stops the task. On Airflow 3, the task may yet finish."""
+        """Log the running execution, or cancel it, while Airflow stops the task. On Airflow 3, it may go on."""
         self.operator.is_told_to_end = True
         if self.record:
             self.record.save_again()
-        if self.kickoff_id:
-            step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.kickoff_id}").'
-            event = f"Task is being stopped. Execution {self.kickoff_id} continues."
-            self.log.warning("%s", self.about_its_execution(event, step))
-        if self.kickoff_id and not self.has_ended and self.operator.cancel_on_kill is not False:
-            # A signal handler calls this, possibly during a request to Airflow, so it can't wait for another one.
+        if self.kickoff_id is None:
+            return
+        if not self.has_ended and self.operator.cancel_on_kill is not False:
+            # In a thread, because the signal that led here may have interrupted a request to Airflow.
             cancelling = threading.Thread(target=self._cancel_if_unwanted)
             cancelling.start()
             cancelling.join(_TIME_TO_CANCEL)
+        if not self._is_cancelling:
+            step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.kickoff_id}").'
+            event = f"Task is being stopped. Execution {self.kickoff_id} continues."
+            self.log.warning("%s", self.about_its_execution(event, step))
 
     def _cancel_if_unwanted(self) -> None:
         """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
         if compat.has_ended(self.ti) and self.cancels_on("kill"):
-            event = f"Airflow has ended the task while execution {self.kickoff_id} was running."
-            outcome = self.cancelled(CrewError(event, cost=Cost.RUNNING, kickoff_id=self.kickoff_id or ""))
-            self.log.warning("%s", outcome)
-            self.progress.ended(outcome.kickoff_id, outcome)
+            self._is_cancelling = True
+            event = f"Airflow ended the task while execution {self.kickoff_id} was running."
+            end = self.cancelled(CrewError(event, cost=Cost.RUNNING, kickoff_id=self.kickoff_id or ""))
+            self.log.warning("%s", end)
+            self.progress.ended(end.kickoff_id, end)
 
     def cancels_on(self, event: Literal["kill", "timeout"]) -> bool:
         """Whether to cancel the execution on a kill or a timeout. The connection has the default."""

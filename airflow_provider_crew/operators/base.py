@@ -117,7 +117,7 @@ class CrewTask(BaseOperator):
         return self._time_limit or self.execution_timeout
 
     def on_kill(self) -> None:
-        """Prevent a kickoff not yet sent, and log that the execution continues, or cancel it."""
+        """Prevent a kickoff that is not yet sent. Log a running execution, or cancel it."""
         self.is_told_to_end = True
         if self._running:
             self._running.end()

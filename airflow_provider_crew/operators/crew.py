@@ -152,10 +152,10 @@ class CrewKickoffOperator(KickoffTask):
     :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the
         crew, and starts another. Until then it may be waiting for human input. ``None`` never gives it up.
         Default: 7 days.
-    :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it. By
-        default the connection's ``cancel_on_kill``, or False.
-    :param cancel_on_timeout: Whether to cancel the execution at ``timeout`` or execution_timeout. By default the
-        connection's ``cancel_on_timeout``, or False.
+    :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it.
+        ``None`` uses the connection's setting, which defaults to False.
+    :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
+        ``None`` uses the connection's setting, which defaults to False.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -49,10 +49,10 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     :param output_type: Type that the output must match: a pydantic model, any other type that pydantic can
         validate JSON data with, or the import path of either. If the output does not match, the task fails
         without a retry.
-    :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it. By
-        default the connection's ``cancel_on_kill``, or False.
-    :param cancel_on_timeout: Whether to cancel the execution at ``timeout`` or execution_timeout. By default the
-        connection's ``cancel_on_timeout``, or False.
+    :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it.
+        ``None`` uses the connection's setting, which defaults to False.
+    :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
+        ``None`` uses the connection's setting, which defaults to False.
     """
 
     template_fields = ("kickoff_id", "crew_conn_id")

@@ -86,7 +86,7 @@ class CrewExecutionTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Cancel the execution if that was wanted. Airflow 3.3 calls this when a user marks or clears the task."""
+        """Cancel the execution if wanted. Airflow 3.3 and later call this when a user marks or clears the task."""
         if self.cancel_on_kill:
             watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
             await watching.cancel_if_unwanted(self)

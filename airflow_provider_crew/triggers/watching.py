@@ -61,7 +61,7 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
     if not await sync_to_async(has_ended)(trigger.task_instance):
         return
-    event = f"Airflow has ended the task while execution {trigger.kickoff_id} was running."
+    event = f"Airflow ended the task while execution {trigger.kickoff_id} was running."
     end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
     try:
         end = after_cancelling(end, await _hook_of(trigger).cancel_async(trigger.kickoff_id))

@@ -88,7 +88,7 @@ class Api:
         return token
 
     def _authorize(self, request: ReceivedRequest, action: str) -> None:
-        """Reject a user token that may not kick off. It may not stop either."""
+        """Reject a user token that may not start executions. Stopping one needs the same permission."""
         if self._authenticate(request) != self._crew.token and not self._crew.scenario.user_token_may_kickoff:
             raise Refused(self._dialect.refusal(403, "Forbidden", f"A user token may not {action} this crew."))
 
