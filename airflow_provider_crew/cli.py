@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_crew.client.models import Completed, Execution, Failed
+    from airflow_provider_crew.client.models import Execution
 
 ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
 
@@ -132,7 +132,7 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             return ANSWERED, {**about, "inputs": [each.model_dump() for each in crew.inputs().inputs]}
         about["kickoff_id"] = options.kickoff_id
         if options.command == "cancel":
-            return _ended(about, hook.cancel(options.kickoff_id))
+            return ANSWERED, _status(about, hook.cancel(options.kickoff_id))[1]
         return _status(about, crew.status(options.kickoff_id))
     except errors.CrewError as error:
         is_unknown = isinstance(error, errors.NotCancelled) and error.cost is errors.Cost.UNKNOWN
@@ -141,15 +141,6 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             error = error.replace(cost=errors.Cost.UNKNOWN)  # a failed query reveals nothing about the execution
         state = {"state": "unknown"} if isinstance(error, errors.ExecutionNotFound) else {}
         return UNDECIDED if is_undecided else FAILED, {**about, **state, **error.as_dict()}
-
-
-def _ended(about: dict[str, str], execution: Completed | Failed) -> tuple[int, dict[str, Any]]:
-    """Return the answer about an execution that was cancelled, or had ended before."""
-    from airflow_provider_crew.client.errors import Cost
-    from airflow_provider_crew.client.watch import describe_end
-
-    facts = {"state": execution.status.replace("error", "failed"), "cost": Cost.ENDED.value}
-    return ANSWERED, {**about, "event": describe_end(execution), **facts}
 
 
 def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str, Any]]:

@@ -57,8 +57,8 @@ MIN_DEFERRAL_SECONDS = 10.0
 TRIGGER_FAILED = "__fail__"
 # States of a task whose process exists, and that has not been cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
-# Final states: only clearing the task runs it again.
-_LAST_STATES = frozenset({"success", "failed", "skipped", "removed"})
+# Only clearing a task in these states runs it again. Airflow may restore a removed one.
+_LAST_STATES = frozenset({"success", "failed", "skipped"})
 
 
 def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
@@ -143,7 +143,10 @@ def is_cleared_meanwhile(ti: Any) -> bool:
 
 def has_ended(ti: Any) -> bool:
     """Whether Airflow has recorded the end of the task, and no retry follows. Defaults to False."""
-    states = {ti.current_state()} if IS_AIRFLOW_2 else _states_of(ti)
+    try:
+        states = {ti.current_state()} if IS_AIRFLOW_2 else _states_of(ti)
+    except Exception:  # noqa: BLE001 - Airflow's database does not answer
+        return False
     return bool(states) and states <= _LAST_STATES
 
 

@@ -434,33 +434,21 @@ class CrewApi:
         """
         segment = path_segment(checked_kickoff_id(kickoff_id))
         request = self._request("POST", f"/stop/{segment}", kickoff_id=kickoff_id)
-        outcome = yield request
+        failure, why = _refusal_to_stop(request, (yield request))
+        cost = Cost.RUNNING
         try:
             execution = yield from self.status(kickoff_id)
+            if isinstance(execution, Completed | Failed):
+                return execution
         except CallError as error:
-            raise errors.NotCancelled(
-                f"The request to cancel execution {kickoff_id} has no confirmed outcome. {error.event}",
-                error=f"The request to cancel it has no confirmed outcome. {error.event}",
-                cost=Cost.UNKNOWN,
-                next_step="Check the crew's dashboard.",
-                kickoff_id=kickoff_id,
-                passes=isinstance(error, TransientError),
-            ) from None
-        if isinstance(execution, Completed | Failed):
-            return execution
-        if isinstance(outcome, CallError):
-            why, passes = outcome.event, isinstance(outcome, TransientError)
-        elif outcome.is_success:
-            why, passes = "The crew accepted the request to cancel it, but has not ended it yet.", True
-        else:
-            why = f"The crew rejected the request to cancel it: {_described(request, outcome)}"
-            passes = isinstance(_error_for(request, outcome), TransientError)
+            failure, why, cost = error, error.event, Cost.UNKNOWN
         raise errors.NotCancelled(
-            f"Execution {kickoff_id} is still running. {why}",
-            error=why,
-            next_step="Wait for the execution, or cancel it in the crew's dashboard, if that is possible.",
+            f"Execution {kickoff_id} was not cancelled, or not yet. {why}",
+            error=f"It was not cancelled, or not yet. {why}",
+            cost=cost,
+            next_step="Check the crew's dashboard before you start another.",
             kickoff_id=kickoff_id,
-            passes=passes,
+            passes=failure is None or isinstance(failure, TransientError),
         )
 
     def max_bytes(self, status: int) -> int:
@@ -532,6 +520,15 @@ class CrewApi:
             kickoff_id=request.kickoff_id,
             address=self.settings.address,
         )
+
+
+def _refusal_to_stop(request: Request, outcome: Outcome) -> tuple[CallError | None, str]:
+    """Return the error for the outcome of a request to stop, if there is one, and a sentence about it."""
+    if isinstance(outcome, CallError):
+        return outcome, outcome.event
+    if outcome.is_success:
+        return None, "The crew accepted the request, but has not ended the execution yet."
+    return _error_for(request, outcome), f"The crew rejected the request: {_described(request, outcome)}"
 
 
 def _started(outcome: Outcome) -> str:

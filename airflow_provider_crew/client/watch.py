@@ -505,11 +505,12 @@ def after(execution: Completed | Failed) -> str:
     return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
 
 
-def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | errors.CrewError) -> errors.CrewError:
+def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Exception) -> errors.CrewError:
     """Return the error that ends a task whose execution it has cancelled, or tried to."""
-    if isinstance(outcome, errors.CrewError):
-        cost = outcome.cost if isinstance(outcome, errors.NotCancelled) else end.cost
-        return end.replace(f"{end.event} {outcome.error}", cost=cost, next_step=outcome.next_step)
+    if isinstance(outcome, errors.NotCancelled):
+        return end.replace(f"{end.event} {outcome.error}", cost=outcome.cost, next_step=outcome.next_step)
+    if isinstance(outcome, Exception):
+        return end.replace(f"{end.event} The request to cancel it was not sent: {outcome}.")
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
         return errors.ExecutionCancelled(event, kickoff_id=outcome.kickoff_id, usage=outcome.usage)

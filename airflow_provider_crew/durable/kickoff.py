@@ -189,7 +189,7 @@ class DurableRun:
             kicked_off = self._resumed or task.kickoff_id is not None
             if isinstance(error, AirflowTaskTimeout) and not kicked_off:
                 end_to_retry(self, "execution_timeout passed before the kickoff.", CrewTaskTimeout)
-            is_cut_short = isinstance(error, AirflowTaskTimeout) and not isinstance(error, EndedTask)
+            is_cut_short = type(error) is AirflowTaskTimeout and task.kickoff_id and not task.has_ended
             if is_cut_short and task.cancels_on("timeout"):
                 end_kickoff_that_took_too_long(task)
             ended = ended_from_outside(self, error, kicked_off=kicked_off)

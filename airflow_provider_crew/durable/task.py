@@ -1,9 +1,11 @@
 """Process of a running task: its execution, its hook, and its access to Airflow."""
 
+import copy
 import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,7 +68,8 @@ class RunningTask:
     """Kickoff ID of the task's execution. ``None`` until it is known."""
     has_ended = False
     """Whether the execution has ended."""
-    _is_cancelling = False
+    unwanted: CrewError | None = None
+    """Error with which the task ends, if it cancels its execution because Airflow has ended the task."""
     waits_again = ""
     """Next step with which this task can wait again, for messages. Empty if there is none."""
     result: Mapping[str, Any] | None = None
@@ -251,44 +254,44 @@ class RunningTask:
             self.record.save_again()
         if self.kickoff_id is None:
             return
-        if not self.has_ended and self.operator.cancel_on_kill is not False:
+        if not (self.has_ended or self.operator.is_over or self.operator.cancel_on_kill is False):
             # In a thread, because the signal that led here may have interrupted a request to Airflow.
             cancelling = threading.Thread(target=self._cancel_if_unwanted)
             cancelling.start()
             cancelling.join(_TIME_TO_CANCEL)
-        if not self._is_cancelling:
+        if not self.unwanted:
             step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.kickoff_id}").'
             event = f"Task is being stopped. Execution {self.kickoff_id} continues."
             self.log.warning("%s", self.about_its_execution(event, step))
 
     def _cancel_if_unwanted(self) -> None:
         """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
-        if compat.has_ended(self.ti) and self.cancels_on("kill"):
-            self._is_cancelling = True
+        if self.cancels_on("kill") and compat.has_ended(self.ti):
             event = f"Airflow ended the task while execution {self.kickoff_id} was running."
-            end = self.cancelled(CrewError(event, cost=Cost.RUNNING, kickoff_id=self.kickoff_id or ""))
-            self.log.warning("%s", end)
-            self.progress.ended(end.kickoff_id, end)
+            self.unwanted = CrewError(event, cost=Cost.RUNNING, kickoff_id=self.kickoff_id or "")
+            self.unwanted = self.cancelled(self.unwanted)
+            self.log.warning("%s", self.unwanted)
+            self.progress.ended(self.unwanted.kickoff_id, self.unwanted)
 
     def cancels_on(self, event: Literal["kill", "timeout"]) -> bool:
         """Whether to cancel the execution on a kill or a timeout. The connection has the default."""
         name = f"cancel_on_{event}"
         if (own := getattr(self.operator, name)) is not None:
             return bool(own)
-        try:
+        with suppress(Exception):  # the next use of the connection raises the error
             return bool(getattr(self.hook.connection, name))
-        except Exception:  # noqa: BLE001 - the next use of the connection raises the error
-            return False
+        return False
 
     def cancelled(self, end: CrewError) -> CrewError:
         """Cancel the execution, and return the error that ends the task with the outcome."""
         try:
-            execution = self.hook.cancel(end.kickoff_id)
-        except CrewError as error:
+            execution = copy.copy(self.hook).cancel(end.kickoff_id)  # a copy has the token that is valid now
+        except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
             return after_cancelling(end, error)
         self.has_ended = True
-        if self.record and isinstance(execution, Completed):
-            self.record.update(kickoff_id=end.kickoff_id, end="completed")
+        if self.record:
+            is_completed = isinstance(execution, Completed)
+            self.record.update(kickoff_id=end.kickoff_id, end="completed" if is_completed else "failed")
         return after_cancelling(end, execution)
 
     def about_its_execution(self, event: str, next_step: str) -> CrewError:

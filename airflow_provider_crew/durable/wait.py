@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Seconds that are reserved for cancelling the execution.
+_TIME_TO_CANCEL = 10.0
 # Share of a short execution_timeout that is reserved for ending the task.
 _LARGEST_SHARE = 0.1
 # Seconds after the deadline at which Airflow resumes a task that no triggerer has resumed.
@@ -90,9 +92,8 @@ class Wait:
         if limit is None:
             return deadline
         allowed = limit.total_seconds()
-        return min(
-            deadline, self.task.started_at + allowed - min(compat.SHUTDOWN_MARGIN, allowed * _LARGEST_SHARE)
-        )
+        margin = max(compat.SHUTDOWN_MARGIN, _TIME_TO_CANCEL * self.task.cancels_on("timeout"))
+        return min(deadline, self.task.started_at + allowed - min(margin, allowed * _LARGEST_SHARE))
 
     def result(
         self, kickoff_id: str, *, memory: Any = None, asked: bool = False, asks: bool = True, **changes: Any
@@ -248,6 +249,7 @@ class Wait:
 
     def _give_up(self, end: errors.CrewError) -> NoReturn:
         task, limit = self.task, self.given.time_limit
+        end = task.unwanted or end  # Airflow 3 lets the task go on until it kills it
         if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
             end = CutShort(end.event, kickoff_id=end.kickoff_id)
         if isinstance(end, errors.WaitedTooLong) and not task.has_ended and task.cancels_on("timeout"):

@@ -92,6 +92,9 @@ def short_traceback(execute: Callable[P, R]) -> Callable[P, R]:
             if isinstance(error, (CrewError, EndedTask)):
                 error.__traceback__ = None
             raise
+        finally:
+            task: Any = args[0]
+            task.is_over = True
 
     return run
 
@@ -108,6 +111,8 @@ class CrewTask(BaseOperator):
     """Arguments before they were rendered."""
     is_told_to_end = False
     """Whether Airflow is stopping the task."""
+    is_over = False
+    """Whether the task has returned or raised in this process, so its execution is wanted, or was ended."""
     _running: RunningTask | None = None
     _time_limit: timedelta | None = None
 

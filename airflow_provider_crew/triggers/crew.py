@@ -14,10 +14,12 @@ from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from airflow_provider_crew.client.progress import ProgressReport
     from airflow_provider_crew.hooks.connection import TokenType
 
 _STORED = "kickoff_id crew_conn_id rules token_type deferred_at memory log_output asked cancel_on_kill"
+
+# Cancellations under way. The event loop itself keeps only weak references.
+_cancelling: set[asyncio.Task[None]] = set()
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -36,9 +38,6 @@ class CrewExecutionTrigger(BaseTrigger):
     :param asked: Whether a request of the task is open under Required Actions.
     :param cancel_on_kill: Whether to cancel the execution if a user marks the task (Airflow 3.3 and later).
     """
-
-    report: ProgressReport | None = None
-    """Progress of the watch."""
 
     def __init__(  # noqa: PLR0913 - stored by name
         self,
@@ -89,7 +88,11 @@ class CrewExecutionTrigger(BaseTrigger):
         """Cancel the execution if wanted. Airflow 3.3 and later call this when a user marks or clears the task."""
         if self.cancel_on_kill:
             watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
-            await watching.cancel_if_unwanted(self)
+            # Shielded, because Airflow cancels on_kill() about a second after it has called it.
+            cancelling = asyncio.create_task(watching.cancel_if_unwanted(self))
+            _cancelling.add(cancelling)
+            cancelling.add_done_callback(_cancelling.discard)
+            await asyncio.shield(cancelling)
 
     def _too_early_by(self) -> float:
         """Seconds until the event may fire. Bounded, because the worker's clock may be ahead of this one."""

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.errors import CrewError
-from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport, ended
+from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.compat import encoded_xcom, leave_encoded_xcom, leaves_progress
 
@@ -86,17 +85,6 @@ class TriggerProgress:
         self._turns.takers -= 1
         if self._leaving:
             self._leaving.cancel()
-
-    async def end(self, report: ProgressReport, error: CrewError) -> None:
-        """Push the error that ended the wait, from a trigger that Airflow has cancelled."""
-        told = ended(report.as_dict(), error, time.time())
-
-        async def leave() -> None:
-            encoded = await self._turns.encoded(self._ti, told)
-            await sync_to_async(leave_encoded_xcom)(self._ti, PROGRESS, encoded)
-
-        await self._turns.take(leave)
-        self.close()
 
     async def _leave(self) -> None:
         while self._news:
