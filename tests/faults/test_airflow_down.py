@@ -85,6 +85,7 @@ def test_completes_without_database(scene):
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "sensor poke"),
     harm=database_down,
+    executor="local",
     why=_ENDS_WITHOUT_DATABASE,
     retries=1,
 )
@@ -106,6 +107,7 @@ def test_database_down_while_waiting(scene):
     COMPLETED,
     ways=("deferred", "sensor deferred"),
     harm=scheduler_killed,
+    executor="local",
     retries=0,
 )
 def test_scheduler_killed_while_deferred(scene):
@@ -115,7 +117,13 @@ def test_scheduler_killed_while_deferred(scene):
     scene.finish()
 
 
-@row("An execution completes while no scheduler is running", COMPLETED, harm=scheduler_killed, retries=0)
+@row(
+    "An execution completes while no scheduler is running",
+    COMPLETED,
+    harm=scheduler_killed,
+    executor="local",
+    retries=0,
+)
 def test_completes_without_scheduler(scene):
     scene.start(until="deferred")
     with scene.harmed():
@@ -128,6 +136,7 @@ def test_completes_without_scheduler(scene):
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "sensor poke"),
     harm=scheduler_killed,
+    executor="local",
     retries=1,
 )
 def test_scheduler_killed_while_waiting(scene):
@@ -146,6 +155,7 @@ def test_scheduler_killed_while_waiting(scene):
     Ends("failed", "nothing", "running", tries=2),
     ways=(*RUN, "kickoff"),
     harm=scheduler_killed,
+    executor="local",
     retries=2,
 )
 def test_scheduler_killed_before_answer(scene):
@@ -159,6 +169,7 @@ def test_scheduler_killed_before_answer(scene):
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=scheduler_replaced,
+    executor="local",
     why=_STARTED_AGAIN,
     retries=1,
 )
@@ -176,6 +187,7 @@ def test_scheduler_replaced_while_waiting(scene):
     Ends("failed", "nothing", "running", tries=2),
     ways=RUN,
     harm=scheduler_replaced,
+    executor="local",
     why=_STARTED_AGAIN,
     retries=2,
 )

@@ -56,6 +56,7 @@ def test_cleared_just_before_the_answer(scene):
     "The task is cleared twice before the answer to its kickoff, which its process still receives",
     Ends("failed", "the result", "completed", tries=2),
     ways=("deferred", "kickoff"),
+    executor="local",
     why="Airflow 3.3 starts the next attempt while the process of the earlier one still runs.",
 )
 def test_cleared_twice_before_the_answer(scene):

@@ -206,6 +206,7 @@ def _watching(scene):
     "One of two triggerers is killed",
     Ends("success", "the result", "completed", kickoffs=_SEVERAL),
     alone=True,
+    executor="local",
     mapped=_SEVERAL,
     retries=0,
 )
@@ -219,6 +220,7 @@ def test_one_of_two_killed(scene):
     "One of two triggerers hangs until the other has taken over, and then continues",
     Ends("success", "the result", "completed", kickoffs=_SEVERAL),
     alone=True,
+    executor="local",
     mapped=_SEVERAL,
     retries=0,
 )
