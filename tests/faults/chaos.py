@@ -77,11 +77,14 @@ class Chaos:
         self.runs: list[Run] = []
         self.cleared: list[tuple[str, str, float]] = []
         """Run, task and time of each clear."""
+        self.marked: set[tuple[str, str]] = set()
+        """Run and task of each one that was marked as failed, which cancels its execution."""
         self._harms: dict[str, tuple[int, Callable[[], bool | None]]] = {
             "task killed": (10, lambda: self._kill_task(with_supervisor=False)),
             "task and supervisor killed": (2, lambda: self._kill_task(with_supervisor=True)),
             "task asked to end": (2, lambda: self._kill_task(with_supervisor=False, number=signal.SIGTERM)),
             "task cleared": (6, self._clear),
+            "task marked as failed": (3, self._mark),
             "task cleared that had given up an unknown execution": (3, self._clear_given_up),
             "triggerer killed": (2, lambda: self._restart("triggerer")),
             "scheduler killed": (1, lambda: self._restart("scheduler")),
@@ -165,6 +168,18 @@ class Chaos:
     def _clear(self) -> bool:
         found = [(run, task) for run, task in self._tasks() if task["state"] in _CLEARED]
         return bool(found) and self._cleared(*self._dice.choice(found))
+
+    def _mark(self) -> bool:
+        found = [(run, task) for run, task in self._tasks() if task["state"] in {"running", "deferred"}]
+        if not found:
+            return False
+        run, task = self._dice.choice(found)
+        try:
+            run.mark(task["task_id"], "failed")
+        except (ApiError, OSError):
+            return False
+        self.marked.add((run.run_id, task["task_id"]))
+        return True
 
     def _clear_given_up(self) -> bool:
         failed = [(run, task) for run, task in self._tasks() if task["state"] == "failed"]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import psutil
 
@@ -335,9 +334,7 @@ class Scene:
 
     def mark(self, state: str) -> None:
         """Mark the task as success or failed, as in the Airflow UI."""
-        run_id = quote(self.run.run_id, safe="")
-        path = f"dags/{self.dag_id}/dagRuns/{run_id}/taskInstances/{self.task_id}"
-        self.airflow.api.patch(path, {"new_state": state})
+        self.run.mark(self.task_id, state)
 
     def xcom(self, key: str = "return_value") -> Any:
         """Return an XCom of the task, or None."""

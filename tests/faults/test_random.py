@@ -24,7 +24,12 @@ from airflow.providers.common.compat.sdk import DAG
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 
-tries = {"crew_conn_id": "crew_random", "retries": 6, "retry_delay": datetime.timedelta(seconds=4)}
+tries = {
+    "crew_conn_id": "crew_random",
+    "retries": 6,
+    "retry_delay": datetime.timedelta(seconds=4),
+    "cancel_on_kill": True,
+}
 inputs = {"inputs": {"topic": "{{ run_id }} {{ task.task_id }}"}}
 patience = {"timeout": 900, "max_outage": 45}
 waits = {"poll_interval": 2, **patience}
@@ -79,7 +84,7 @@ def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, d
 
         chaos.rage(enough)
         chaos.see_out(runs, LONGEST)
-        verdict = judge(crew, runs, chaos.cleared)
+        verdict = judge(crew, runs, chaos.cleared, chaos.marked)
 
     say(f"Harm done:\n{table(chaos.done)}\nSeen:\n{table(verdict.counts)}")
     assert not verdict.faults, "\n".join(verdict.faults)

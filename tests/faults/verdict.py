@@ -34,15 +34,21 @@ class Verdict:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     cleared: list[tuple[str, str, float]] = field(default_factory=list)
+    marked: set[tuple[str, str]] = field(default_factory=set)
 
 
-def judge(crew: LocalCrewService, runs: list[Run], cleared: list[tuple[str, str, float]]) -> Verdict:
+def judge(
+    crew: LocalCrewService,
+    runs: list[Run],
+    cleared: list[tuple[str, str, float]],
+    marked: set[tuple[str, str]],
+) -> Verdict:
     """
     Compare every execution of these runs at the crew and in Airflow.
 
-    ``cleared``: run, task and time of each clear.
+    ``cleared``: run, task and time of each clear. ``marked``: run and task of each that was marked as failed.
     """
-    verdict = Verdict(cleared=cleared)
+    verdict = Verdict(cleared=cleared, marked=marked)
     started: dict[tuple[str, str], list[Execution]] = defaultdict(list)
     for execution in crew.kickoffs:
         origin: Any = (execution.meta or {}).get("airflow")
@@ -83,6 +89,11 @@ def _judge_task(verdict: Verdict, run: Run, task_id: str, ends_in: str, executio
         verdict.faults.append(f"{where}: ended well, and has no result of its own: {returned}")
     logs = attempts if ends_in == task_id else attempts + _attempts(run, ends_in)
     record = kickoff_record(run, task_id)
+    cancelled = [execution.kickoff_id for execution in executions if execution.standing(math.inf).revoked]
+    verdict.counts["cancelled"] += len(cancelled)
+    is_marked = bool({(run.run_id, task_id), (run.run_id, ends_in)} & verdict.marked)
+    if cancelled and last["state"] == "success" and not is_marked:
+        verdict.faults.append(f"{where}: cancelled, and its task succeeded: {cancelled}")
     for execution in executions:
         if execution.kickoff_id in named_in(returned):
             verdict.counts["results in XCom"] += 1

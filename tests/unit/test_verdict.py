@@ -42,8 +42,11 @@ class History:
         return {"kickoff_id": self.returned, "output": f"Briefing: run {task_id}"}
 
 
-def execution(kickoff_id: str, attempt: int, started_at: float, *, failed: bool = False) -> Any:
-    standing = SimpleNamespace(over=failed, error="out of credit" if failed else None)
+def execution(
+    kickoff_id: str, attempt: int, started_at: float, *, failed: bool = False, revoked: bool = False
+) -> Any:
+    standing = SimpleNamespace(over=failed or revoked, error="no result" if failed or revoked else None)
+    standing.revoked = revoked
     meta = {"airflow": {"run_id": "run", "task_id": "", "try_number": attempt}}
     scenario = SimpleNamespace(tasks=())
     return SimpleNamespace(
@@ -58,7 +61,7 @@ FIRST, SECOND = ("first", 1, 60.0), ("second", 2, 150.0)
 def faults(monkeypatch):
     """Return the faults that the judge finds in one history."""
 
-    def find(history: History, *executions: Any, cleared: Any = ()) -> list[str]:
+    def find(history: History, *executions: Any, cleared: Any = (), marked: Any = ()) -> list[str]:
         for one in executions:
             one.meta["airflow"]["task_id"] = history.task_id
         monkeypatch.setattr(verdict, "RETURNED_BY", {history.task_id: history.task_id})
@@ -68,7 +71,7 @@ def faults(monkeypatch):
         )
         crew: Any = SimpleNamespace(kickoffs=executions)
         runs: Any = [history]
-        return verdict.judge(crew, runs, list(cleared)).faults
+        return verdict.judge(crew, runs, list(cleared), set(marked)).faults
 
     return find
 
@@ -147,3 +150,12 @@ def test_result_of_another_task_is_a_fault(faults):
     (found,) = faults(History("run_sync", [["got first"]], returned="other"), execution(*FIRST))
 
     assert "no result of its own" in found
+
+
+@pytest.mark.parametrize(("marked", "count"), [([], 1), ([("run", "run_sync")], 0)])
+def test_cancelled_execution_of_a_successful_task_is_a_fault(faults, marked, count):
+    history = History("run_sync", [["first"], ["second"]], returned="second")
+
+    found = faults(history, execution(*FIRST, revoked=True), execution(*SECOND), marked=marked)
+
+    assert len(found) == count
