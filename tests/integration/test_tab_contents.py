@@ -41,6 +41,7 @@ def ended(error: str, cost: Cost, *, event: str = "It ended.", **known: Any) -> 
 
 
 NOTHING_STARTED: dict[str, Any] = {"kickoff_id": "", "state": "none"}
+CANCELLED = ended("ExecutionCancelled", Cost.ENDED, state="failed")
 SENT = {"kickoff_id": KICKOFF_ID, "end": None}
 
 
@@ -62,6 +63,8 @@ SENT = {"kickoff_id": KICKOFF_ID, "end": None}
         ("failed", {"record": SENT | {"kickoff_id": None}}, "Uncertain kickoff", "waiting"),
         ("failed", {"record": None}, "Failed", "bad"),
         ("success", {"crew_progress": progress()}, "Stopped waiting", "waiting"),
+        ("failed", {"crew_progress": CANCELLED}, "Failed", "bad"),
+        ("success", {"crew_progress": CANCELLED}, "Stopped waiting", "waiting"),
         ("success", {"crew_progress": progress(state="completed")}, "Completed", "good"),
         ("deferred", {"crew_progress": progress(state="paused")}, "Waiting for human input", "waiting"),
         (
@@ -84,6 +87,7 @@ def test_badge_names_the_state_of_crew_and_task(page, state, xcoms, title, tone)
     ("error", "cost", "is_billed_again"),
     [
         ("ExecutionFailed", Cost.ENDED, True),
+        ("ExecutionCancelled", Cost.ENDED, True),
         ("InvalidOutput", Cost.ENDED, True),
         ("LostContact", Cost.RUNNING, False),
     ],
