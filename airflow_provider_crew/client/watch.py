@@ -513,7 +513,8 @@ def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Except
         return end.replace(f"{end.event} The request to cancel it was not sent: {outcome}.")
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
-        return errors.ExecutionCancelled(event, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
+        step = "Start a new execution, which is billed again."
+        return errors.ExecutionCancelled(event, next_step=step, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
     return end.replace(event, cost=errors.Cost.ENDED)
 
 
