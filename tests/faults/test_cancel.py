@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
+import psutil
 import pytest
 
 from airflow_provider_crew.local import LocalCrewService
@@ -120,6 +121,19 @@ def test_cancel_marked_before_the_answer(scene):
     time.sleep(0.5)
     held.release()
     scene.answered("stop", seconds=30)
+
+
+@row(
+    "The crew takes five seconds to answer the request to cancel",
+    CANCELLED,
+    needs_store=BY_TRIGGER,
+    **ALWAYS,
+)
+def test_cancel_with_a_slow_answer(scene):
+    waiting(scene)
+    scene.crew.faults.hang(on="stop", seconds=5)
+    scene.mark("failed")
+    eventually(lambda: standing(scene.crew, scene.crew.kickoffs[0]) == "revoked", 30)
 
 
 @row(
@@ -262,6 +276,23 @@ def test_cancel_not_when_told_to_end(scene):
     scene.kill(number=signal.SIGTERM)
     scene.looked(2)
     scene.finish()
+    never_stopped(scene)
+
+
+@row(
+    "The process gets SIGTERM after the task has succeeded",
+    Ends("success", "the kickoff ID", "running"),
+    ways=("kickoff",),
+    needs_store=("kickoff",),
+    on_success_callback=[Code("lambda _: until('later')")],
+    **ALWAYS,
+)
+def test_cancel_not_when_successful(scene):
+    scene.start()
+    process = psutil.Process(scene.wait_for("success")["pid"])
+    process.terminate()
+    time.sleep(3)
+    scene.now("later")
     never_stopped(scene)
 
 
