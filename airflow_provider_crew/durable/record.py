@@ -111,11 +111,12 @@ class VariableStore:
 
     def set(self, _key: str, value: dict[str, Any], **_: Any) -> None:
         """Store a value, unless no later attempt needs it."""
-        attempt, _kept = self._kept()
+        attempt, kept = self._kept()
         if attempt > self._try:
             raise Superseded(f"attempt {attempt} of the task has taken over")
         if value.get("delivered") or value.get("end") == "failed":
-            compat.delete_variable(self._name)
+            if kept is not None:
+                compat.delete_variable(self._name)
         else:
             compat.set_variable(self._name, json.dumps({"try": self._try, KEY: value}), self._about)
 

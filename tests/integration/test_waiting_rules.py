@@ -100,14 +100,15 @@ def test_serialized_trigger_is_plain_and_holds_no_secret(live_crew, monkeypatch)
 def test_own_deadline_comes_before_that_of_airflow():
     began = time.time()
 
-    def deadline(time_limit: timedelta | None) -> float:
+    def deadline(time_limit: timedelta | None, *, cancels: bool = False) -> float:
         given = SimpleNamespace(timeout=24 * 3600, time_limit=time_limit)
-        task: Any = SimpleNamespace(started_at=began, operator=given)
+        task: Any = SimpleNamespace(started_at=began, operator=given, cancels_on=lambda _: cancels)
         return Wait(task).deadline()
 
     # Airflow 2 needs time to resume a deferred task.
     before = 60 if AIRFLOW < (3, 0) else 2
     assert deadline(timedelta(minutes=10)) == pytest.approx(began + 600 - before)
+    assert deadline(timedelta(minutes=10), cancels=True) == pytest.approx(began + 600 - max(before, 10))
     assert deadline(timedelta(seconds=5)) == pytest.approx(began + 4.5)
     assert began <= deadline(None) - 24 * 3600 <= time.time()
 
