@@ -231,7 +231,7 @@ def test_cancel_when_completed(scene):
     COMPLETED_IN_ATTEMPT_2,
     ways=WAITS,
     core=True,
-    forgotten={"deferred": paid_again(), "sync": paid_again()},
+    forgotten={"deferred": paid_again()},
     **ALWAYS,
 )
 def test_cancel_not_when_cleared(scene):
@@ -239,7 +239,7 @@ def test_cancel_not_when_cleared(scene):
     scene.run.clear(scene.task_id)
     eventually(lambda: scene.task["try_number"] == 2, 180, PAUSE)
     scene.looked(2)
-    if scene.forgets and "sensor" not in scene.way:
+    if scene.forgets and scene.way == "deferred":
         scene.execution(2)
     for kickoff in scene.crew.kickoffs:
         scene.crew.finish(kickoff.kickoff_id)
