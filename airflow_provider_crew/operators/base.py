@@ -84,6 +84,8 @@ def short_traceback(execute: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(execute)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        task: Any = args[0]
+        task.is_over = False  # dag.test() resumes the same object
         try:
             return execute(*args, **kwargs)
         except BaseException as error:
@@ -93,7 +95,6 @@ def short_traceback(execute: Callable[P, R]) -> Callable[P, R]:
                 error.__traceback__ = None
             raise
         finally:
-            task: Any = args[0]
             task.is_over = True
 
     return run
