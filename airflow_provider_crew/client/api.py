@@ -528,7 +528,8 @@ def _refusal_to_stop(request: Request, outcome: Outcome) -> tuple[CallError | No
         return outcome, outcome.event
     if outcome.is_success:
         return None, "The crew accepted the request, but has not ended the execution yet."
-    return _error_for(request, outcome), f"The crew rejected the request: {_described(request, outcome)}"
+    hint = " The deployment may lack this endpoint." if outcome.status in {404, 405} else ""
+    return _error_for(request, outcome), f"The crew rejected the request: {_described(request, outcome)}{hint}"
 
 
 def _started(outcome: Outcome) -> str:

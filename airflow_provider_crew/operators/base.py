@@ -80,7 +80,7 @@ R = TypeVar("R")
 
 
 def short_traceback(execute: Callable[P, R]) -> Callable[P, R]:
-    """Raise a task's error without the frames below, which would push its message out of view in the log."""
+    """Run a task, and raise its error without the frames below, which would push its message out of view."""
 
     @wraps(execute)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
