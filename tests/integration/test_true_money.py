@@ -55,10 +55,11 @@ def test_sensor_error_has_the_crews_words(live_crew, store, options):
 @pytest.mark.parametrize("deferrable", [True, False], ids=["deferred", "worker"])
 def test_failed_execution_names_its_task(live_crew, store, deferrable):
     tasks = (
-        ScenarioTask(name="research_task", seconds=0.2),
-        ScenarioTask(name="writing_task", seconds=0.4, error="out of credit"),
+        ScenarioTask(name="research_task", seconds=0.0),
+        ScenarioTask(name="writing_task", seconds=3600.0, error="out of credit"),
     )
     live_crew.scenario = Scenario(tasks=tasks, inputs=())
+    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
 
     end = ended(Task(lambda: run(deferrable=deferrable, inputs={}), store=store))
 
