@@ -74,7 +74,7 @@ def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
     """Return the subject and the text of an alert."""
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
     cost = min((failure.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
-    page = getattr(context.get("ti"), "log_url", "")  # Airflow 3.0 has none
+    page = getattr(context.get("ti"), "log_url", None) or ""  # Airflow 3.0 has none
     page = page.partition("/tasks/")[0] if "reason" in context else page
     text = "\n\n".join([*(f"{failure.task}: {failure.text}" for failure in failures), page])
     return f"[{cost}] {context['dag'].dag_id}: {tasks} in {context['run_id']}", str(redact(text.strip()))

@@ -99,6 +99,17 @@ def test_alert_has_cost_event_next_step_and_links(alert, dag, airflow, sent, exc
     assert text.count(KICKOFF_ID) == bool(failure.kickoff_id)
 
 
+def test_alert_is_sent_without_a_link_to_airflow(alert, dag, airflow, sent):
+    context = of_run(dag)
+    context["ti"].log_url = None  # as on Airflow 3.0
+    airflow.states[("report", -1)] = "failed"
+
+    alert(context)
+
+    ((subject, _),) = sent
+    assert "report" in subject
+
+
 @pytest.mark.parametrize(
     ("xcoms", "cost"),
     [
