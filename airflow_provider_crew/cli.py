@@ -119,6 +119,7 @@ def _kickoff_id(text: str) -> str:
 
 def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     from airflow_provider_crew.client import errors
+    from airflow_provider_crew.client.watch import describe_end
     from airflow_provider_crew.compat import reads_connections_as_commands_do
     from airflow_provider_crew.hooks.crew import CrewHook
 
@@ -132,7 +133,9 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
             return ANSWERED, {**about, "inputs": [each.model_dump() for each in crew.inputs().inputs]}
         about["kickoff_id"] = options.kickoff_id
         if options.command == "cancel":
-            return ANSWERED, _status(about, hook.cancel(options.kickoff_id))[1]
+            end = hook.cancel(options.kickoff_id)
+            state = "completed" if end.status == "completed" else "failed"
+            return ANSWERED, {**about, "state": state, "event": describe_end(end), "cost": errors.Cost.ENDED.value}
         return _status(about, crew.status(options.kickoff_id))
     except errors.CrewError as error:
         is_unknown = isinstance(error, errors.NotCancelled) and error.cost is errors.Cost.UNKNOWN
