@@ -134,8 +134,8 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         about["kickoff_id"] = options.kickoff_id
         if options.command == "cancel":
             end = hook.cancel(options.kickoff_id)
-            state = "completed" if end.status == "completed" else "failed"
-            return ANSWERED, {**about, "state": state, "event": describe_end(end), "cost": errors.Cost.ENDED.value}
+            about["state"] = "completed" if end.status == "completed" else "failed"
+            return ANSWERED, {**about, "event": describe_end(end), "cost": errors.Cost.ENDED.value}
         return _status(about, crew.status(options.kickoff_id))
     except errors.CrewError as error:
         is_unknown = isinstance(error, errors.NotCancelled) and error.cost is errors.Cost.UNKNOWN
