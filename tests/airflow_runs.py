@@ -177,7 +177,8 @@ class Run:
     def mark(self, task_id: str, state: str) -> None:
         """Mark a task as success or failed, as in the Airflow UI."""
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
-        self.airflow.api.patch(path, {"new_state": state})
+        really = {"dry_run": False} if AIRFLOW < (3,) else {}
+        self.airflow.api.patch(path, {"new_state": state, **really})
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
         """Delete the kickoff record of a task: its variable, or from Airflow 3.3 on its task state."""
