@@ -107,7 +107,7 @@ class Stage:
             with self.recorded_in.open("a") as file:
                 file.write(json.dumps({"row": row.dag_id} | facts.as_dict()) + "\n")
         check(scene, ends, facts)
-        if AIRFLOW >= (3, 3) and ends is row.ends and not self.recorded_in:
+        if (3, 3) <= AIRFLOW < (3, 4) and ends is row.ends and not self.recorded_in:
             check_outcome(row.dag_id, facts.as_dict())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
+from tests.faults.scenes import Code
 
 IMPATIENT = {"request_timeout": 3}
 
@@ -23,6 +24,7 @@ def waited(scene, operation: str) -> float:
     ways=RUN,
     core=True,
     retries=1,
+    retry_delay=Code("datetime.timedelta(seconds=15)"),
 )
 def test_service_refuses_until_the_retry(scene):
     scene.crew.faults.refuse()
