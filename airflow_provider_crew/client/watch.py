@@ -510,7 +510,8 @@ def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Except
     if isinstance(outcome, errors.NotCancelled):
         return end.replace(f"{end.event} {outcome.error}", cost=outcome.cost, next_step=outcome.next_step)
     if isinstance(outcome, Exception):
-        return end.replace(f"{end.event} The request to cancel it was not sent: {outcome}.")
+        why = str(getattr(outcome, "event", outcome)).rstrip(".")
+        return end.replace(f"{end.event} The request to cancel it was not sent: {why}.")
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
         step = "Start a new execution, which is billed again."

@@ -210,3 +210,13 @@ class TestTimeout:
             Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store).run()
 
         assert caught.value.cost is Cost.RUNNING
+
+    def test_lost_connection_leaves_the_execution_running(self, live_crew, store, monkeypatch):
+        live_crew.scenario = SLOW
+        live_crew.at_look(1, lambda: monkeypatch.delenv(CONNECTION))
+
+        with pytest.raises(WaitedTooLong) as caught:
+            Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store).run()
+
+        assert caught.value.cost is Cost.RUNNING
+        assert not live_crew.requests.on("stop")
