@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_crew.compat import CLEARING_DELETES_TASK_STATE
+from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
 from tests.supported import AIRFLOW
 
@@ -67,6 +68,7 @@ def test_cleared_twice_before_the_answer(scene):
     scene.execution()
     scene.run.clear(scene.task_id)
     scene.run.clear(scene.task_id)
-    scene.wait_for("running", tries=2)
+    # Attempt 2 runs for a second only.
+    eventually(lambda: (scene.task["state"], scene.task["try_number"]) == ("running", 2), 180, 0.1)
     held.release()
     scene.finish()
