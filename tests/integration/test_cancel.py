@@ -220,3 +220,16 @@ class TestTimeout:
 
         assert caught.value.cost is Cost.RUNNING
         assert not live_crew.requests.on("stop")
+
+    def test_cancellation_uses_the_rotated_token(self, live_crew, store, monkeypatch):
+        def rotate() -> None:
+            live_crew.rotate_token("organization-token-4712")
+            monkeypatch.setenv(CONNECTION, live_crew.connection_uri)
+
+        live_crew.scenario = SLOW
+        live_crew.at_look(1, rotate)
+
+        with pytest.raises(ExecutionCancelled):
+            Task(lambda: run(deferrable=False, timeout=1.0, cancel_on_timeout=True), store=store).run()
+
+        assert [request.status for request in live_crew.requests.on("stop")] == [200]
