@@ -442,9 +442,10 @@ class CrewApi:
                 return execution
         except CallError as error:
             failure, why, cost = error, error.event, Cost.UNKNOWN
+        verdict = "was not cancelled" if cost is Cost.RUNNING else "may have been cancelled"
         raise errors.NotCancelled(
-            f"Execution {kickoff_id} was not cancelled, or not yet. {why}",
-            error=f"It was not cancelled, or not yet. {why}",
+            f"Execution {kickoff_id} {verdict}. {why}",
+            error=f"It {verdict}. {why}",
             cost=cost,
             next_step="Check the crew's dashboard before you start another.",
             kickoff_id=kickoff_id,

@@ -7,11 +7,8 @@ import json
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -33,6 +30,7 @@ from tests.integration.pages import (
     wherever,
 )
 from tests.integration.played import python
+from tests.integration.receivers import chat
 from tests.supported import has
 
 DAG = """
@@ -132,29 +130,13 @@ class Played:
         return [kickoff.inputs["topic"] for kickoff in self.service.kickoffs]
 
 
-@contextmanager
-def chat(messages: list[str]) -> Iterator[str]:
-    """Serve an incoming webhook, and provide the connection to it as JSON."""
-
-    class Chat(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            messages.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
-            self.send_response(200)
-            self.end_headers()
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Chat) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield json.dumps({"conn_type": "http", "password": f"http://127.0.0.1:{server.server_port}/"})
-        server.shutdown()
-
-
 class Pages:
     """Runs of all files in one Airflow, which takes seconds to start."""
 
     def __init__(self, home):
-        self.messages: list[str] = []
         with ExitStack() as stack:
-            connections = {"AIRFLOW_CONN_CHAT": stack.enter_context(chat(self.messages))}
+            self.messages, address = stack.enter_context(chat())
+            connections = {"AIRFLOW_CONN_CHAT": json.dumps({"conn_type": "http", "password": address})}
 
             def serve(shown: str) -> LocalCrewService:
                 named = (scenario for dag_id, scenario in SCENARIOS.items() if f'"{dag_id}"' in shown)
