@@ -252,6 +252,7 @@ class RunningTask:
         self.operator.is_told_to_end = True
         if self.record:
             self.record.save_again()
+            self.kickoff_id = self.kickoff_id or self.record.running  # this attempt may not have reattached yet
         if self.kickoff_id is None:
             return
         if not (self.has_ended or self.operator.is_over or self.operator.cancel_on_kill is False):

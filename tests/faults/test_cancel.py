@@ -128,6 +128,25 @@ def test_cancel_marked_before_the_answer(scene):
 
 
 @row(
+    "The task is marked as failed while a retry asks for the execution of the first attempt",
+    Ends("failed", "nothing", "revoked", tries=2),
+    ways=("sync",),
+    retries=2,
+    needs_store=("sync",),
+    **ALWAYS,
+)
+def test_cancel_marked_before_it_reattaches(scene):
+    waiting(scene)
+    scene.kill()
+    scene.crew.faults.hang(on="status", seconds=30)
+    polls = len(scene.crew.requests.on("status"))
+    scene.wait_for("running", tries=2)
+    scene.asked("status", polls + 1)
+    scene.mark("failed")
+    scene.answered("stop", seconds=30)
+
+
+@row(
     "The crew takes five seconds to answer the request to cancel",
     CANCELLED,
     needs_store=BY_TRIGGER,
