@@ -255,15 +255,19 @@ class RunningTask:
             self.kickoff_id = self.kickoff_id or self.record.running  # this attempt may not have reattached yet
         if self.kickoff_id is None:
             return
+        state = "has ended" if self.has_ended else "continues"
         if not (self.has_ended or self.operator.is_over or self.operator.cancel_on_kill is False):
             # In a thread, because the signal that led here may have interrupted a request to Airflow.
             cancelling = threading.Thread(target=self._cancel_if_unwanted)
             cancelling.start()
             cancelling.join(_TIME_TO_CANCEL)
-        if not self.unwanted:
-            step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.kickoff_id}").'
-            event = f"Task is being stopped. Execution {self.kickoff_id} continues."
-            self.log.warning("%s", self.about_its_execution(event, step))
+            if cancelling.is_alive():
+                state = "may still be cancelled"
+            elif self.unwanted:
+                return
+        step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.kickoff_id}").'
+        event = f"Task is being stopped. Execution {self.kickoff_id} {state}."
+        self.log.warning("%s", self.about_its_execution(event, step))
 
     def _cancel_if_unwanted(self) -> None:
         """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
