@@ -7,7 +7,6 @@ import re
 import socket
 import ssl
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -208,13 +207,6 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
             "Certificates are unreadable.",
             next_step="Fix the path in `verify`, or in REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE of the environment.",
         ) from None
-
-
-def load_async_client(settings: ServiceSettings) -> None:
-    """Import the modules of the asynchronous client. Call this in a thread: it would block an event loop."""
-    import_module("airflow_provider_crew.client.async_client")
-    import_module("requests.utils")
-    tls_context(settings)
 
 
 @lru_cache(maxsize=16)

@@ -15,11 +15,11 @@ from airflow_provider_crew.client.api import KickoffRequest, retry_policy, some_
 from airflow_provider_crew.client.errors import CrewError, InvalidSettings, NotCancelled
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
-from airflow_provider_crew.client.settings import load_async_client
 from airflow_provider_crew.client.watch import WatchRules
-from airflow_provider_crew.hooks import form
+from airflow_provider_crew.compat import HIDES_EXTRA
+from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
 from airflow_provider_crew.hooks.connection import CrewConnection, TokenType, load_connection, load_secret
-from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.hooks.polling import Poller, load_async_client
 
 if TYPE_CHECKING:
     from airflow_provider_crew.client.async_client import AsyncCrewClient
@@ -63,13 +63,27 @@ class CrewHook(BaseHook):
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
-        """Return form widgets for the connection's extra fields, for Airflow up to 3.1."""
-        return form.widgets()
+        """Return a form field for each field of the connection's extra, for Airflow up to 3.1."""
+        from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
+        from flask_babel import lazy_gettext
+        from wtforms import BooleanField, PasswordField, StringField
+
+        def widget(label: str, description: str, schema: dict[str, Any]) -> Any:
+            shown: dict[str, Any] = {"label": lazy_gettext(label), "description": description}
+            if "boolean" in schema["type"]:
+                return BooleanField(**shown, default=schema["default"])
+            if schema.get("format") == "password":
+                return PasswordField(**shown, widget=BS3PasswordFieldWidget())
+            return StringField(**shown, widget=BS3TextFieldWidget())
+
+        return {name: widget(**field) for name, field in CONNECTION_FIELDS.items()}
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return the layout of the standard fields, for Airflow up to 3.1."""
-        return form.behaviour()
+        """Return the hidden standard fields and the labels of the others, for Airflow up to 3.1."""
+        named = {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
+        hidden = [field for field in named["hidden_fields"] if field != "extra" or HIDES_EXTRA]
+        return named | {"hidden_fields": hidden}
 
     @cached_property
     def connection(self) -> CrewConnection:

@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -15,7 +16,7 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.client.errors import CallError, Cost, CrewError, Unreachable
 from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.settings import ServiceSettings, load_async_client
+from airflow_provider_crew.client.settings import ServiceSettings, tls_context
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
 from airflow_provider_crew.hooks.connection import TokenType, load_connection
@@ -129,6 +130,13 @@ class SharedCrew:
 
 def _reason(error: Exception) -> str:
     return error.event if isinstance(error, CrewError) else str(error)
+
+
+def load_async_client(settings: ServiceSettings) -> None:
+    """Import the modules of the asynchronous client. Call this in a thread: it would block an event loop."""
+    import_module("airflow_provider_crew.client.async_client")
+    import_module("requests.utils")
+    tls_context(settings)
 
 
 def shared_here(key: str, make: Callable[[], T]) -> T:

@@ -6,15 +6,16 @@ Every Airflow process loads this module, so the tab's application is created onl
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from airflow.listeners import hookimpl
 from airflow.providers.common.compat.sdk import AirflowPlugin, conf
 
 from airflow_provider_crew.compat import HAS_TABS, IS_AIRFLOW_2
-from airflow_provider_crew.plugins import delivery
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -29,7 +30,7 @@ class CrewPlugin(AirflowPlugin):
     """Show the progress and the output of a crew. Airflow 2.11 and 3.0 have no place for a tab."""
 
     name = "crew"
-    listeners = [delivery] if IS_AIRFLOW_2 else []
+    listeners = [sys.modules[__name__]] if IS_AIRFLOW_2 else []
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # created on first use, not at import
@@ -59,6 +60,18 @@ class CrewPlugin(AirflowPlugin):
                 "applies_to": {"task.template_fields": ["crew_conn_id"]},
             }
         ]
+
+
+@hookimpl
+def on_task_instance_success(task_instance: object) -> None:
+    """
+    Record, on Airflow 2, that Airflow has stored the result of a task that ran in this process.
+
+    Airflow 2 runs success callbacks before it stores the success, and listeners afterwards.
+    """
+    note = getattr(getattr(task_instance, "task", None), "save_crew_delivery", None)
+    if note:
+        note()
 
 
 def _file_server() -> FastAPI:

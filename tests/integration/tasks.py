@@ -25,7 +25,7 @@ from airflow_provider_crew.compat import IS_AIRFLOW_2
 from airflow_provider_crew.durable.record import VariableStore
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.plugins.delivery import on_task_instance_success
+from airflow_provider_crew.plugins.crew import on_task_instance_success
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.supported import AIRFLOW
 
