@@ -14,6 +14,7 @@ from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from airflow_provider_crew.client.progress import ProgressReport
     from airflow_provider_crew.hooks.connection import TokenType
 
 _STORED = "kickoff_id crew_conn_id rules token_type deferred_at memory log_output asked cancel_on_kill"
@@ -62,6 +63,7 @@ class CrewExecutionTrigger(BaseTrigger):
         self.log_output = log_output
         self.asked = asked
         self.cancel_on_kill = cancel_on_kill
+        self.report: ProgressReport | None = None  # set by the watch, for on_kill()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to store."""

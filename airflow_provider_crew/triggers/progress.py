@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,7 +14,8 @@ from weakref import WeakKeyDictionary
 from airflow.providers.common.compat.sdk import conf
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport
+from airflow_provider_crew.client.errors import CrewError
+from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport, ended
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.compat import encoded_xcom, leave_encoded_xcom, leaves_progress
 
@@ -94,9 +96,18 @@ class TriggerProgress:
     async def _leave_now(self) -> None:
         report, self._news = self._news, None
         if report:
-            encoded = await self._turns.encoded(self._ti, report.as_dict())
-            # sync_to_async works with the event loop of every triggerer.
-            await sync_to_async(leave_encoded_xcom)(self._ti, PROGRESS, encoded)
+            await self._push(report.as_dict())
+
+    async def leave_end(self, report: ProgressReport, error: CrewError) -> None:
+        """Push the error with which the trigger itself has ended the execution, and stop pushing."""
+        self.close()
+        with suppress(Exception):  # Airflow 3.4 stores no XCom of a task that has ended
+            await self._push(ended(report.as_dict(), error, time.time()))
+
+    async def _push(self, told: dict[str, Any]) -> None:
+        encoded = await self._turns.encoded(self._ti, told)
+        # sync_to_async works with the event loop of every triggerer.
+        await sync_to_async(leave_encoded_xcom)(self._ti, PROGRESS, encoded)
 
 
 class _Turns:

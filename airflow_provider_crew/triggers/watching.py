@@ -36,6 +36,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     is_asked = trigger.asked and trigger.task_instance  # there is none in dag.test()
     request = RequestedAction(trigger, poller.watch, progress) if is_asked else None
     poller.observer = request or progress
+    trigger.report = poller.report
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         completed = await poller.to_end_async(poller.shared_crew(), largest=LARGEST_ANSWER)
@@ -67,6 +68,8 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     except CrewError as error:
         end = after_cancelling(end, error)
     warn(trigger.log, str(end))
+    if trigger.report and (progress := progress_of(trigger.task_instance)):
+        await progress.leave_end(trigger.report, end)
 
 
 class RequestedAction:
