@@ -71,51 +71,42 @@ CONNECTION_FIELDS = {
     ),
 }
 
+
+def _switch(description: str, default: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "version_added": "0.1.0",
+        "type": "boolean",
+        "example": None,
+        "default": default,
+    }
+
+
 # The code repeats each default as a fallback, because some Airflow processes do not load this metadata.
 CONFIGURATION: dict[str, Any] = {
     "crew": {
         "description": "What is shown of crews, and what their tasks remember.",
         "options": {
-            "log_output": {
-                "description": (
-                    "Show the crew's output in the task's log, up to 4 KB. Set it to False if the output may "
-                    "hold personal data. A task may keep its own out of the log with log_output=False."
-                ),
-                "version_added": "0.1.0",
-                "type": "boolean",
-                "example": None,
-                "default": "True",
-            },
-            "progress_xcom": {
-                "description": (
-                    "Whether triggers push progress to the XCom crew_progress. Tasks that poll in the worker do "
-                    "so in any case."
-                ),
-                "version_added": "0.1.0",
-                "type": "boolean",
-                "example": None,
-                "default": "True",
-            },
-            "required_actions": {
-                "description": (
-                    "On Airflow 3.3 and later, whether a deferred task shows up under Required Actions while its "
-                    "crew waits for human input."
-                ),
-                "version_added": "0.1.0",
-                "type": "boolean",
-                "example": None,
-                "default": "True",
-            },
-            "kickoff_records_in_variables": {
-                "description": (
-                    "Before Airflow 3.3, keep each task's kickoff record in an Airflow variable, so that a later "
-                    "attempt reattaches to its execution. The variable is deleted when the task has returned."
-                ),
-                "version_added": "0.1.0",
-                "type": "boolean",
-                "example": None,
-                "default": "False",
-            },
+            "log_output": _switch(
+                "Show the crew's output in the task's log, up to 4 KB. Set it to False if the output may "
+                "hold personal data. A task may keep its own out of the log with log_output=False.",
+                "True",
+            ),
+            "progress_xcom": _switch(
+                "Whether triggers push progress to the XCom crew_progress. Tasks that poll in the worker do "
+                "so in any case.",
+                "True",
+            ),
+            "required_actions": _switch(
+                "On Airflow 3.3 and later, whether a deferred task shows up under Required Actions while its "
+                "crew waits for human input.",
+                "True",
+            ),
+            "kickoff_records_in_variables": _switch(
+                "Before Airflow 3.3, keep each task's kickoff record in an Airflow variable, so that a later "
+                "attempt reattaches to its execution. The variable is deleted when the task has returned.",
+                "False",
+            ),
         },
     },
 }
