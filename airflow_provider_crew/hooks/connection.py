@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
-from pydantic import AfterValidator, Field, Json, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, Json, SkipValidation, TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.api import checked_kickoff_id, path_segment
 from airflow_provider_crew.client.errors import Cost, InvalidSettings, Unreachable
@@ -43,7 +43,7 @@ def _page(address: str) -> str:
 
 
 class _Fields(CheckedFields):
-    """Fields of a connection besides the settings: Airflow's own, and others from the extra."""
+    """Fields of a connection that hold the address and the tokens."""
 
     host: str = ""
     port: int | None = Field(None, description="a number")
@@ -51,6 +51,12 @@ class _Fields(CheckedFields):
     password: str | None = Field(None, repr=False)
     user_bearer_token: str | None = Field(None, repr=False)
     token_type: TokenType | None = Field(None, description="organization or user, or be left out")
+
+
+class CrewConnection(CheckedFields):
+    """Settings of a connection, with its dashboard page, its daily limit and its defaults for tasks."""
+
+    settings: SkipValidation[ServiceSettings]
     dashboard_url: Annotated[str, AfterValidator(_page)] | None = Field(
         None,
         description="the full address of a page (https://app.example/7), with no placeholder but {kickoff_id}",
@@ -60,16 +66,6 @@ class _Fields(CheckedFields):
     )
     cancel_on_kill: bool = Field(default=False, description="true or false")
     cancel_on_timeout: bool = Field(default=False, description="true or false")
-
-
-class CrewConnection(NamedTuple):
-    """Settings of a connection, with its dashboard page, its daily limit and its defaults for tasks."""
-
-    settings: ServiceSettings
-    dashboard_url: str | None
-    max_kickoffs_per_day: int | None
-    cancel_on_kill: bool
-    cancel_on_timeout: bool
 
     def page_of(self, kickoff_id: str | None) -> str | None:
         """Return the dashboard page. A page of an execution is unavailable until its kickoff ID is known."""
@@ -117,13 +113,7 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
         given = {"address": _address(fields), "token": _chosen_token(fields), "user_agent": _USER_AGENT}
         reject_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
         settings = ServiceSettings.model_validate(extra | given)
-    return CrewConnection(
-        settings,
-        fields.dashboard_url,
-        fields.max_kickoffs_per_day,
-        fields.cancel_on_kill,
-        fields.cancel_on_timeout,
-    )
+        return CrewConnection.model_validate(extra | {"settings": settings})
 
 
 @contextmanager
