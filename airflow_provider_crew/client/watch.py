@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client import options as limits
-from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Progress, Running, TaskResult
+from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running, TaskResult
 from airflow_provider_crew.client.text import one_line, size
 
 _JITTER = 0.1
@@ -128,8 +128,6 @@ class WatchMemory:
     place: str = ""
     """Last known task or step."""
     progress_since: Time = 0.0
-    step: Annotated[int, Field(ge=0, le=2**53)] = 0
-    """Number of the task or step that was logged last."""
     said_at: Time = 0.0
     troubles: dict[Trouble, Time | None] = Field(default_factory=dict)
     """Start time of each current trouble. ``None`` restarts the count in the next process."""
@@ -244,9 +242,8 @@ class Watch:
                 lines = self._report_trouble("the crew waits for human input. Polling continues.")
                 return self._wait_for_input(lines)
             case Completed():
-                passed = passed_unseen(execution, self.memory.step)
-                news = [self._line(text) for text in (passed, f"completed{after(execution)}") if text]
-                return Step((*self._recovered(), *news), completed=execution.including(self.memory.tasks))
+                lines = (*self._recovered(), self._line(f"completed{after(execution)}"))
+                return Step(lines, completed=execution.including(self.memory.tasks))
             case Failed():
                 self.memory.keep(execution.last_task)
                 return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
@@ -444,7 +441,7 @@ class Watch:
             memory.said_at = now
             return (self._line(f"{progress}, for {duration(now - memory.progress_since)}"),)
         memory.progress, memory.progress_since, memory.said_at = progress, now, now
-        memory.step, memory.place = step_of(running), place(running)
+        memory.place = place(running)
         if running.is_known:
             return (self._line(progress),)
         unknown_state = (
@@ -459,30 +456,13 @@ class Watch:
 def place(execution: Running | Paused) -> str:
     """Return the position: ``task 2 of 3, writing_task (Writer)``, or for a flow ``step 4, write_summary``."""
     parts = []
-    if (progress := execution.progress) and (step := step_of(execution)):
-        parts.append(f"{progress.unit} {step if progress.total is None else f'{step} of {progress.total}'}")
+    if (progress := execution.progress) and progress.total != 0:
+        step, total = progress.completed + 1, progress.total
+        parts.append(f"{progress.unit} {step if total is None else f'{min(step, total)} of {total}'}")
     if execution.current_task:
         agent = f" ({execution.current_agent})" if execution.current_agent else ""
         parts.append(f"{execution.current_task}{agent}")
     return one_line(", ".join(parts), _PROGRESS)
-
-
-def step_of(execution: Running | Paused) -> int:
-    """Return the number of the current task or step, or 0 if it is unknown."""
-    progress = execution.progress
-    if progress is None or progress.total == 0:
-        return 0
-    return progress.completed + 1 if progress.total is None else min(progress.completed + 1, progress.total)
-
-
-def passed_unseen(execution: Completed, step: int) -> str:
-    """Return a note about tasks or steps that were completed after the last one seen by a poll, if any."""
-    progress = execution.progress or Progress(completed=0)
-    done, unit = len(execution.tasks) if execution.lists_tasks else progress.completed, progress.unit
-    if not 0 < step < done:
-        return ""
-    which = f"{unit} {done}" if step + 1 == done else f"{unit}s {step + 1} to {done}"
-    return f"{which} passed between two polls"
 
 
 def describe_progress(execution: Running | Paused) -> str:

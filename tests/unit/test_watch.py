@@ -23,8 +23,8 @@ from airflow_provider_crew.client.errors import (
     WaitedTooLong,
     WatchBroken,
 )
-from airflow_provider_crew.client.models import Completed, Failed, Progress, Running, TaskResult
-from airflow_provider_crew.client.watch import WatchMemory, describe_progress, duration
+from airflow_provider_crew.client.models import Failed, Running
+from airflow_provider_crew.client.watch import describe_progress, duration
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
 
@@ -303,49 +303,6 @@ def test_failed_execution_has_the_crews_error() -> None:
     assert step.error.usage == {"total_tokens": 312}
     assert step.error.cost is Cost.ENDED
     assert step.completed is None
-
-
-def listed(count: int) -> Completed:
-    """Return the end of a crew that lists all its tasks."""
-    return SUCCESS.model_copy(update={"tasks": (TaskResult(),) * count, "lists_tasks": True})
-
-
-def counted(done: int, **unit: Any) -> Completed:
-    """Return the end of a crew, or a flow, that counts them."""
-    return SUCCESS.model_copy(update={"progress": Progress(completed=done, **unit)})
-
-
-@pytest.mark.parametrize(
-    ("seen", "end", "missed"),
-    [
-        ([RESEARCH], listed(3), ["2", "3"]),
-        ([RESEARCH], counted(3, total=3), ["2", "3"]),
-        ([RESEARCH, WRITING], listed(3), ["3"]),
-        ([running("step", 1, total=None, unit="step")], counted(4, unit="step"), ["3", "4"]),
-        ([RESEARCH, WRITING, running("review_task", 2)], listed(3), None),
-        ([RESEARCH], SUCCESS, None),
-        ([running()], listed(3), None),
-        ([], listed(3), None),
-    ],
-)
-def test_tasks_between_two_polls_are_counted_at_the_end(
-    seen: list[Running], end: Completed, missed: list[str] | None
-) -> None:
-    story = Story()
-    for execution in seen:
-        story.see(execution)
-
-    *lines, _ = story.see(end).lines
-    numbers = [re.findall(r"\d+", line.text.replace(KICKOFF_ID, "")) for line in lines]
-    assert numbers == ([missed] if missed else [])
-
-
-def test_task_seen_by_another_process_was_not_missed() -> None:
-    before = Story()
-    before.see(running("review_task", 2))
-    carried = WatchMemory.recalled(before.watch.memory.handed_over())
-
-    assert logged(Story(memory=carried).see(listed(3))) == ["info"]
 
 
 @pytest.mark.parametrize(
