@@ -25,7 +25,7 @@ class TaskProgress:
         self._is_new = self._has_failed = False
         self._not_before = 0.0
 
-    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - signature of a poll observer
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Push the progress after a poll, if it has changed."""
         if not (SHOWS_PROGRESS and report.has_content):
             return

@@ -222,7 +222,7 @@ class Wait:
                         lacks_connection=True,
                     ) from None
             task.progress.is_left_to_trigger = self.given.deferrable
-            poller = Poller(task.hook, kickoff_id, rules, memory, task.progress)
+            poller = Poller(task.hook, kickoff_id, rules, memory, task.progress.saw)
             try:
                 yield poller
             finally:

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from asgiref.sync import sync_to_async
@@ -19,11 +19,11 @@ from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.settings import ServiceSettings, tls_context
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
-from airflow_provider_crew.hooks.connection import TokenType, load_connection
+from airflow_provider_crew.hooks.connection import load_connection
 
 if TYPE_CHECKING:
     from airflow_provider_crew.client.async_client import AsyncCrewClient
-    from airflow_provider_crew.client.client import CrewClient
+    from airflow_provider_crew.hooks.crew import CrewHook
 
 T = TypeVar("T")
 
@@ -152,25 +152,8 @@ def shared_here(key: str, make: Callable[[], T]) -> T:
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, Any]] = WeakKeyDictionary()
 
 
-class Hook(Protocol):
-    """Hook that reads the connection. A copy reads it again."""
-
-    crew_conn_id: str
-    token_type: TokenType | None
-
-    @property
-    def log(self) -> Any:
-        """Logger of the hook."""
-
-    def get_conn(self) -> "CrewClient":
-        """Return the client for the crew."""
-
-
-class Observer(Protocol):
-    """Observer of the polls."""
-
-    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - two facts about one poll
-        """Handle the progress after a poll."""
+# Receives the progress after each poll, and whether it has changed.
+Observer = Callable[[ProgressReport, bool], None]
 
 
 class Poller:
@@ -182,7 +165,7 @@ class Poller:
 
     def __init__(
         self,
-        hook: Hook,
+        hook: "CrewHook",
         kickoff_id: str,
         rules: WatchRules,
         memory: WatchMemory | None = None,
@@ -263,7 +246,7 @@ class Poller:
             self._hook.log.log(line.level, "%s", line.text)
         if self.observer:
             try:
-                self.observer.saw(self.report, self.report.update(execution))
+                self.observer(self.report, self.report.update(execution))
             except Exception as error:  # noqa: BLE001 - an observer must not end the watch
                 self._hook.log.debug("Progress was not reported: %s", error)
         if step.error:

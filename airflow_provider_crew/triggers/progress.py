@@ -75,7 +75,7 @@ class TriggerProgress:
         self._news: ProgressReport | None = None
         self._leaving: asyncio.Task[None] | None = None
 
-    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - implements Observer
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Schedule a push if a poll brought news."""
         if is_news:
             self._news = report

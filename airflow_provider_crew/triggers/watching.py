@@ -32,10 +32,11 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id, "deadline": rules.deadline}
     progress = progress_of(trigger.task_instance)
     memory = WatchMemory.recalled(trigger.memory)
-    poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory, progress)
+    poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory)
     is_asked = trigger.asked and trigger.task_instance  # there is none in dag.test()
     request = RequestedAction(trigger, poller.watch, progress) if is_asked else None
-    poller.observer = request or progress
+    if observer := request or progress:
+        poller.observer = observer.saw
     trigger.report = poller.report
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
@@ -81,7 +82,7 @@ class RequestedAction:
         self._progress = progress
         self._closing: asyncio.Task[None] | None = None
 
-    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - implements Observer
+    def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Close the request if a poll shows that the crew continues, and stop for the next one."""
         if self._progress:
             self._progress.saw(report, is_news)
