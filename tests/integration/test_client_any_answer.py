@@ -71,22 +71,6 @@ def both_crews(service) -> Iterator[tuple[Any, Any]]:
 
 
 @BOUNDED
-@given(status=st.integers(200, 599).filter(lambda code: code not in {204, 304}), body=DOCUMENTS, headers=HEADERS)
-def test_any_document(patient_crew, service, status, body, headers):
-    service.faults.answer(status, body=body, headers=headers, times=6)
-    every_call(patient_crew)
-    service.faults.clear()
-
-
-@BOUNDED
-@given(status=st.sampled_from([200, 401, 404, 422, 500]), body=st.binary(max_size=300))
-def test_any_body(patient_crew, service, status, body):
-    service.faults.answer(status, body=body, times=6)
-    every_call(patient_crew)
-    service.faults.clear()
-
-
-@BOUNDED
 @given(
     data=st.binary(max_size=300)
     | st.binary(max_size=200).map(lambda rest: b"HTTP/1.1 200 OK\r\n" + rest)

@@ -1,26 +1,29 @@
-"""Deadlines, broken connections, certificates and proxies, over real sockets and in both clients."""
+"""Deadlines, repeated calls, certificates and proxies, over real sockets and in both clients."""
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import socket
+import ssl
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import requests
+import trustme
 
 from airflow_provider_crew.client.errors import (
-    Cost,
+    AnswerTooLarge,
     InvalidSettings,
-    Refused,
-    TransientError,
+    ServiceError,
+    UncertainKickoff,
     Unreachable,
-    UnreadableAnswer,
 )
-from tests.integration.clients import KICKOFF, TOKEN
-from tests.integration.proxy import Proxy, running_proxy
+from tests.integration.clients import KICKOFF, TOKEN, ask, kick_off
+from tests.integration.hostile import CALLS, Hostile, answer, hostile_service, tls_with
 
 
 class TestDeadline:
@@ -37,19 +40,7 @@ class TestDeadline:
             crew.inputs()
 
         assert time.monotonic() - began > 0.9
-        assert caught.value.sent is True
-        assert caught.value.timed_out is True
-
-    def test_ends_answer_that_drips_over_tls(self, connect, tls_service, certificates):
-        crew = connect(tls_service.url, request_timeout=1, verify=str(certificates[0]))
-        tls_service.faults.drip(pause=0.02, on="inputs")
-        began = time.monotonic()
-
-        with pytest.raises(Unreachable) as caught:
-            crew.inputs()
-
-        assert time.monotonic() - began > 0.9
-        assert caught.value.timed_out is True
+        assert (caught.value.sent, caught.value.timed_out) == (True, True)
 
     def test_ends_answer_that_never_comes_on_kept_connection(self, connect, service):
         crew = connect(service.url, request_timeout=0.5)
@@ -59,19 +50,13 @@ class TestDeadline:
         with pytest.raises(Unreachable) as caught:
             crew.status("some-id")
 
-        assert caught.value.sent is True
-        assert caught.value.timed_out is True
-
-    def test_allows_slow_answer_within_it(self, connect, service):
-        crew = connect(service.url, request_timeout=10)
-        service.faults.drip(pause=0.005, on="inputs")
-
+        assert (caught.value.sent, caught.value.timed_out) == (True, True)
         assert crew.inputs().names == ("topic", "audience")
 
     def test_ends_connect_that_is_not_accepted(self, connect):
-        with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
-            waiting = [socket.socket() for _ in range(4)]
-            for sock in waiting:
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as full, ExitStack() as waiting:
+            for _ in range(4):
+                sock = waiting.enter_context(socket.socket())
                 sock.setblocking(False)
                 sock.connect_ex(full.getsockname())
             crew = connect(f"http://127.0.0.1:{full.getsockname()[1]}", request_timeout=1)
@@ -79,215 +64,175 @@ class TestDeadline:
             with pytest.raises(Unreachable) as caught:
                 crew.kickoff(KICKOFF)
 
-            assert caught.value.sent is False
-            assert caught.value.timed_out is True
-            for sock in waiting:
-                sock.close()
-
-    def test_leaves_client_usable(self, connect, service):
-        crew = connect(service.url, request_timeout=2)
-        service.faults.hang(on="inputs")
-
-        with pytest.raises(Unreachable):
-            crew.inputs()
-
-        assert crew.inputs().names == ("topic", "audience")
+        assert (caught.value.sent, caught.value.timed_out) == (False, True)
 
 
-class TestBrokenConnections:
-    def test_unknown_host_name_is_unreachable(self, connect):
-        with pytest.raises(Unreachable, match=r"no-such-crew\.invalid:443") as caught:
-            connect("https://no-such-crew.invalid").kickoff(KICKOFF)
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+def test_answer_over_limit_is_not_read(crew, service, chunked, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_ANSWER_BYTES", 1_000_000)
+    kickoff_id = crew.kickoff(KICKOFF)
+    service.faults.huge(3_000_000, chunked=chunked, on="status")
 
-        assert caught.value.sent is False
-        assert caught.value.trusted is True
-        assert caught.value.cost is Cost.NONE
+    with pytest.raises(AnswerTooLarge):
+        crew.status(kickoff_id)
 
-    def test_reset_after_sending_is_unreachable(self, crew, service):
-        service.faults.reset(on="status", times=2)  # aiohttp by itself repeats a read that was cut off, once
+    assert crew.status(kickoff_id).status == "completed"
+    assert len(service.requests.on("status")) == 2
 
-        with pytest.raises(Unreachable) as caught:
-            crew.status("some-id")
 
-        assert caught.value.sent is True
-        assert caught.value.timed_out is False
+def test_long_header_is_read(crew, service):
+    header = {"content-security-policy": "x" * 20_000}
+    service.faults.answer(200, body={"kickoff_id": "k-1"}, headers=header, on="kickoff")
 
-    @pytest.mark.parametrize(
-        "data",
-        [b"SSH-2.0-OpenSSH_9\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n{}", b"\x00" * 1000],
-        ids=["another protocol", "nothing", "bad length", "zeros"],
-    )
-    def test_answer_that_is_not_http_is_transient(self, crew, service, data):
-        service.faults.raw(data, on="status", times=2)
+    assert crew.kickoff(KICKOFF) == "k-1"
 
-        with pytest.raises(TransientError):
-            crew.status("some-id")
 
-    def test_answer_cut_off_in_its_body_is_unreachable(self, crew, service):
-        kickoff_id = crew.kickoff(KICKOFF)
-        service.faults.truncate(incomplete=True, on="status")
-
-        with pytest.raises(Unreachable) as caught:
-            crew.status(kickoff_id)
-
-        assert caught.value.sent is True
-
-    def test_read_survives_closed_kept_connection(self, crew, service):
+def test_calls_survive_a_closed_kept_connection(crew, service):
+    for call in (crew.inputs, lambda: crew.kickoff(KICKOFF)):
         crew.inputs()
         service.faults.refuse()  # closes the kept connection as well
         service.faults.clear()
 
-        assert crew.inputs().names == ("topic", "audience")
+        assert call()
 
-    def test_kickoff_survives_closed_kept_connection(self, crew, service):
-        crew.inputs()
+    assert len(service.kickoffs) == len(service.requests.on("kickoff")) == 1
+
+
+class TestRepeatedCalls:
+    """The hook repeats reads, and a kickoff that the service certainly did not take. A client repeats nothing."""
+
+    def test_kickoff_that_made_no_connection_is_resent(self, crew, service, monkeypatch):
+        monkeypatch.setattr("airflow_provider_crew.client.api._JITTER", lambda _: service.faults.clear() or 0.0)
         service.faults.refuse()
-        service.faults.clear()
 
-        crew.kickoff(KICKOFF)
+        kick_off(crew)
 
         assert len(service.kickoffs) == 1
+
+    def test_failure_that_caller_handles_proves_nothing(self, crew, service):
+        service.faults.reset(on="kickoff", times=3)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+
+        try:
+            requests.get(f"http://127.0.0.1:{port}", timeout=5)
+        except requests.ConnectionError:  # a task that turns to a crew because another service is down
+            with pytest.raises(UncertainKickoff):
+                kick_off(crew)
+
         assert len(service.requests.on("kickoff")) == 1
+
+    def test_certificate_that_caller_handles_proves_nothing(self, crew, service):
+        service.faults.reset(on="inputs", times=2)  # aiohttp by itself repeats a read that was cut off, once
+
+        try:
+            raise ssl.SSLCertVerificationError  # noqa: TRY301 - of a call to another server
+        except ssl.SSLCertVerificationError:
+            with pytest.raises(Unreachable) as caught:
+                crew.inputs()
+
+        assert caught.value.trusted is True
+
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda faults: faults.answer(503, on="inputs", times=2),
+            lambda faults: faults.answer(429, on="inputs", times=2),
+            lambda faults: faults.reset(on="inputs", times=2),
+            lambda faults: faults.truncate(on="inputs", times=2),
+            lambda faults: faults.raw(b"SSH-2.0-OpenSSH\r\n", on="inputs", times=2),
+        ],
+        ids=["503", "429", "reset", "cut", "not HTTP"],
+    )
+    def test_read_is_repeated_after_transient_failures(self, crew, service, spoil, caplog):
+        spoil(service.faults)
+
+        assert ask(crew).names == ("topic", "audience")
+        assert len(service.requests) == 3
+        assert any(record.levelno == logging.WARNING for record in caplog.records)
+        assert TOKEN not in caplog.text
+
+    def test_client_itself_repeats_nothing(self, crew, service):
+        service.faults.answer(503, times=2)
+
+        for call in (crew.inputs, lambda: crew.status("some-id")):
+            with pytest.raises(ServiceError):
+                call()
+
+        assert len(service.requests) == 2
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[ssl.SSLContext], Hostile]]:
+    with ExitStack() as running:
+
+        def serve(context: ssl.SSLContext) -> Hostile:
+            service = running.enter_context(hostile_service(context))
+            service.says = [answer(b'{"inputs": []}')]
+            return service
+
+        yield serve
 
 
 class TestCertificates:
-    def test_file_of_authorities_is_used(self, connect, tls_service, certificates):
-        assert connect(tls_service.url, verify=str(certificates[0])).kickoff(KICKOFF)
+    """Servers that cannot prove to be the crew are sent nothing."""
 
-    def test_https_to_plain_http_is_unreachable(self, connect, service):
+    @pytest.mark.parametrize(
+        "issued",
+        [
+            lambda known: known.issue_cert("crew.example"),
+            lambda known: known.issue_cert("127.0.0.1", not_after=datetime.now(UTC) - timedelta(days=1)),
+            lambda _: trustme.CA().issue_cert("127.0.0.1"),
+        ],
+        ids=["another host", "expired", "unknown authority"],
+    )
+    @pytest.mark.parametrize("call", CALLS)
+    def test_untrusted_certificate_ends_call_at_once(
+        self, connect, serving, authority, certificates, issued, call, caplog
+    ):
+        service = serving(tls_with(issued(authority)))
+        crew = connect(service.url, verify=str(certificates[0]))
+
         with pytest.raises(Unreachable) as caught:
-            connect(service.url.replace("http://", "https://")).inputs()
+            CALLS[call](crew)
 
-        assert caught.value.trusted is True
+        assert (caught.value.sent, caught.value.trusted) == (False, False)
+        assert service.connections == 1
         assert not service.requests
+        assert not caplog.records
 
+    @pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
+    def test_verification_is_on_by_default(self, connect, serving, authority):
+        service = serving(tls_with(authority.issue_cert("127.0.0.1")))
 
-class TestProxy:
-    @pytest.fixture
-    def proxy(self, service) -> Iterator[Proxy]:
-        with running_proxy(service.host, service.port) as running:
-            yield running
+        with pytest.raises(Unreachable):
+            connect(service.url).inputs()
 
-    @pytest.fixture
-    def tls_proxy(self, tls_service) -> Iterator[Proxy]:
-        with running_proxy(tls_service.host, tls_service.port) as running:
-            yield running
+        assert not service.requests
+        assert connect(service.url, verify=False).inputs()
 
-    def test_from_settings_is_used_with_its_credentials(self, connect, service, proxy):
-        crew = connect(service.url, proxy=f"http://user:proxy-password@{proxy.address}")
+    @pytest.mark.parametrize(
+        ("variable", "is_read"),
+        [
+            ("CURL_CA_BUNDLE", True),
+            ("REQUESTS_CA_BUNDLE", True),
+            ("SSL_CERT_FILE", False),
+            ("SSL_CERT_DIR", False),
+        ],
+    )
+    def test_clients_trust_the_same_environment(
+        self, connect, serving, authority, certificates, monkeypatch, variable, is_read
+    ):
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(variable, str(certificates[0]))
+        crew = connect(serving(tls_with(authority.issue_cert("127.0.0.1"))).url)
 
-        crew.inputs()
-        crew.kickoff(KICKOFF)
-
-        assert proxy.asked == [f"GET {service.url}/inputs HTTP/1.1", f"POST {service.url}/kickoff HTTP/1.1"]
-        assert proxy.credentials == ["user:proxy-password"] * 2
-        assert "proxy-password" not in str([request.headers for request in service.requests])
-        assert len(service.kickoffs) == 1
-
-    @pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
-    def test_from_environment_is_used(self, connect, proxy, monkeypatch, variable):
-        monkeypatch.setenv(variable, f"http://{proxy.address}")
-
-        connect("http://crew.test", allow_http=True).inputs()
-
-        assert proxy.asked == ["GET http://crew.test/inputs HTTP/1.1"]
-
-    def test_from_environment_is_bypassed_for_loopback(self, connect, service, proxy, monkeypatch):
-        monkeypatch.setenv("http_proxy", f"http://{proxy.address}")
-
-        connect(service.url).inputs()
-
-        assert not proxy.asked
-
-    def test_tunnels_to_crew_over_tls(self, connect, tls_proxy, tls_service, certificates, monkeypatch):
-        monkeypatch.setenv("https_proxy", tls_proxy.address)  # without a scheme, as many write it
-        crew = connect("https://crew.test", verify=str(certificates[0]))
-
-        crew.kickoff(KICKOFF)
-
-        assert [asked.rpartition(" ")[0] for asked in tls_proxy.asked] == ["CONNECT crew.test:443"]
-        assert len(tls_service.kickoffs) == 1
-        assert TOKEN not in "".join(tls_proxy.heads)
-
-    def test_out_of_reach_leaves_kickoff_unsent(self, connect, service):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        crew = connect(service.url, proxy=f"http://user:proxy-password@127.0.0.1:{port}")
-
-        with pytest.raises(Unreachable) as caught:
-            crew.kickoff(KICKOFF)
-
-        assert caught.value.sent is False
-        assert "proxy-password" not in str(caught.value)
-
-    def test_password_beyond_latin_1_is_unreachable(self, connect, service, proxy):
-        crew = connect(service.url, proxy=f"http://user:p€ssword-4711@{proxy.address}")
-
-        with pytest.raises(Unreachable) as caught:
-            crew.inputs()
-
-        assert "ssword-4711" not in str(caught.value)
-
-    def test_of_socks_kind_in_environment_is_rejected(self, connect, monkeypatch):
-        monkeypatch.setenv("all_proxy", "socks5://user:proxy-password@127.0.0.1:1080")
-
-        with pytest.raises(InvalidSettings, match="SOCKS") as caught:
-            connect("https://crew.test").inputs()
-
-        assert "proxy-password" not in str(caught.value)
-
-
-class TestOddAnswers:
-    def test_redirect_to_invalid_address_is_rejection(self, crew, service):
-        service.faults.answer(302, headers={"location": "http://[bad/"}, on="kickoff")
-
-        with pytest.raises(Refused, match=r"http://\[bad/") as caught:
-            crew.kickoff(KICKOFF)
-
-        assert caught.value.http_status == 302
-
-    def test_long_header_is_read(self, crew, service):
-        header = {"content-security-policy": "x" * 20_000}
-        service.faults.answer(200, body={"kickoff_id": "k-1"}, headers=header, on="kickoff")
-
-        assert crew.kickoff(KICKOFF) == "k-1"
-
-    def test_backslashes_are_read_in_linear_time(self, connect, service):
-        crew = connect(service.url, token="-_-token-that-begins-oddly", request_timeout=30)
-        service.faults.answer(200, body="\\" * 1_000_000, on="status")
-        began = time.thread_time()
-
-        with pytest.raises(UnreadableAnswer):
-            crew.status("some-id")
-
-        assert time.thread_time() - began < 5
-
-
-class TestCertificatesThatCannotBeUsed:
-    def test_file_without_certificates_is_rejected(self, connect, tmp_path):
-        path = tmp_path / "ca.pem"
-        path.write_text("no certificate")
-
-        with pytest.raises(InvalidSettings, match="verify") as caught:
-            connect("https://crew.test", verify=str(path))
-        assert str(path) not in str(caught.value)
-
-    @pytest.mark.parametrize("verify", ["/nowhere/ca.pem", "\0", "MIIB" * 2000], ids=["absent", "NUL", "no path"])
-    def test_path_without_file_is_rejected(self, connect, verify):
-        with pytest.raises(InvalidSettings, match="verify") as caught:
-            connect("https://crew.test", verify=verify)
-        assert verify[:100] not in str(caught.value)
-
-    def test_token_in_verify_is_not_shown(self, connect):
-        with pytest.raises(InvalidSettings) as caught:
-            connect("https://crew.test", verify=TOKEN)
-        assert TOKEN not in str(caught.value) + repr(vars(caught.value))
-
-    def test_missing_file_in_environment_is_rejected(self, connect, monkeypatch):
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/ca.pem")
-
-        with pytest.raises(InvalidSettings, match="REQUESTS_CA_BUNDLE"):
-            connect("https://crew.test")
+        if is_read:
+            assert crew.inputs()
+        else:
+            with pytest.raises(Unreachable):
+                crew.inputs()
 
     def test_folder_is_used(self, connect, tls_service, certificates, tmp_path, monkeypatch):
         name = subprocess.run(
@@ -301,33 +246,59 @@ class TestCertificatesThatCannotBeUsed:
 
         assert connect(tls_service.url).inputs()
 
+    @pytest.mark.parametrize(
+        "verify", [__file__, "/nowhere/ca.pem", "\0", "MIIB" * 2000, TOKEN], ids=lambda text: repr(text[-9:])
+    )
+    def test_file_without_certificates_is_rejected(self, connect, verify):
+        with pytest.raises(InvalidSettings, match="verify") as caught:
+            connect("https://crew.test", verify=verify)
+        assert verify[:100] not in str(caught.value) + repr(vars(caught.value))
 
-ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+    def test_missing_file_in_environment_is_rejected(self, connect, monkeypatch):
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/ca.pem")
+
+        with pytest.raises(InvalidSettings, match="REQUESTS_CA_BUNDLE"):
+            connect("https://crew.test")
 
 
-def test_dripping_proxy_ends_at_deadline(connect):
-    connect.needs_one_deadline()
-    said = b""
+class TestEnvironment:
+    """Both clients read the same variables, and no .netrc."""
 
-    def drip(listener: socket.socket) -> None:
-        nonlocal said
-        connection, _ = listener.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.recv(4096)
-            for byte in ESTABLISHED:
-                connection.sendall(bytes([byte]))
-                said += bytes([byte])
-                time.sleep(0.1)
+    @pytest.mark.parametrize("variable", ["http_proxy", "ALL_PROXY"])
+    def test_proxy_of_the_environment_is_used(self, connect, hostile, monkeypatch, variable):
+        hostile.says = [answer(b'{"inputs": []}')]
+        monkeypatch.setenv(variable, hostile.url)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=drip, args=(listener,))
-        thread.start()
+        connect("http://crew.test", allow_http=True).inputs()
+
+        assert hostile.lines == ["GET http://crew.test/inputs HTTP/1.1"]
+
+    def test_password_beyond_latin_1_is_unreachable(self, connect, hostile):
         crew = connect(
-            "https://crew.test", proxy=f"http://127.0.0.1:{listener.getsockname()[1]}", request_timeout=1
+            "http://crew.test", allow_http=True, proxy=hostile.url.replace("//", "//user:p€ssword-4711@")
         )
 
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable) as caught:
             crew.inputs()
 
-        thread.join()
-        assert 0 < len(said) < len(ESTABLISHED), "the client had gone before all was said"
+        assert "ssword-4711" not in str(caught.value)
+
+    @pytest.mark.parametrize("name", ["named", ".netrc", "_netrc"])
+    def test_netrc_replaces_no_token_and_gives_no_credentials(
+        self, connect, service, hostile, tmp_path, monkeypatch, name
+    ):
+        path = tmp_path / name
+        path.write_text("machine 127.0.0.1 login a password from-netrc\ndefault login b password from-netrc\n")
+        path.chmod(0o600)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("NETRC", raising=False)
+        if name == "named":
+            monkeypatch.setenv("NETRC", str(path))
+        hostile.says = [answer(b'{"inputs": []}')]
+
+        crew = connect(service.url)
+        crew.status(crew.kickoff(KICKOFF))
+        connect("http://crew.test", allow_http=True, proxy=hostile.url).inputs()
+
+        assert [request.header("Authorization") for request in service.requests] == [f"Bearer {TOKEN}"] * 2
+        assert b"proxy-authorization" not in hostile.requests[0].lower()
