@@ -96,18 +96,6 @@ def test_option_rendered_to_nothing_is_rejected(live_crew, name, native, upstrea
     assert live_crew.calls == []
 
 
-@every_operator
-@pytest.mark.parametrize("name", ["restore_from_state_id", "crew_conn_id"])
-def test_every_operator_rejects_an_empty_option(live_crew, operator, name):
-    called.clear()
-    options: dict[str, Any] = {name: "{{ upstream }}"}
-    task = Rendered(operator, **options)
-
-    assert_rejected(task, InvalidSettings if name in SETTINGS else InvalidInputs, name, "{{ upstream }}")
-
-    assert (live_crew.calls, called) == ([], [])
-
-
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("given", ["", " ", "None"], ids=repr)
 def test_option_given_as_nothing_is_rejected(live_crew, name, given):
@@ -134,13 +122,6 @@ def test_option_given_as_none_is_not_sent(live_crew, operator, name):
 
     (request,) = live_crew.requests.on("kickoff")
     assert request.json == {"inputs": INPUTS}
-
-
-@pytest.mark.parametrize("given", [["4711"], ["4711", "4712"], {"id": "4711"}, True, float("nan"), float("inf")])
-def test_state_id_of_another_type_is_rejected(live_crew, given):
-    assert_rejected(Rendered(run, restore_from_state_id=given), InvalidInputs, "restore_from_state_id", "")
-
-    assert live_crew.calls == []
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "crew_conn_id"])
@@ -173,16 +154,6 @@ def store_keeps_delivery(store: Any) -> None:
     kept = store.kickoff
     if kept and kept["delivered"]:
         store.set("crew_kickoff", kept | {"delivered": False})
-
-
-def test_reattached_execution_keeps_its_human_input(live_crew, store):
-    task = Rendered(run, upstream=None, store=store, human_input_webhook_url="{{ upstream or '' }}")
-    operator = task.begin()
-
-    operator._durable_run(task.context)
-
-    assert operator.human_input is True
-    assert live_crew.calls == []
 
 
 def waiting(**options: Any) -> Any:

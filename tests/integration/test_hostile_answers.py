@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import bz2
 import gzip
 import re
@@ -11,16 +10,13 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from aiohttp.client_proto import ResponseHandler
 from packaging.version import Version
 
 from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
-    CrewError,
     UncertainKickoff,
     Unreachable,
     UnreadableAnswer,
@@ -192,31 +188,3 @@ def test_json_takes_time_and_memory_of_its_text(crew_at, memory, heavy):
 @pytest.fixture
 def crew_at(connect, hostile):
     return hostile, connect(hostile.url, request_timeout=20)
-
-
-@pytest.mark.parametrize("endless", ["interim answers", "small chunks", "chunks"])
-async def test_event_loop_runs_other_tasks_meanwhile(hostile, endless, async_crew, monkeypatch):
-    hostile.says = [ENDLESS[endless]]
-    read, pieces = ResponseHandler.data_received, []
-
-    def noted(protocol: ResponseHandler, data: bytes) -> None:
-        if data:  # aiohttp tells itself of no more when it goes on with what it has
-            pieces.append(len(data))
-        read(protocol, data)
-
-    monkeypatch.setattr(ResponseHandler, "data_received", noted)
-    # In computing time: a busy machine may take this process off its processor in any turn, for however long.
-    turns = [time.thread_time()]
-
-    async def turn() -> None:
-        while True:
-            await asyncio.sleep(0)
-            turns.append(time.thread_time())
-
-    turning = asyncio.create_task(turn())
-    with pytest.raises(CrewError):
-        await async_crew.status("some-id")
-    turning.cancel()
-
-    assert 1 < len(pieces) <= len(turns)
-    assert max(later - sooner for sooner, later in pairwise(turns)) < 0.5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +9,7 @@ import pytest
 
 from airflow_provider_crew.client.errors import (
     CrewError,
-    NotAuthenticated,
     Refused,
-    Unreachable,
     UnreadableAnswer,
 )
 from tests.airflow_runs import eventually
@@ -89,19 +86,6 @@ def test_cookies_are_not_kept(connect, hostile):
 
 
 @pytest.mark.parametrize(
-    "challenge", ["Basic realm=x", 'Digest realm="x", nonce="y", qop="auth"', "Negotiate", "NTLM TlRMTVNTUAAC"]
-)
-def test_challenge_is_not_met(connect, hostile, challenge):
-    refusal = answer(b"{}", f"WWW-Authenticate: {challenge}".encode(), status=b"401 Unauthorized")
-    hostile.says = [refusal]
-
-    with pytest.raises(NotAuthenticated):
-        CALLS["status"](connect(hostile.url))
-
-    assert len(hostile.requests) == 1
-
-
-@pytest.mark.parametrize(
     "switch",
     [
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
@@ -146,9 +130,6 @@ class TestAnAnswerIsThatToItsOwnRequest:
 
         assert self.outputs(connect(keeping.url)) == ["1", "2", "3"]
 
-    def answers(self, *names: int) -> list[bytes]:
-        return [answer(completed(str(name))) for name in names]
-
     @pytest.mark.parametrize(
         "framing",
         [
@@ -184,42 +165,3 @@ class TestAnAnswerIsThatToItsOwnRequest:
 
         keeping.says = self.answers(2)
         assert crew.status("some-id").output == "2"
-
-
-@pytest.mark.parametrize("drips", [False, True], ids=["and stops", "and drips"])
-@pytest.mark.parametrize(
-    "begins",
-    [
-        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{",
-        b"HTTP/1.1 200 OK\r\n\r\n{",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n{",
-        b"HTTP/1.1 200 OK\r\nContent-Type: app",
-        b"HTTP/1.1 100 Continue\r\n\r\n",
-    ],
-)
-def test_answer_before_its_request_keeps_to_timeout(connect, hostile, begins, drips):
-    if drips and b"{" not in begins:
-        connect.needs_one_deadline()
-    given_up, waited_for = threading.Event(), []
-
-    def wait(seconds: float) -> Iterator[bytes]:
-        while seconds > 0 and not given_up.wait(0.05):
-            seconds -= 0.05
-            yield b" " if drips else b""
-        if not given_up.is_set():
-            waited_for.append("3 s")
-
-    def early() -> Iterator[bytes]:
-        yield begins
-        if drips:
-            yield from wait(3)
-
-    hostile.greets = early
-    hostile.says = [lambda: wait(3)]
-    crew = connect(hostile.url, request_timeout=0.8)
-
-    with pytest.raises((Unreachable, UnreadableAnswer)):
-        CALLS["status"](crew)
-
-    given_up.set()
-    assert not waited_for

@@ -24,7 +24,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.operators import run_deferred
-from tests.integration.tasks import INPUTS, QUICK, SLOW, Task, WatchedService
+from tests.integration.tasks import INPUTS, QUICK, Task, WatchedService
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -96,45 +96,29 @@ class TestOnTheWire:
 
     @every_operator
     @pytest.mark.usefixtures("hooks")
-    @pytest.mark.parametrize("connection", ["hooks", "hooks_login"])
-    def test_goes_the_secret_of_the_webhooks(self, live_crew, operator, connection):
-        conn_id = f"{{{{ '{connection}' }}}}"
-        RenderedTask(lambda: operator(webhooks=WEBHOOKS, webhook_conn_id=conn_id)).run()
-
-        assert sent(live_crew)["webhooks"] == RENDERED | {"authentication": BEARER}
-
-    @every_operator
-    @pytest.mark.usefixtures("hooks")
     @pytest.mark.parametrize(("connection", "authentication"), [("hooks", BEARER), ("hooks_login", BASIC)])
-    @pytest.mark.parametrize("events", [{}, {"webhooks": RENDERED}], ids=["alone", "with events"])
-    def test_goes_the_secret_of_human_input(self, live_crew, operator, connection, authentication, events):
-        options = {"human_input_webhook_url": PERSON, "webhook_conn_id": connection, **events}
+    def test_goes_the_secret_of_webhooks(self, live_crew, operator, connection, authentication):
+        conn_id = f"{{{{ '{connection}' }}}}"
+        options = {"human_input_webhook_url": PERSON, "webhook_conn_id": conn_id, "webhooks": WEBHOOKS}
 
         RenderedTask(lambda: operator(**options)).run()
 
         body = sent(live_crew)
         assert body["humanInputWebhook"] == {"url": PERSON, "authentication": authentication}
         assert "humanInputWebhookUrl" not in body
-        assert body.get("webhooks") == (RENDERED | {"authentication": BEARER} if events else None)
+        assert body["webhooks"] == RENDERED | {"authentication": BEARER}
         assert live_crew.kickoffs[0].webhooks == {"humanInputWebhook": body["humanInputWebhook"]}
-
-    def test_goes_nothing_that_was_not_asked_for(self, live_crew):
-        Task(kickoff).run()
-
-        assert sent(live_crew) == {"inputs": INPUTS}
 
     @pytest.mark.usefixtures("hooks")
     @pytest.mark.parametrize("is_async", [False, True])
     def test_goes_what_a_hook_is_given(self, live_crew, is_async):
         options: Any = {"webhooks": RENDERED, "webhook_conn_id": "hooks_login", "restore_from_state_id": "4711"}
-        options |= {"human_input_webhook_url": PERSON}
         hook = CrewHook()
 
         kicked_off = asyncio.run(hook.kickoff_async(INPUTS, **options)) if is_async else None
         assert kicked_off or hook.kickoff(INPUTS, **options)
 
         assert sent(live_crew)["webhooks"]["authentication"] == BEARER
-        assert sent(live_crew)["humanInputWebhook"]["authentication"] == BASIC
         assert sent(live_crew)["restoreFromStateId"] == "4711"
 
 
@@ -178,13 +162,6 @@ class TestTheSecret:
         assert (fields["webhooks"], fields["human_input_webhook_url"]) == (RENDERED, PERSON)
         assert_hidden(result, fields, repr(vars(task.operator)), task.ti.xcoms, vars(store), task_log.text)
 
-    def test_is_in_no_trigger(self, live_crew, task_log):
-        live_crew.scenario = SLOW
-
-        waiting = Task(lambda: run_deferred(**self.OPTIONS)).deferred()
-
-        assert_hidden(waiting.trigger.serialize(), waiting.kwargs, task_log.text)
-
     @pytest.mark.parametrize("operator", [kickoff, run])
     @pytest.mark.parametrize("status", [422, 500, 200])
     def test_is_in_no_error_although_the_service_repeats_it(self, live_crew, store, operator, status, task_log):
@@ -203,53 +180,27 @@ class TestTheSecret:
         assert "***" in str(caught.value)
         assert_hidden(shown(caught.value), task_log.text, task.ti.xcoms, vars(store))
 
-    @every_operator
-    def test_is_not_taken_from_a_dag(self, live_crew, operator):
-        webhooks = RENDERED | {"authentication": {"strategy": "bearer", "token": SECRET}}
-
-        with pytest.raises(CrewTaskFailed, match="webhook_conn_id") as caught:
-            Task(lambda: operator(webhooks=webhooks)).run()
-
-        assert isinstance(caught.value.failure, InvalidInputs)
-        assert_hidden(shown(caught.value))
-        assert live_crew.calls == []
-
-    @every_operator
     @pytest.mark.parametrize(
-        "connection",
-        [{}, {"password": ""}, {"password": "two words"}],
-        ids=["no password", "an empty password", "no token"],
+        ("fields", "named"),
+        [
+            ({}, "password"),
+            ({"password": ""}, "password"),
+            ({"password": "two words"}, "password"),
+            ({"password": SECRET, "login": "a:b"}, "login"),
+        ],
+        ids=["no password", "an empty password", "no token", "a login that no receiver could read"],
     )
-    def test_that_is_missing_is_rejected_before_the_kickoff(
-        self, live_crew, store, monkeypatch, operator, connection
-    ):
-        monkeypatch.setenv("AIRFLOW_CONN_NOWHERE", json.dumps({"conn_type": "http", **connection}))
+    def test_that_is_unusable_is_rejected(self, live_crew, store, monkeypatch, fields, named):
+        monkeypatch.setenv("AIRFLOW_CONN_ODD", json.dumps({"conn_type": "http", **fields}))
 
-        with pytest.raises(CrewTaskFailed, match="password") as caught:
-            Task(lambda: operator(webhooks=RENDERED, webhook_conn_id="nowhere"), store=store).run()
+        with pytest.raises(CrewTaskFailed, match=named) as caught:
+            Task(lambda: kickoff(human_input_webhook_url=PERSON, webhook_conn_id="odd"), store=store).run()
 
         assert isinstance(caught.value.failure, InvalidSettings)
-        assert caught.value.failure.conn_id == "nowhere"
+        assert caught.value.failure.conn_id == "odd"
+        assert_hidden(shown(caught.value))
         assert live_crew.calls == []
         assert store.kickoff is None
-
-    def test_with_a_login_that_no_receiver_could_read_is_rejected(self, live_crew, monkeypatch):
-        fields = {"conn_type": "http", "login": "a:b", "password": SECRET}
-        monkeypatch.setenv("AIRFLOW_CONN_ODD", json.dumps(fields))
-
-        with pytest.raises(CrewTaskFailed, match="login") as caught:
-            Task(lambda: kickoff(human_input_webhook_url=PERSON, webhook_conn_id="odd")).run()
-
-        assert isinstance(caught.value.failure, InvalidSettings)
-        assert_hidden(shown(caught.value))
-        assert live_crew.calls == []
-
-    def test_without_webhooks_is_rejected(self, live_crew):
-        with pytest.raises(CrewTaskFailed, match="webhook_conn_id") as caught:
-            Task(lambda: kickoff(webhook_conn_id="hooks")).run()
-
-        assert isinstance(caught.value.failure, InvalidInputs)
-        assert live_crew.calls == []
 
 
 class TestInputs:
@@ -269,10 +220,9 @@ class TestInputs:
         assert live_crew.calls == ["inputs", "kickoff"]
         assert (live_crew.kickoffs, store.kickoff) == ((), None)
 
-    @pytest.mark.parametrize("scenario", [CREW, FLOW])
     @pytest.mark.parametrize("inputs", [{"topic": "harbours"}, INPUTS | {"zebra": 1}], ids=["missing", "unlisted"])
-    def test_that_are_not_listed_are_rejected_if_strict(self, live_crew, scenario, inputs):
-        live_crew.scenario = scenario
+    def test_that_are_not_listed_are_rejected_if_strict(self, live_crew, inputs):
+        live_crew.scenario = FLOW
 
         with pytest.raises(CrewTaskFailed, match="audience|zebra") as caught:
             Task(lambda: kickoff(inputs=inputs, validate_inputs="strict")).run()
@@ -280,14 +230,3 @@ class TestInputs:
         assert isinstance(caught.value.failure, InvalidInputs)
         assert live_crew.calls == ["inputs"]
         assert Task(lambda: kickoff(inputs=INPUTS, validate_inputs="strict")).run()
-
-    def test_that_are_required_are_checked_and_optional_ones_not(self, live_crew, task_log):
-        inputs = (CrewInput(name="topic"), CrewInput(name="tone", required=False))
-        live_crew.scenario = QUICK.model_copy(update={"inputs": inputs, "inputs_shape": "objects"})
-
-        with pytest.raises(CrewTaskFailed, match="topic"):
-            Task(lambda: kickoff(inputs={})).run()
-
-        assert live_crew.calls == ["inputs"]
-        assert Task(lambda: kickoff(inputs={"topic": "harbours"}, validate_inputs="strict")).run()
-        assert "tone" not in task_log.text

@@ -118,16 +118,6 @@ def test_execution_not_known_yet_is_reattached(live_crew, store):
     assert len(live_crew.kickoffs) == 1
 
 
-@every_operator
-def test_error_is_raised_without_frames_of_the_package(live_crew, store, operator):
-    live_crew.faults.answer(401, on="inputs")
-    with pytest.raises(CrewTaskFailed) as caught:
-        Task(operator, store=store).run()
-
-    files = [str(entry.path) for entry in caught.traceback]
-    assert not any("airflow_provider_crew/durable" in file for file in files), files
-
-
 @pytest.mark.parametrize("status", [503, 401, 403, 400, 429])
 def test_execution_that_cannot_be_polled_is_reattached(live_crew, store, status, task_log):
     earlier = left_behind(store, live_crew, "running")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ from airflow_provider_crew.client.errors import (
     Cost,
     InvalidInputs,
     InvalidSettings,
-    NotAuthenticated,
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.tasks import INPUTS, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -41,12 +39,6 @@ def kickoff(*, retries: int = 0, **options: Any) -> Task:
     return Task(lambda: CrewKickoffOperator(**{"task_id": "crew", "inputs": INPUTS, **options}), retries=retries)
 
 
-def test_kickoff_id_is_returned_as_text(live_crew):
-    live_crew.next_kickoff_id(4711)
-
-    assert kickoff().run() == "4711"
-
-
 def test_kickoff_sends_inputs_and_origin(live_crew):
     started = kickoff()
     started.run()
@@ -66,25 +58,6 @@ def test_kickoff_sends_inputs_and_origin(live_crew):
     }
 
 
-def test_kickoff_sends_webhook_addresses(live_crew):
-    addresses: Any = {f"{kind}_webhook_url": f"https://hooks.example/{kind}" for kind in ("task", "step", "crew")}
-
-    kickoff(**addresses, meta={}).run()
-
-    assert live_crew.requests.on("kickoff")[0].json == {
-        "inputs": INPUTS,
-        "taskWebhookUrl": "https://hooks.example/task",
-        "stepWebhookUrl": "https://hooks.example/step",
-        "crewWebhookUrl": "https://hooks.example/crew",
-    }
-
-
-def test_kickoff_sends_the_given_meta(live_crew):
-    kickoff(meta={"ticket": 7, "runs": LazySequence(1, 2)}).run()
-
-    assert live_crew.kickoffs[0].meta == {"ticket": 7, "runs": [1, 2]}
-
-
 def test_mapped_task_outputs_are_sent_as_lists(live_crew):
     inputs = {
         **INPUTS,
@@ -92,8 +65,9 @@ def test_mapped_task_outputs_are_sent_as_lists(live_crew):
         "by": {"port": LazySequence()},
     }
 
-    kickoff(inputs=inputs).run()
+    kickoff(inputs=inputs, meta={"ticket": 7, "runs": LazySequence(1, 2)}).run()
 
+    assert live_crew.kickoffs[0].meta == {"ticket": 7, "runs": [1, 2]}
     assert live_crew.kickoffs[0].inputs == {
         **INPUTS,
         "topic": ["ships", ["tugs", ["ropes"]]],
@@ -115,25 +89,11 @@ def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "path"),
     [
-        ({"inputs": {"topic": {"day": datetime(2026, 1, 1, tzinfo=UTC)}}}, "inputs.topic.day"),
         ({"inputs": {"topic": LazySequence("a", b"raw")}}, r"inputs.topic\[1\]"),
-        ({"inputs": {"topic": float("nan")}}, "inputs.topic"),
-        ({"inputs": {"topic": bytearray(b"raw")}}, "inputs.topic"),
-        ({"inputs": {"topic": memoryview(b"raw")}}, "inputs.topic"),
-        ({"inputs": ["topic"]}, "inputs"),
         ({"inputs": None}, "inputs"),
         ({"meta": {"when": {1, 2}}}, "meta.when"),
     ],
-    ids=[
-        "a date",
-        "bytes in a lazy sequence",
-        "not a number",
-        "bytearray",
-        "memoryview",
-        "a list",
-        "nothing",
-        "a set",
-    ],
+    ids=["bytes in a lazy sequence", "nothing", "a set"],
 )
 def test_values_outside_json_are_named_and_not_sent(live_crew, options, path, validate_inputs):
     with pytest.raises(CrewTaskFailed, match=rf"{path}(?![.\[])") as caught:
@@ -171,19 +131,6 @@ def test_unchecked_inputs_are_requested_only_to_wake_the_crew(live_crew, task_lo
     assert "port" not in task_log.text
 
 
-@pytest.mark.parametrize("validate_inputs", [True, False, "strict"])
-def test_rejected_token_fails_before_the_kickoff(live_crew, validate_inputs):
-    live_crew.rotate_token("another-token-0815")
-    started = kickoff(validate_inputs=validate_inputs, retries=1)
-
-    with pytest.raises(CrewTaskFailed) as caught:
-        started.run()
-
-    assert isinstance(caught.value.failure, NotAuthenticated)
-    assert (caught.value.failure.http_status, caught.value.cost) == (401, Cost.NONE)
-    assert live_crew.calls == ["inputs"]
-
-
 @pytest.mark.usefixtures("live_crew")
 @pytest.mark.parametrize(
     "connection",
@@ -200,22 +147,3 @@ def test_unusable_connection_is_named_and_not_retried(monkeypatch, connection):
     assert caught.value.cost is Cost.NONE
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"on_uncertain_kickoff": "again"},
-        {"validate_inputs": "strictly"},
-        {"poll_interval": 0},
-        {"poll_interval": -1},
-        {"timeout": 0},
-        {"timeout": float("nan")},
-        {"timeout": float("inf")},
-        {"poll_interval": float("inf")},
-    ],
-    ids=str,
-)
-def test_invalid_argument_is_rejected_at_parsing(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        CrewRunOperator(task_id="crew", inputs=INPUTS, **options)
