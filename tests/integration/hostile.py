@@ -31,8 +31,6 @@ class Hostile:
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self.greets: Callable[[], Iterable[bytes]] = tuple
-        """What it says to a new connection, before it has read any request."""
         self.says: list[Said] = [b""]
         self.keeps = False
         self.requests: list[bytes] = []
@@ -77,8 +75,6 @@ class Hostile:
             if self._tls:
                 connection = open_until.enter_context(self._tls.wrap_socket(connection, server_side=True))
             self._open.add(connection)
-            for piece in self.greets():
-                connection.sendall(piece)
             while request := _read_request(connection):
                 self.requests.append(request)
                 said = self.says[min(len(self.requests), len(self.says)) - 1]

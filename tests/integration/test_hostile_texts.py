@@ -18,7 +18,7 @@ from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.clients import KICKOFF
 from tests.integration.hostile import answer
-from tests.integration.tasks import CONNECTION, INPUTS, TOKEN, Log, Task, fired, revived
+from tests.integration.tasks import CONNECTION, INPUTS, TOKEN, Log, Task, fired
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -144,18 +144,6 @@ async def test_trigger_logs_and_fires_nothing_harmful(connected, task_log, told)
     assert event["error"].isascii()
     assert event["error"].isprintable()
     assert len(event["error"]) < 500_000
-    assert_log_is_harmless(task_log)
-
-
-def test_trigger_stores_nothing_harmful(live_crew, task_log):
-    kickoff_id = live_crew.take(INPUTS, None, {})
-    live_crew.set_status(kickoff_id, {"status": LONG, "current_task": LONG})
-    task = Task(lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, deferrable=True))
-
-    trigger = revived(task.deferred().trigger)
-
-    stored = trigger.serialize()[1]
-    assert_harmless(json.dumps(stored, ensure_ascii=False))
     assert_log_is_harmless(task_log)
 
 

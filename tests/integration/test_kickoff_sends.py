@@ -147,3 +147,8 @@ def test_unusable_connection_is_named_and_not_retried(monkeypatch, connection):
     assert caught.value.cost is Cost.NONE
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+def test_multiple_outputs_of_a_kickoff_are_rejected():
+    with pytest.raises(ValueError, match="multiple_outputs"):
+        CrewKickoffOperator(task_id="crew", inputs=INPUTS, multiple_outputs=True)
