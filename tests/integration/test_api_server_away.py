@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_crew.durable import record as memory
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task
+from tests.integration.tasks import INPUTS, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -61,12 +61,3 @@ def test_unsaved_kickoff_id_is_saved_when_execution_ends(live_crew, store):
     assert task.resume(waiting, event)["output"] == "Done."
     assert store.kickoff["kickoff_id"] == taken.kickoff_id
     assert store.has_delivered
-
-
-def test_link_that_cannot_be_pushed_fails_nothing(live_crew, store, monkeypatch, task_log):
-    monkeypatch.setenv(CONNECTION, live_crew.connection_uri + "?dashboard_url=https%3A%2F%2Fapp.example%2F7")
-    task = run(store, deferrable=False)
-    task.ti.refused_xcoms = frozenset({"crew_dashboard"})
-
-    assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "the XCom backend is full" in task_log.text

@@ -69,12 +69,6 @@ def assert_uncertain(task: Task) -> CrewTaskFailed:
     return caught.value
 
 
-def sent(store: TaskStateStore, service: Any, *, told: bool = False) -> str:
-    """Leave what a try leaves that was sent, and whose answer is not remembered."""
-    store.set("crew_kickoff", {"max_tries": 0, "kicked_off_at": time.time(), "reported": told})
-    return service.take(INPUTS, None, {})
-
-
 class TestAnAttemptTooMany:
     """Airflow before 3.3 resets the orphan of a scheduler that died, and runs it once more than retries allow."""
 
@@ -88,28 +82,39 @@ class TestAnAttemptTooMany:
         assert live_crew.calls == []
 
     @every_operator
-    def test_kicks_off_if_chosen(self, live_crew, operator, task_log):
-        task = Task(lambda: operator(on_uncertain_kickoff="retry"))
-        task.ti.try_number = 1
-
-        assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
-        assert "on_uncertain_kickoff" in task_log.warnings
-
-    @every_operator
-    @pytest.mark.parametrize("asked_for", ["by retries", "by a Clear", "by a Clear after all retries"])
-    def test_differs_from_a_retry_or_a_clear(self, live_crew, operator, asked_for):
-        task = Task(operator, retries=0 if asked_for == "by a Clear" else 1)
-        task.ti.try_number = 2 if "all" in asked_for else 1
-        if "Clear" in asked_for:
+    @pytest.mark.parametrize(
+        ("retries", "tries", "cleared", "choice"),
+        [(1, 1, False, "fail"), (0, 1, True, "fail"), (1, 2, True, "fail"), (0, 1, False, "retry")],
+        ids=["a retry", "cleared", "cleared after all retries", "chosen"],
+    )
+    def test_kicks_off_if_asked_for(self, live_crew, operator, retries, tries, cleared, choice):
+        task = Task(lambda: operator(on_uncertain_kickoff=choice), retries=retries)
+        task.ti.try_number = tries
+        if cleared:
             task.clear()
 
         assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
 
-    def test_kicks_off_if_the_store_has_no_record(self, live_crew, store):
-        task = Task(kickoff, store=store)
-        task.ti.try_number = 1
 
-        assert task.run() == live_crew.kickoffs[0].kickoff_id
+@pytest.mark.skipif(IS_AIRFLOW_2, reason="a task cannot ask Airflow 2 for its state")
+@pytest.mark.parametrize("state", ["restarting", "running", None])
+def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, state):
+    live_crew.faults.answer(504, on="kickoff", after_taken=True)
+    task = Task(kickoff, store=store)
+    states = {task.ti.run_id: {"crew": state}}
+    runner = "airflow.sdk.execution_time.task_runner.RuntimeTaskInstance"
+    with monkeypatch.context() as patched:
+        if state:  # else Airflow does not say
+            patched.setattr(f"{runner}.get_task_states", lambda *_, **__: states)
+        assert_uncertain(task)
+
+    assert store.kickoff["kickoff_id"] is None
+    assert store.kickoff["reported"] is (state != "restarting")
+    task.clear()
+    if state == "restarting":
+        assert_uncertain(task)
+        task.clear()
+    assert task.run() == live_crew.kickoffs[1].kickoff_id
 
 
 @pytest.fixture(params=[True, False], ids=["forgets at Clear", "keeps at Clear"])

@@ -91,17 +91,11 @@ class TestStatus:
         assert told.get("result", {}).get("output") == ("A page." if state == "completed" else None)
         assert ("out of credit" in text) == (state == "failed")
 
-    def test_human_input_is_undecided(self, ask):
-        with playing("deployed", ASKING) as service:
-            assert ask(service, "status", kick_off(service))[0] == UNDECIDED
-        with playing("deployed", ASKING, kind="flow") as service:
+    @pytest.mark.parametrize(("kind", "state"), [("flow", "paused"), ("crew", "unknown")])
+    def test_human_input_is_undecided(self, ask, kind, state):
+        with playing("deployed", ASKING, kind=kind) as service:
             code, told = ask(service, "status", kick_off(service), "--json")
-        assert (code, json.loads(told)["state"]) == (UNDECIDED, "paused")
-
-    def test_unknown_id_is_undecided(self, ask, dialect):
-        with playing(dialect, WRITING) as service:
-            code, told = ask(service, "status", "4711", "--json")
-        assert (code, json.loads(told)["state"]) == (UNDECIDED, "unknown")
+        assert (code, json.loads(told)["state"]) == (UNDECIDED, state)
 
     def test_odd_name_forges_no_line(self, ask):
         odd = ENDLESS.model_copy(update={"name": "a\nCost: none"})

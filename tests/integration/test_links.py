@@ -10,9 +10,9 @@ from airflow.exceptions import AirflowRescheduleException
 
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.integration.operators import run
+from tests.integration.operators import kickoff, run
 from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -34,15 +34,22 @@ def page_of(task: Task, operator: Any) -> str | None:
     return page
 
 
-@pytest.mark.parametrize("kind", [CrewKickoffOperator, CrewRunOperator])
+@pytest.mark.parametrize("kind", [kickoff, run])
 def test_link_points_to_the_execution(crew, kind):
-    operator = kind(task_id="crew", inputs=INPUTS)
+    operator = kind()
     crew.next_kickoff_id("run 7/b")
     task = Task(lambda: operator)
 
     task.run()
 
     assert page_of(task, operator) == f"{PAGES}run%207%2Fb"
+
+
+def test_link_that_cannot_be_pushed_fails_nothing(crew, task_log):
+    task = Task(run, refused_xcoms=frozenset({DASHBOARD_KEY}))
+
+    assert task.run()["kickoff_id"] == crew.kickoffs[0].kickoff_id
+    assert "the XCom backend is full" in task_log.text
 
 
 def test_link_of_a_reattached_attempt_points_to_its_execution(crew, store):
@@ -72,15 +79,6 @@ def test_link_of_a_sensor_points_to_its_execution(crew, options):
     assert page_of(task, operator) == PAGES + kickoff_id
 
 
-def test_crew_without_a_page_has_no_link(live_crew):
-    operator = run()
-    task = Task(lambda: operator)
-    task.run()
-
-    assert page_of(task, operator) is None
-    assert live_crew.kickoffs
-
-
 def test_uncertain_kickoff_has_no_link(crew):
     operator = run()
     task = Task(lambda: operator)
@@ -92,17 +90,12 @@ def test_uncertain_kickoff_has_no_link(crew):
     assert page_of(task, operator) is None
 
 
-def test_page_of_a_crew_is_pushed_once_before_the_kickoff(live_crew, monkeypatch):
+def test_page_of_a_crew_is_pushed_before_the_kickoff(live_crew, monkeypatch):
     monkeypatch.setenv(CONNECTION, f"{live_crew.connection_uri}?{urlencode({'dashboard_url': PAGES})}")
-    left: list[tuple[str, int]] = []
+    left: list[str | None] = []
     task = Task(run)
-
-    def push(key: str, value: Any) -> None:
-        task.ti.xcoms[key] = value
-        left.append((key, len(live_crew.kickoffs)))
-
-    monkeypatch.setattr(task.ti, "xcom_push", push)
+    live_crew.at_kickoff = lambda: left.append(task.ti.xcoms.get(DASHBOARD_KEY))
 
     task.run()
 
-    assert [when for key, when in left if key == DASHBOARD_KEY] == [0]
+    assert left == [PAGES]
