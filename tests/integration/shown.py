@@ -98,7 +98,7 @@ class ShownTask(Task):
         return self.ti
 
     def _new_process(self) -> None:
-        self._ti.task = SimpleNamespace(dag=self._dag, retries=self._retries)
+        self._ti.task = SimpleNamespace(dag=self._dag, retries=self._retries, template_ext=())
         self._ti.rendered_map_index = None
         self._context = super().context | {
             "dag": self._dag,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,15 +116,11 @@ def test_token_in_an_answer_is_masked(crew, cancel, kickoff_id):
     assert TOKEN not in str(outcome(cancel, kickoff_id))
 
 
-def command(kickoff_id: str, *options: str, answer: str = "") -> tuple[int, str]:
-    arguments = [sys.executable, "-m", "airflow_provider_crew", "cancel", kickoff_id, *options]
-    done = subprocess.run(arguments, input=answer, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, done.stdout
-
-
 @pytest.mark.parametrize(("answer", "code", "asked"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 1, 0)])
-def test_command_asks_before_it_cancels(crew, kickoff_id, answer, code, asked):
-    assert command(kickoff_id, answer=answer)[0] == code
+def test_command_asks_before_it_cancels(crew, kickoff_id, monkeypatch, answer, code, asked):
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+
+    assert cli.main(["cancel", kickoff_id]) == code
     assert len(crew.requests.on("stop")) == asked
 
 

@@ -24,7 +24,7 @@ from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 from tests.integration.sent_server import ACCEPTED, Arrived, SentServer, Step, Talk, answer, says, tls
 
-pytest_plugins = ["tests.integration.sent_fixtures"]
+pytest_plugins = ["tests.integration.sent_clients"]
 
 POLICY = {**retry_policy(only_if_not_started=True), "sleep": lambda _: None}
 

@@ -38,54 +38,50 @@ class SeesItsContext(ShownTask):
         self._ti.context = self._context
 
 
-def resumed_late(task: ShownTask, crew: Any) -> Any:
-    """Defer a task, let its crew complete, and resume it in another process; return its result."""
+def left_running(task: ShownTask, crew: Any) -> Any:
+    """Defer a task, and let its crew complete."""
     crew.scenario = SLOW
     waiting = task.deferred()
     crew.finish(crew.kickoffs[-1].kickoff_id)
+    return waiting
+
+
+def resumed_late(task: ShownTask, crew: Any) -> Any:
+    """Resume a deferred task in another process; return its result."""
+    waiting = left_running(task, crew)
     result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
     task.names.append(task.rendered())
     return result
 
 
-def test_name_from_a_function_survives_the_deferral(live_crew):
-    task = SeesItsContext(lambda: named_by_its_function(deferrable=True), template="{{ my_name }}")
-
-    assert resumed_late(task, live_crew)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert task.names == ["about ferries", "about ferries"]
+def named(**options: Any) -> SeesItsContext:
+    return SeesItsContext(lambda: named_by_its_function(deferrable=True), template="{{ my_name }}", **options)
 
 
-@both_ways
-def test_name_from_a_function_survives_a_failed_crew(live_crew, deferrable):
+@pytest.mark.parametrize("how", ["by its event", "without an event", "as a retry"])
+def test_name_from_a_function_survives_the_deferral(live_crew, store, how):
+    task = named(store=store, retries=1)
+    waiting = left_running(task, live_crew)
+
+    if how == "by its event":
+        task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
+    elif how == "without an event":
+        task.resume_without_event("the trigger broke")
+    else:
+        task.run()
+
+    assert [*task.names[:1], task.rendered()] == ["about ferries"] * 2
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_name_from_a_function_survives_a_failed_crew(live_crew):
     live_crew.scenario = FAILING
-    task = SeesItsContext(lambda: named_by_its_function(deferrable=deferrable), template="{{ my_name }}")
+    task = named()
 
     with pytest.raises(ExecutionFailed):
         task.run()
 
     assert task.names == ["about ferries"]
-
-
-def test_attempt_that_reattaches_keeps_the_name(live_crew, store):
-    task = SeesItsContext(
-        lambda: named_by_its_function(deferrable=True), template="{{ my_name }}", store=store, retries=1
-    )
-    live_crew.scenario = SLOW
-    task.deferred()
-
-    assert resumed_late(task, live_crew)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert (task.names, len(live_crew.kickoffs)) == (["about ferries"] * 3, 1)
-
-
-def test_task_resumed_without_event_keeps_the_name(live_crew, store):
-    task = SeesItsContext(lambda: named_by_its_function(deferrable=True), template="{{ my_name }}", store=store)
-    live_crew.scenario = SLOW
-    task.deferred()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-
-    task.resume_without_event("the trigger broke")
-
-    assert task.rendered() == "about ferries"
 
 
 @both_ways
@@ -110,11 +106,9 @@ def test_unrenderable_template_fails_nothing(live_crew, task_log, template, defe
     [
         ("3", "3"),
         (7, "7"),
-        ("['a']", "['a']"),
         ("{{ topic }} {% raw %} {#", "{{ topic }} {% raw %} {#"),
         ("a\x00\ud800b", "a��b"),
         ("é" * 300, "é" * 250),
-        ("it's", "it's"),
         ("", None),
     ],
 )
@@ -165,15 +159,3 @@ def test_name_is_sent_to_airflow_before_the_kickoff(live_crew, monkeypatch, task
 
     assert (told, task.names) == ([("about ferries", 0)], ["about ferries"])
     assert ("the API server is away" in task_log.warnings) != answers
-
-
-def test_task_without_template_has_no_name(live_crew, store):
-    task = ShownTask(
-        lambda: CrewRunOperator(task_id="crew", inputs=INPUTS, deferrable=True, poll_interval=0.02), store=store
-    )
-
-    resumed_late(task, live_crew)
-
-    assert task.names == [None, None]
-    assert "crew_map_index_name" not in task.context
-    assert store.kickoff["name"] == ""

@@ -10,7 +10,7 @@ from airflow_provider_crew.client.errors import Cost, WaitedTooLong
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.durable.record import fingerprint
 from airflow_provider_crew.exceptions import CrewTaskFailed, OtherInputs
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from tests.integration.operators import id_of, kickoff, run
 from tests.integration.tasks import QUICK, SLOW, Task, outlives_the_return
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -30,14 +30,12 @@ class Row:
         self.task = Task(self._operator, store=store, retries=1, map_index=map_index)
 
     def _operator(self) -> Any:
-        if self.kind == "decorated":
-            waits: dict[str, Any] = {"task_id": "crew", "poll_interval": 0.02, "timeout": 0.1, "deferrable": False}
-            decorated: Any = crew_task(**waits)(self._asked)
-            return decorated().operator
-        given = {"task_id": "crew", "inputs": self.inputs, "restore_from_state_id": self.state}
         if self.kind == "kickoff":
-            return CrewKickoffOperator(**given)
-        return CrewRunOperator(**given, poll_interval=0.02, timeout=0.1, deferrable=False)
+            return kickoff(inputs=self.inputs)
+        if self.kind == "run":
+            return run(inputs=self.inputs, restore_from_state_id=self.state, timeout=0.1)
+        decorated: Any = crew_task(task_id="crew", poll_interval=0.02, timeout=0.1)(self._asked)
+        return decorated().operator
 
     def _asked(self) -> Any:
         self.called += 1
@@ -93,9 +91,7 @@ def test_another_row_starts_its_own_when_the_other_ended(live_crew, store, kind,
     row.inputs, live_crew.scenario = HARBOURS, QUICK
     row.task.clear()
 
-    returned = row.task.run()
-
-    assert (returned if kind == "kickoff" else returned["kickoff_id"]) == live_crew.kickoffs[1].kickoff_id
+    assert id_of(row.task.run()) == live_crew.kickoffs[1].kickoff_id
     assert [taken.inputs for taken in live_crew.kickoffs] == [FERRIES, HARBOURS]
 
 
@@ -110,9 +106,7 @@ def test_the_same_inputs_reattach(live_crew, store, kind, map_index, cleared):
     if cleared:
         row.task.clear()
 
-    returned = row.task.run()
-
-    assert (returned if kind == "kickoff" else returned["kickoff_id"]) == earlier
+    assert id_of(row.task.run()) == earlier
     assert len(live_crew.kickoffs) == 1
     assert row.called == (1 + (cleared and map_index >= 0) if kind == "decorated" else 0)
 
@@ -130,40 +124,20 @@ def test_other_inputs_reattach_where_it_is_the_same_row(live_crew, store, map_in
     assert len(live_crew.kickoffs) == 1
 
 
-def test_another_state_to_restore_is_another_row(live_crew, store):
+@pytest.mark.parametrize("change", ["another state to restore", "inputs that are no JSON"])
+def test_any_other_request_is_another_row(live_crew, store, change):
     row = Row(live_crew, store)
     row.begin()
-    row.state = "4711"
-    row.task.clear()
-
-    with pytest.raises(CrewTaskFailed):
-        row.task.run()
-    assert len(live_crew.kickoffs) == 1
-
-
-def test_a_record_without_fingerprint_reattaches(live_crew, store):
-    row = Row(live_crew, store)
-    earlier = row.begin()
-    live_crew.finish(earlier)
-    older = {name: value for name, value in store.kickoff.items() if name != "fingerprint"}
-    store.set("crew_kickoff", older) if not hasattr(store, "switch_on") else pytest.skip(
-        "of another task instance"
-    )
-    row.inputs = HARBOURS
-    row.task.clear()
-
-    assert row.task.run()["kickoff_id"] == earlier
-
-
-def test_inputs_that_are_no_json_are_another_row(live_crew, store):
-    row = Row(live_crew, store)
-    row.begin()
-    row.inputs = {"topic": {1, 2}}
+    if change == "another state to restore":
+        row.state = "4711"
+    else:
+        row.inputs = {"topic": {1, 2}}
     row.task.clear()
 
     with pytest.raises(CrewTaskFailed) as caught:
         row.task.run()
     assert isinstance(caught.value.failure, OtherInputs)
+    assert len(live_crew.kickoffs) == 1
 
 
 def test_the_fingerprint_is_of_canonical_json():

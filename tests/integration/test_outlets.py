@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.operators import both_ways, run
 from tests.integration.shown import ShownTask
-from tests.integration.tasks import INPUTS, SLOW, fired, revived
+from tests.integration.tasks import INPUTS, SLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -37,16 +36,6 @@ def test_event_extra_has_execution_and_usage(live_crew, dialect, deferrable):
 
     assert task.told(REPORT) == task.told(OTHER) == told(result)
     assert bool(result["usage"]) == (dialect == "deployed")
-
-
-@both_ways
-def test_event_holds_no_reserved_key_of_usage(live_crew, deferrable):
-    live_crew.scenario = DEPLOYED.model_copy(update={"usage": {"__classname__": 1, "total_tokens": 7}})
-    task = ShownTask(lambda: run(deferrable=deferrable), outlets=(REPORT,))
-
-    task.run()
-
-    assert task.told(REPORT)["usage"] == {"__classname___": 1, "total_tokens": 7}
 
 
 def test_event_extras_of_kickoff_operator_and_sensor(live_crew):
@@ -74,41 +63,22 @@ def test_event_extra_from_post_execute_takes_precedence(deferrable, live_crew):
     assert live_crew.kickoffs
 
 
+@pytest.mark.parametrize("put", [{"day": "monday"}, {"day": {1, 2}}, "no mapping"], ids=str)
 @both_ways
-def test_event_extra_from_the_function_survives_the_deferral(live_crew, deferrable):
+def test_event_extra_from_the_function_is_kept_if_usable(live_crew, task_log, deferrable, put):
     def brief(outlet_events: Any = None) -> dict[str, Any]:
-        outlet_events[OTHER].extra = {"day": "monday"}
+        outlet_events[OTHER].extra = put
         return INPUTS
 
     crew: Any = crew_task(task_id="crew", poll_interval=0.02, deferrable=deferrable)(brief)
-    live_crew.scenario = SLOW if deferrable else DEPLOYED
+    live_crew.scenario = SLOW
+    live_crew.at_look(1, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
     task = ShownTask(lambda: crew().operator, outlets=(REPORT, OTHER))
 
-    if deferrable:
-        waiting = task.deferred()
-        assert task.told(OTHER) == {"day": "monday"}, "the result is added at the end"
-        live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-        result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
-    else:
-        result = task.run()
+    result = task.run()
 
     assert task.told(REPORT) == told(result)
-    assert task.told(OTHER) == told(result) | {"day": "monday"}
-
-
-@pytest.mark.parametrize("put", [{"day": {1, 2}}, "no mapping", 7])
-def test_unusable_event_extra_is_a_warning(live_crew, task_log, put):
-    def brief(outlet_events: Any = None) -> dict[str, Any]:
-        outlet_events[REPORT].extra = put
-        return INPUTS
-
-    crew: Any = crew_task(task_id="crew", poll_interval=0.02, deferrable=True)(brief)
-    live_crew.scenario = SLOW
-    task = ShownTask(lambda: crew().operator, outlets=(REPORT,))
-    waiting = task.deferred()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-
-    result = task.resume(waiting, asyncio.run(fired(revived(waiting.trigger))))
-
-    assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-    assert "asset event" in task_log.warnings
+    if put == {"day": "monday"}:
+        assert task.told(OTHER) == told(result) | put
+    elif deferrable:
+        assert "asset event" in task_log.warnings

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from airflow_provider_crew.local import Scenario, ScenarioTask
+from tests.integration.operators import in_every_way, run_task
 from tests.integration.tasks import SLOW, WatchedService, fired, poked
-from tests.integration.waits import in_every_way, run
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -74,7 +74,7 @@ def test_log_output_false_keeps_the_output_out_of_the_log(
 def test_log_output_false_keeps_the_output_out_of_the_event(live_crew, end):
     live_crew.scenario = SLOW
     live_crew.at_look(1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, WROTE, end))
-    task = run(live_crew, deferrable=True, log_output=False)
+    task = run_task(live_crew, deferrable=True, log_output=False)
 
     event = asyncio.run(fired(task.revived(task.deferred())))
 
@@ -107,6 +107,6 @@ def test_broken_report_fails_nothing_and_shows_nothing(live_crew, task_log, monk
     live_crew.scenario = STORY
     monkeypatch.setattr("airflow_provider_crew.durable.result.size", broken)
 
-    assert SECRET in run(live_crew).run()["output"]
+    assert SECRET in run_task(live_crew).run()["output"]
     assert "RuntimeError" in task_log.warnings
     assert SECRET not in task_log.text

@@ -22,7 +22,6 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.operators import run
 from tests.integration.tasks import CONNECTION, SLOW, TOKEN, Task, fired, revived
 
@@ -106,44 +105,28 @@ def test_received_result_needs_no_connection(live_crew):
     assert resumed.resume_execution("execute_complete", {"event": event}, task.context)["output"] == "Done."
 
 
-def failed_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
-    """Let the crew of a deferred try fail, and so that try; return what it was resumed with."""
+@pytest.mark.parametrize("with_store", [False, True])
+def test_event_of_an_earlier_attempt_does_not_end_a_retry(live_crew, store, monkeypatch, with_store):
+    """Airflow 3.0 resumes a retry with it, and keeps the XComs of the earlier attempt."""
+    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
     waiting = task.deferred()
     live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "error", "error": "Out of credit"})
     event = asyncio.run(fired(revived(waiting.trigger)))
     with pytest.raises(ExecutionFailed):
         task.resume(waiting, event)
-    return waiting, event
-
-
-def test_event_of_an_earlier_attempt_does_not_end_a_retry(live_crew, monkeypatch):
-    """Airflow 3.0 resumes a retry with it."""
-    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
-    task = Task(lambda: run(deferrable=True), retries=1)
-    waiting, event = failed_event(task, live_crew)
     task.ti.try_number += 1
+
+    broken = run(deferrable=True, inputs={"topic": GONE})
+    broken.render_template_fields(task.context)
+    with pytest.raises(ZeroDivisionError):
+        broken.resume_execution(waiting.method_name, {**(waiting.kwargs or {}), "event": event}, task.context)
+    assert len(live_crew.kickoffs) == 1
 
     with pytest.raises(TaskDeferred):
         task.resume(waiting, event)
-
     assert len(live_crew.kickoffs) == 2
-
-
-@pytest.mark.parametrize("with_store", [False, True])
-def test_retry_with_an_old_event_sends_no_template(live_crew, store, monkeypatch, with_store):
-    """Airflow 3.0 resumes one like this, and keeps the XComs of the earlier attempt."""
-    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
-    task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
-    waiting, event = failed_event(task, live_crew)
-    task.ti.try_number += 1
-    retry = run(deferrable=True, inputs={"topic": GONE})
-    retry.render_template_fields(task.context)
-
-    with pytest.raises(ZeroDivisionError):
-        retry.resume_execution(waiting.method_name, {**(waiting.kwargs or {}), "event": event}, task.context)
-
-    assert len(live_crew.kickoffs) == 1
 
 
 def test_result_at_another_address_is_not_given_up(live_crew, store, monkeypatch):
@@ -195,25 +178,19 @@ def test_task_cleared_while_deferring_reattaches(live_crew, store):
 
 @pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
 @pytest.mark.parametrize("with_store", [False, True])
-def test_resuming_without_an_event_returns_the_result(live_crew, store, why, with_store):
+@pytest.mark.parametrize("fails", [False, True])
+def test_resuming_without_an_event_ends_as_the_crew_did(live_crew, store, why, with_store, fails):
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), store=store if with_store else None)
     task.deferred()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-
-    assert task.resume_without_event(why)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
-
-
-@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
-def test_resuming_without_an_event_fails_as_the_crew_did(live_crew, why):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True))
-    task.deferred()
-    failed = {"status": "error", "error": "out of credit"}
-    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, failed)
-
-    with pytest.raises(ExecutionFailed, match="out of credit"):
-        task.resume_without_event(why)
+    kickoff_id = live_crew.kickoffs[0].kickoff_id
+    if fails:
+        live_crew.set_status(kickoff_id, {"status": "error", "error": "out of credit"})
+        with pytest.raises(ExecutionFailed, match="out of credit"):
+            task.resume_without_event(why)
+    else:
+        live_crew.finish(kickoff_id)
+        assert task.resume_without_event(why)["kickoff_id"] == kickoff_id
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["still going", "no answer"])
@@ -247,13 +224,3 @@ def test_resuming_without_a_kickoff_id_fails():
 
     assert isinstance(caught.value.failure, InvalidKickoffId)
     assert caught.value.cost is Cost.RUNNING
-
-
-def test_subclass_resumes_in_a_method_of_its_own():
-    class Deferring(CrewKickoffOperator):
-        def own_method(self, _context: Any, event: dict[str, Any]) -> str:
-            return str(event["kickoff_id"])
-
-    task = Deferring(task_id="crew", inputs={})
-
-    assert task.resume_execution("own_method", {"event": {"kickoff_id": "4711"}}, {}) == "4711"

@@ -15,7 +15,7 @@ from airflow_provider_crew.client.errors import Cost, Unreachable
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.integration.tasks import CONNECTION, INPUTS, SLOW, Task, TaskStateStore, poked, sensors_remember
+from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN, Task, TaskStateStore, poked, sensors_remember
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -28,11 +28,8 @@ class Vault(BaseSecretsBackend):
 
     holds: str | None = None
     is_sealed = False
-    keeps_variables_alone = False
 
     def get_connection(self, conn_id: str, *_: Any, **__: Any) -> Any:
-        if type(self).keeps_variables_alone:
-            return super().get_connection(conn_id)
         if type(self).is_sealed:
             raise ConnectionError("the vault is sealed: s3cret")
         return Connection(conn_id=conn_id, **json.loads(self.holds)) if self.holds else None
@@ -46,35 +43,17 @@ def vault(live_crew, monkeypatch) -> type[Vault]:
     monkeypatch.setitem(sys.modules, VAULT, module)
     monkeypatch.setenv("AIRFLOW__SECRETS__BACKEND", f"{VAULT}.Vault")
     monkeypatch.delenv(CONNECTION)
-    monkeypatch.setattr(Vault, "holds", json.dumps(connection_of(live_crew)))
+    held = {"conn_type": "crew", "host": live_crew.url, "password": TOKEN}
+    monkeypatch.setattr(Vault, "holds", json.dumps(held))
     monkeypatch.setattr(Vault, "is_sealed", False)
-    forget_backends(monkeypatch)
-    return Vault
-
-
-def connection_of(crew: Any) -> dict[str, Any]:
-    return {"conn_type": "crew", "host": crew.url, "password": "organization-token-4711"}
-
-
-def forget_backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Airflow, which keeps them for the life of a process, look for them anew."""
+    # Airflow keeps its backends for the life of a process.
     monkeypatch.setattr("airflow.configuration.secrets_backend_list", ["a", "b"])
     if AIRFLOW >= (3, 2):
         monkeypatch.setattr("airflow.sdk.configuration._secrets_backend_cache", {}, raising=False)
+    return Vault
 
 
-def seal(vault: type[Vault], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vault, "is_sealed", True)
-
-
-@pytest.mark.usefixtures("vault")
-def test_connection_of_vault_is_found(live_crew):
-    assert CrewHook().connection.settings.address == live_crew.url
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("is_sealed", True), ("holds", None), ("keeps_variables_alone", True)]
-)
+@pytest.mark.parametrize(("name", "value"), [("is_sealed", True), ("holds", None)])
 def test_connection_that_vault_does_not_return_is_retryable(vault, monkeypatch, name, value):
     monkeypatch.setattr(vault, name, value)
 
@@ -85,7 +64,7 @@ def test_connection_that_vault_does_not_return_is_retryable(vault, monkeypatch, 
 
 
 def test_task_that_kicks_off_is_left_to_its_retries(live_crew, vault, monkeypatch):
-    seal(vault, monkeypatch)
+    monkeypatch.setattr(vault, "is_sealed", True)
     task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS), store=TaskStateStore(), retries=1)
     with pytest.raises(Unreachable) as caught:
         task.run()
@@ -105,7 +84,7 @@ def test_rescheduled_sensor_waits_until_it_is_back(live_crew, vault, monkeypatch
     def sensor() -> CrewExecutionSensor:
         pokes.append(vault.is_sealed)
         if len(pokes) == 2:
-            seal(vault, monkeypatch)
+            monkeypatch.setattr(vault, "is_sealed", True)
         if len(pokes) == 4:
             monkeypatch.setattr(vault, "is_sealed", False)
             live_crew.finish(kickoff_id)

@@ -1,9 +1,8 @@
-"""Token usage of an execution: the usage XCom and Airflow's metrics."""
+"""Token usage of an execution, and metrics, of which tests/system/test_metrics.py has those of StatsD."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
@@ -11,8 +10,8 @@ from airflow.providers.common.compat.sdk import Stats
 from airflow_provider_crew.client.errors import ExecutionFailed, ExecutionUnknown
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
+from tests.integration.operators import in_every_way, run_task, sensor_task
 from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked, skip_where_pokes_forget
-from tests.integration.waits import in_every_way, run, sensor
 
 try:
     from airflow.sdk.execution_time.xcom import XCom
@@ -69,30 +68,17 @@ def test_usage_of_a_failed_execution_is_pushed_and_counted(live_crew, counted, k
     assert counted["crew.execution.failed"] == 1
 
 
-def test_usage_has_the_number_of_its_attempt(live_crew, store):
-    live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
-    task = run(live_crew, store=store)
-    for try_number in (1, 2):
-        with pytest.raises(ExecutionFailed):
-            task.run()
-        told = task.ti.xcoms["usage"]
-        assert (told["kickoff_id"], told["try_number"]) == (live_crew.kickoffs[-1].kickoff_id, try_number)
-
-
-@in_every_way
 @pytest.mark.parametrize("dialect", ["documented", "deployed"])
-def test_usage_is_none_if_the_service_reports_none(live_crew, counted, kind, options, dialect):
+def test_usage_is_none_if_the_service_reports_none(live_crew, counted, dialect):
     live_crew.scenario = QUICK.model_copy(update={"dialect": dialect, "usage": {}})
-    task = kind(live_crew, **options)
 
-    assert poked(task)["usage"] is None
-    assert "usage" not in task.ti.xcoms
+    assert run_task(live_crew).run()["usage"] is None
     assert tokens(counted) == {}
 
 
 def test_usage_that_xcom_rejects_is_a_warning(live_crew, task_log):
     live_crew.scenario = FAILING.model_copy(update=DEPLOYED)
-    task = run(live_crew)
+    task = run_task(live_crew)
     task.ti.refused_xcoms = frozenset({"usage"})
 
     with pytest.raises(ExecutionFailed):
@@ -102,7 +88,7 @@ def test_usage_that_xcom_rejects_is_a_warning(live_crew, task_log):
 
 def test_usage_that_is_no_number_is_left_out(live_crew, counted):
     live_crew.scenario = SLOW.model_copy(update=DEPLOYED)
-    task = sensor(live_crew)
+    task = sensor_task(live_crew)
     usage = {"total_tokens": 7, "prompt_tokens": True, "completion_tokens": "many", "cost": 0.25, "by": {"a": 1}}
     live_crew.set_status(
         live_crew.kickoffs[0].kickoff_id, {"state": "SUCCESS", "result": "Done.", "usage_metrics": usage}
@@ -145,34 +131,42 @@ def test_execution_that_stays_unknown_is_counted(live_crew, store, counted, kind
     assert counted["crew.execution.unknown"] == 1
 
 
-def stored(value: Any) -> Any:
-    """Return an XCom as Airflow serializes it."""
-    return XCom.serialize_value(value)
-
-
 RESERVED = {"__classname__": 1, "__id__": 2, "__var": 3, "kickoff_id": 4, "total_tokens": 2**64 - 1}
 KEPT = {"__classname___": 1, "__id___": 2, "__var_": 3, "total_tokens": 2**64 - 1}
 
 
 @in_every_way
-def test_usage_with_reserved_keys_is_storable(live_crew, kind, options):
-    live_crew.scenario = QUICK.model_copy(update=DEPLOYED | {"usage": RESERVED})
+@pytest.mark.parametrize("scenario", [QUICK, FAILING], ids=["completed", "failed"])
+def test_usage_with_reserved_keys_is_storable(live_crew, kind, options, scenario):
+    live_crew.scenario = scenario.model_copy(update=DEPLOYED | {"usage": RESERVED})
     task = kind(live_crew, **options)
 
-    result = poked(task)
+    if scenario is QUICK:
+        told = poked(task)["usage"]
+        assert told == KEPT | {"kickoff_id": 4}
+    else:
+        with pytest.raises((ExecutionFailed, CrewTaskFailed)):
+            poked(task)
+        told = task.ti.xcoms["usage"]
+        assert told == {**KEPT, "kickoff_id": live_crew.kickoffs[0].kickoff_id, "try_number": 1}
+    assert XCom.serialize_value(told)
 
-    assert result["usage"] == KEPT | {"kickoff_id": 4}
-    assert stored(result)
+
+@pytest.mark.parametrize("inputs", [{"topic": "ferries"}, "nothing of the kind"], ids=["missing", "unusable"])
+def test_kickoff_rejected_before_sending_is_counted(live_crew, counted, inputs):
+    with pytest.raises(CrewTaskFailed):
+        run_task(live_crew, inputs=inputs).run()
+
+    assert counted == {"crew.kickoff.not_taken": 1}
+    assert not live_crew.kickoffs
 
 
-@in_every_way
-def test_failed_usage_with_reserved_keys_is_storable(live_crew, kind, options):
-    live_crew.scenario = FAILING.model_copy(update=DEPLOYED | {"usage": RESERVED})
-    task = kind(live_crew, **options)
+def test_failing_metrics_are_a_warning(live_crew, store, task_log, mocker):
+    for name in ("incr", "timing"):
+        mocker.patch.object(Stats, name, side_effect=OSError("no buffer space available"))
 
-    with pytest.raises((ExecutionFailed, CrewTaskFailed)):
-        poked(task)
+    result = run_task(live_crew, store=store).run()
 
-    kickoff_id = live_crew.kickoffs[0].kickoff_id
-    assert task.ti.xcoms["usage"] == {**KEPT, "kickoff_id": kickoff_id, "try_number": 1}
-    assert stored(task.ti.xcoms["usage"])
+    assert result["kickoff_id"] == store.kickoff["kickoff_id"]
+    assert len(live_crew.kickoffs) == 1
+    assert "no buffer space available" in task_log.warnings

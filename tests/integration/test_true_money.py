@@ -12,9 +12,8 @@ import pytest
 from airflow_provider_crew.client.errors import Cost, ExecutionFailed, LostContact
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.integration.operators import run
+from airflow_provider_crew.operators.crew import CrewRunOperator
+from tests.integration.operators import both_ways, kickoff, run, sensor
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -28,15 +27,6 @@ def ended(task: Task) -> Any:
     return caught.value
 
 
-@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
-def test_odd_execution_time_does_not_lose_the_result(live_crew, deferrable):
-    live_crew.scenario = SLOW
-    over = {"status": "completed", "execution_time": 1e15, "result": {"output": "It is paid for."}}
-    live_crew.at_look(1, lambda: live_crew.set_status(live_crew.kickoffs[0].kickoff_id, over))
-
-    assert Task(lambda: run(deferrable=deferrable)).run()["output"] == "It is paid for."
-
-
 @pytest.mark.parametrize(
     "options",
     [{"deferrable": True}, {"mode": "poke"}, {"mode": "reschedule"}, {"mode": "poke", "soft_fail": True}],
@@ -45,14 +35,13 @@ def test_odd_execution_time_does_not_lose_the_result(live_crew, deferrable):
 def test_sensor_error_has_the_crews_words(live_crew, store, options):
     live_crew.scenario = FAILING
     kickoff_id = live_crew.take(INPUTS, None, {})
-    make: Any = {"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02} | options
 
-    end = ended(Task(lambda: CrewExecutionSensor(**make), store=store))
+    end = ended(Task(lambda: sensor(kickoff_id, **options), store=store))
 
     assert (end.kickoff_id, end.error, end.cost) == (kickoff_id, "out of credit", Cost.ENDED)
 
 
-@pytest.mark.parametrize("deferrable", [True, False], ids=["deferred", "worker"])
+@both_ways
 def test_failed_execution_names_its_task(live_crew, store, deferrable):
     tasks = (
         ScenarioTask(name="research_task", seconds=0.0),
@@ -98,9 +87,9 @@ def test_error_of_the_inputs_is_raised_unchanged(live_crew, store):
     assert not live_crew.kickoffs
 
 
-@pytest.mark.parametrize("kind", [CrewKickoffOperator, CrewRunOperator])
+@pytest.mark.parametrize("kind", [kickoff, run])
 def test_undefined_template_fails_without_a_retry(live_crew, kind):
-    operator = kind(task_id="crew", inputs={"topic": UNDEFINED})
+    operator = kind(inputs={"topic": UNDEFINED})
 
     with pytest.raises(CrewTaskFailed, match="no_such_name") as caught:
         operator.render_template_fields(Task(lambda: operator).context)

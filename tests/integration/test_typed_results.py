@@ -19,8 +19,7 @@ from airflow_provider_crew.client.errors import Cost, InvalidOutput
 from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from tests.integration.operators import in_every_mode, run, run_deferred
+from tests.integration.operators import in_every_mode, run, run_deferred, sensor
 from tests.integration.tasks import INPUTS, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -60,13 +59,6 @@ def any_store(request: pytest.FixtureRequest) -> Any:
 every_operator = pytest.mark.parametrize("operator", [run, run_deferred, decorated])
 
 
-def sensing(service: Any, **options: Any) -> Task:
-    store = options.pop("store", None)
-    kickoff_id = service.take(INPUTS, None, {})
-    given = {"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02, **options}
-    return Task(lambda: CrewExecutionSensor(**given), store=store)
-
-
 @contextmanager
 def misfit(kind: type[BaseException] = CrewTaskFailed, *, fields: tuple[str, ...] = ("pages",)) -> Iterator[Any]:
     """Expect an end because these fields of the output do not have their type; none if it cannot be checked."""
@@ -88,13 +80,6 @@ def test_operator_returns_output_as_output_type(live_crew, any_store, operator, 
 
     assert (result["output"], result["output_json"]) == (f"Here it is: {FITS}. Enjoy.", TYPED)
     assert "crew_result" not in task.ti.xcoms
-
-
-@in_every_mode
-def test_sensor_returns_output_as_output_type(live_crew, mode):
-    live_crew.scenario = writing(FITS)
-
-    assert poked(sensing(live_crew, output_type=Report, **mode))["output_json"] == TYPED
 
 
 def test_output_too_large_for_a_trigger_is_checked_by_the_task(live_crew):
@@ -163,25 +148,6 @@ def test_misfit_error_and_log_hide_the_output(live_crew, task_log):
     assert caught.value.__suppress_context__
 
 
-def test_repeated_event_of_a_misfit_starts_another_execution(live_crew, monkeypatch):
-    """As Airflow 3.0 tells it."""
-    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
-    live_crew.scenario = writing(MISFIT, seconds=3600)
-    task = Task(lambda: run_deferred(output_type=Report, on_invalid_output="retry"), retries=1)
-    waiting = task.deferred()
-    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
-    event = asyncio.run(fired(revived(waiting.trigger)))
-    with pytest.raises(InvalidOutput):
-        task.resume(waiting, event)
-    assert len(live_crew.kickoffs) == 1
-    task.ti.try_number += 1
-
-    with pytest.raises(TaskDeferred):
-        task.resume(waiting, event)
-
-    assert len(live_crew.kickoffs) == 2
-
-
 @pytest.mark.parametrize("is_readable", [True, False])
 def test_old_event_does_not_replace_a_newer_execution(live_crew, store, monkeypatch, is_readable):
     """Airflow 3.0 resumes every later attempt with the event of the first."""
@@ -213,11 +179,7 @@ def test_sensor_misfit_is_not_retried_and_clearing_reads_again(live_crew, any_st
     live_crew.scenario = writing(MISFIT)
     given: dict[str, Any] = {"output_type": Report}
     kickoff_id = live_crew.take(INPUTS, None, {})
-    task = Task(
-        lambda: CrewExecutionSensor(task_id="crew", kickoff_id=kickoff_id, poke_interval=0.02, **mode, **given),
-        store=any_store,
-        retries=1,
-    )
+    task = Task(lambda: sensor(kickoff_id, **mode, **given), store=any_store, retries=1)
 
     with misfit():
         poked(task)
@@ -283,16 +245,6 @@ def test_without_a_type_a_json_block_is_parsed(live_crew, operator):
     live_crew.scenario = writing(f"Here it is:\n```json\n{FITS}\n```\nEnjoy.")
 
     assert Task(operator).run()["output_json"] == {"title": "Ferries"}
-
-
-@pytest.mark.parametrize("output", [f"Here it is: {FITS}", "Ferries cross.", '"Ferries"', "[1] says so."])
-def test_without_a_type_other_output_is_unchanged(live_crew, output, task_log):
-    live_crew.scenario = writing(output)
-
-    result = Task(run).run()
-
-    assert (result["output"], result["output_json"]) == (output, None)
-    assert result["kickoff_id"] not in task_log.warnings
 
 
 class Passing(Report):

@@ -17,10 +17,8 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.durable.wait import Wait
 from airflow_provider_crew.exceptions import CrewTaskFailed
-from airflow_provider_crew.local import Scenario, ScenarioTask
-from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.operators import both_ways, run
-from tests.integration.tasks import CONNECTION, INPUTS, QUICK, SLOW, TOKEN, Task, revived
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, revived
 from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -52,18 +50,6 @@ def test_result_is_the_same_in_every_mode(live_crew, deferrable):
     assert (result["tasks_complete"], result["usage"]) == (True, None)
     assert set(result) == {
         *("kickoff_id", "output", "output_json", "tasks", "tasks_complete", "usage", "execution_time")
-    }
-
-
-@both_ways
-def test_reserved_keys_are_renamed(live_crew, deferrable):
-    odd = {"__id__": 1, "inner": [{"__classname__": "x", "__id__": {"__id__": 2}}], "__version__": 3}
-    live_crew.scenario = Scenario(tasks=(ScenarioTask(name="a", seconds=0.3),), inputs=(), output=json.dumps(odd))
-
-    assert Task(lambda: run(deferrable=deferrable)).run()["output_json"] == {
-        "__id___": 1,
-        "inner": [{"__classname___": "x", "__id___": {"__id___": 2}}],
-        "__version__": 3,
     }
 
 
@@ -129,14 +115,6 @@ def test_timeout_enforced_by_airflow_is_told_with_its_cost(live_crew, monkeypatc
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
-@pytest.mark.usefixtures("live_crew")
-@both_ways
-def test_without_a_store_the_result_is_pushed_at_once(deferrable):
-    task = Task(lambda: run(deferrable=deferrable), retries=1)
-
-    assert task.run() == task.ti.xcoms["return_value"]
-
-
 @both_ways
 def test_result_that_xcom_rejects_starts_no_other_execution(live_crew, deferrable):
     task = Task(lambda: run(deferrable=deferrable), retries=1, refused_xcoms=frozenset({"return_value"}))
@@ -151,28 +129,27 @@ def test_result_that_xcom_rejects_starts_no_other_execution(live_crew, deferrabl
 
 
 @pytest.mark.usefixtures("live_crew")
-def test_kickoff_id_that_xcom_rejects_starts_no_other():
+@both_ways
+@pytest.mark.parametrize(
+    ("retries", "options", "with_store", "at_once"),
+    [
+        (1, {}, False, True),
+        (0, {}, False, False),
+        (1, {"do_xcom_push": False}, False, False),
+        (1, {}, True, False),
+    ],
+    ids=["a retry without a store", "no retries", "no result wanted", "attempts know of each other"],
+)
+def test_result_is_pushed_at_once_if_a_retry_would_lose_it(
+    store, deferrable, retries, options, with_store, at_once
+):
     task = Task(
-        lambda: CrewKickoffOperator(task_id="crew", inputs=INPUTS),
-        retries=1,
-        refused_xcoms=frozenset({"return_value", "kickoff_id"}),
+        lambda: run(deferrable=deferrable, **options), retries=retries, store=store if with_store else None
     )
 
-    with pytest.raises(CrewTaskFailed, match="the XCom backend is full"):
-        task.run()
+    result = task.run()
 
-
-@pytest.mark.usefixtures("live_crew")
-@pytest.mark.parametrize(
-    ("retries", "options", "with_store"),
-    [(0, {}, False), (1, {"do_xcom_push": False}, False), (1, {}, True)],
-    ids=["no retries", "no result wanted", "tries know of each other"],
-)
-def test_result_is_pushed_by_airflow_everywhere_else(store, retries, options, with_store):
-    task = Task(lambda: run(**options), retries=retries, store=store if with_store else None)
-
-    assert task.run()
-    assert set(task.ti.xcoms) == {"kickoff_id"}
+    assert task.ti.xcoms.get("return_value") == (result if at_once else None)
 
 
 @both_ways

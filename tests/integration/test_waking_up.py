@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client import options as limits
-from airflow_provider_crew.client.errors import Cost, ServiceError, UncertainKickoff, Unreachable
+from airflow_provider_crew.client.errors import Cost, ServiceError, UncertainKickoff
 from airflow_provider_crew.exceptions import CrewTaskFailed
-from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from tests.integration.tasks import CONNECTION, INPUTS, Task
+from tests.integration.operators import every_operator, kickoff
+from tests.integration.tasks import CONNECTION, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -21,15 +17,6 @@ FIVE_MINUTES = limits.WAKING_UP
 ASLEEP = 3600
 
 
-def kickoff(**options: Any) -> CrewKickoffOperator:
-    return CrewKickoffOperator(task_id="crew", inputs=INPUTS, **options)
-
-
-def run(**options: Any) -> CrewRunOperator:
-    return CrewRunOperator(task_id="crew", inputs=INPUTS, poll_interval=0.02, **options)
-
-
-every_operator = pytest.mark.parametrize("operator", [kickoff, run])
 however_inputs_are_checked = pytest.mark.parametrize("validate_inputs", [True, False, "strict"])
 
 
@@ -50,16 +37,6 @@ def test_waking_crew_is_waited_for_and_kicked_off_once(live_crew, store, operato
     assert live_crew.calls.count("inputs") == 6, "more often than any other call is repeated"
     assert live_crew.calls.count("kickoff") == len(live_crew.kickoffs) == 1
     assert "503" in task_log.warnings
-
-
-@pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize("status", [502, 503, 504])
-@however_inputs_are_checked
-def test_gateway_without_its_crew_is_waited_for(live_crew, status, validate_inputs):
-    live_crew.faults.answer(status, on="inputs", times=5)
-
-    assert Task(lambda: kickoff(validate_inputs=validate_inputs)).run()
-    assert live_crew.calls == ["inputs"] * 6 + ["kickoff"]
 
 
 @pytest.mark.usefixtures("patient")
@@ -89,28 +66,6 @@ def test_crew_that_stays_asleep_is_left_to_a_retry(live_crew, store, operator, v
     assert len(live_crew.kickoffs) == 1
 
 
-@pytest.mark.usefixtures("patient")
-def test_other_server_error_is_repeated_three_times(live_crew):
-    live_crew.faults.answer(500, on="inputs", times=5)
-
-    with pytest.raises(ServiceError):
-        Task(kickoff).run()
-
-    assert live_crew.calls == ["inputs"] * 3
-
-
-@pytest.mark.usefixtures("patient")
-def test_refused_connection_is_not_waited_for(live_crew):
-    live_crew.faults.refuse()
-    began = time.monotonic()
-
-    with pytest.raises(Unreachable) as caught:
-        Task(kickoff).run()
-
-    assert caught.value.cost is Cost.NONE
-    assert time.monotonic() - began < FIVE_MINUTES / 2
-
-
 @pytest.mark.parametrize("spoil", [{"status": 500}, {"status": 404}, {"status": 200, "body": "<html>"}], ids=str)
 def test_failed_check_does_not_prevent_kickoff_when_off(live_crew, spoil):
     live_crew.faults.answer(on="inputs", times=3, **spoil)
@@ -126,14 +81,3 @@ def test_kickoff_to_sleeping_crew_is_not_sent_again(live_crew, store):
 
     assert isinstance(caught.value.failure, UncertainKickoff)
     assert live_crew.calls == ["inputs", "kickoff"]
-
-
-@pytest.mark.usefixtures("patient")
-def test_connection_test_does_not_wait(live_crew):
-    live_crew.fall_asleep(ASLEEP)
-
-    works, told = CrewHook().test_connection()
-
-    assert not works
-    assert "503" in told
-    assert live_crew.calls == ["inputs"]

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_crew.client.errors import MAX_INT, MIN_INT
 from airflow_provider_crew.client.watch import WatchMemory
+from tests.integration.operators import run_task, sensor_task
 from tests.integration.tasks import SLOW, fired
-from tests.integration.waits import run, sensor
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -47,7 +47,7 @@ def assert_storable(*values: Any) -> None:
 
 @pytest.mark.parametrize("number", WIDE, ids=lambda number: f"{number:.3e}" if number < 1e308 else "huge")
 @pytest.mark.parametrize("unit", ["steps", "tasks"])
-@pytest.mark.parametrize("kind", [run, sensor], ids=["run", "sensor"])
+@pytest.mark.parametrize("kind", [run_task, sensor_task], ids=["run", "sensor"])
 async def test_wide_counter_stops_no_deferral(live_crew, kind, unit, number):
     live_crew.scenario = SLOW
     told = running(number)
