@@ -317,11 +317,6 @@ class LeftXComs:
         self.progress.append(json.loads(json.dumps(backend.serialize_value(value), allow_nan=False)))
         self.left_for.append(left_for)
 
-    @property
-    def story(self) -> list[tuple[str, str]]:
-        """The states and what the crew was doing, in order."""
-        return [(told["state"], told["doing"]) for told in self.progress]
-
 
 class WatchedService(LocalCrewService):
     """A crew that tells when it is kicked off, before it answers, and when it has answered."""

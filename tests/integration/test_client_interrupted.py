@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,15 +21,9 @@ from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
-from tests.integration.sent_server import ACCEPTED, Arrived, SentServer, Step, Talk, answer, says, tls
+from tests.integration.sent_server import ACCEPTED, SentServer, Talk, answer, says, tls
 
-pytest_plugins = ["tests.integration.sent_clients"]
-
-POLICY = {**retry_policy(only_if_not_started=True), "sleep": lambda _: None}
-
-
-async def no_pause(_: float) -> None:
-    """Go on at once."""
+pytest_plugins = ["tests.integration.sent_clients", "tests.integration.task_fixtures"]
 
 
 class TestFork:
@@ -52,19 +45,15 @@ class TestFork:
         except CrewError:
             return False
 
-    @pytest.mark.parametrize("scheme", ["http", "https"])
-    def test_client_used_before_fork_reads_its_own_answers(self, server, trust, scheme):
-        server.play(*([tls(trust.known)] if scheme == "https" else []), self.echo)
-        address = f"{scheme}://127.0.0.1:{server.port}"
-        settings = ServiceSettings(
-            address=address, token=TOKEN, request_timeout=5, status_path="status_first", verify=trust.authority
-        )
+    def test_client_used_before_fork_reads_its_own_answers(self, server):
+        server.play(self.echo)
+        address = f"http://127.0.0.1:{server.port}"
+        settings = ServiceSettings(address=address, token=TOKEN, request_timeout=5, status_path="status_first")
         with CrewClient(settings) as crew:
             assert crew.status("before").output == "before"
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", DeprecationWarning
-                )  # there are threads, which the child leaves alone
+                # There are threads, which the child leaves alone.
+                warnings.simplefilter("ignore", DeprecationWarning)
                 child = os.fork()
             if not child:
                 self._be_the_child(crew)
@@ -87,83 +76,37 @@ class TestFork:
             os._exit(code)
 
 
-class Caller:
-    """A caller that wants to stop at a certain point of a kickoff. The server says when that is reached."""
-
-    def __init__(self) -> None:
-        self.stop: Callable[[], object] = lambda: None
-        self.has_left = threading.Event()
-        self._is_first = True
-
-    def interrupted(self, talk: Talk) -> None:
-        """Stop the caller when something of it has arrived, and go on after it has left. Once."""
-        if self._is_first:
-            self._is_first = False
-            talk.wait_for_bytes()
-            self.stop()
-            self.has_left.wait(10)
-
-
-class TestTimeoutOfTheCaller:
+@pytest.mark.parametrize("sent", [0, 1], ids=["in the handshake", "before the answer"])
+async def test_timeout_of_the_caller_sends_nothing_more(server, trust, sent):
     """A TimeoutError that the caller raises is the caller's, and no reason to try again."""
+    loop, scope, has_left = asyncio.get_running_loop(), asyncio.timeout(None), threading.Event()
 
-    @pytest.fixture
-    def caller(self) -> Caller:
-        return Caller()
+    def interrupt(talk: Talk) -> None:
+        talk.wait_for_bytes()
+        loop.call_soon_threadsafe(scope.reschedule, loop.time())
+        has_left.wait(10)
 
-    @pytest.fixture(params=["handshake", "answer"])
-    def place(self, request, server, trust, caller) -> tuple[Arrived, int]:
-        """Return what arrives, and how many kickoffs may have gone out when the caller stops."""
-        steps: dict[str, list[Step]] = {
-            "handshake": [caller.interrupted, tls(trust.known), says(answer(200, ACCEPTED))],
-            "answer": [tls(trust.known), caller.interrupted, says(answer(200, ACCEPTED))],
-        }
-        arrived = server.play(*steps[request.param])
-        return arrived, {"handshake": 0, "answer": 1}[request.param]
+    steps = [tls(trust.known), says(answer(200, ACCEPTED))]
+    steps.insert(sent, interrupt)
+    arrived = server.play(*steps)
+    address = f"https://127.0.0.1:{server.port}"
+    settings = ServiceSettings(address=address, token=TOKEN, request_timeout=10, verify=trust.authority)
+    kick_off = tenacity.AsyncRetrying(**retry_policy(only_if_not_started=True))
 
-    @pytest.fixture
-    def settings(self, server, trust) -> ServiceSettings:
-        address = f"https://127.0.0.1:{server.port}"
-        return ServiceSettings(address=address, token=TOKEN, request_timeout=10, verify=trust.authority)
+    async with AsyncCrewClient(settings) as crew:
+        with pytest.raises(TimeoutError):
+            async with scope:
+                await kick_off(crew.kickoff, KICKOFF)
+        has_left.set()
+    await asyncio.to_thread(server.settle)
 
-    async def test_of_an_event_loop_reaches_the_caller(self, server, place, settings, caller):
-        arrived, sent = place
-        loop = asyncio.get_running_loop()
-
-        async with AsyncCrewClient(settings) as crew:
-            scope = asyncio.timeout(None)
-            caller.stop = lambda: loop.call_soon_threadsafe(scope.reschedule, loop.time())
-            kick_off = tenacity.AsyncRetrying(**POLICY | {"sleep": no_pause})
-            with pytest.raises(TimeoutError):
-                async with scope:
-                    await kick_off(crew.kickoff, KICKOFF)
-            caller.has_left.set()
-        await asyncio.to_thread(server.settle)
-
-        assert scope.expired()
-        assert arrived.connections == 1
-        assert len(arrived.posts) <= sent
+    assert scope.expired()
+    assert arrived.connections == 1
+    assert len(arrived.posts) <= sent
 
 
 class TestCancelledAfterTheAnswer:
     """An ID that has arrived is told, in whichever turn of the event loop the task is cancelled."""
-
-    @pytest.fixture
-    def log(self) -> Iterator[Callable[[], str]]:
-        lines: list[str] = []
-
-        class Lines(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                lines.append(record.getMessage())
-
-        handler = Lines(logging.DEBUG)
-        # Airflow's loggers may keep what they are told from the root.
-        names = ["", *(name for name in logging.root.manager.loggerDict if "airflow" in name)]
-        for name in names:
-            logging.getLogger(name).addHandler(handler)
-        yield lambda: "\n".join(lines)
-        for name in names:
-            logging.getLogger(name).removeHandler(handler)
 
     @pytest.fixture
     def cancel_after(self, monkeypatch) -> Callable[[asyncio.Task[Any], int], None]:
@@ -191,7 +134,7 @@ class TestCancelledAfterTheAnswer:
     @pytest.mark.parametrize("turns", range(8))
     @pytest.mark.parametrize("scheme", ["http", "https"])
     async def test_kickoff_async_logs_or_returns_the_id(
-        self, server: SentServer, trust, monkeypatch, capfd, log, cancel_after, turns, scheme
+        self, server: SentServer, trust, monkeypatch, task_log, cancel_after, turns, scheme
     ):
         from airflow_provider_crew.hooks.crew import CrewHook
 
@@ -208,9 +151,8 @@ class TestCancelledAfterTheAnswer:
             told = await task
         except asyncio.CancelledError as error:
             told = f"{error} {vars(error)} {getattr(error, '__notes__', '')}"
-        told += log() + "".join(capfd.readouterr())
 
-        assert "the-id-that-was-paid-for" in told
+        assert "the-id-that-was-paid-for" in told + task_log.text
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(server.settle), 5)
         assert len(arrived.posts) == 1

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-from cryptography.fernet import Fernet
 
 from airflow_provider_crew import cli
 from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import INPUTS, TOKEN
+from tests.integration.played import python
 
 CONNECTION = "AIRFLOW_CONN_CREW_DEFAULT"
-COMMAND = [sys.executable, "-m", "airflow_provider_crew"]
 
 
 @pytest.fixture(params=["documented", "deployed"])
@@ -166,64 +162,16 @@ def test_wrong_usage_sends_nothing(capsys, arguments):
     assert capsys.readouterr().err.startswith("usage: python -m airflow_provider_crew")
 
 
-# The table of connections, and what it refers to: others may refer to what belongs to a provider.
-SAVE_A_CONNECTION = """
-import sys
-from airflow import settings
-from airflow.models import Connection, import_all_models
+def test_connection_is_read_from_the_database(home, monkeypatch):
+    monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT")
+    with playing("deployed", WRITING) as service:
+        python(home, "-m", "airflow", "connections", "add", "saved", "--conn-uri", service.connection_uri)
+        told = python(home, "-m", "airflow_provider_crew", "inputs", "--conn-id", "saved", "--json")
 
-import_all_models()
-settings.configure_orm()
-table = Connection.__table__
-tables = [table, *(key.column.table for key in table.foreign_keys)]
-Connection.metadata.create_all(settings.engine, tables=tables)
-with settings.Session() as session:
-    session.add(Connection(conn_id="saved", uri=sys.argv[1]))
-    session.commit()
-"""
+    assert len(service.requests) == 1
+    assert TOKEN not in told
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory) -> dict[str, str]:
-    folder: Path = tmp_path_factory.mktemp("home")
-    given = {
-        "AIRFLOW_HOME": str(folder),
-        "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db",
-    }
-    return {name: value for name, value in os.environ.items() if name != "_AIRFLOW_PROCESS_CONTEXT"} | given
-
-
-@pytest.fixture(scope="module")
-def with_saved(home):
-    """Provide a crew whose connection is saved in the database of that home."""
-    with LocalCrewService(Scenario(dialect="deployed").without_waiting(), token=TOKEN) as service:
-        save = [sys.executable, "-c", SAVE_A_CONNECTION, service.connection_uri]
-        saved = subprocess.run(save, env=home, check=False, capture_output=True, text=True)
-        assert saved.returncode == 0, saved.stderr
-        yield service
-
-
-class TestProcess:
-    """A process of its own, in an Airflow home that has a database."""
-
-    def run(self, home: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*COMMAND, *arguments], env=home | {"COLUMNS": "80"}, check=False, capture_output=True, text=True
-        )
-        assert TOKEN not in done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
-
-    def test_reads_a_connection_from_the_database(self, home, with_saved):
-        done = self.run(home, "status", "--conn-id", "saved", "--json", kick_off(with_saved))
-
-        assert done.returncode == 0
-        assert json.loads(done.stdout)["state"] == "completed"
-
-    @pytest.mark.usefixtures("with_saved")
-    def test_missing_connection_is_named(self, home):
-        done = self.run(home, "inputs", "--conn-id", "nobody")
-
-        assert done.returncode == UNDECIDED
-        assert "AIRFLOW_CONN_NOBODY" in done.stdout
+def test_missing_connection_is_named(capsys):
+    assert cli.main(["inputs", "--conn-id", "nobody"]) == UNDECIDED
+    assert "AIRFLOW_CONN_NOBODY" in capsys.readouterr().out

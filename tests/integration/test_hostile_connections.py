@@ -8,9 +8,7 @@ import pytest
 
 from airflow_provider_crew.client.errors import (
     CrewError,
-    Refused,
 )
-from tests.airflow_runs import eventually
 from tests.integration.hostile import CALLS, Hostile, answer, completed, hostile_service
 
 
@@ -34,6 +32,7 @@ HEADERS_THAT_LEAD_ELSEWHERE = [
     "Link: <http://{host}/>; rel=preload",
     "Proxy: http://{host}",
     "Location: http://[bad/",
+    "Location: /elsewhere",
     "WWW-Authenticate: Basic realm=x",
     'WWW-Authenticate: Digest realm="x", nonce="y", qop="auth"',
     "WWW-Authenticate: Negotiate",
@@ -53,22 +52,8 @@ def test_answer_causes_no_request_elsewhere(connect, hostile, elsewhere, call, s
             CALLS[call](crew)
 
     assert elsewhere.connections == 0
-    assert len(hostile.requests) == len(headers)
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_redirect_to_same_host_is_not_followed(connect, hostile, call):
-    hostile.says = [
-        answer(b"", b"Location: /elsewhere", status=b"307 Elsewhere"),
-        answer(b"", b"Location: %b/elsewhere" % hostile.url.encode(), status=b"308 Elsewhere"),
-    ]
-
-    for _ in hostile.says:
-        with pytest.raises(Refused, match="/elsewhere"):
-            CALLS[call](connect(hostile.url))
-
-    assert "elsewhere" not in "".join(hostile.lines)
-    assert len(hostile.requests) == 2
+    assert len(hostile.lines) == len(headers)
+    assert len(set(hostile.lines)) == 1
 
 
 def test_cookies_are_not_kept(connect, hostile):
@@ -87,33 +72,6 @@ def test_cookies_are_not_kept(connect, hostile):
     assert not any(b"cookie" in request.lower() for request in hostile.requests)
 
 
-@pytest.mark.parametrize(
-    "switch",
-    [
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n" + answer(completed("x")),
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\x00\x00\x12\x04\x00\x00\x00\x00\x00" + bytes(18),
-        b"HTTP/3.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-        b"ICY 200 OK\r\n\r\n{}",
-        b"RTSP/1.0 200 OK\r\n\r\n{}",
-    ],
-    ids=["websocket", "h2c", "preface of HTTP/2", "settings of HTTP/2", "HTTP/3", "ICY", "RTSP"],
-)
-def test_other_protocol_is_not_spoken(connect, hostile, switch):
-    crew = connect(hostile.url, request_timeout=1)
-    hostile.says = [switch]
-
-    with pytest.raises(CrewError):
-        CALLS["status"](crew)
-
-    # Before, a client may take the connection for one that is kept.
-    eventually(lambda: hostile.closed == 1, pause=0.01)
-    hostile.says = [answer(completed("two"))]
-    assert CALLS["status"](crew).output == "two"
-    assert all(line == "GET /status/some-id HTTP/1.1" for line in hostile.lines)
-
-
 UNASKED = answer(completed("unasked"))
 
 
@@ -123,26 +81,3 @@ def test_unasked_answer_is_not_taken_for_the_next(connect, hostile):
     crew = connect(hostile.url)
 
     assert [crew.status("some-id").output for _ in range(3)] == ["1", "2", "3"]
-
-
-@pytest.mark.parametrize(
-    "begins",
-    [
-        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\nX: y\rContent-Length: 2\r\n\r\n{}",
-        b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
-        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 0\r\n\r\n",
-    ],
-)
-def test_answer_behind_broken_framing_is_discarded(connect, hostile, begins):
-    hostile.keeps = True
-    hostile.says = [begins + UNASKED]
-    crew = connect(hostile.url, request_timeout=0.5)
-
-    with pytest.raises(CrewError):
-        crew.status("some-id")
-
-    hostile.says = [answer(completed("2"))]
-    assert crew.status("some-id").output == "2"

@@ -73,33 +73,19 @@ def test_unexpected_error_after_kickoff_is_uncertain(live_crew, monkeypatch):
 
 
 @pytest.mark.parametrize("operator", [run, kickoff])
-def test_task_killed_before_kickoff_is_resent_starts_nothing(live_crew, store, monkeypatch, operator):
-    """As Airflow 3 does it: the handler calls on_kill, and the task runs on until it is killed for good."""
+@pytest.mark.parametrize("how", ["killed", "timeout"])
+def test_task_that_ends_before_kickoff_is_resent_starts_nothing(
+    live_crew, store, alarm, monkeypatch, operator, how
+):
+    """Airflow 3 kills it so: the handler calls on_kill, and the task runs on until it is killed for good."""
     live_crew.faults.answer(429, on="kickoff")
     task = Task(operator, store=store, retries=1)
     begun = task.begin()
-    before = signal.signal(signal.SIGTERM, lambda *_: begun.on_kill())
-    monkeypatch.setattr(
-        "airflow_provider_crew.durable.signals.time.sleep", lambda _: signal.raise_signal(signal.SIGTERM)
-    )
-    try:
-        with pytest.raises(CrewTaskError) as caught:
-            begun.execute(task.context)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    end = begun.on_kill if how == "killed" else alarm
+    monkeypatch.setattr("airflow_provider_crew.durable.signals.time.sleep", lambda _: end())
 
-    assert caught.value.cost is Cost.NONE
-    assert live_crew.kickoffs == ()
-    assert store.kickoff is None
-
-
-@pytest.mark.parametrize("operator", [run, kickoff])
-def test_timeout_before_kickoff_starts_nothing(live_crew, store, alarm, monkeypatch, operator):
-    live_crew.faults.answer(429, on="kickoff")
-    monkeypatch.setattr("airflow_provider_crew.durable.signals.time.sleep", lambda _: alarm())
-
-    with pytest.raises(CrewTaskTimeout) as caught:
-        Task(operator, store=store, retries=1).run()
+    with pytest.raises(CrewTaskError if how == "killed" else CrewTaskTimeout) as caught:
+        begun.execute(task.context)
 
     assert caught.value.cost is Cost.NONE
     assert live_crew.kickoffs == ()
@@ -160,18 +146,6 @@ def test_task_that_cannot_be_resumed_is_not_retried(live_crew, spoil, monkeypatc
 
     with pytest.raises(CrewTaskFailed):
         resume[spoil]()
-
-
-def test_event_counts_more_than_broken_store(live_crew, store):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), store=store, retries=1)
-    waiting = task.deferred()
-    kickoff_id = live_crew.kickoffs[0].kickoff_id
-    store.breaks_at = lambda _: True
-
-    event = {"kickoff_id": kickoff_id, "deadline": 0.0, "result": '{"output": "Done.", "output_json": null}'}
-
-    assert task.resume(waiting, event)["output"] == "Done."
 
 
 @outlives_the_return

@@ -123,16 +123,6 @@ def test_each_change_is_pushed_once(live_crew, deferrable):
 
 
 @both_ways
-@pytest.mark.parametrize("map_index", [-1, 3])
-def test_progress_belongs_to_its_own_mapped_task(live_crew, deferrable, map_index):
-    after_the_first_look(live_crew, *[SECOND] * 5, DONE)
-
-    Task(lambda: run(deferrable=deferrable), map_index=map_index).run()
-
-    assert {of["map_index"] for of in live_crew.xcoms.left_for} == {map_index}
-
-
-@both_ways
 def test_failure_keeps_the_outputs_so_far(live_crew, deferrable):
     after_the_first_look(live_crew, *[OUTPUT_OF_A] * 5, BROKE)
 
@@ -271,25 +261,3 @@ def test_progress_xcom_false_stops_pushes_of_triggers(live_crew, monkeypatch):
         Task(lambda: run(deferrable=True)).run()
 
     assert [each["state"] for each in live_crew.xcoms.progress] == ["failed"]
-
-
-@pytest.mark.parametrize("progress", ["[]", "no JSON", '{"version": 2, "total": "x"}', None])
-def test_event_with_progress_of_another_version_is_accepted(live_crew, progress):
-    after_the_first_look(live_crew, *[SECOND] * 5, DONE)
-    task = Task(lambda: run(deferrable=True))
-    waiting = task.deferred()
-    event = asyncio.run(fired(task.revived(waiting)))
-
-    event |= {"progress": progress}
-
-    assert read_event(event).result
-    assert task.resume(waiting, event)["output"] == "Done."
-
-
-def test_unreadable_setting_fails_no_wait(live_crew, monkeypatch, task_log):
-    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "perhaps")
-    after_the_first_look(live_crew, *[SECOND] * 10, DONE)
-
-    assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
-
-    assert "progress_xcom" in task_log.warnings

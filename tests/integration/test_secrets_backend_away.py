@@ -11,9 +11,8 @@ import pytest
 from airflow.models.connection import Connection
 from airflow.secrets.base_secrets import BaseSecretsBackend
 
-from airflow_provider_crew.client.errors import Cost, Unreachable
+from airflow_provider_crew.client.errors import Unreachable
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.tasks import CONNECTION, INPUTS, SLOW, TOKEN, Task, TaskStateStore, poked, sensors_remember
 from tests.supported import AIRFLOW
@@ -61,18 +60,6 @@ def test_connection_that_vault_does_not_return_is_retryable(vault, monkeypatch, 
         _ = CrewHook().connection
     assert caught.value.lacks_connection is True
     assert "s3cret" not in str(caught.value)
-
-
-def test_task_that_kicks_off_is_left_to_its_retries(live_crew, vault, monkeypatch):
-    monkeypatch.setattr(vault, "is_sealed", True)
-    task = Task(lambda: CrewRunOperator(task_id="crew", inputs=INPUTS), store=TaskStateStore(), retries=1)
-    with pytest.raises(Unreachable) as caught:
-        task.run()
-    assert caught.value.cost is Cost.NONE
-
-    monkeypatch.setattr(vault, "is_sealed", False)
-    assert task.run()["output"]
-    assert len(live_crew.kickoffs) == 1
 
 
 @sensors_remember

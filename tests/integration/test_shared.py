@@ -1,52 +1,57 @@
-"""What watches of one crew share on an event loop, and what becomes of it when they come, go and are cancelled."""
+"""What watches of one crew share on an event loop, and that none of them delays or ends another."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from airflow_provider_crew.client.errors import LostContact, WaitedTooLong
 from airflow_provider_crew.hooks.connection import load_connection
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
-from tests.integration.tasks import CONNECTION, QUICK, SLOW, fired
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, fired
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
+Watches = list[asyncio.Task[dict[str, Any]]]
 
-@dataclass
+
 class LookUps:
-    """What is asked of Airflow about connections, and how it answers."""
+    """Look-ups of a connection: their number, how long each takes, and from which on they hang."""
 
-    seconds: float = 0.0
-    fails: bool = False
-    number: int = 0
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number, self.seconds, self.hang_from = 0, 0.0, math.inf
+        self.over = threading.Event()
+        for module in ("polling", "crew"):
+            monkeypatch.setattr(f"airflow_provider_crew.hooks.{module}.load_connection", self._look_up)
+
+    def _look_up(self, *connection: Any) -> Any:
+        self.number += 1
+        time.sleep(self.seconds)
+        if self.number >= self.hang_from:
+            self.over.wait(60)
+        return load_connection(*connection)
 
 
 @pytest.fixture
-def look_ups(monkeypatch: pytest.MonkeyPatch) -> LookUps:
-    seen, ask = LookUps(), load_connection
-
-    def counted(*connection: Any) -> Any:
-        seen.number += 1
-        time.sleep(seen.seconds)
-        if seen.fails:
-            raise OSError("Airflow's API server does not answer")
-        return ask(*connection)
-
-    monkeypatch.setattr("airflow_provider_crew.hooks.polling.load_connection", counted)
-    return seen
+def look_ups(monkeypatch: pytest.MonkeyPatch) -> Iterator[LookUps]:
+    seen = LookUps(monkeypatch)
+    yield seen
+    seen.over.set()
 
 
 def kicked_off(service: Any, times: int, scenario: Any = SLOW) -> list[str]:
@@ -54,10 +59,16 @@ def kicked_off(service: Any, times: int, scenario: Any = SLOW) -> list[str]:
     return [service.take({}, None, {}) for _ in range(times)]
 
 
-def watch(*kickoff_ids: str, **options: Any) -> list[asyncio.Task[dict[str, Any]]]:
+def watch(*kickoff_ids: str, **options: Any) -> Watches:
     rules = {"poll_interval": 0.05, "deadline": time.time() + 60} | options
     triggers = [CrewExecutionTrigger(kickoff_id, "crew_default", rules=rules) for kickoff_id in kickoff_ids]
     return [asyncio.create_task(fired(trigger)) for trigger in triggers]
+
+
+async def errors_of(watches: Watches, seconds: float) -> set[type]:
+    """Return the errors that the watches end with, or fail if one of them takes too long."""
+    async with asyncio.timeout(seconds):
+        return {type(read_event(event).error) for event in await asyncio.gather(*watches)}
 
 
 async def seen(there: Callable[[], bool], seconds: float = 60) -> None:
@@ -66,13 +77,13 @@ async def seen(there: Callable[[], bool], seconds: float = 60) -> None:
             await asyncio.sleep(0.02)
 
 
-async def stopped(watches: list[asyncio.Task[dict[str, Any]]]) -> None:
+async def stopped(watches: Watches) -> None:
     for each in watches:
         each.cancel()
     await asyncio.gather(*watches, return_exceptions=True)
 
 
-def looked(service: LocalCrewService, kickoff_ids: list[str], times: int = 1) -> Callable[[], bool]:
+def polled(service: LocalCrewService, kickoff_ids: list[str], times: int = 1) -> Callable[[], bool]:
     def there() -> bool:
         paths = [request.path for request in service.requests.on("status")]
         return all(paths.count(f"/status/{kickoff_id}") >= times for kickoff_id in kickoff_ids)
@@ -90,7 +101,7 @@ async def test_watches_share_lookup_and_connections(live_crew, look_ups):
     kickoff_ids = kicked_off(live_crew, 150)
 
     watches = watch(*kickoff_ids, poll_interval=0.5)
-    await seen(looked(live_crew, kickoff_ids, times=3))
+    await seen(polled(live_crew, kickoff_ids, times=3))
     await stopped(watches)
 
     assert look_ups.number == 1
@@ -100,7 +111,7 @@ async def test_watches_share_lookup_and_connections(live_crew, look_ups):
 async def test_connections_are_closed_with_last_watch(live_crew):
     first, second = kicked_off(live_crew, 2)
     one, other = watch(first, second)
-    await seen(looked(live_crew, [first, second], times=2))
+    await seen(polled(live_crew, [first, second], times=2))
 
     await stopped([one])
     await seen(lambda: open_connections(live_crew) > 0)
@@ -117,7 +128,7 @@ async def test_rotated_token_is_picked_up_with_one_lookup(live_crew, look_ups, m
     )
     kickoff_ids = kicked_off(live_crew, 30)
     watches = watch(*kickoff_ids)
-    await seen(looked(live_crew, kickoff_ids))
+    await seen(polled(live_crew, kickoff_ids))
     clock.now += 5  # what was read longer ago is not taken for an answer to a rejection
 
     live_crew.rotate_token("the-next-token-0815")
@@ -135,15 +146,13 @@ def accepted(service: LocalCrewService, since: int) -> set[str]:
 
 async def test_watch_that_looks_up_for_all_may_be_cancelled(live_crew, look_ups):
     look_ups.seconds = 0.3
-    kickoff_ids = kicked_off(live_crew, 10, QUICK)
-    watches = watch(*kickoff_ids, poll_interval=0.02)
+    watches = watch(*kicked_off(live_crew, 10, QUICK), poll_interval=0.02)
     await seen(lambda: look_ups.number == 1)
     await asyncio.sleep(0.1)
 
     await stopped(watches[:5])
-    ends = [read_event(await each) for each in watches[5:]]
 
-    assert all(end.result for end in ends)
+    assert await errors_of(watches[5:], 60) == {type(None)}
     assert look_ups.number <= 2
 
 
@@ -151,14 +160,14 @@ async def test_changed_host_does_not_move_running_watches(live_crew, monkeypatch
     monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH", 0.0)
     (here,) = kicked_off(live_crew, 1)
     watches = watch(here)
-    await seen(looked(live_crew, [here]))
+    await seen(polled(live_crew, [here]))
     with LocalCrewService(SLOW) as elsewhere:
         (there,) = kicked_off(elsewhere, 1)
         monkeypatch.setenv(CONNECTION, elsewhere.connection_uri)
 
         watches += watch(there)
-        await seen(looked(elsewhere, [there], times=3))
-        await seen(looked(live_crew, [here], times=len(live_crew.requests) + 3))
+        await seen(polled(elsewhere, [there], times=3))
+        await seen(polled(live_crew, [here], times=len(live_crew.requests) + 3))
         await stopped(watches)
 
         assert {request.path for request in elsewhere.requests} == {f"/status/{there}"}
@@ -173,6 +182,82 @@ def test_other_event_loop_shares_nothing(live_crew, look_ups):
             return await watch(kickoff_id)[0]
 
         assert read_event(asyncio.run(run())).result
+
+    assert look_ups.number == 2
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, url: str, request_timeout: float) -> None:
+    extra = {"request_timeout": request_timeout}
+    fields = {"conn_type": "crew", "host": url, "password": TOKEN, "extra": extra}
+    monkeypatch.setenv(CONNECTION, json.dumps(fields))
+
+
+ENDS = pytest.mark.parametrize(
+    ("rules", "error"),
+    [({"deadline": 2.0, "max_outage": None}, WaitedTooLong), ({"max_outage": 1.0}, LostContact)],
+    ids=["deadline", "outage"],
+)
+
+
+def from_now(rules: dict[str, Any]) -> dict[str, Any]:
+    return rules | {"deadline": time.time() + rules.get("deadline", 3600)}
+
+
+@ENDS
+async def test_server_that_never_answers_ends_no_watch_late(monkeypatch, rules, error):
+    """A queue for a place would take 150 seconds. A busy machine may take half a minute."""
+    monkeypatch.setattr("airflow_provider_crew.client.async_client._MOST_AT_ONCE", 2)
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as mute:
+        connect(monkeypatch, f"http://127.0.0.1:{mute.getsockname()[1]}", request_timeout=1.0)
+
+        assert await errors_of(watch(*["4711"] * 300, **from_now(rules)), 34) == {error}
+
+
+async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.client.async_client._MOST_AT_ONCE", 1)
+    connect(monkeypatch, live_crew.url, request_timeout=0.5)
+    kickoff_ids = kicked_off(live_crew, 8)
+    live_crew.faults.hang(seconds=0.3, on="status", times=8)
+
+    watches = watch(*kickoff_ids, poll_interval=0.1, max_outage=20)
+    await seen(polled(live_crew, kickoff_ids), 30)
+    await stopped(watches)
+
+
+@ENDS
+async def test_hanging_lookup_ends_no_watch_late(live_crew, look_ups, monkeypatch, rules, error):
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._LOOK_UP", 0.2)
+    look_ups.hang_from = 1
+
+    for _ in range(2):
+        assert await errors_of(watch(*["4711"] * 30, **from_now(rules)), 15) == {error}
+
+    assert look_ups.number == 1
+    assert len(live_crew.requests) == 0
+
+
+async def test_hanging_lookup_that_returns_lets_all_poll(live_crew, look_ups, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._LOOK_UP", 0.2)
+    look_ups.hang_from = 1
+    kickoff_ids = kicked_off(live_crew, 10)
+    watches = watch(*kickoff_ids, max_outage=60)
+    await asyncio.sleep(0.5)
+
+    look_ups.over.set()
+    await seen(polled(live_crew, kickoff_ids), 30)
+    await stopped(watches)
+
+    assert look_ups.number == 1
+
+
+async def test_hanging_lookup_of_a_new_token_ends_in_time(live_crew, look_ups, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._LOOK_UP", 0.2)
+    monkeypatch.setattr("airflow_provider_crew.hooks.polling._FRESH_AFTER_REJECTION", 0.0)
+    look_ups.hang_from = 2
+    kickoff_ids = kicked_off(live_crew, 10)
+    live_crew.rotate_token("the-next-token-0815")
+
+    assert await errors_of(watch(*kickoff_ids, deadline=time.time() + 2), 15) == {WaitedTooLong}
 
     assert look_ups.number == 2
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +19,7 @@ from airflow_provider_crew.decorators.crew import crew_task
 from airflow_provider_crew.exceptions import CrewTaskError, CrewTaskFailed
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from tests.integration.operators import in_every_mode, run, run_deferred, sensor
-from tests.integration.tasks import INPUTS, SLOW, Task, fired, poked, revived
+from tests.integration.tasks import INPUTS, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -80,23 +79,6 @@ def test_operator_returns_output_as_output_type(live_crew, any_store, operator, 
 
     assert (result["output"], result["output_json"]) == (f"Here it is: {FITS}. Enjoy.", TYPED)
     assert "crew_result" not in task.ti.xcoms
-
-
-def test_output_too_large_for_a_trigger_is_checked_by_the_task(live_crew):
-    live_crew.scenario = writing(json.dumps({"title": "x" * 70_000}))
-
-    assert Task(lambda: run_deferred(output_type=Report)).run()["output_json"]["pages"] == 1
-
-
-@pytest.mark.parametrize("why", ["Trigger timeout", "Trigger failure"])
-def test_task_resumed_without_event_checks_the_output(live_crew, why):
-    live_crew.scenario = SLOW
-    task = Task(lambda: run_deferred(output_type=Report))
-    task.deferred()
-    live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "completed", "result": {"output": MISFIT}})
-
-    with misfit():
-        task.resume_without_event(why)
 
 
 def test_reserved_keys_are_checked_as_sent_and_then_renamed(live_crew):
@@ -189,16 +171,6 @@ def test_sensor_misfit_is_not_retried_and_clearing_reads_again(live_crew, any_st
     task.clear()
     assert poked(task)["output_json"] == {"title": "Ferries", "pages": "many"}
     assert len(live_crew.kickoffs) == 1
-
-
-def test_misfit_without_do_xcom_push_is_not_pushed(live_crew):
-    live_crew.scenario = writing(MISFIT)
-    task = Task(lambda: run(output_type=Report, do_xcom_push=False))
-
-    with misfit():
-        task.run()
-
-    assert "crew_result" not in task.ti.xcoms
 
 
 @pytest.mark.parametrize(("on_invalid_output", "error"), [("fail", CrewTaskFailed), ("retry", InvalidOutput)])

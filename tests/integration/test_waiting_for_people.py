@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,11 +11,9 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, ExecutionNotFound, ExecutionUnknown, WaitStopped
 from airflow_provider_crew.exceptions import CrewTaskFailed
-from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.triggers.events import ANSWERED, STOP_WAITING, read_event
-from tests.integration.operators import both_ways, in_every_mode, run
+from airflow_provider_crew.triggers.events import ANSWERED, STOP_WAITING
+from tests.integration.operators import both_ways, in_every_mode, run, sensor
 from tests.integration.tasks import (
     ASKING,
     CONNECTION,
@@ -41,10 +38,6 @@ RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}
 
 class Killed(BaseException):
     """The end of a process that runs no more code."""
-
-
-def sensor(kickoff_id: str, **options: Any) -> CrewExecutionSensor:
-    return CrewExecutionSensor(**{"task_id": "crew", "kickoff_id": kickoff_id, "poke_interval": 0.02, **options})
 
 
 @pytest.fixture
@@ -97,23 +90,6 @@ class TestRunOperator:
         assert task.run()["output"] == "Approved."
         assert len(asking.kickoffs) == 1
 
-    def test_waits_again_in_another_triggerer(self, asking):
-        task = Task(lambda: run(deferrable=True))
-        waiting = task.deferred()
-
-        async def handed_over() -> dict[str, Any]:
-            loop = asyncio.get_running_loop()
-            lost: asyncio.Task[dict[str, Any]]
-            asking.at_look(3, lambda: loop.call_soon_threadsafe(lost.cancel))
-            lost = asyncio.create_task(fired(revived(waiting.trigger)))
-            with suppress(asyncio.CancelledError):
-                await lost
-            asking.at_look(3, lambda: approve(asking))
-            return await fired(revived(waiting.trigger))
-
-        assert task.resume(waiting, asyncio.run(handed_over()))["output"] == "Approved."
-        assert len(asking.kickoffs) == 1
-
     @both_ways
     def test_fails_after_max_outage_and_clearing_waits_again(self, asking, store, deferrable):
         task = Task(lambda: run(deferrable=deferrable, max_outage=0.1), store=store, retries=1)
@@ -131,31 +107,25 @@ class TestRunOperator:
 
     @both_ways
     @pytest.mark.parametrize(
-        "said", [{"human_input": True}, {"human_input_webhook_url": "https://hooks.example/human"}], ids=str
+        ("options", "waits"),
+        [
+            ({"human_input": True}, True),
+            ({"human_input_webhook_url": "https://hooks.example"}, True),
+            ({"human_input": False, "human_input_webhook_url": "https://hooks.example"}, False),
+            ({"human_input": True, "timeout": 0.3}, False),
+        ],
+        ids=["human_input", "a webhook", "a webhook, but no human_input", "up to the timeout"],
     )
-    def test_with_human_input_waits_longer_than_max_outage(self, asking, deferrable, said):
-        asking.at_look(12, lambda: approve(asking))
+    def test_with_human_input_waits_longer_than_max_outage(self, asking, store, deferrable, options, waits):
+        task = Task(lambda: run(deferrable=deferrable, max_outage=0.05, **options), store=store)
 
-        assert Task(lambda: run(deferrable=deferrable, max_outage=0.05, **said)).run()["output"] == "Approved."
-
-    @both_ways
-    @pytest.mark.usefixtures("asking")
-    def test_with_human_input_waits_until_its_timeout(self, store, deferrable):
-        options = {"deferrable": deferrable, "human_input": True, "max_outage": 0.05, "timeout": 0.3}
-
-        with pytest.raises(CrewTaskFailed) as caught:
-            Task(lambda: run(**options), store=store).run()
-
-        assert isinstance(caught.value.failure, ExecutionUnknown)
-
-    @pytest.mark.usefixtures("asking")
-    def test_human_input_false_overrides_the_webhook(self):
-        options = {"human_input": False, "human_input_webhook_url": "https://hooks.example", "max_outage": 0.05}
-
-        with pytest.raises(CrewTaskFailed) as caught:
-            Task(lambda: run(**options)).run()
-
-        assert isinstance(caught.value.failure, ExecutionUnknown)
+        if waits:
+            asking.at_look(12, lambda: approve(asking))
+            assert task.run()["output"] == "Approved."
+        else:
+            with pytest.raises(CrewTaskFailed) as caught:
+                task.run()
+            assert isinstance(caught.value.failure, ExecutionUnknown)
 
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
@@ -267,36 +237,17 @@ def ask(service: WatchedService, *, and_approve_at: int) -> None:
     service.at_look(and_approve_at, lambda: approve(service))
 
 
-def waited(hook: CrewHook, kickoff_id: str, *, is_async: bool, **options: Any) -> Any:
-    options = {"poll_interval": 0.02, **options}
-    return asyncio.run(hook.wait_async(kickoff_id, **options)) if is_async else hook.wait(kickoff_id, **options)
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-class TestHook:
-    def test_waits_for_its_own_kickoff(self, asking, is_async):
-        hook = CrewHook()
-        kickoff_id = hook.kickoff(INPUTS)
-        asking.at_look(4, lambda: approve(asking))
-
-        assert waited(hook, kickoff_id, is_async=is_async).output == "Approved."
-
-
 class TestAnotherAddress:
     """An execution that was started at another address than the connection has now."""
 
     @pytest.mark.parametrize("human_input", [False, True])
-    @pytest.mark.parametrize("with_store", [False, True])
-    def test_fails_a_task_whose_trigger_is_elsewhere(self, live_crew, store, monkeypatch, human_input, with_store):
+    def test_fails_a_task_whose_trigger_is_elsewhere(self, live_crew, store, monkeypatch, human_input):
         live_crew.scenario = SLOW
-        task = Task(
-            lambda: run(deferrable=True, human_input=human_input), store=store if with_store else None, retries=1
-        )
+        task = Task(lambda: run(deferrable=True, human_input=human_input), store=store, retries=1)
         waiting = task.deferred()
         with LocalCrewService(QUICK, token=TOKEN) as other:
             monkeypatch.setenv(CONNECTION, other.connection_uri)
             event = asyncio.run(fired(revived(waiting.trigger)))
-            assert isinstance(read_event(event).error, ExecutionUnknown)
             with pytest.raises(CrewTaskFailed, match=other.url) as caught:
                 task.resume(waiting, event)
 
