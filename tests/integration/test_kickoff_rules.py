@@ -23,7 +23,7 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 def left_behind(store: TaskStateStore, service: Any, state: str) -> str | None:
     """Leave in the store what a first try (max_tries 1) leaves that died at some point; return its kickoff id."""
     is_old = state.startswith("old")
-    kept = {"max_tries": 1, "kicked_off_at": time.time() - (8 * 86_400 if is_old else 3600)}
+    kept: dict[str, Any] = {"max_tries": 1, "kicked_off_at": time.time() - (8 * 86_400 if is_old else 3600)}
     if state in ("sent", "reported"):
         store.set("crew_kickoff", kept | {"reported": state == "reported"})
         return None
