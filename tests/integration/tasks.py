@@ -45,6 +45,14 @@ class StoreBroken(RuntimeError):
     """What Airflow's store of task states raises when Airflow's API does not answer."""
 
 
+def api_error(status: int | None) -> Exception:
+    """Return what Airflow 3 raises in a task when Airflow's API answers with this status, or not at all."""
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time.comms import ErrorResponse
+
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
+
+
 outlives_the_return = pytest.mark.skipif(
     AIRFLOW < (3, 3), reason="a variable is deleted when the task has returned, and when the crew has failed"
 )

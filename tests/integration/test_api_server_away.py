@@ -7,22 +7,14 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.compat import IS_AIRFLOW_2
 from airflow_provider_crew.durable import record as memory
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from tests.integration.tasks import INPUTS, SLOW, Task
+from tests.integration.tasks import INPUTS, SLOW, Task, api_error
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
-comms = pytest.importorskip("airflow.sdk.execution_time.comms")
-exceptions = pytest.importorskip("airflow.sdk.exceptions")
-
-
-def refusal(status: int | None, kind: str = "API_SERVER_ERROR") -> Any:
-    return comms.ErrorResponse(error=exceptions.ErrorType(kind), detail={"status_code": status})
-
-
-def error(status: int | None) -> Exception:
-    return exceptions.AirflowRuntimeError(refusal(status))
+pytestmark = pytest.mark.skipif(IS_AIRFLOW_2, reason="Airflow 2 has no API for tasks")
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +31,7 @@ def run(store, **options: Any) -> Task:
 @pytest.mark.parametrize("call", range(4))
 def test_store_call_is_repeated_during_outage(live_crew, store, call, status):
     calls = count()
-    store.breaks_with = error(status)
+    store.breaks_with = api_error(status)
     store.breaks_at = lambda _: next(calls) in (call, call + 1, call + 2)
 
     assert run(store, deferrable=False).run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
@@ -48,7 +40,7 @@ def test_store_call_is_repeated_during_outage(live_crew, store, call, status):
 
 
 def test_unsaved_kickoff_id_is_saved_when_execution_ends(live_crew, store):
-    store.breaks_with = error(None)
+    store.breaks_with = api_error(None)
     store.breaks_at = lambda _: bool(live_crew.kickoffs)
     live_crew.scenario = SLOW
     task = run(store, deferrable=True)

@@ -22,25 +22,17 @@ from tests.integration.tasks import (
     SLOW,
     Task,
     TaskStateStore,
+    api_error,
     outlives_the_return,
 )
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 
-def refusal() -> Exception:
-    """What the store of Airflow 3.3 says to the process of a task instance that has got another id by a Clear."""
-    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-    from airflow.sdk.execution_time.comms import ErrorResponse
-
-    return AirflowRuntimeError(
-        ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404, "detail": "not found"})
-    )
-
-
 def cleared_on_its_way(task: Task, service: Any) -> None:
     """Run a try that is cleared while its kickoff is on its way, and whose process is killed after that."""
-    task.store.breaks_with = refusal()
+    # A task instance that is cleared gets another ID, which Airflow refuses to its old process.
+    task.store.breaks_with = api_error(404)
     task.store.breaks_at = lambda call: call == "set" and bool(service.kickoffs)
     with suppress(CrewTaskFailed, TaskDeferred):
         task.begin().execute(task.context)

@@ -45,10 +45,13 @@ class TestFork:
         except CrewError:
             return False
 
-    def test_client_used_before_fork_reads_its_own_answers(self, server):
-        server.play(self.echo)
-        address = f"http://127.0.0.1:{server.port}"
-        settings = ServiceSettings(address=address, token=TOKEN, request_timeout=5, status_path="status_first")
+    def test_client_used_before_fork_reads_its_own_answers(self, server, trust):
+        # Over TLS, which two processes on one connection cannot share for a single request.
+        server.play(tls(trust.known), self.echo)
+        address = f"https://127.0.0.1:{server.port}"
+        settings = ServiceSettings(
+            address=address, token=TOKEN, request_timeout=5, status_path="status_first", verify=trust.authority
+        )
         with CrewClient(settings) as crew:
             assert crew.status("before").output == "before"
             with warnings.catch_warnings():

@@ -92,8 +92,9 @@ def test_user_token_is_sent_if_chosen(live_crew, monkeypatch):
         ({"inputs": {"topic": LazySequence("a", b"raw")}}, r"inputs.topic\[1\]"),
         ({"inputs": None}, "inputs"),
         ({"meta": {"when": {1, 2}}}, "meta.when"),
+        ({"restore_from_state_id": ["4711"]}, "restore_from_state_id"),
     ],
-    ids=["bytes in a lazy sequence", "nothing", "a set"],
+    ids=["bytes in a lazy sequence", "nothing", "a set", "a state ID in a list"],
 )
 def test_values_outside_json_are_named_and_not_sent(live_crew, options, path, validate_inputs):
     with pytest.raises(CrewTaskFailed, match=rf"{path}(?![.\[])") as caught:

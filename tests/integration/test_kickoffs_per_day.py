@@ -17,7 +17,7 @@ from airflow_provider_crew.client.errors import BudgetSpent, Cost, InvalidSettin
 from airflow_provider_crew.durable import checks as budget
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
-from tests.integration.tasks import CONNECTION, INPUTS, Task
+from tests.integration.tasks import CONNECTION, INPUTS, Task, api_error
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -208,10 +208,7 @@ def no_such_dag() -> Exception:
         from airflow.exceptions import DagNotFound
 
         return DagNotFound("Dag id crew_budget not found")
-    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
-    from airflow.sdk.execution_time.comms import ErrorResponse
-
-    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 404}))
+    return api_error(404)
 
 
 def test_start_run_reports_a_duplicate(monkeypatch):

@@ -261,3 +261,22 @@ def test_progress_xcom_false_stops_pushes_of_triggers(live_crew, monkeypatch):
         Task(lambda: run(deferrable=True)).run()
 
     assert [each["state"] for each in live_crew.xcoms.progress] == ["failed"]
+
+
+@pytest.mark.parametrize("progress", ["[]", '{"version": 2, "total": "x"}', None])
+def test_event_with_progress_of_another_version_is_accepted(live_crew, progress):
+    after_the_first_look(live_crew, *[SECOND] * 5, DONE)
+    task = Task(lambda: run(deferrable=True))
+    waiting = task.deferred()
+    event = asyncio.run(fired(task.revived(waiting)))
+
+    assert task.resume(waiting, event | {"progress": progress})["output"] == "Done."
+
+
+def test_unreadable_setting_fails_no_wait(live_crew, monkeypatch, task_log):
+    monkeypatch.setenv("AIRFLOW__CREW__PROGRESS_XCOM", "perhaps")
+    after_the_first_look(live_crew, *[SECOND] * 10, DONE)
+
+    assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
+
+    assert "progress_xcom" in task_log.warnings

@@ -22,6 +22,7 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.operators import run
 from tests.integration.tasks import CONNECTION, SLOW, TOKEN, Task, fired, revived
 
@@ -30,22 +31,16 @@ pytest_plugins = ["tests.integration.task_fixtures"]
 LARGE = Scenario(tasks=(ScenarioTask(name="a", seconds=0.2, output="x" * 70_000),), inputs=())
 
 
-def test_large_result_is_read_by_the_resumed_task(live_crew):
-    task = Task(lambda: run(deferrable=True))
-    waiting, event = large_event(task, live_crew)
-
-    assert "result" not in event
-    assert len(json.dumps(event)) < 1000
-    assert task.resume(waiting, event)["output"] == "x" * 70_000
-
-
-@pytest.mark.parametrize("status", [503, 404])
+@pytest.mark.parametrize("status", [None, 503, 404])
 @pytest.mark.parametrize("with_store", [False, True])
 def test_large_result_survives_an_outage_and_the_deadline(live_crew, store, with_store, status):
     task = Task(lambda: run(deferrable=True), store=store if with_store else None)
     waiting, event = large_event(task, live_crew)
-    live_crew.faults.answer(status, on="status", times=4)
+    if status:
+        live_crew.faults.answer(status, on="status", times=4)
 
+    assert "result" not in event
+    assert len(json.dumps(event)) < 1000
     assert task.resume(waiting, event | {"deadline": 0.0})["output"] == "x" * 70_000
     assert len(live_crew.kickoffs) == 1
 
@@ -224,3 +219,13 @@ def test_resuming_without_a_kickoff_id_fails():
 
     assert isinstance(caught.value.failure, InvalidKickoffId)
     assert caught.value.cost is Cost.RUNNING
+
+
+def test_subclass_resumes_in_a_method_of_its_own():
+    class Deferring(CrewKickoffOperator):
+        def own_method(self, _context: Any, event: dict[str, Any]) -> str:
+            return str(event["kickoff_id"])
+
+    task = Deferring(task_id="crew", inputs={})
+
+    assert task.resume_execution("own_method", {"event": {"kickoff_id": "4711"}}, {}) == "4711"
