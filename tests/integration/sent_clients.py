@@ -1,16 +1,14 @@
-"""Clients of both kinds that send a kickoff as the hook does, its server, and what comes of it."""
+"""Clients of both kinds that send a kickoff as the hook does, and what comes of it."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import pytest
 import tenacity
-import trustme
 
 from airflow_provider_crew.client.api import retry_policy
 from airflow_provider_crew.client.client import CrewClient
@@ -18,8 +16,6 @@ from airflow_provider_crew.client.errors import Cost, CrewError, RateLimited, Un
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
 from tests.integration.clients import KICKOFF
-from tests.integration.hostile import tls_with
-from tests.integration.sent_server import SentServer, sent_server
 
 NOT_SENT, UNCERTAIN, STARTED, LIMITED = "not sent", "uncertain", "started", "limited"
 
@@ -75,18 +71,3 @@ def send(kind: Callable[[ServiceSettings], Any], settings: ServiceSettings) -> S
     finally:
         crew.close()
     return Sent(STARTED, None, pauses)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[SentServer]:
-    with sent_server() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    authority, stranger = trustme.CA(), trustme.CA()
-    path = tmp_path_factory.mktemp("authority") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    names = ("127.0.0.1", "::1", "crew.test")
-    return Trust(str(path), *(tls_with(each.issue_cert(*names)) for each in (authority, stranger)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import threading
 import warnings
 from collections.abc import Callable
@@ -18,65 +17,41 @@ from aiohttp.client_proto import ResponseHandler
 from airflow_provider_crew.client.api import retry_policy
 from airflow_provider_crew.client.async_client import AsyncCrewClient
 from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 from tests.integration.sent_server import ACCEPTED, SentServer, Talk, answer, says, tls
 
-pytest_plugins = ["tests.integration.sent_clients", "tests.integration.task_fixtures"]
+pytest_plugins = ["tests.integration.sent_fixtures", "tests.integration.task_fixtures"]
 
 
-class TestFork:
-    """A process that forks has the client twice, and each polls with its own."""
+def echo(talk: Talk) -> None:
+    """Answer each question on a connection with the ID that it asks after."""
+    while head := talk.read_request():
+        asked = head.split(b" ", 2)[1].rpartition(b"/")[2]
+        body = b'{"status": "completed", "result": {"output": "%b"}}' % asked
+        talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
-    POLLS = 300
 
-    @staticmethod
-    def echo(talk: Talk) -> None:
-        """Answer each question on a connection with the ID that it asks after."""
-        while head := talk.read_request():
-            asked = head.split(b" ", 2)[1].rpartition(b"/")[2]
-            body = b'{"status": "completed", "result": {"output": "%b"}}' % asked
-            talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+def test_client_used_before_fork_opens_a_connection_of_its_own(server):
+    arrived = server.play(echo)
+    address = f"http://127.0.0.1:{server.port}"
+    with CrewClient(ServiceSettings(address=address, token=TOKEN, request_timeout=5)) as crew:
+        assert crew.status("before").output == "before"
+        with warnings.catch_warnings():
+            # There are threads, which the child leaves alone.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if not child:
+            code = 1
+            try:
+                code = int(crew.status("child").output != "child")
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
 
-    def polls_well(self, crew: CrewClient, name: str) -> bool:
-        try:
-            return all(crew.status(f"{name}-{poll}").output == f"{name}-{poll}" for poll in range(self.POLLS))
-        except CrewError:
-            return False
-
-    def test_client_used_before_fork_reads_its_own_answers(self, server, trust):
-        # Over TLS, which two processes on one connection cannot share for a single request.
-        server.play(tls(trust.known), self.echo)
-        address = f"https://127.0.0.1:{server.port}"
-        settings = ServiceSettings(
-            address=address, token=TOKEN, request_timeout=5, status_path="status_first", verify=trust.authority
-        )
-        with CrewClient(settings) as crew:
-            assert crew.status("before").output == "before"
-            with warnings.catch_warnings():
-                # There are threads, which the child leaves alone.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                child = os.fork()
-            if not child:
-                self._be_the_child(crew)
-            parent_is_well = self.polls_well(crew, "parent")
-            _, status = os.waitpid(child, 0)
-
-            assert parent_is_well
-            assert os.waitstatus_to_exitcode(status) == 0
-            assert crew.status("after").output == "after"
-
-    def _be_the_child(self, crew: CrewClient) -> None:
-        code = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(60)
-            if self.polls_well(crew, "child"):
-                code = 0
-            crew.close()
-        finally:
-            os._exit(code)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert crew.status("after").output == "after"
+    assert arrived.connections == 2
 
 
 @pytest.mark.parametrize("sent", [0, 1], ids=["in the handshake", "before the answer"])

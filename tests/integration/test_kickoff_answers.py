@@ -24,7 +24,7 @@ from tests.integration.clients import TOKEN
 from tests.integration.sent_clients import CLIENTS, NOT_SENT, STARTED, UNCERTAIN, send
 from tests.integration.sent_server import ACCEPTED, SentServer, Step, Talk, answer, says, tls
 
-pytest_plugins = ["tests.integration.sent_clients"]
+pytest_plugins = ["tests.integration.sent_fixtures"]
 
 MIB = 1024 * 1024
 GZIP = "Content-Encoding: gzip"

@@ -33,7 +33,7 @@ from tests.integration.sent_server import (
     tunnel,
 )
 
-pytest_plugins = ["tests.integration.sent_clients"]
+pytest_plugins = ["tests.integration.sent_fixtures"]
 
 # As a policy may repeat what was certainly not taken.
 MOST_ATTEMPTS = 3

@@ -263,7 +263,9 @@ def test_progress_xcom_false_stops_pushes_of_triggers(live_crew, monkeypatch):
     assert [each["state"] for each in live_crew.xcoms.progress] == ["failed"]
 
 
-@pytest.mark.parametrize("progress", ["[]", '{"version": 2, "total": "x"}', None])
+@pytest.mark.parametrize(
+    "progress", ["{}", "[]", "no JSON", '{"tasks": 7}', '{"version": 2, "total": "x"}', 7, None]
+)
 def test_event_with_progress_of_another_version_is_accepted(live_crew, progress):
     after_the_first_look(live_crew, *[SECOND] * 5, DONE)
     task = Task(lambda: run(deferrable=True))
