@@ -115,7 +115,6 @@ _IN_STORE = pytest.mark.skipif(AIRFLOW < (3, 3), reason="a variable does less: d
 
 
 def row(
-    title: str,
     ends: Ends | Mapping[Any, Ends],
     *,
     ways: tuple[Way, ...] = ("deferred",),
@@ -125,7 +124,7 @@ def row(
     **given: Any,
 ) -> Callable[[Callable[[Scene], None]], Callable[..., None]]:
     """
-    Declare a function as a row.
+    Declare a function as a row, and its docstring as the title.
 
     ``ends`` is the outcome of a ``CrewRunOperator``; other modes leave less in XCom. ``core``: runs before every
     change lands. ``forgotten``: the outcome if clearing deletes the kickoff record, where it differs.
@@ -138,7 +137,7 @@ def row(
         rows = [
             Row(
                 name=play.__name__.removeprefix("test_"),
-                title=title,
+                title=" ".join((play.__doc__ or "").split()).removesuffix("."),
                 section=play.__module__,
                 way=way,
                 ends=_in_way(ends if isinstance(ends, Ends) else ends[way], way),

@@ -54,34 +54,24 @@ no_dag_processor = killed("dag-processor")
 # The database
 
 
-@row(
-    f"The database is down for {_OUTAGE} seconds while a task is deferred",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=database_down,
-    retries=0,
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=database_down, retries=0)
 def test_database_down_while_deferred(scene):
+    """The database is down for 20 seconds while a task is deferred."""
     scene.start(until="deferred")
     with scene.harmed():
         pass
     scene.finish()
 
 
-@row(
-    f"An execution completes while the database is down for {_OUTAGE} seconds",
-    COMPLETED,
-    harm=database_down,
-    retries=0,
-)
+@row(COMPLETED, harm=database_down, retries=0)
 def test_completes_without_database(scene):
+    """An execution completes while the database is down for 20 seconds."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
 
 
 @row(
-    f"The database is down for {_OUTAGE} seconds while a task waits in a worker",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "sensor poke"),
     harm=database_down,
@@ -90,6 +80,7 @@ def test_completes_without_database(scene):
     retries=1,
 )
 def test_database_down_while_waiting(scene):
+    """The database is down for 20 seconds while a task waits in a worker."""
     scene.start()
     scene.execution()
     scene.looked()
@@ -102,44 +93,27 @@ def test_database_down_while_waiting(scene):
 # The scheduler
 
 
-@row(
-    "The scheduler and its workers are killed while a task is deferred",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=scheduler_killed,
-    executor="local",
-    retries=0,
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=scheduler_killed, executor="local", retries=0)
 def test_scheduler_killed_while_deferred(scene):
+    """The scheduler and its workers are killed while a task is deferred."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.looked(2)
     scene.finish()
 
 
-@row(
-    "An execution completes while no scheduler is running",
-    COMPLETED,
-    harm=scheduler_killed,
-    executor="local",
-    retries=0,
-)
+@row(COMPLETED, harm=scheduler_killed, executor="local", retries=0)
 def test_completes_without_scheduler(scene):
+    """An execution completes while no scheduler is running."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         scene.wait_for("scheduled")
 
 
-@row(
-    "The scheduler and its workers are killed while a task waits in one",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("sync", "sensor poke"),
-    harm=scheduler_killed,
-    executor="local",
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"), harm=scheduler_killed, executor="local", retries=1)
 def test_scheduler_killed_while_waiting(scene):
+    """The scheduler and its workers are killed while a task waits in one."""
     scene.start()
     scene.process()
     scene.execution()
@@ -151,7 +125,6 @@ def test_scheduler_killed_while_waiting(scene):
 
 
 @row(
-    "The scheduler and its workers are killed before the answer to a kickoff",
     Ends("failed", "nothing", "running", tries=2),
     ways=(*RUN, "kickoff"),
     harm=scheduler_killed,
@@ -159,13 +132,13 @@ def test_scheduler_killed_while_waiting(scene):
     retries=2,
 )
 def test_scheduler_killed_before_answer(scene):
+    """The scheduler and its workers are killed before the answer to a kickoff."""
     held = scene.start_and_hold_the_answer()
     with scene.harmed():
         held.release()
 
 
 @row(
-    "Only the scheduler is killed while a task waits in a worker, and another scheduler takes over",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=scheduler_replaced,
@@ -174,6 +147,7 @@ def test_scheduler_killed_before_answer(scene):
     retries=1,
 )
 def test_scheduler_replaced_while_waiting(scene):
+    """Only the scheduler is killed while a task waits in a worker, and another scheduler takes over."""
     scene.start()
     scene.looked()
     with scene.harmed():
@@ -183,7 +157,6 @@ def test_scheduler_replaced_while_waiting(scene):
 
 
 @row(
-    "Only the scheduler is killed before the answer to a kickoff",
     Ends("failed", "nothing", "running", tries=2),
     ways=RUN,
     harm=scheduler_replaced,
@@ -192,6 +165,7 @@ def test_scheduler_replaced_while_waiting(scene):
     retries=2,
 )
 def test_scheduler_replaced_before_answer(scene):
+    """Only the scheduler is killed before the answer to a kickoff."""
     scene.start_and_hold_the_answer()
     with scene.harmed():
         scene.wait_for("failed")
@@ -200,8 +174,9 @@ def test_scheduler_replaced_before_answer(scene):
 # The DAG processor
 
 
-@row("No DAG processor is running", COMPLETED, ways=(*RUN, *SENSOR), harm=no_dag_processor, retries=0)
+@row(COMPLETED, ways=(*RUN, *SENSOR), harm=no_dag_processor, retries=0)
 def test_no_dag_processor(scene):
+    """No DAG processor is running."""
     scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
     with scene.harmed():
         scene.start()

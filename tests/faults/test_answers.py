@@ -30,8 +30,9 @@ def put_out(scene, body: dict[str, Any]) -> dict[str, Any]:
     return dict(scene.xcom())
 
 
-@row("A crew has 1,000 tasks", COMPLETED, ways=RUN, scenario=MANY_TASKS)
+@row(COMPLETED, ways=RUN, scenario=MANY_TASKS)
 def test_answer_of_many_tasks(scene):
+    """A crew has 1,000 tasks."""
     scene.start()
     scene.progress(total=1000, current_task="task_1000")
     scene.finish()
@@ -41,68 +42,60 @@ def test_answer_of_many_tasks(scene):
     assert tasks[998]["output"] == "Chapter 999 on ferries"
 
 
-@row(
-    f"The output is {MEGABYTES} MB large",
-    COMPLETED,
-    ways=(*RUN, "sensor deferred"),
-    scenario=LONG.model_copy(update={"output": LARGE}),
-)
+@row(COMPLETED, ways=(*RUN, "sensor deferred"), scenario=LONG.model_copy(update={"output": LARGE}))
 def test_answer_of_20_mb(scene):
+    """The output is 20 MB large."""
     scene.start()
     scene.finish()
     scene.wait_until_over()
     assert scene.xcom()["output"] == LARGE
 
 
-@row(
-    "The answer is larger than 64 MiB",
-    Ends("failed", "only the kickoff ID", "completed"),
-    ways=(*RUN, "sensor deferred"),
-    retries=2,
-)
+@row(Ends("failed", "only the kickoff ID", "completed"), ways=(*RUN, "sensor deferred"), retries=2)
 def test_answer_over_the_limit(scene):
+    """The answer is larger than 64 MiB."""
     scene.start()
     scene.looked()
     scene.crew.faults.huge(65 * 2**20, on="status", times=10)
     scene.finish()
 
 
-@row("The output is empty", COMPLETED, scenario=LONG.model_copy(update={"output": ""}))
+@row(COMPLETED, scenario=LONG.model_copy(update={"output": ""}))
 def test_answer_empty(scene):
+    """The output is empty."""
     scene.start()
     scene.finish()
     scene.wait_until_over()
     assert (scene.xcom()["output"], scene.xcom()["output_json"]) == ("", None)
 
 
-@row(
-    "The output is JSON",
-    COMPLETED,
-    ways=RUN,
-    scenario=LONG.model_copy(update={"output": '{"on": ["{topic}", 7]}'}),
-)
+@row(COMPLETED, ways=RUN, scenario=LONG.model_copy(update={"output": '{"on": ["{topic}", 7]}'}))
 def test_answer_json(scene):
+    """The output is JSON."""
     scene.start()
     scene.finish()
     scene.wait_until_over()
     assert scene.xcom()["output_json"] == {"on": ["ferries", 7]}
 
 
-@row("The output contains NUL and a lone surrogate, which no database stores", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_answer_unstorable(scene):
+    """The output contains NUL and a lone surrogate, which no database stores."""
     result = put_out(scene, {"status": "completed", "result": {"output": "a\0b\ud800c", "tasks": []}})
     assert result["output"] == "a\ufffdb\ufffdc"
 
 
-@row("The output contains NaN and infinity, which JSON does not allow", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_answer_nan(scene):
+    """The output contains NaN and infinity, which JSON does not allow."""
     numbers = [float("nan"), float("inf"), -float("inf"), 1.5]
     result = put_out(scene, {"state": "SUCCESS", "result": "numbers", "result_json": {"numbers": numbers}})
     assert result["output_json"] == {"numbers": [None, None, None, 1.5]}
 
 
-@row("The output contains keys that Airflow's serialization reserves", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_answer_reserved_keys(scene):
+    """The output contains keys that Airflow's serialization reserves."""
     reserved = {
         "__id__": 1,
         "__classname__": "os.system",
@@ -125,14 +118,16 @@ def test_answer_reserved_keys(scene):
     assert result["output_json"] == {"found": [kept], **kept}
 
 
-@row("The output is JSON nested 60 levels deep", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_answer_nested(scene):
+    """The output is JSON nested 60 levels deep."""
     result = put_out(scene, {"state": "SUCCESS", "result": "nested", "result_json": nested(60)})
     assert result["output_json"] == nested(60)
 
 
-@row("The output is JSON nested 1,000 levels deep", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_answer_nested_too_deeply(scene):
+    """The output is JSON nested 1,000 levels deep."""
     text = "[" * 1000 + "]" * 1000
     result = put_out(scene, {"status": "completed", "result": {"output": text, "tasks": []}})
     assert (result["output"], result["output_json"]) == (text, None)

@@ -49,15 +49,9 @@ def _ended(process):
     eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 300, PAUSE)
 
 
-@row(
-    "The API server is down while a task is deferred",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=api_server_killed,
-    core=True,
-    retries=0,
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=api_server_killed, core=True, retries=0)
 def test_api_server_away_while_deferred(scene):
+    """The API server is down while a task is deferred."""
     scene.start(until="deferred")
     with scene.harmed():
         # The triggerer does not need it.
@@ -66,7 +60,6 @@ def test_api_server_away_while_deferred(scene):
 
 
 @row(
-    "An execution completes while the API server is down, and the task is cleared later",
     COMPLETED_IN_ATTEMPT_2,
     harm=api_server_killed,
     why=_FAILED_BY_SCHEDULER,
@@ -74,6 +67,7 @@ def test_api_server_away_while_deferred(scene):
     forgotten={"deferred": paid_again()},
 )
 def test_trigger_fires_without_api_server(scene):
+    """An execution completes while the API server is down, and the task is cleared later."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
@@ -88,7 +82,6 @@ def test_trigger_fires_without_api_server(scene):
 
 
 @row(
-    "The API server is down for longer than workers tolerate, while a task waits in one",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=api_server_killed,
@@ -97,6 +90,7 @@ def test_trigger_fires_without_api_server(scene):
     retry_delay=_LATER,
 )
 def test_api_server_away_while_waiting(scene):
+    """The API server is down for longer than workers tolerate, while a task waits in one."""
     scene.start()
     process = scene.process()
     scene.looked()
@@ -107,7 +101,6 @@ def test_api_server_away_while_waiting(scene):
 
 
 @row(
-    "An execution completes while the API server is down, so the task cannot return its result",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync",),
     harm=api_server_killed,
@@ -116,6 +109,7 @@ def test_api_server_away_while_waiting(scene):
     retry_delay=_LATER,
 )
 def test_result_without_api_server(scene):
+    """An execution completes while the API server is down, so the task cannot return its result."""
     scene.start()
     process = scene.process()
     scene.looked()
@@ -125,7 +119,6 @@ def test_result_without_api_server(scene):
 
 
 @row(
-    "The crew answers a kickoff while the API server is down for longer than workers tolerate",
     Ends("failed", "nothing", "running", tries=2),
     ways=(*RUN, "kickoff"),
     harm=api_server_killed,
@@ -134,6 +127,7 @@ def test_result_without_api_server(scene):
     retry_delay=_LATER,
 )
 def test_answer_without_api_server(scene):
+    """The crew answers a kickoff while the API server is down for longer than workers tolerate."""
     held = scene.start_and_hold_the_answer()
     process = scene.process()
     with scene.harmed():
@@ -141,15 +135,9 @@ def test_answer_without_api_server(scene):
         _ended(process)
 
 
-@row(
-    "The API server is down when a task is about to send its kickoff",
-    COMPLETED_IN_ATTEMPT_2,
-    harm=api_server_killed,
-    why=_WORKERS_GIVE_UP,
-    retries=1,
-    retry_delay=_LATER,
-)
+@row(COMPLETED_IN_ATTEMPT_2, harm=api_server_killed, why=_WORKERS_GIVE_UP, retries=1, retry_delay=_LATER)
 def test_kickoff_without_api_server(scene):
+    """The API server is down when a task is about to send its kickoff."""
     scene.connect(extra={"request_timeout": 900})
     held = scene.hold("inputs")
     scene.start()
@@ -162,14 +150,9 @@ def test_kickoff_without_api_server(scene):
     scene.finish()
 
 
-@row(
-    f"The API server hangs for {_OUTAGE} seconds while a task waits",
-    COMPLETED,
-    ways=(*RUN, "sensor deferred", "sensor poke"),
-    harm=api_server_hangs,
-    retries=0,
-)
+@row(COMPLETED, ways=(*RUN, "sensor deferred", "sensor poke"), harm=api_server_hangs, retries=0)
 def test_api_server_hangs_while_waiting(scene):
+    """The API server hangs for 15 seconds while a task waits."""
     scene.start()
     scene.execution()
     # Until the progress stops changing, because pushing it to XCom would also wait for the API server.
@@ -182,13 +165,13 @@ def test_api_server_hangs_while_waiting(scene):
 
 
 @row(
-    f"The API server hangs for {_OUTAGE} seconds when the crew answers a kickoff",
     {"deferred": COMPLETED, "sync": COMPLETED, "kickoff": Ends("success", "the kickoff ID", "running")},
     ways=(*RUN, "kickoff"),
     harm=api_server_hangs,
     retries=0,
 )
 def test_api_server_hangs_at_answer(scene):
+    """The API server hangs for 15 seconds when the crew answers a kickoff."""
     held = scene.start_and_hold_the_answer()
     with scene.harmed():
         held.release()
@@ -196,14 +179,9 @@ def test_api_server_hangs_at_answer(scene):
         scene.finish()
 
 
-@row(
-    f"The API server hangs for {_OUTAGE} seconds when the crew answers a kickoff, and the worker is killed later",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("sync",),
-    harm=api_server_hangs,
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("sync",), harm=api_server_hangs, retries=1)
 def test_api_server_hangs_at_answer_and_killed(scene):
+    """The API server hangs for 15 seconds when the crew answers a kickoff, and the worker is killed later."""
     held = scene.start_and_hold_the_answer()
     with scene.harmed():
         held.release()
@@ -214,7 +192,6 @@ def test_api_server_hangs_at_answer_and_killed(scene):
 
 
 @row(
-    f"The API server hangs for {_OUTAGE} seconds when a task reads its connection",
     COMPLETED,
     ways=(*RUN, "sensor deferred", "sensor poke"),
     harm=api_server_hangs,
@@ -222,6 +199,7 @@ def test_api_server_hangs_at_answer_and_killed(scene):
     retries=0,
 )
 def test_api_server_hangs_at_begin(scene):
+    """The API server hangs for 15 seconds when a task reads its connection."""
     scene.start()
     scene.process()
     with scene.harmed():
@@ -229,14 +207,9 @@ def test_api_server_hangs_at_begin(scene):
     scene.finish()
 
 
-@row(
-    f"An execution completes while the API server hangs for {_OUTAGE} seconds",
-    COMPLETED,
-    ways=("sync", "sensor poke"),
-    harm=api_server_hangs,
-    retries=0,
-)
+@row(COMPLETED, ways=("sync", "sensor poke"), harm=api_server_hangs, retries=0)
 def test_api_server_hangs_at_end(scene):
+    """An execution completes while the API server hangs for 15 seconds."""
     scene.start()
     scene.execution()
     scene.looked()

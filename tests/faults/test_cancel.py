@@ -55,55 +55,31 @@ def never_stopped(scene) -> None:
     assert not scene.crew.requests.on("stop")
 
 
-@row(
-    "The task is marked as failed while it waits",
-    CANCELLED,
-    ways=WAITS,
-    core=True,
-    retries=2,
-    needs_store=BY_TRIGGER,
-    **ALWAYS,
-)
+@row(CANCELLED, ways=WAITS, core=True, retries=2, needs_store=BY_TRIGGER, **ALWAYS)
 def test_cancel_marked_as_failed(scene):
+    """The task is marked as failed while it waits."""
     marked(scene, "failed")
     if AIRFLOW[:2] == (3, 3):  # Airflow 3.4 stores no XCom of a task that has ended
         eventually(lambda: (scene.xcom(PROGRESS)["end"] or {}).get("error") == "ExecutionCancelled", 30)
 
 
-@row(
-    "The task is marked as a success while it waits",
-    Ends("success", "only the kickoff ID", "revoked"),
-    ways=RUN,
-    retries=2,
-    needs_store=BY_TRIGGER,
-    **ALWAYS,
-)
+@row(Ends("success", "only the kickoff ID", "revoked"), ways=RUN, retries=2, needs_store=BY_TRIGGER, **ALWAYS)
 def test_cancel_marked_as_a_success(scene):
+    """The task is marked as a success while it waits."""
     marked(scene, "success")
 
 
-@row(
-    "The task is marked as failed while it waits, and cleared later",
-    CANCELLED_AND_PAID_AGAIN,
-    ways=RUN,
-    needs_store=BY_TRIGGER,
-    **ALWAYS,
-)
+@row(CANCELLED_AND_PAID_AGAIN, ways=RUN, needs_store=BY_TRIGGER, **ALWAYS)
 def test_cancel_marked_as_failed_and_cleared(scene):
+    """The task is marked as failed while it waits, and cleared later."""
     marked(scene, "failed")
     scene.clear("failed")
     scene.finish(2)
 
 
-@row(
-    "The DAG run is marked as failed while its task waits",
-    CANCELLED,
-    ways=RUN,
-    retries=2,
-    needs_store=BY_TRIGGER,
-    **ALWAYS,
-)
+@row(CANCELLED, ways=RUN, retries=2, needs_store=BY_TRIGGER, **ALWAYS)
 def test_cancel_run_marked_as_failed(scene):
+    """The DAG run is marked as failed while its task waits."""
     waiting(scene)
     path = f"dags/{scene.dag_id}/dagRuns/{quote(scene.run.run_id, safe='')}"
     scene.airflow.api.patch(path, {"state": "failed"})
@@ -111,7 +87,6 @@ def test_cancel_run_marked_as_failed(scene):
 
 
 @row(
-    "The task is marked as failed before the answer to its kickoff",
     # Airflow 2 ends the process as soon as the kickoff ID is recorded.
     {"sync": CANCELLED, "kickoff": Ends("failed", "the kickoff ID", "revoked")}
     if AIRFLOW >= (3,)
@@ -121,6 +96,7 @@ def test_cancel_run_marked_as_failed(scene):
     **ALWAYS,
 )
 def test_cancel_marked_before_the_answer(scene):
+    """The task is marked as failed before the answer to its kickoff."""
     held = scene.start_and_hold_the_answer()
     process = scene.process()
     scene.mark("failed")
@@ -130,15 +106,9 @@ def test_cancel_marked_before_the_answer(scene):
     scene.answered("stop", seconds=30)
 
 
-@row(
-    "The task is marked as failed while a retry asks for the execution of the first attempt",
-    Ends("failed", "nothing", "revoked", tries=2),
-    ways=("sync",),
-    retries=2,
-    needs_store=("sync",),
-    **ALWAYS,
-)
+@row(Ends("failed", "nothing", "revoked", tries=2), ways=("sync",), retries=2, needs_store=("sync",), **ALWAYS)
 def test_cancel_marked_before_it_reattaches(scene):
+    """The task is marked as failed while a retry asks for the execution of the first attempt."""
     waiting(scene)
     scene.kill()
     scene.crew.faults.hang(on="status", seconds=30)
@@ -149,13 +119,9 @@ def test_cancel_marked_before_it_reattaches(scene):
     scene.answered("stop", seconds=30)
 
 
-@row(
-    "The crew takes five seconds to answer the request to cancel",
-    CANCELLED,
-    needs_store=BY_TRIGGER,
-    **ALWAYS,
-)
+@row(CANCELLED, needs_store=BY_TRIGGER, **ALWAYS)
 def test_cancel_with_a_slow_answer(scene):
+    """The crew takes five seconds to answer the request to cancel."""
     waiting(scene)
     scene.crew.faults.hang(on="stop", seconds=5)
     scene.mark("failed")
@@ -163,7 +129,6 @@ def test_cancel_with_a_slow_answer(scene):
 
 
 @row(
-    "`timeout` passes, and a retry starts another execution",
     {
         **dict.fromkeys(RUN, CANCELLED_AND_PAID_AGAIN),
         **dict.fromkeys(SENSOR, Ends("failed", "nothing", "revoked")),
@@ -175,6 +140,7 @@ def test_cancel_with_a_slow_answer(scene):
     cancel_on_timeout=True,
 )
 def test_cancel_after_a_timeout(scene):
+    """`timeout` passes, and a retry starts another execution."""
     scene.start()
     scene.answered("stop", seconds=180)
     if "sensor" not in scene.way:
@@ -182,7 +148,6 @@ def test_cancel_after_a_timeout(scene):
 
 
 @row(
-    "`execution_timeout` passes, and there is no retry",
     CANCELLED,
     ways=WAITS,
     retries=0,
@@ -191,12 +156,12 @@ def test_cancel_after_a_timeout(scene):
     needs_store=("sensor deferred",),  # Airflow 2 may end it before its code runs
 )
 def test_cancel_after_execution_timeout(scene):
+    """`execution_timeout` passes, and there is no retry."""
     scene.start()
     scene.answered("stop", seconds=180)
 
 
 @row(
-    "`execution_timeout` passes before the answer to the kickoff",
     Ends("failed", "nothing", "revoked"),
     ways=("kickoff",),
     retries=0,
@@ -204,19 +169,15 @@ def test_cancel_after_execution_timeout(scene):
     cancel_on_timeout=True,
 )
 def test_cancel_kickoff_that_took_too_long(scene):
+    """`execution_timeout` passes before the answer to the kickoff."""
     scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=25)
     scene.start()
     scene.answered("stop", seconds=180)
 
 
-@row(
-    "`dagrun_timeout` passes",
-    Ends("skipped", "only the kickoff ID", "revoked"),
-    ways=RUN,
-    needs_store=BY_TRIGGER,
-    **ALWAYS,
-)
+@row(Ends("skipped", "only the kickoff ID", "revoked"), ways=RUN, needs_store=BY_TRIGGER, **ALWAYS)
 def test_cancel_after_dagrun_timeout(scene):
+    """`dagrun_timeout` passes."""
     before, code = time.time(), scene.file.read_text()
     limited = "schedule=None, dagrun_timeout=datetime.timedelta(seconds=40)"
     scene.file.write_text(code.replace("schedule=None", limited))
@@ -225,26 +186,17 @@ def test_cancel_after_dagrun_timeout(scene):
     scene.answered("stop", seconds=180)
 
 
-@row(
-    "The crew has no endpoint to cancel, and the task is marked as failed",
-    STILL_RUNNING,
-    ways=RUN,
-    needs_store=BY_TRIGGER,
-    **ALWAYS,
-)
+@row(STILL_RUNNING, ways=RUN, needs_store=BY_TRIGGER, **ALWAYS)
 def test_cancel_without_endpoint(scene):
+    """The crew has no endpoint to cancel, and the task is marked as failed."""
     scene.crew.faults.answer(404, on="stop", for_seconds=math.inf)
     marked(scene, "failed")
     assert len(scene.crew.requests.on("stop")) == 1
 
 
-@row(
-    "The crew completes at the moment at which the task is marked",
-    Ends("failed", "only the kickoff ID", "completed"),
-    needs_store=BY_TRIGGER,
-    **ALWAYS,
-)
+@row(Ends("failed", "only the kickoff ID", "completed"), needs_store=BY_TRIGGER, **ALWAYS)
 def test_cancel_when_completed(scene):
+    """The crew completes at the moment at which the task is marked."""
     waiting(scene)
     scene.crew.faults.hang(on="status", seconds=10)
     scene.looked()
@@ -253,15 +205,9 @@ def test_cancel_when_completed(scene):
     scene.answered("stop", seconds=30)
 
 
-@row(
-    "The task is cleared while it waits",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=WAITS,
-    core=True,
-    forgotten={"deferred": paid_again()},
-    **ALWAYS,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=WAITS, core=True, forgotten={"deferred": paid_again()}, **ALWAYS)
 def test_cancel_not_when_cleared(scene):
+    """The task is cleared while it waits."""
     waiting(scene)
     scene.run.clear(scene.task_id)
     eventually(lambda: scene.task["try_number"] == 2, 180, PAUSE)
@@ -288,8 +234,9 @@ def test_cancel_not_when_the_run_is_deleted(airflow, database, dags, way):
         assert standing(crew, crew.kickoffs[0]) == "running"
 
 
-@row("The worker is killed while the task waits", COMPLETED_IN_ATTEMPT_2, ways=("sync",), retries=1, **ALWAYS)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("sync",), retries=1, **ALWAYS)
 def test_cancel_not_when_killed(scene):
+    """The worker is killed while the task waits."""
     waiting(scene)
     scene.kill()
     scene.wait_for("running", tries=2)
@@ -297,14 +244,9 @@ def test_cancel_not_when_killed(scene):
     never_stopped(scene)
 
 
-@row(
-    "The task gets SIGTERM while it waits",
-    COMPLETED if AIRFLOW >= (3,) else COMPLETED_IN_ATTEMPT_2,
-    ways=("sync",),
-    retries=1,
-    **ALWAYS,
-)
+@row(COMPLETED if AIRFLOW >= (3,) else COMPLETED_IN_ATTEMPT_2, ways=("sync",), retries=1, **ALWAYS)
 def test_cancel_not_when_told_to_end(scene):
+    """The task gets SIGTERM while it waits."""
     waiting(scene)
     scene.kill(number=signal.SIGTERM)
     scene.looked(2)
@@ -313,7 +255,6 @@ def test_cancel_not_when_told_to_end(scene):
 
 
 @row(
-    "The process gets SIGTERM after the task has succeeded",
     Ends("success", "the kickoff ID", "running"),
     ways=("kickoff",),
     needs_store=("kickoff",),
@@ -321,6 +262,7 @@ def test_cancel_not_when_told_to_end(scene):
     **ALWAYS,
 )
 def test_cancel_not_when_successful(scene):
+    """The process gets SIGTERM after the task has succeeded."""
     scene.start()
     process = psutil.Process(scene.wait_for("success")["pid"])
     process.terminate()
@@ -329,8 +271,9 @@ def test_cancel_not_when_successful(scene):
     never_stopped(scene)
 
 
-@row("The DAG is paused while its task waits", COMPLETED, ways=RUN, **ALWAYS)
+@row(COMPLETED, ways=RUN, **ALWAYS)
 def test_cancel_not_when_paused(scene):
+    """The DAG is paused while its task waits."""
     waiting(scene)
     scene.pause()
     scene.looked(2)
@@ -357,8 +300,9 @@ def triggerer_killed(airflow, _database):
     yield
 
 
-@row("The triggerer restarts while it polls", COMPLETED, harm=triggerer_restarted, **ALWAYS)
+@row(COMPLETED, harm=triggerer_restarted, **ALWAYS)
 def test_cancel_not_when_the_triggerer_restarts(scene):
+    """The triggerer restarts while it polls."""
     waiting(scene)
     with scene.harmed():
         scene.looked(2)
@@ -366,8 +310,9 @@ def test_cancel_not_when_the_triggerer_restarts(scene):
     never_stopped(scene)
 
 
-@row("The triggerer is killed while it polls", COMPLETED, harm=triggerer_killed, **ALWAYS)
+@row(COMPLETED, harm=triggerer_killed, **ALWAYS)
 def test_cancel_not_when_the_triggerer_is_killed(scene):
+    """The triggerer is killed while it polls."""
     waiting(scene)
     with scene.harmed():
         scene.looked(2)
@@ -375,14 +320,9 @@ def test_cancel_not_when_the_triggerer_is_killed(scene):
     never_stopped(scene)
 
 
-@row(
-    "One of two triggerers hands over to the other",
-    COMPLETED,
-    executor="celery",
-    alone=True,
-    **ALWAYS,
-)
+@row(COMPLETED, executor="celery", alone=True, **ALWAYS)
 def test_cancel_not_when_handed_over(scene):
+    """One of two triggerers hands over to the other."""
     waiting(scene)
     for triggerer in scene.airflow.all_of("triggerer"):
         triggerer.stop(grace=60)

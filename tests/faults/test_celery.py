@@ -50,27 +50,17 @@ def workers_shut_down(airflow, database):
     whole(airflow, database)
 
 
-@celery_row(
-    "A Celery worker is killed with its child processes before the answer to a kickoff",
-    Ends("failed", "nothing", "running", tries=2),
-    ways=_KICKS_OFF,
-    harm=workers_killed,
-    retries=2,
-)
+@celery_row(Ends("failed", "nothing", "running", tries=2), ways=_KICKS_OFF, harm=workers_killed, retries=2)
 def test_celery_worker_killed_before_the_answer(scene):
+    """A Celery worker is killed with its child processes before the answer to a kickoff."""
     scene.start_and_hold_the_answer()
     with scene.harmed():
         pass
 
 
-@celery_row(
-    "A Celery worker is killed with its child processes while a task waits in it",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=_IN_A_WORKER,
-    harm=workers_killed,
-    retries=1,
-)
+@celery_row(COMPLETED_IN_ATTEMPT_2, ways=_IN_A_WORKER, harm=workers_killed, retries=1)
 def test_celery_worker_killed_while_waiting(scene):
+    """A Celery worker is killed with its child processes while a task waits in it."""
     scene.start()
     scene.looked(2)
     with scene.harmed():
@@ -79,28 +69,18 @@ def test_celery_worker_killed_while_waiting(scene):
     scene.finish()
 
 
-@celery_row(
-    "An execution completes while no Celery worker is running",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=workers_killed,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=("deferred", "sensor deferred"), harm=workers_killed, retries=0)
 def test_completes_without_celery_workers(scene):
+    """An execution completes while no Celery worker is running."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         scene.wait_for("queued")
 
 
-@celery_row(
-    "A Celery worker shuts down (warm) before the answer to a kickoff",
-    COMPLETED,
-    ways=_KICKS_OFF,
-    harm=workers_shut_down,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=_KICKS_OFF, harm=workers_shut_down, retries=0)
 def test_warm_shutdown_before_the_answer(scene):
+    """A Celery worker shuts down (warm) before the answer to a kickoff."""
     held = scene.start_and_hold_the_answer()
     with scene.harmed():
         time.sleep(5)
@@ -113,14 +93,9 @@ def test_warm_shutdown_before_the_answer(scene):
     scene.finish()
 
 
-@celery_row(
-    "A Celery worker shuts down (warm) while a task waits in it",
-    COMPLETED,
-    ways=_IN_A_WORKER,
-    harm=workers_shut_down,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=_IN_A_WORKER, harm=workers_shut_down, retries=0)
 def test_warm_shutdown_while_waiting(scene):
+    """A Celery worker shuts down (warm) while a task waits in it."""
     scene.start()
     scene.looked(2)
     with scene.harmed():
@@ -151,14 +126,9 @@ def delivered_twice(airflow, database):
     whole(airflow, database)
 
 
-@celery_row(
-    "The broker is down for a minute while a task runs in a worker",
-    COMPLETED,
-    ways=_IN_A_WORKER,
-    harm=broker_down,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=_IN_A_WORKER, harm=broker_down, retries=0)
 def test_no_broker_while_waiting(scene):
+    """The broker is down for a minute while a task runs in a worker."""
     scene.start()
     scene.looked(2)
     with scene.harmed():
@@ -166,14 +136,9 @@ def test_no_broker_while_waiting(scene):
     scene.finish()
 
 
-@celery_row(
-    "The crew answers a kickoff while the broker is down for a minute",
-    COMPLETED,
-    ways=_KICKS_OFF,
-    harm=broker_down,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=_KICKS_OFF, harm=broker_down, retries=0)
 def test_no_broker_at_the_answer(scene):
+    """The crew answers a kickoff while the broker is down for a minute."""
     held = scene.start_and_hold_the_answer()
     with scene.harmed():
         held.release()
@@ -182,7 +147,6 @@ def test_no_broker_at_the_answer(scene):
 
 
 @celery_row(
-    "An execution completes while the broker is down for a minute",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "sensor deferred"),
     harm=broker_down,
@@ -191,20 +155,16 @@ def test_no_broker_at_the_answer(scene):
     retry_delay=_AFTER_THE_OUTAGE,
 )
 def test_completes_without_broker(scene):
+    """An execution completes while the broker is down for a minute."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
         scene.wait_for("up_for_retry")
 
 
-@celery_row(
-    "The broker delivers a task twice, because `visibility_timeout` is shorter than the wait",
-    COMPLETED,
-    ways=_IN_A_WORKER,
-    harm=delivered_twice,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=_IN_A_WORKER, harm=delivered_twice, retries=0)
 def test_delivered_twice_while_waiting(scene):
+    """The broker delivers a task twice, because `visibility_timeout` is shorter than the wait."""
     scene.start()
     scene.looked(2)
     with scene.harmed():
@@ -214,14 +174,9 @@ def test_delivered_twice_while_waiting(scene):
         scene.wait_for("success")
 
 
-@celery_row(
-    "The broker delivers a task twice before the answer to its kickoff",
-    COMPLETED,
-    ways=_KICKS_OFF,
-    harm=delivered_twice,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=_KICKS_OFF, harm=delivered_twice, retries=0)
 def test_delivered_twice_before_the_answer(scene):
+    """The broker delivers a task twice before the answer to its kickoff."""
     held = scene.start_and_hold_the_answer()
     with scene.harmed():
         _wait_for_the_second_delivery(scene)
@@ -230,14 +185,9 @@ def test_delivered_twice_before_the_answer(scene):
         scene.wait_for("success")
 
 
-@celery_row(
-    "A Celery worker is killed, and the broker delivers its task again next to the retry",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=_IN_A_WORKER,
-    alone=True,
-    retries=1,
-)
+@celery_row(COMPLETED_IN_ATTEMPT_2, ways=_IN_A_WORKER, alone=True, retries=1)
 def test_delivered_again_to_a_retry(scene):
+    """A Celery worker is killed, and the broker delivers its task again next to the retry."""
     scene.start()
     scene.looked(2)
     with workers_killed(scene.airflow, scene.database):
@@ -271,14 +221,9 @@ def _wait_for_deliveries(scene, times):
 one_scheduler_killed = killed("scheduler")
 
 
-@celery_row(
-    "One of two schedulers is killed while a task waits in a worker",
-    COMPLETED,
-    ways=_IN_A_WORKER,
-    harm=one_scheduler_killed,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=_IN_A_WORKER, harm=one_scheduler_killed, retries=0)
 def test_one_scheduler_killed_while_waiting(scene):
+    """One of two schedulers is killed while a task waits in a worker."""
     scene.start()
     scene.looked(2)
     with scene.harmed():
@@ -288,14 +233,9 @@ def test_one_scheduler_killed_while_waiting(scene):
         scene.wait_for("success")
 
 
-@celery_row(
-    "One of two schedulers is killed before the answer to a kickoff",
-    COMPLETED,
-    ways=_KICKS_OFF,
-    harm=one_scheduler_killed,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=_KICKS_OFF, harm=one_scheduler_killed, retries=0)
 def test_one_scheduler_killed_before_the_answer(scene):
+    """One of two schedulers is killed before the answer to a kickoff."""
     held = scene.start_and_hold_the_answer()
     with scene.harmed():
         time.sleep(40)
@@ -304,14 +244,9 @@ def test_one_scheduler_killed_before_the_answer(scene):
         scene.wait_for("success")
 
 
-@celery_row(
-    "An execution completes after one of two schedulers was killed",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=one_scheduler_killed,
-    retries=0,
-)
+@celery_row(COMPLETED, ways=("deferred", "sensor deferred"), harm=one_scheduler_killed, retries=0)
 def test_completes_with_one_scheduler(scene):
+    """An execution completes after one of two schedulers was killed."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
@@ -326,14 +261,9 @@ def _watching(scene):
     return {(task["trigger"] or {}).get("triggerer_id") for task in scene.tasks} - {None}
 
 
-@celery_row(
-    "One of two triggerers loses the database, and keeps polling after the other has taken over",
-    Ends("success", "the result", "completed", kickoffs=_SEVERAL),
-    alone=True,
-    mapped=_SEVERAL,
-    retries=0,
-)
+@celery_row(Ends("success", "the result", "completed", kickoffs=_SEVERAL), alone=True, mapped=_SEVERAL, retries=0)
 def test_two_triggerers_watch_the_same(scene):
+    """One of two triggerers loses the database, and keeps polling after the other has taken over."""
     scene.start()
     scene.wait_for_all("deferred")
     eventually(lambda: len(_watching(scene)) == 2, 60, PAUSE)

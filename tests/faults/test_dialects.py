@@ -21,63 +21,45 @@ def talk(scene) -> None:
     assert scene.xcom()["output"] == "Briefing: ferries"
 
 
-@row("The crew uses the dialect of deployed crews", COMPLETED, ways=RUN, scenario=crew(dialect="deployed"))
+@row(COMPLETED, ways=RUN, scenario=crew(dialect="deployed"))
 def test_dialect_deployed(scene):
+    """The crew uses the dialect of deployed crews."""
     talk(scene)
 
 
-@row(
-    "The status is only at `/ID/status`",
-    COMPLETED,
-    ways=RUN,
-    scenario=crew(status_paths="id_first"),
-)
+@row(COMPLETED, ways=RUN, scenario=crew(status_paths="id_first"))
 def test_dialect_id_first(scene):
+    """The status is only at `/ID/status`."""
     talk(scene)
 
 
-@row(
-    "The status is only at `/ID/status`, and other paths answer NOT FOUND",
-    COMPLETED,
-    ways=RUN,
-    scenario=crew(status_paths="id_first", unknown_path="error_body"),
-)
+@row(COMPLETED, ways=RUN, scenario=crew(status_paths="id_first", unknown_path="error_body"))
 def test_dialect_id_first_with_error_body(scene):
+    """The status is only at `/ID/status`, and other paths answer NOT FOUND."""
     talk(scene)
 
 
-@row(
-    "The status is only at `/status/ID`, in the dialect of deployed crews",
-    COMPLETED,
-    scenario=crew(dialect="deployed", status_paths="status_first"),
-)
+@row(COMPLETED, scenario=crew(dialect="deployed", status_paths="status_first"))
 def test_dialect_deployed_status_first(scene):
+    """The status is only at `/status/ID`, in the dialect of deployed crews."""
     talk(scene)
 
 
-@row(
-    "The status is only at `/ID/status`, in the dialect of deployed crews",
-    COMPLETED,
-    scenario=crew(dialect="deployed", status_paths="id_first"),
-)
+@row(COMPLETED, scenario=crew(dialect="deployed", status_paths="id_first"))
 def test_dialect_deployed_id_first(scene):
+    """The status is only at `/ID/status`, in the dialect of deployed crews."""
     talk(scene)
 
 
-@row(
-    "A flow reports its steps without their number",
-    COMPLETED,
-    ways=RUN,
-    scenario=crew(dialect="deployed", kind="flow"),
-)
+@row(COMPLETED, ways=RUN, scenario=crew(dialect="deployed", kind="flow"))
 def test_dialect_flow(scene):
+    """A flow reports its steps without their number."""
     scene.start()
     scene.progress(unit="step", total=None, current_task="writing_task")
     scene.finish()
 
 
 @row(
-    "A crew fails with a reason that contains words of the other dialect",
     Ends("failed", "only the kickoff ID", "failed"),
     ways=RUN,
     scenario=crew(
@@ -85,16 +67,13 @@ def test_dialect_flow(scene):
     ),
 )
 def test_dialect_reason_with_a_word_of_the_other(scene):
+    """A crew fails with a reason that contains words of the other dialect."""
     scene.start()
 
 
-@row(
-    "An execution is revoked while a task waits for it",
-    Ends("failed", "only the kickoff ID", "revoked"),
-    ways=(*RUN, *SENSOR),
-    scenario=crew(dialect="deployed"),
-)
+@row(Ends("failed", "only the kickoff ID", "revoked"), ways=(*RUN, *SENSOR), scenario=crew(dialect="deployed"))
 def test_dialect_revoked(scene):
+    """An execution is revoked while a task waits for it."""
     scene.start()
     scene.looked()
     scene.crew.revoke(scene.execution())

@@ -11,58 +11,34 @@ def failing(**habits: object) -> Scenario:
     return Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [last], **habits})
 
 
-@row(
-    "The crew fails, and the task has a retry",
-    Ends("success", "the result", "completed", kickoffs=2, tries=2),
-    ways=RUN,
-    scenario=failing(),
-    retries=1,
-)
+@row(Ends("success", "the result", "completed", kickoffs=2, tries=2), ways=RUN, scenario=failing(), retries=1)
 def test_crew_fails_once(scene):
+    """The crew fails, and the task has a retry."""
     scene.start()
     scene.execution()
     scene.crew.scenario = LONG
     scene.finish(2)
 
 
-@row(
-    "The crew fails in every attempt",
-    Ends("failed", "only the kickoff ID", "failed", kickoffs=2, tries=2),
-    ways=RUN,
-    scenario=failing(),
-    retries=1,
-)
+@row(Ends("failed", "only the kickoff ID", "failed", kickoffs=2, tries=2), ways=RUN, scenario=failing(), retries=1)
 def test_crew_fails_always(scene):
+    """The crew fails in every attempt."""
     scene.start()
 
 
-@row(
-    "The crew fails, in the dialect of deployed crews",
-    Ends("failed", "only the kickoff ID", "failed"),
-    scenario=failing(dialect="deployed"),
-)
+@row(Ends("failed", "only the kickoff ID", "failed"), scenario=failing(dialect="deployed"))
 def test_crew_fails_in_the_deployed_dialect(scene):
+    """The crew fails, in the dialect of deployed crews."""
     scene.start()
 
 
-@row(
-    "The crew fails, and a sensor waits for it",
-    Ends("failed", "nothing", "failed"),
-    ways=SENSOR,
-    scenario=failing(),
-    retries=2,
-)
+@row(Ends("failed", "nothing", "failed"), ways=SENSOR, scenario=failing(), retries=2)
 def test_crew_of_a_sensor_fails(scene):
+    """The crew fails, and a sensor waits for it."""
     scene.start()
 
 
-@row(
-    "The crew fails, and a sensor with `soft_fail` waits for it",
-    Ends("skipped", "nothing", "failed"),
-    ways=SENSOR,
-    scenario=failing(),
-    soft_fail=True,
-    retries=2,
-)
+@row(Ends("skipped", "nothing", "failed"), ways=SENSOR, scenario=failing(), soft_fail=True, retries=2)
 def test_crew_of_a_soft_sensor_fails(scene):
+    """The crew fails, and a sensor with `soft_fail` waits for it."""
     scene.start()

@@ -17,7 +17,6 @@ FERRIES = writing('So:\n```json\n{"topic": "{topic}"}\n```')
 
 
 @row(
-    "The output does not match `output_type`, which is fixed before the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, *SENSOR),
     core=True,
@@ -27,6 +26,7 @@ FERRIES = writing('So:\n```json\n{"topic": "{topic}"}\n```')
     output_type=WRONG,
 )
 def test_type_mended(scene):
+    """The output does not match `output_type`, which is fixed before the task is cleared."""
     scene.start()
     scene.finish()
     scene.wait_for("failed", tries=1)
@@ -36,7 +36,6 @@ def test_type_mended(scene):
 
 
 @row(
-    "The output does not match `output_type`, and `on_invalid_output` is `retry`",
     Ends("success", "the result", "completed", kickoffs=2, tries=2),
     ways=RUN,
     scenario=FERRIES,
@@ -45,6 +44,7 @@ def test_type_mended(scene):
     output_type=WRONG,
 )
 def test_misfit_retried(scene):
+    """The output does not match `output_type`, and `on_invalid_output` is `retry`."""
     scene.start()
     scene.execution()
     scene.crew.scenario = writing('{"topic": 7}')
@@ -55,11 +55,8 @@ def test_misfit_retried(scene):
 
 
 @row(
-    "`output_type` cannot be imported",
-    Ends("failed", "nothing", "not started", kickoffs=0),
-    ways=RUN,
-    retries=1,
-    output_type="no_such_module.Report",
+    Ends("failed", "nothing", "not started", kickoffs=0), ways=RUN, retries=1, output_type="no_such_module.Report"
 )
 def test_type_not_there(scene):
+    """`output_type` cannot be imported."""
     scene.start()

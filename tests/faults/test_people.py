@@ -40,22 +40,15 @@ def answered(scene, number: int = 1) -> None:
     scene.finish(number)
 
 
-@row(
-    "A crew waits for human input, and gets it",
-    COMPLETED,
-    ways=(*RUN, *SENSOR),
-    core=True,
-    scenario=ASKS,
-    needs_store=("sensor reschedule",),
-)
+@row(COMPLETED, ways=(*RUN, *SENSOR), core=True, scenario=ASKS, needs_store=("sensor reschedule",))
 def test_person_answers(scene):
+    """A crew waits for human input, and gets it."""
     asked(scene)
     scene.looked()
     answered(scene)
 
 
 @row(
-    "The worker is killed while the crew waits for human input",
     COMPLETED_IN_ATTEMPT_2,
     ways=("sync", "kickoff", "sensor poke"),
     core=True,
@@ -64,6 +57,7 @@ def test_person_answers(scene):
     needs_store=("kickoff",),
 )
 def test_person_and_a_killed_worker(scene):
+    """The worker is killed while the crew waits for human input."""
     if scene.way == "kickoff":
         held = scene.hold("kickoff")
         scene.start()
@@ -84,7 +78,6 @@ def test_person_and_a_killed_worker(scene):
 
 
 @row(
-    "The task is cleared while the crew waits for human input",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "kickoff", *SENSOR),
     core=True,
@@ -93,6 +86,7 @@ def test_person_and_a_killed_worker(scene):
     needs_store=("kickoff",),
 )
 def test_person_and_a_clear(scene):
+    """The task is cleared while the crew waits for human input."""
     if scene.way == "kickoff":
         scene.start()
         scene.clear("success")
@@ -104,14 +98,9 @@ def test_person_and_a_clear(scene):
     answered(scene)
 
 
-@row(
-    "The triggerer is killed while the crew waits for human input, and another takes over",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    alone=True,
-    scenario=ASKS,
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), alone=True, scenario=ASKS)
 def test_person_and_a_new_triggerer(scene):
+    """The triggerer is killed while the crew waits for human input, and another takes over."""
     asked(scene)
     triggerer = scene.airflow.processes["triggerer"]
     triggerer.kill()
@@ -121,7 +110,6 @@ def test_person_and_a_new_triggerer(scene):
 
 
 @row(
-    "A crew waits for human input longer than `max_outage`",
     Ends("failed", "only the kickoff ID", "running"),
     ways=(*RUN, "sensor deferred", "sensor poke"),
     scenario=ASKS,
@@ -129,11 +117,11 @@ def test_person_and_a_new_triggerer(scene):
     retries=2,
 )
 def test_person_takes_too_long(scene):
+    """A crew waits for human input longer than `max_outage`."""
     asked(scene)
 
 
 @row(
-    "A crew waits for human input longer than `max_outage`, and the task is cleared before the answer",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, "sensor deferred"),
     core=True,
@@ -142,6 +130,7 @@ def test_person_takes_too_long(scene):
     forgotten={"deferred": paid_again(), "sync": paid_again()},
 )
 def test_person_takes_too_long_and_a_clear(scene):
+    """A crew waits for human input longer than `max_outage`, and the task is cleared before the answer."""
     asked(scene)
     scene.clear("failed")
     scene.looked()
@@ -149,7 +138,6 @@ def test_person_takes_too_long_and_a_clear(scene):
 
 
 @row(
-    "An unknown execution is given up: `crew_kickoff` is deleted, and the task is cleared",
     Ends("success", "the result", "completed", kickoffs=2, tries=2),
     ways=RUN,
     core=True,
@@ -157,6 +145,7 @@ def test_person_takes_too_long_and_a_clear(scene):
     max_outage=15,
 )
 def test_person_gives_the_execution_up(scene):
+    """An unknown execution is given up: `crew_kickoff` is deleted, and the task is cleared."""
     asked(scene)
     scene.wait_for("failed")
     scene.forget_kickoff()
@@ -164,14 +153,9 @@ def test_person_gives_the_execution_up(scene):
     answered(scene, 2)
 
 
-@row(
-    "Three mapped tasks wait for human input longer than `max_outage`, and all are given up and cleared",
-    Ends("success", "the result", "completed", kickoffs=6, tries=2),
-    mapped=3,
-    scenario=ASKS,
-    max_outage=15,
-)
+@row(Ends("success", "the result", "completed", kickoffs=6, tries=2), mapped=3, scenario=ASKS, max_outage=15)
 def test_people_give_mapped_executions_up(scene):
+    """Three mapped tasks wait for human input longer than `max_outage`, and all are given up and cleared."""
     scene.start()
     scene.wait_for_all("failed")
     for index in range(scene.mapped):
@@ -182,49 +166,33 @@ def test_people_give_mapped_executions_up(scene):
         scene.crew.finish(scene.execution(number))
 
 
-@row(
-    "A crew waits for human input longer than `max_outage`, with `human_input=True`",
-    COMPLETED,
-    ways=(*RUN, *SENSOR),
-    scenario=ASKS,
-    max_outage=5,
-    human_input=True,
-)
+@row(COMPLETED, ways=(*RUN, *SENSOR), scenario=ASKS, max_outage=5, human_input=True)
 def test_person_takes_long_and_may(scene):
+    """A crew waits for human input longer than `max_outage`, with `human_input=True`."""
     asked(scene)
     scene.looked_after(8)
     answered(scene)
 
 
-@row(
-    "A sensor waits for an execution that never existed",
-    Ends("failed", "nothing", "unknown"),
-    ways=SENSOR,
-    scenario=LIVE,
-    retries=2,
-)
+@row(Ends("failed", "nothing", "unknown"), ways=SENSOR, scenario=LIVE, retries=2)
 def test_sensor_of_an_unknown_execution(scene):
+    """A sensor waits for an execution that never existed."""
     scene.after_request = lambda request: request.operation == "kickoff" and scene.crew.forget(scene.execution())
     scene.start()
 
 
-@row("A flow is paused until it gets human input", COMPLETED, ways=RUN, scenario=FLOW, max_outage=5)
+@row(COMPLETED, ways=RUN, scenario=FLOW, max_outage=5)
 def test_paused_flow(scene):
+    """A flow is paused until it gets human input."""
     scene.start()
     scene.progress(state="paused")
     scene.looked_after(8)
     answered(scene)
 
 
-@row(
-    "A flow is paused, and the worker is killed or the task is cleared",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=RUN,
-    scenario=FLOW,
-    retries=1,
-    forgotten={"deferred": paid_again()},
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, scenario=FLOW, retries=1, forgotten={"deferred": paid_again()})
 def test_paused_flow_and_a_new_try(scene):
+    """A flow is paused, and the worker is killed or the task is cleared."""
     asked(scene)
     if scene.way == "sync":
         scene.kill()
@@ -234,14 +202,9 @@ def test_paused_flow_and_a_new_try(scene):
     answered(scene)
 
 
-@row(
-    "The worker is killed, and the connection points to another crew when the retry polls",
-    Ends("failed", "nothing", "running", tries=2),
-    ways=("sync",),
-    scenario=LIVE,
-    retries=3,
-)
+@row(Ends("failed", "nothing", "running", tries=2), ways=("sync",), scenario=LIVE, retries=3)
 def test_execution_of_another_address(scene):
+    """The worker is killed, and the connection points to another crew when the retry polls."""
     scene.start()
     scene.looked()
     with LocalCrewService(Scenario(dialect="deployed"), token=scene.crew.token) as other:

@@ -12,19 +12,13 @@ SAYS_WHAT_IT_NEEDS = TWO_INPUTS.model_copy(update={"inputs_shape": "objects"})
 REFUSED = Ends("failed", "nothing", "not started", kickoffs=0)
 
 
-@row(
-    "A required input is missing",
-    REFUSED,
-    ways=RUN,
-    scenario=SAYS_WHAT_IT_NEEDS,
-    retries=2,
-)
+@row(REFUSED, ways=RUN, scenario=SAYS_WHAT_IT_NEEDS, retries=2)
 def test_refused_missing_input_that_is_listed(scene):
+    """A required input is missing."""
     scene.start()
 
 
 @row(
-    "An input's name is misspelled",
     REFUSED,
     ways=RUN,
     inputs={"topics": "ferries", "audience": "sailors"},
@@ -33,72 +27,66 @@ def test_refused_missing_input_that_is_listed(scene):
     why="A flow ignores unknown names and runs with its defaults, which is billed.",
 )
 def test_refused_misspelt_input(scene):
+    """An input's name is misspelled."""
     scene.start()
 
 
-@row(
-    "A listed input is missing, and the crew answers 422",
-    REFUSED,
-    scenario=TWO_INPUTS,
-    retries=2,
-)
+@row(REFUSED, scenario=TWO_INPUTS, retries=2)
 def test_refused_missing_input(scene):
+    """A listed input is missing, and the crew answers 422."""
     scene.start()
 
 
-@row(
-    "A listed input is missing, in the dialect of deployed crews",
-    REFUSED,
-    ways=RUN,
-    scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed"}),
-    retries=2,
-)
+@row(REFUSED, ways=RUN, scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed"}), retries=2)
 def test_refused_missing_input_by_a_deployed_crew(scene):
+    """A listed input is missing, in the dialect of deployed crews."""
     scene.start()
 
 
-@row(
-    "A flow lists optional fields that the task does not send",
-    COMPLETED,
-    ways=RUN,
-    scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed", "kind": "flow"}),
-)
+@row(COMPLETED, ways=RUN, scenario=TWO_INPUTS.model_copy(update={"dialect": "deployed", "kind": "flow"}))
 def test_fields_of_a_flow_that_are_not_given(scene):
+    """A flow lists optional fields that the task does not send."""
     scene.start()
     scene.finish()
 
 
-@row("The crew answers the kickoff with 400", REFUSED, retries=2)
+@row(REFUSED, retries=2)
 def test_refused_400(scene):
+    """The crew answers the kickoff with 400."""
     scene.crew.faults.answer(400, on="kickoff")
     scene.start()
 
 
-@row("The token is rejected (401)", REFUSED, retries=2)
+@row(REFUSED, retries=2)
 def test_refused_401(scene):
+    """The token is rejected (401)."""
     scene.connect(password="a-token-of-another-crew")
     scene.start()
 
 
-@row("The token lacks the permission to start executions (403)", REFUSED, retries=2)
+@row(REFUSED, retries=2)
 def test_refused_403(scene):
+    """The token lacks the permission to start executions (403)."""
     scene.crew.faults.answer(403, on="kickoff")
     scene.start()
 
 
-@row("The address has no crew (404)", REFUSED, retries=2)
+@row(REFUSED, retries=2)
 def test_refused_404(scene):
+    """The address has no crew (404)."""
     scene.crew.faults.answer(404, body={"detail": "Not Found"}, on="all", times=10)
     scene.start()
 
 
-@row("The kickoff is redirected", REFUSED, retries=2)
+@row(REFUSED, retries=2)
 def test_refused_redirect(scene):
+    """The kickoff is redirected."""
     scene.crew.faults.redirect("https://elsewhere.example/kickoff?session=secret", 308, on="kickoff")
     scene.start()
 
 
-@row("The daily limit is reached (`max_kickoffs_per_day`)", REFUSED, retries=2)
+@row(REFUSED, retries=2)
 def test_refused_over_budget(scene):
+    """The daily limit is reached (`max_kickoffs_per_day`)."""
     scene.connect(extra={"max_kickoffs_per_day": 0})
     scene.start()

@@ -44,16 +44,18 @@ def choose(scene, option: str) -> None:
     scene.airflow.api.patch(f"{task}/hitlDetails", {"chosen_options": [option], "params_input": {}})
 
 
-@row("A user answers the crew and chooses Answered", COMPLETED, core=True, **INPUT)
+@row(COMPLETED, core=True, **INPUT)
 def test_required_action_is_answered(scene):
+    """A user answers the crew and chooses Answered."""
     asked(scene)
     scene.crew.approve(scene.execution())
     choose(scene, "Answered")
     scene.finish()
 
 
-@row("Two users answer the same request", COMPLETED, **INPUT)
+@row(COMPLETED, **INPUT)
 def test_required_action_is_answered_twice(scene):
+    """Two users answer the same request."""
     asked(scene)
     scene.crew.approve(scene.execution())
     choose(scene, "Answered")
@@ -62,8 +64,9 @@ def test_required_action_is_answered_twice(scene):
     scene.finish()
 
 
-@row("A user chooses Answered, but the crew still waits", COMPLETED, **INPUT)
+@row(COMPLETED, **INPUT)
 def test_required_action_is_answered_too_early(scene):
+    """A user chooses Answered, but the crew still waits."""
     asked(scene)
     choose(scene, "Answered")
     eventually(lambda: not requests(scene), 60, 1.0)
@@ -72,32 +75,25 @@ def test_required_action_is_answered_too_early(scene):
     scene.finish()
 
 
-@row(
-    "A user chooses Stop waiting",
-    Ends("failed", "only the kickoff ID", "running"),
-    retries=2,
-    **INPUT,
-)
+@row(Ends("failed", "only the kickoff ID", "running"), retries=2, **INPUT)
 def test_required_action_stops_the_wait(scene):
+    """A user chooses Stop waiting."""
     asked(scene)
     choose(scene, "Stop waiting")
 
 
-@row("The crew continues, and nobody answers under Required Actions", COMPLETED, **INPUT)
+@row(COMPLETED, **INPUT)
 def test_required_action_is_closed_by_the_trigger(scene):
+    """The crew continues, and nobody answers under Required Actions."""
     asked(scene)
     scene.crew.approve(scene.execution())
     eventually(lambda: not requests(scene), 120, 1.0)
     scene.finish()
 
 
-@row(
-    "The task is cleared while it asks under Required Actions",
-    COMPLETED_IN_ATTEMPT_2,
-    forgotten={"deferred": paid_again()},
-    **INPUT,
-)
+@row(COMPLETED_IN_ATTEMPT_2, forgotten={"deferred": paid_again()}, **INPUT)
 def test_required_action_and_a_clear(scene):
+    """The task is cleared while it asks under Required Actions."""
     asked(scene)
     scene.run.clear(scene.task_id)
     scene.looked()
@@ -105,8 +101,9 @@ def test_required_action_and_a_clear(scene):
     scene.finish()
 
 
-@row("The triggerer is killed while a task asks under Required Actions", COMPLETED, alone=True, **INPUT)
+@row(COMPLETED, alone=True, **INPUT)
 def test_required_action_and_a_new_triggerer(scene):
+    """The triggerer is killed while a task asks under Required Actions."""
     asked(scene)
     triggerer = scene.airflow.processes["triggerer"]
     triggerer.kill()
@@ -117,13 +114,9 @@ def test_required_action_and_a_new_triggerer(scene):
     scene.finish()
 
 
-@row(
-    "The worker is killed after it has asked under Required Actions, and before it defers",
-    COMPLETED_IN_ATTEMPT_2,
-    retries=1,
-    **INPUT,
-)
+@row(COMPLETED_IN_ATTEMPT_2, retries=1, **INPUT)
 def test_required_action_and_a_killed_worker(scene):
+    """The worker is killed after it has asked under Required Actions, and before it defers."""
     held = HeldAnswer(on="status", for_seconds=math.inf)
     held.hold_when(lambda: scene.is_started and bool(requests(scene)))
     scene.crew.faults.add(held)
@@ -136,8 +129,9 @@ def test_required_action_and_a_killed_worker(scene):
     scene.finish()
 
 
-@row("The crew completes at the moment at which a user answers", COMPLETED, **INPUT)
+@row(COMPLETED, **INPUT)
 def test_required_action_is_answered_while_the_trigger_fires(scene):
+    """The crew completes at the moment at which a user answers."""
     asked(scene)
     scene.crew.approve(scene.execution())
     scene.finish()

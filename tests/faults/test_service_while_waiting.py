@@ -38,8 +38,9 @@ def completed(output: str = "Briefing") -> dict[str, Any]:
     return Completed(result=Result(output=output, tasks=[]), execution_time=1).model_dump()
 
 
-@row("An outage is shorter than `max_outage`", COMPLETED, ways=("deferred", "sync", *SENSOR))
+@row(COMPLETED, ways=("deferred", "sync", *SENSOR))
 def test_waiting_down(scene):
+    """An outage is shorter than `max_outage`."""
     waiting(scene)
     scene.crew.faults.refuse()
     scene.in_trouble()
@@ -49,7 +50,6 @@ def test_waiting_down(scene):
 
 
 @row(
-    "An outage lasts longer than `max_outage` in every attempt, and the task is cleared after it",
     Ends("success", "the result", "completed", tries=3),
     ways=RUN,
     core=True,
@@ -58,6 +58,7 @@ def test_waiting_down(scene):
     forgotten={"deferred": paid_again(tries=3), "sync": paid_again(tries=3)},
 )
 def test_waiting_down_too_long(scene):
+    """An outage lasts longer than `max_outage` in every attempt, and the task is cleared after it."""
     waiting(scene)
     scene.progress(current_task="writing_task")
     scene.crew.faults.refuse()
@@ -67,14 +68,9 @@ def test_waiting_down_too_long(scene):
     scene.run.clear(scene.task_id)
 
 
-@row(
-    "An outage lasts longer than `max_outage`, and ends before the retry",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=SENSOR,
-    max_outage=8,
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=SENSOR, max_outage=8, retries=1)
 def test_waiting_down_until_the_retry(scene):
+    """An outage lasts longer than `max_outage`, and ends before the retry."""
     waiting(scene)
     scene.crew.faults.refuse()
     scene.wait_for("up_for_retry")
@@ -82,8 +78,9 @@ def test_waiting_down_until_the_retry(scene):
     scene.finish()
 
 
-@row("The crew answers a poll with 429 and Retry-After in seconds", COMPLETED)
+@row(COMPLETED)
 def test_waiting_429(scene):
+    """The crew answers a poll with 429 and Retry-After in seconds."""
     waiting(scene)
     scene.crew.faults.answer(429, retry_after=8, on="status")
     troubled(scene)
@@ -91,8 +88,9 @@ def test_waiting_429(scene):
     assert pause_after(scene, 429) >= 8
 
 
-@row("The crew answers a poll with 503 and Retry-After as a date", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_waiting_503(scene):
+    """The crew answers a poll with 503 and Retry-After as a date."""
     waiting(scene)
     scene.crew.faults.answer(503, retry_after=8, retry_after_date=True, on="status")
     troubled(scene)
@@ -107,70 +105,75 @@ def pause_after(scene, status: int) -> float:
     return looks[number + 1].received_at - looks[number].received_at
 
 
-@row("The crew answers polls with 500", COMPLETED)
+@row(COMPLETED)
 def test_waiting_500(scene):
+    """The crew answers polls with 500."""
     waiting(scene)
     scene.crew.faults.answer(500, on="status", times=2)
     troubled(scene, 2)
 
 
-@row("A gateway answers polls with 502 and HTML", COMPLETED)
+@row(COMPLETED)
 def test_waiting_502(scene):
+    """A gateway answers polls with 502 and HTML."""
     waiting(scene)
     scene.crew.faults.answer(502, body="<html>Bad Gateway</html>", on="status", times=2)
     troubled(scene, 2)
 
 
-@row("A gateway answers polls with 404, as during a new deployment", COMPLETED)
+@row(COMPLETED)
 def test_waiting_404_of_a_gateway(scene):
+    """A gateway answers polls with 404, as during a new deployment."""
     waiting(scene)
     scene.crew.faults.answer(404, body="<html>no such app</html>", on="status", times=4)
     troubled(scene, 4)
 
 
-@row("Connections of polls are reset", COMPLETED)
+@row(COMPLETED)
 def test_waiting_reset(scene):
+    """Connections of polls are reset."""
     waiting(scene)
     scene.crew.faults.reset(on="status", times=4)
     troubled(scene, 4)
 
 
-@row("The crew does not answer polls", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_waiting_hang(scene):
+    """The crew does not answer polls."""
     scene.connect(extra=IMPATIENT)
     waiting(scene)
     scene.crew.faults.hang(on="status", times=2)
     troubled(scene, 2)
 
 
-@row("The crew answers polls with invalid JSON", COMPLETED)
+@row(COMPLETED)
 def test_waiting_broken_json(scene):
+    """The crew answers polls with invalid JSON."""
     waiting(scene)
     scene.crew.faults.truncate(on="status", times=2)
     troubled(scene, 2)
 
 
-@row("Answers to polls are cut off", COMPLETED)
+@row(COMPLETED)
 def test_waiting_answer_breaks_off(scene):
+    """Answers to polls are cut off."""
     waiting(scene)
     scene.crew.faults.truncate(on="status", incomplete=True, times=4)
     troubled(scene, 4)
 
 
-@row("The crew answers NOT FOUND right after the kickoff", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_waiting_not_known_yet(scene):
+    """The crew answers NOT FOUND right after the kickoff."""
     scene.crew.faults.answer(404, on="status", times=3)
     scene.start()
     scene.asked("status", 3)
     scene.finish()
 
 
-@row(
-    "The crew briefly answers NOT FOUND",
-    COMPLETED,
-    ways=("deferred", "sync", "sensor reschedule"),
-)
+@row(COMPLETED, ways=("deferred", "sync", "sensor reschedule"))
 def test_waiting_unknown_for_a_moment(scene):
+    """The crew briefly answers NOT FOUND."""
     waiting(scene)
     scene.progress(current_task="writing_task")
     scene.crew.faults.answer(404, on="status", times=2)
@@ -178,69 +181,57 @@ def test_waiting_unknown_for_a_moment(scene):
 
 
 @row(
-    "The crew has lost the execution",
     Ends("failed", "only the kickoff ID", "unknown"),
     ways=("deferred", "sensor deferred"),
     max_outage=20,
     retries=2,
 )
 def test_waiting_forgotten(scene):
+    """The crew has lost the execution."""
     waiting(scene)
     scene.crew.forget(scene.execution())
 
 
-@row(
-    "The crew loses an execution right after a poll returned its result",
-    Ends("success", "the result", "unknown"),
-)
+@row(Ends("success", "the result", "unknown"))
 def test_waiting_forgotten_when_completed(scene):
+    """The crew loses an execution right after a poll returned its result."""
     waiting(scene)
     done_and_then(scene, lambda: scene.crew.forget(scene.execution()))
 
 
 @row(
-    "The crew loses a completed execution before its large result is read",
     Ends("failed", "only the kickoff ID", "unknown"),
     scenario=LONG.model_copy(update={"output": LARGE}),
     max_outage=20,
     retries=2,
 )
 def test_waiting_forgotten_before_it_is_read(scene):
+    """The crew loses a completed execution before its large result is read."""
     waiting(scene)
     done_and_then(scene, lambda: scene.crew.forget(scene.execution()))
 
 
-@row(
-    "The crew briefly answers NOT FOUND when a large result is read",
-    COMPLETED,
-    scenario=LONG.model_copy(update={"output": LARGE}),
-)
+@row(COMPLETED, scenario=LONG.model_copy(update={"output": LARGE}))
 def test_waiting_unknown_when_read(scene):
+    """The crew briefly answers NOT FOUND when a large result is read."""
     waiting(scene)
     done_and_then(scene, lambda: scene.crew.faults.answer(404, on="status", times=2))
 
 
 @row(
-    "An outage longer than `max_outage` begins before a large result is read, and ends before the retry",
-    COMPLETED_IN_ATTEMPT_2,
-    core=True,
-    scenario=LONG.model_copy(update={"output": LARGE}),
-    max_outage=8,
-    retries=1,
+    COMPLETED_IN_ATTEMPT_2, core=True, scenario=LONG.model_copy(update={"output": LARGE}), max_outage=8, retries=1
 )
 def test_waiting_down_when_read(scene):
+    """An outage longer than `max_outage` begins before a large result is read, and ends before the retry."""
     waiting(scene)
     done_and_then(scene, scene.crew.faults.refuse)
     scene.wait_for("up_for_retry")
     scene.crew.faults.clear()
 
 
-@row(
-    "The crew reports a completed execution as running when its large result is read",
-    COMPLETED,
-    scenario=LONG.model_copy(update={"output": LARGE}),
-)
+@row(COMPLETED, scenario=LONG.model_copy(update={"output": LARGE}))
 def test_waiting_running_again(scene):
+    """The crew reports a completed execution as running when its large result is read."""
     waiting(scene)
     execution = scene.execution()
     running = {"status": "running"}
@@ -250,8 +241,9 @@ def test_waiting_running_again(scene):
     assert scene.xcom()["output"] == LARGE
 
 
-@row("The crew reports an unknown status for a while", COMPLETED, ways=RUN)
+@row(COMPLETED, ways=RUN)
 def test_waiting_unknown_word(scene):
+    """The crew reports an unknown status for a while."""
     waiting(scene)
     execution = scene.execution()
     scene.crew.set_status(execution, {"status": "awaiting_human_feedback"})
@@ -260,13 +252,8 @@ def test_waiting_unknown_word(scene):
     scene.finish()
 
 
-@row(
-    "The crew reports an unknown status until `timeout` passes",
-    Ends("failed", "only the kickoff ID", "running"),
-    ways=("deferred", "sensor deferred"),
-    timeout=30,
-    retries=0,
-)
+@row(Ends("failed", "only the kickoff ID", "running"), ways=("deferred", "sensor deferred"), timeout=30, retries=0)
 def test_waiting_unknown_word_for_ever(scene):
+    """The crew reports an unknown status until `timeout` passes."""
     scene.start()
     scene.crew.set_status(scene.execution(), {"status": "awaiting_human_feedback"})

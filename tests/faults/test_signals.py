@@ -16,13 +16,9 @@ WHY_IT_RUNS_ON = (
 )
 
 
-@row(
-    "The task gets SIGTERM before the kickoff is sent",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("deferred", "kickoff"),
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "kickoff"), retries=1)
 def test_asked_to_end_before_the_kickoff(scene):
+    """The task gets SIGTERM before the kickoff is sent."""
     scene.crew.faults.hang(on="inputs", seconds=10)
     scene.start()
     scene.asked("inputs")
@@ -30,14 +26,9 @@ def test_asked_to_end_before_the_kickoff(scene):
     scene.finish()
 
 
-@row(
-    "The task gets SIGTERM before the answer to its kickoff",
-    COMPLETED,
-    ways=(*RUN, "kickoff"),
-    why=WHY_IT_RUNS_ON,
-    retries=1,
-)
+@row(COMPLETED, ways=(*RUN, "kickoff"), why=WHY_IT_RUNS_ON, retries=1)
 def test_asked_to_end_before_the_answer(scene):
+    """The task gets SIGTERM before the answer to its kickoff."""
     scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
     scene.start()
     scene.execution()
@@ -45,13 +36,9 @@ def test_asked_to_end_before_the_answer(scene):
     scene.finish()
 
 
-@row(
-    "The task's supervisor gets SIGTERM before the answer to the kickoff",
-    COMPLETED,
-    why=WHY_IT_RUNS_ON,
-    retries=1,
-)
+@row(COMPLETED, why=WHY_IT_RUNS_ON, retries=1)
 def test_supervisor_asked_to_end_before_the_answer(scene):
+    """The task's supervisor gets SIGTERM before the answer to the kickoff."""
     scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=10)
     scene.start()
     scene.execution()
@@ -59,26 +46,17 @@ def test_supervisor_asked_to_end_before_the_answer(scene):
     scene.finish()
 
 
-@row(
-    "The task gets SIGTERM before the answer to its kickoff, and none arrives",
-    Ends("failed", "nothing", "running"),
-    ways=("deferred", "kickoff"),
-    retries=1,
-)
+@row(Ends("failed", "nothing", "running"), ways=("deferred", "kickoff"), retries=1)
 def test_asked_to_end_before_no_answer(scene):
+    """The task gets SIGTERM before the answer to its kickoff, and none arrives."""
     scene.connect(extra={"request_timeout": 15})
     scene.start_without_an_answer()
     scene.kill(number=signal.SIGTERM)
 
 
-@row(
-    "The task gets SIGTERM while it waits for the crew",
-    COMPLETED,
-    ways=("sync", "sensor poke"),
-    why=WHY_IT_RUNS_ON,
-    retries=1,
-)
+@row(COMPLETED, ways=("sync", "sensor poke"), why=WHY_IT_RUNS_ON, retries=1)
 def test_asked_to_end_while_the_crew_works(scene):
+    """The task gets SIGTERM while it waits for the crew."""
     scene.start()
     scene.looked(2)
     scene.kill(number=signal.SIGTERM)
@@ -86,14 +64,9 @@ def test_asked_to_end_while_the_crew_works(scene):
     scene.finish()
 
 
-@row(
-    "The task's supervisor gets SIGTERM while the task waits for the crew",
-    COMPLETED,
-    ways=("sync",),
-    why=WHY_IT_RUNS_ON,
-    retries=1,
-)
+@row(COMPLETED, ways=("sync",), why=WHY_IT_RUNS_ON, retries=1)
 def test_supervisor_asked_to_end_while_the_crew_works(scene):
+    """The task's supervisor gets SIGTERM while the task waits for the crew."""
     scene.start()
     scene.looked(2)
     scene.process().parent().send_signal(signal.SIGTERM)
@@ -101,13 +74,9 @@ def test_supervisor_asked_to_end_while_the_crew_works(scene):
     scene.finish()
 
 
-@row(
-    "The task gets SIGTERM in the pause after a 429, before it sends the kickoff again",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("deferred", "kickoff"),
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "kickoff"), retries=1)
 def test_asked_to_end_between_kickoffs(scene):
+    """The task gets SIGTERM in the pause after a 429, before it sends the kickoff again."""
     scene.crew.faults.answer(429, on="kickoff", retry_after=10)
     scene.start()
     scene.answered("kickoff")
@@ -115,34 +84,25 @@ def test_asked_to_end_between_kickoffs(scene):
     scene.finish()
 
 
-@row(
-    "`execution_timeout` passes before the answer to a kickoff",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=(*RUN, "kickoff"),
-    retries=1,
-    execution_timeout=EIGHT_SECONDS,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), retries=1, execution_timeout=EIGHT_SECONDS)
 def test_timed_out_before_the_answer(scene):
+    """`execution_timeout` passes before the answer to a kickoff."""
     scene.crew.faults.hang(on="kickoff", after_taken=True, seconds=15)
     scene.start()
     scene.finish()
 
 
 @row(
-    "`execution_timeout` passes before the answer to a kickoff, and none arrives",
-    Ends("failed", "nothing", "running"),
-    ways=("deferred", "kickoff"),
-    retries=1,
-    execution_timeout=EIGHT_SECONDS,
+    Ends("failed", "nothing", "running"), ways=("deferred", "kickoff"), retries=1, execution_timeout=EIGHT_SECONDS
 )
 def test_timed_out_before_no_answer(scene):
+    """`execution_timeout` passes before the answer to a kickoff, and none arrives."""
     scene.connect(extra={"request_timeout": 15})
     scene.crew.faults.hang(on="kickoff", after_taken=True)
     scene.start()
 
 
 @row(
-    "`execution_timeout` passes in the pause after a 429, before the task sends the kickoff again",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "kickoff"),
     scenario=AT_ONCE,
@@ -150,18 +110,16 @@ def test_timed_out_before_no_answer(scene):
     execution_timeout=EIGHT_SECONDS,
 )
 def test_timed_out_between_kickoffs(scene):
+    """`execution_timeout` passes in the pause after a 429, before the task sends the kickoff again."""
     scene.crew.faults.answer(429, on="kickoff", retry_after=60)
     scene.start()
 
 
 @row(
-    "`execution_timeout` passes while a retry polls the execution of the earlier attempt",
-    Ends("success", "the result", "completed", tries=3),
-    ways=("sync",),
-    retries=2,
-    execution_timeout=EIGHT_SECONDS,
+    Ends("success", "the result", "completed", tries=3), ways=("sync",), retries=2, execution_timeout=EIGHT_SECONDS
 )
 def test_timed_out_while_a_retry_asks(scene):
+    """`execution_timeout` passes while a retry polls the execution of the earlier attempt."""
     scene.crew.faults.hang(on="status", times=2)
     scene.start()
     scene.finish()

@@ -56,7 +56,6 @@ def finish_all(scene):
 
 
 @row(
-    f"The triggerer is killed while it polls {_MANY} executions",
     Ends("success", "the result", "completed", kickoffs=_MANY),
     harm=no_triggerer,
     mapped=_MANY,
@@ -65,6 +64,7 @@ def finish_all(scene):
     poll_interval=10.0,
 )
 def test_killed_with_many(scene):
+    """The triggerer is killed while it polls 200 executions."""
     scene.start()
     scene.wait_for_all("deferred")
     with scene.harmed():
@@ -73,8 +73,9 @@ def test_killed_with_many(scene):
     scene.wait_until_over(1200)
 
 
-@row("No triggerer is running when a task starts an execution", COMPLETED, harm=no_triggerer, retries=0)
+@row(COMPLETED, harm=no_triggerer, retries=0)
 def test_deferred_without_a_triggerer(scene):
+    """No triggerer is running when a task starts an execution."""
     scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
     with scene.harmed():
         scene.start()
@@ -82,22 +83,15 @@ def test_deferred_without_a_triggerer(scene):
     scene.finish()
 
 
-@row(
-    "An execution completes while no triggerer is running",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=no_triggerer,
-    core=True,
-    retries=0,
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer, core=True, retries=0)
 def test_completes_without_a_triggerer(scene):
+    """An execution completes while no triggerer is running."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
 
 
 @row(
-    "No triggerer is running until `timeout` passes, and the crew is still running",
     Ends("failed", "only the kickoff ID", "running"),
     ways=("deferred", "sensor deferred"),
     harm=no_triggerer_in_time,
@@ -105,20 +99,15 @@ def test_completes_without_a_triggerer(scene):
     timeout=_SHORT,
 )
 def test_no_triggerer_in_time(scene):
+    """No triggerer is running until `timeout` passes, and the crew is still running."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.wait_for("failed")
 
 
-@row(
-    "No triggerer is running until `timeout` passes, and the crew has completed",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=no_triggerer_in_time,
-    retries=0,
-    timeout=_SHORT,
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer_in_time, retries=0, timeout=_SHORT)
 def test_completes_but_no_triggerer_in_time(scene):
+    """No triggerer is running until `timeout` passes, and the crew has completed."""
     scene.start(until="deferred")
     with scene.harmed():
         scene.finish()
@@ -133,13 +122,9 @@ def _trigger_broken(scene):
         scene.database.execute("UPDATE trigger SET classpath = 'not_installed.Trigger' WHERE id = %s", trigger)
 
 
-@row(
-    "The triggerer cannot import the trigger, and the crew is running",
-    COMPLETED_IN_ATTEMPT_2,
-    harm=no_triggerer,
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, harm=no_triggerer, retries=1)
 def test_broken_trigger(scene):
+    """The triggerer cannot import the trigger, and the crew is running."""
     scene.start()
     with _trigger_broken(scene):
         pass
@@ -147,27 +132,17 @@ def test_broken_trigger(scene):
     scene.finish()
 
 
-@row(
-    "The triggerer cannot import the trigger, and the crew has completed",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=no_triggerer,
-    retries=0,
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=no_triggerer, retries=0)
 def test_broken_trigger_of_completed(scene):
+    """The triggerer cannot import the trigger, and the crew has completed."""
     scene.start()
     with _trigger_broken(scene):
         scene.finish()
 
 
-@row(
-    "The triggerer is stopped and started again",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    harm=triggerer_restarted,
-    retries=0,
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), harm=triggerer_restarted, retries=0)
 def test_restarted(scene):
+    """The triggerer is stopped and started again."""
     scene.start(until="deferred")
     scene.looked()
     with scene.harmed():
@@ -203,7 +178,6 @@ def _watching(scene):
 
 
 @row(
-    "One of two triggerers is killed",
     Ends("success", "the result", "completed", kickoffs=_SEVERAL),
     alone=True,
     executor="local",
@@ -211,13 +185,13 @@ def _watching(scene):
     retries=0,
 )
 def test_one_of_two_killed(scene):
+    """One of two triggerers is killed."""
     with _second_triggerer(scene):
         scene.airflow.processes["triggerer"].kill()
         eventually(lambda: len(_watching(scene)) == 1, 120, PAUSE)
 
 
 @row(
-    "One of two triggerers hangs until the other has taken over, and then continues",
     Ends("success", "the result", "completed", kickoffs=_SEVERAL),
     alone=True,
     executor="local",
@@ -225,6 +199,7 @@ def test_one_of_two_killed(scene):
     retries=0,
 )
 def test_one_of_two_stands_still(scene):
+    """One of two triggerers hangs until the other has taken over, and then continues."""
     with _second_triggerer(scene):
         triggerer = psutil.Process(scene.airflow.processes["triggerer"].pid)
         everything = [triggerer, *triggerer.children(recursive=True)]
@@ -239,15 +214,9 @@ def test_one_of_two_stands_still(scene):
                 process.resume()
 
 
-@row(
-    "60 executions complete within three seconds after the deferral",
-    Ends("success", "the result", "completed", kickoffs=60),
-    alone=True,
-    mapped=60,
-    retries=0,
-    poll_interval=1.0,
-)
+@row(Ends("success", "the result", "completed", kickoffs=60), alone=True, mapped=60, retries=0, poll_interval=1.0)
 def test_quickly_over(scene):
+    """60 executions complete within three seconds after the deferral."""
     dice = random.Random(1)  # noqa: S311 - for tests
     soon_over = set()
 
@@ -280,25 +249,13 @@ def _wait_for_a_slot(scene, seconds):
     scene.airflow.api.patch(f"pools/{scene.dag_id}", _pool(scene, 1))
 
 
-@row(
-    "An execution completes in time, but the pool has no free slot until `timeout` passes",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-    retries=0,
-    timeout=60,
-    pool=Code("dag.dag_id"),
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"), retries=0, timeout=60, pool=Code("dag.dag_id"))
 def test_no_slot(scene):
+    """An execution completes in time, but the pool has no free slot until `timeout` passes."""
     _wait_for_a_slot(scene, 130)
 
 
-@row(
-    "An execution with a large result completes in time, but the pool has no free slot until `timeout` passes",
-    COMPLETED,
-    scenario=_LARGE,
-    retries=0,
-    timeout=60,
-    pool=Code("dag.dag_id"),
-)
+@row(COMPLETED, scenario=_LARGE, retries=0, timeout=60, pool=Code("dag.dag_id"))
 def test_no_slot_for_a_large_result(scene):
+    """An execution with a large result completes in time, but the pool has no free slot until `timeout` passes."""
     _wait_for_a_slot(scene, 130)

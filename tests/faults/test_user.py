@@ -19,14 +19,9 @@ FAILING = Scenario.model_validate(
 )
 
 
-@row(
-    "The task is cleared while it is deferred",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("deferred", "sensor deferred"),
-    core=True,
-    forgotten={"deferred": paid_again()},
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sensor deferred"), core=True, forgotten={"deferred": paid_again()})
 def test_cleared_while_deferred(scene):
+    """The task is cleared while it is deferred."""
     scene.start()
     trigger = scene.wait_for("deferred")["trigger"]["id"]
     scene.looked(2)
@@ -35,8 +30,9 @@ def test_cleared_while_deferred(scene):
     scene.finish()
 
 
-@row("The task is cleared while it waits in a worker", COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"))
+@row(COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"))
 def test_cleared_while_running(scene):
+    """The task is cleared while it waits in a worker."""
     scene.start()
     scene.looked(2)
     scene.run.clear(scene.task_id)
@@ -44,14 +40,9 @@ def test_cleared_while_running(scene):
     scene.finish()
 
 
-@row(
-    "The task is cleared after it succeeded",
-    STARTED_AGAIN,
-    core=True,
-    forgotten={"deferred": paid_again()},
-    needs_store=("deferred",),
-)
+@row(STARTED_AGAIN, core=True, forgotten={"deferred": paid_again()}, needs_store=("deferred",))
 def test_cleared_after_success(scene):
+    """The task is cleared after it succeeded."""
     scene.start()
     scene.finish()
     scene.clear("success")
@@ -59,7 +50,6 @@ def test_cleared_after_success(scene):
 
 
 @row(
-    "The process is killed in `post_execute` when the crew has completed, and the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     retries=0,
@@ -67,30 +57,27 @@ def test_cleared_after_success(scene):
     forgotten={"deferred": paid_again(), "sync": paid_again()},
 )
 def test_killed_after_completion(scene):
+    """The process is killed in `post_execute` when the crew has completed, and the task is cleared."""
     scene.start()
     scene.finish()
     scene.clear("failed")
 
 
 @row(
-    "The process is killed in `on_success_callback`",
     Ends("success", "the result", "completed", tries=1 if AIRFLOW >= (3,) else 2),
     ways=RUN,
     retries=1,
     on_success_callback=[Code("killed_once")],
 )
 def test_killed_at_success(scene):
+    """The process is killed in `on_success_callback`."""
     scene.start()
     scene.finish()
 
 
-@row(
-    "Two mapped rows swap places. Both are cleared while their crews run, and again when those have ended",
-    Ends("success", "the result", "completed", 4, tries=3),
-    mapped=2,
-    retries=1,
-)
+@row(Ends("success", "the result", "completed", 4, tries=3), mapped=2, retries=1)
 def test_rows_change_places(scene):
+    """Two mapped rows swap places. Both are cleared while their crews run, and again when those have ended."""
     if scene.forgets:
         pytest.skip("There every Clear kicks off anew.")
     scene.is_reversed = True
@@ -111,31 +98,26 @@ def test_rows_change_places(scene):
     scene.finish(4)
 
 
-@row(
-    "The kickoff task is cleared after it succeeded, and the crew is running",
-    Ends("success", "the kickoff ID", "running", tries=2),
-    ways=("kickoff",),
-    forgotten={"kickoff": paid_again()},
-)
+@row(Ends("success", "the kickoff ID", "running", tries=2), ways=("kickoff",), forgotten={"kickoff": paid_again()})
 def test_kickoff_cleared_after_success(scene):
+    """The kickoff task is cleared after it succeeded, and the crew is running."""
     scene.start()
     scene.clear("success")
 
 
 @row(
-    "The kickoff task is cleared after it succeeded, and the crew has completed",
     Ends("success", "the kickoff ID", "running", kickoffs=2, tries=2),
     ways=("kickoff",),
     forgotten={"kickoff": paid_again()},
 )
 def test_kickoff_cleared_after_completion(scene):
+    """The kickoff task is cleared after it succeeded, and the crew has completed."""
     scene.start()
     scene.finish()
     scene.clear("success")
 
 
 @row(
-    "The task is cleared after the crew failed",
     {"deferred": STARTED_AGAIN, "sensor deferred": Ends("failed", "nothing", "failed", tries=2)},
     ways=("deferred", "sensor deferred"),
     scenario=FAILING,
@@ -143,6 +125,7 @@ def test_kickoff_cleared_after_completion(scene):
     forgotten={"deferred": paid_again()},
 )
 def test_cleared_after_failure(scene):
+    """The task is cleared after the crew failed."""
     scene.start()
     scene.wait_for("failed")
     scene.crew.scenario = Scenario.model_validate(FAILING.model_dump() | {"tasks": [{"name": "writing_task"}]})
@@ -150,7 +133,6 @@ def test_cleared_after_failure(scene):
 
 
 @row(
-    "`timeout` passes, and the task is cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=(*RUN, *SENSOR),
     retries=0,
@@ -158,52 +140,39 @@ def test_cleared_after_failure(scene):
     forgotten={"deferred": paid_again(), "sync": paid_again()},
 )
 def test_cleared_after_a_time_out(scene):
+    """`timeout` passes, and the task is cleared."""
     scene.start()
     scene.wait_for("failed")
     scene.finish()
     scene.clear("failed")
 
 
-@row(
-    "`timeout` of a sensor with `soft_fail` passes",
-    Ends("skipped", "nothing", "running"),
-    ways=SENSOR,
-    retries=2,
-    timeout=15,
-    soft_fail=True,
-)
+@row(Ends("skipped", "nothing", "running"), ways=SENSOR, retries=2, timeout=15, soft_fail=True)
 def test_soft_fail(scene):
+    """`timeout` of a sensor with `soft_fail` passes."""
     scene.start()
 
 
 @row(
-    "`execution_timeout` passes while the crew runs",
     Ends("failed", "only the kickoff ID", "running"),
     ways=(*RUN, "sensor deferred", "sensor poke"),
     retries=0,
     execution_timeout=Code("datetime.timedelta(seconds=20)"),
 )
 def test_execution_timeout(scene):
+    """`execution_timeout` passes while the crew runs."""
     scene.start()
 
 
-@row(
-    "The task is marked as failed while it waits",
-    Ends("failed", "only the kickoff ID", "running"),
-    ways=(*RUN, "sensor deferred", "sensor poke"),
-    retries=2,
-)
+@row(Ends("failed", "only the kickoff ID", "running"), ways=(*RUN, "sensor deferred", "sensor poke"), retries=2)
 def test_marked_as_failed(scene):
+    """The task is marked as failed while it waits."""
     _marked(scene, "failed")
 
 
-@row(
-    "The task is marked as a success while it waits",
-    Ends("success", "only the kickoff ID", "running"),
-    ways=RUN,
-    retries=2,
-)
+@row(Ends("success", "only the kickoff ID", "running"), ways=RUN, retries=2)
 def test_marked_as_a_success(scene):
+    """The task is marked as a success while it waits."""
     _marked(scene, "success")
 
 
@@ -216,26 +185,22 @@ def _marked(scene, state):
     scene.unwatched()
 
 
-@row(
-    "The task is marked as failed while it waits, and cleared later",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=RUN,
-    forgotten={"deferred": paid_again(), "sync": paid_again()},
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, forgotten={"deferred": paid_again(), "sync": paid_again()})
 def test_marked_as_failed_and_cleared(scene):
+    """The task is marked as failed while it waits, and cleared later."""
     _marked(scene, "failed")
     scene.clear("failed")
     scene.finish()
 
 
 @row(
-    "`map_index_template` cannot be rendered",
     COMPLETED,
     ways=("deferred", "sync", "sensor deferred"),
     core=True,
     map_index_template="{{ no_such_name.at_all }}",
 )
 def test_no_name(scene):
+    """`map_index_template` cannot be rendered."""
     scene.start()
     if "deferred" in scene.way:
         scene.wait_for("deferred")
@@ -243,7 +208,6 @@ def test_no_name(scene):
 
 
 @row(
-    "`post_execute` fails when the crew has completed, and the task is cleared once that is fixed",
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     post_execute=BROKEN,
@@ -251,6 +215,7 @@ def test_no_name(scene):
     forgotten={"deferred": paid_again(), "sync": paid_again()},
 )
 def test_post_execute_fails(scene):
+    """`post_execute` fails when the crew has completed, and the task is cleared once that is fixed."""
     scene.start()
     scene.finish()
     scene.wait_for("failed")
@@ -258,13 +223,9 @@ def test_post_execute_fails(scene):
     scene.clear("failed")
 
 
-@row(
-    "`post_execute` fails when the crew has completed, and the task is cleared twice before that is fixed",
-    Ends("success", "the result", "completed", tries=3),
-    post_execute=BROKEN,
-    retries=0,
-)
+@row(Ends("success", "the result", "completed", tries=3), post_execute=BROKEN, retries=0)
 def test_post_execute_keeps_failing(scene):
+    """`post_execute` fails when the crew has completed, and the task is cleared twice before that is fixed."""
     if scene.forgets:
         pytest.skip("There every Clear kicks off anew.")
     scene.start()
@@ -275,8 +236,9 @@ def test_post_execute_keeps_failing(scene):
     scene.clear("failed")
 
 
-@row("The DAG is paused while the task is deferred, and unpaused long after the crew completed", COMPLETED)
+@row(COMPLETED)
 def test_paused(scene):
+    """The DAG is paused while the task is deferred, and unpaused long after the crew completed."""
     scene.start(until="deferred")
     scene.pause()
     scene.finish()
@@ -284,13 +246,9 @@ def test_paused(scene):
     scene.pause(paused=False)
 
 
-@row(
-    "A succeeded task is cleared after `retries` was lowered",
-    COMPLETED_IN_ATTEMPT_2,
-    retries=2,
-    forgotten={"deferred": paid_again()},
-)
+@row(COMPLETED_IN_ATTEMPT_2, retries=2, forgotten={"deferred": paid_again()})
 def test_retries_lowered(scene):
+    """A succeeded task is cleared after `retries` was lowered."""
     scene.start()
     scene.finish()
     scene.wait_for("success")
@@ -298,12 +256,9 @@ def test_retries_lowered(scene):
     scene.clear("success")
 
 
-@row(
-    "A task that failed after an uncertain kickoff is cleared after `retries` was raised",
-    Ends("success", "the result", "completed", kickoffs=2, tries=3),
-    retries=1,
-)
+@row(Ends("success", "the result", "completed", kickoffs=2, tries=3), retries=1)
 def test_retries_raised(scene):
+    """A task that failed after an uncertain kickoff is cleared after `retries` was raised."""
     scene.start_without_an_answer()
     scene.kill()
     scene.wait_for("failed")
@@ -312,13 +267,9 @@ def test_retries_raised(scene):
     scene.finish(2)
 
 
-@row(
-    "The worker is killed before the answer to a kickoff, and `retries` is raised before the retry",
-    Ends("failed", "nothing", "running", tries=2),
-    retries=1,
-    retry_delay=Code("datetime.timedelta(seconds=30)"),
-)
+@row(Ends("failed", "nothing", "running", tries=2), retries=1, retry_delay=Code("datetime.timedelta(seconds=30)"))
 def test_retries_raised_before_a_retry(scene):
+    """The worker is killed before the answer to a kickoff, and `retries` is raised before the retry."""
     scene.start_without_an_answer()
     scene.kill()
     scene.wait_for("up_for_retry")
@@ -326,13 +277,13 @@ def test_retries_raised_before_a_retry(scene):
 
 
 @row(
-    "An outage lasts longer than `max_outage` in all attempts",
     Ends("failed", "only the kickoff ID", "running", tries=2),
     ways=(*RUN, "sensor deferred", "sensor poke"),
     retries=1,
     max_outage=4,
 )
 def test_retries_exhausted(scene):
+    """An outage lasts longer than `max_outage` in all attempts."""
     scene.start()
     scene.execution()
     scene.looked()
@@ -340,25 +291,22 @@ def test_retries_exhausted(scene):
 
 
 @row(
-    "The task is removed from the DAG file while it is deferred",
     Ends("removed", "nothing", "running"),
     ways=("sensor deferred",),
     alone=True,
     why="Airflow marks the DAG run as success. Such a task may crash its triggerer: apache/airflow#69841.",
 )
 def test_task_removed(scene):
+    """The task is removed from the DAG file while it is deferred."""
     scene.start(until="deferred")
     scene.looked()
     scene.rewrite_dag({}, without="result")
     scene.unwatched()
 
 
-@row(
-    "The DAG file is deleted while the task is deferred, and restored when the crew has completed",
-    COMPLETED,
-    ways=("deferred", "sensor deferred"),
-)
+@row(COMPLETED, ways=("deferred", "sensor deferred"))
 def test_dag_file_deleted(scene):
+    """The DAG file is deleted while the task is deferred, and restored when the crew has completed."""
     scene.start(until="deferred")
     scene.looked()
     scene.file.unlink()

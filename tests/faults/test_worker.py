@@ -21,14 +21,9 @@ def held(scene):
     eventually(lambda: scene.xcom("held"), 120)
 
 
-@row(
-    "The worker is killed before the kickoff is sent",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=(*RUN, "kickoff"),
-    core=True,
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=(*RUN, "kickoff"), core=True, retries=1)
 def test_killed_before_the_kickoff(scene):
+    """The worker is killed before the kickoff is sent."""
     scene.crew.faults.hang(on="inputs", seconds=60)
     scene.start()
     scene.asked("inputs")
@@ -36,30 +31,21 @@ def test_killed_before_the_kickoff(scene):
     scene.finish()
 
 
-@row(
-    "The worker is killed before it gets the answer to a kickoff that started an execution",
-    UNCERTAIN,
-    ways=(*RUN, "kickoff"),
-    core=True,
-    retries=3,
-)
+@row(UNCERTAIN, ways=(*RUN, "kickoff"), core=True, retries=3)
 def test_killed_before_the_answer(scene):
+    """The worker is killed before it gets the answer to a kickoff that started an execution."""
     scene.start_without_an_answer()
     scene.kill()
 
 
-@row(
-    "Worker and supervisor are killed before they get the answer to a kickoff",
-    UNCERTAIN,
-    retries=3,
-)
+@row(UNCERTAIN, retries=3)
 def test_killed_with_its_supervisor_before_the_answer(scene):
+    """Worker and supervisor are killed before they get the answer to a kickoff."""
     scene.start_without_an_answer()
     scene.kill(with_supervisor=True)
 
 
 @row(
-    "A task without retries is killed before it gets the answer to a kickoff, and cleared twice",
     Ends("success", "the result", "completed", kickoffs=2, tries=3),
     ways=("deferred", "kickoff"),
     retries=0,
@@ -70,6 +56,7 @@ def test_killed_with_its_supervisor_before_the_answer(scene):
     forgotten={"deferred": paid_again(), "kickoff": paid_again()},
 )
 def test_killed_before_the_answer_and_cleared_twice(scene):
+    """A task without retries is killed before it gets the answer to a kickoff, and cleared twice."""
     scene.start_without_an_answer()
     scene.kill()
     scene.clear("failed")
@@ -80,25 +67,18 @@ def test_killed_before_the_answer_and_cleared_twice(scene):
     scene.finish(2)
 
 
-@row(
-    "The task is killed, but not its supervisor, right after the crew answered",
-    COMPLETED_IN_ATTEMPT_2,
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, retries=1)
 def test_killed_with_the_answer(scene):
+    """The task is killed, but not its supervisor, right after the crew answered."""
     process, supervisor = _at_the_answer(scene)
     process.kill()
     supervisor.resume()
     scene.finish()
 
 
-@row(
-    "Task and supervisor are killed right after the crew answered",
-    UNCERTAIN,
-    ways=("deferred", "kickoff"),
-    retries=1,
-)
+@row(UNCERTAIN, ways=("deferred", "kickoff"), retries=1)
 def test_killed_with_its_supervisor_with_the_answer(scene):
+    """Task and supervisor are killed right after the crew answered."""
     process, supervisor = _at_the_answer(scene)
     process.kill()
     supervisor.kill()
@@ -115,14 +95,9 @@ def _at_the_answer(scene):
     return process, supervisor
 
 
-@row(
-    "The worker is killed between the kickoff and the deferral",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=RUN,
-    core=True,
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=RUN, core=True, retries=1)
 def test_killed_before_the_deferral(scene):
+    """The worker is killed between the kickoff and the deferral."""
     scene.crew.faults.hang(on="status", seconds=60)
     scene.start()
     scene.execution()
@@ -131,14 +106,9 @@ def test_killed_before_the_deferral(scene):
     scene.finish()
 
 
-@row(
-    "A task without retries is killed while the crew runs, and cleared",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("sync",),
-    retries=0,
-    forgotten={"sync": paid_again()},
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("sync",), retries=0, forgotten={"sync": paid_again()})
 def test_killed_while_the_crew_works_and_cleared(scene):
+    """A task without retries is killed while the crew runs, and cleared."""
     scene.start()
     scene.execution()
     scene.looked(2)
@@ -147,21 +117,17 @@ def test_killed_while_the_crew_works_and_cleared(scene):
     scene.finish()
 
 
-@row(
-    "The kickoff task is killed after the kickoff, before it returns the kickoff ID",
-    Ends("success", "the kickoff ID", "running", tries=2),
-    ways=("kickoff",),
-    retries=1,
-    post_execute=AT_THE_END,
-)
+@row(Ends("success", "the kickoff ID", "running", tries=2), ways=("kickoff",), retries=1, post_execute=AT_THE_END)
 def test_killed_before_the_kickoff_id_is_returned(scene):
+    """The kickoff task is killed after the kickoff, before it returns the kickoff ID."""
     scene.start()
     held(scene)
     scene.kill()
 
 
-@row("The worker is killed while it polls the execution", COMPLETED_IN_ATTEMPT_2, ways=SENSOR, retries=1)
+@row(COMPLETED_IN_ATTEMPT_2, ways=SENSOR, retries=1)
 def test_killed_during_a_look(scene):
+    """The worker is killed while it polls the execution."""
     scene.crew.faults.hang(on="status", seconds=60)
     scene.start()
     scene.asked("status")
@@ -169,40 +135,27 @@ def test_killed_during_a_look(scene):
     scene.finish()
 
 
-@row(
-    "Worker and supervisor are killed while the crew runs",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("sync", "sensor poke"),
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("sync", "sensor poke"), retries=1)
 def test_killed_with_its_supervisor_while_the_crew_works(scene):
+    """Worker and supervisor are killed while the crew runs."""
     scene.start()
     scene.looked(2)
     scene.kill(with_supervisor=True)
     scene.finish()
 
 
-@row(
-    "The worker is killed when it resumes after the crew has completed",
-    COMPLETED_IN_ATTEMPT_2,
-    retries=1,
-    pre_execute=ON_RESUMING,
-)
+@row(COMPLETED_IN_ATTEMPT_2, retries=1, pre_execute=ON_RESUMING)
 def test_killed_on_resuming(scene):
+    """The worker is killed when it resumes after the crew has completed."""
     scene.start(until="deferred")
     scene.finish()
     held(scene)
     scene.kill()
 
 
-@row(
-    "The worker is killed while it reads a large result",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("deferred", "sensor deferred"),
-    scenario=LARGE,
-    retries=1,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sensor deferred"), scenario=LARGE, retries=1)
 def test_killed_while_it_reads_a_large_result(scene):
+    """The worker is killed while it reads a large result."""
     scene.start(until="deferred")
     scene.finish()
     scene.looked()
@@ -213,14 +166,9 @@ def test_killed_while_it_reads_a_large_result(scene):
     scene.kill()
 
 
-@row(
-    "The worker is killed when the crew has completed, before the result is stored",
-    COMPLETED_IN_ATTEMPT_2,
-    ways=("deferred", "sync", "sensor deferred"),
-    retries=1,
-    post_execute=AT_THE_END,
-)
+@row(COMPLETED_IN_ATTEMPT_2, ways=("deferred", "sync", "sensor deferred"), retries=1, post_execute=AT_THE_END)
 def test_killed_before_the_result_is_stored(scene):
+    """The worker is killed when the crew has completed, before the result is stored."""
     scene.start()
     scene.finish()
     held(scene)
@@ -228,7 +176,6 @@ def test_killed_before_the_result_is_stored(scene):
 
 
 @row(
-    "A task without retries is killed when the crew has completed, before the result is stored, and cleared",
     COMPLETED_IN_ATTEMPT_2,
     ways=("deferred", "sync"),
     retries=0,
@@ -236,6 +183,7 @@ def test_killed_before_the_result_is_stored(scene):
     forgotten={"deferred": paid_again(), "sync": paid_again()},
 )
 def test_killed_before_the_result_is_stored_and_cleared(scene):
+    """A task without retries is killed when the crew has completed, before the result is stored, and cleared."""
     scene.start()
     scene.finish()
     held(scene)
@@ -243,15 +191,9 @@ def test_killed_before_the_result_is_stored_and_cleared(scene):
     scene.clear("failed")
 
 
-@row(
-    "The scheduler and all workers are killed while the crew runs",
-    {"deferred": COMPLETED, "sync": COMPLETED_IN_ATTEMPT_2},
-    ways=RUN,
-    alone=True,
-    retries=1,
-    executor="local",
-)
+@row({"deferred": COMPLETED, "sync": COMPLETED_IN_ATTEMPT_2}, ways=RUN, alone=True, retries=1, executor="local")
 def test_all_killed_while_the_crew_works(scene):
+    """The scheduler and all workers are killed while the crew runs."""
     scene.start()
     scene.execution()
     scene.looked(2)
@@ -259,14 +201,9 @@ def test_all_killed_while_the_crew_works(scene):
     scene.finish()
 
 
-@row(
-    "The scheduler and all workers are killed before the answer to a kickoff",
-    UNCERTAIN,
-    alone=True,
-    retries=1,
-    executor="local",
-)
+@row(UNCERTAIN, alone=True, retries=1, executor="local")
 def test_all_killed_before_the_answer(scene):
+    """The scheduler and all workers are killed before the answer to a kickoff."""
     scene.start_without_an_answer()
     restart_scheduler(scene)
 
