@@ -21,12 +21,11 @@ def test_changelog_entry_of_the_version():
     [
         "",
         "## 1.1.0 (not released)\n\n- New.\n",
-        "## 1.1.0\n\n- New.\n",
         "## 1.1.0 (2026-03-99)\n\n- New.\n",
         "## 1.1.0 (2026-03-01)\n\n## 1.0.0 (2026-02-01)\n\n- Old.\n",
         "## 1.2.0 (2026-04-01)\n\n- Newer.\n\n## 1.1.0 (2026-03-01)\n\n- New.\n",
     ],
-    ids=["empty", "not released", "no date", "no such date", "nothing new", "a newer one"],
+    ids=["empty", "not released", "no such date", "nothing new", "a newer one"],
 )
 def test_release_needs_a_dated_entry_at_the_top(entries):
     with pytest.raises(NotReady, match=r"## 1\.1\.0 \(YYYY-MM-DD\)"):
@@ -36,22 +35,10 @@ def test_release_needs_a_dated_entry_at_the_top(entries):
 ADDRESSES = dict.fromkeys(("Homepage", "Documentation", "Source", "Issues"), "https://crew.example")
 
 
-@pytest.mark.parametrize(
-    ("project", "missing"),
-    [
-        ({}, "Homepage, Documentation, Source, Issues"),
-        ({"urls": {}}, "Homepage, Documentation, Source, Issues"),
-        ({"urls": ADDRESSES | {"Source": ""}}, "Source"),
-    ],
-    ids=["no table", "an empty table", "one"],
-)
-def test_release_needs_its_addresses(project, missing):
-    with pytest.raises(NotReady, match=rf"\[project\.urls\].* for {missing}\.$"):
-        require_addresses(project)
-
-
-def test_release_with_all_addresses_is_accepted():
+def test_release_needs_its_addresses():
     require_addresses({"urls": ADDRESSES})
+    with pytest.raises(NotReady, match=r"\[project\.urls\].* for Source\.$"):
+        require_addresses({"urls": ADDRESSES | {"Source": ""}})
 
 
 README = (
