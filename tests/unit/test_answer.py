@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from email.utils import formatdate
-from itertools import permutations
 from typing import Any
 
 import hypothesis
@@ -18,57 +17,6 @@ from tests.unit.crew_builders import TOKEN, answer
 
 DEEP = b"[" * 100_000
 DATE_IN_A_MINUTE = formatdate(time.time() + 60, usegmt=True)
-
-
-@pytest.mark.parametrize(
-    "body", [pytest.param(DEEP, id="deep"), pytest.param(DEEP + b"\xff", id="deep, wrong byte")]
-)
-def test_json_nested_too_deeply_is_not_parsed(body: bytes) -> None:
-    received = answer(500, body)
-
-    assert "[[[" in received.reason()
-    with pytest.raises(RecursionError):
-        received.json_object()
-
-
-@pytest.mark.parametrize(
-    "repeated",
-    [
-        pytest.param(TOKEN, id="as it is"),
-        pytest.param(TOKEN.replace("/", r"\/"), id="escaped slash"),
-    ],
-)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_token_in_the_body_is_masked(repeated: str, encoding: str) -> None:
-    body = f'{{"error": "Unauthorized", "message": "No access with {repeated}, sorry."}}'
-    received = answer(401, body.encode(encoding))
-
-    for text in (received.reason(), received.excerpt()):
-        assert TOKEN not in text.replace("\\", "")
-        assert "No access with ***, sorry" in text
-
-
-@pytest.mark.parametrize(
-    ("location", "target"),
-    [
-        pytest.param(f"https://crew.example/{TOKEN}/x", "https://crew.example/***/x", id="token"),
-        pytest.param("//other.example/x", "//other.example/x", id="without scheme"),
-    ],
-)
-def test_redirect_target_has_no_token(location: str, target: str) -> None:
-    assert answer(302, headers={"Location": location}).redirect_target == target
-
-
-def test_error_body_without_words_is_quoted() -> None:
-    received = answer(500, {"error": "", "message": ""}, {"Content-Type": "application/json"})
-
-    assert '{"error": "", "message": ""}' in received.reason()
-
-
-def test_missing_inputs_can_be_stored() -> None:
-    body = {"error": "Missing", "message": "inputs", "details": {"missing_inputs": ["a\x00", "\ud800", 7, "ü"]}}
-
-    assert answer(422, json.dumps(body).encode()).missing_inputs == ("a\ufffd", "\ufffd", "ü")
 
 
 @pytest.mark.parametrize(
@@ -109,11 +57,6 @@ def test_any_retry_after_is_a_time_or_none(header: str) -> None:
     seconds = answer(503, headers={"Retry-After": header}).retry_after
 
     assert seconds is None or seconds >= 0
-
-
-@pytest.mark.parametrize(("status", "success"), [(199, False), (200, True), (299, True), (300, False)])
-def test_success_by_status(status: int, success: Any) -> None:
-    assert answer(status).is_success is success
 
 
 @pytest.mark.parametrize(
@@ -161,6 +104,8 @@ def test_error_body_of_the_service_is_recognized(body: Any, is_the_service: Any)
         ),
         pytest.param({"status": "error", "error": "boom"}, "boom", id="beside a status"),
         pytest.param({"detail": []}, '{"detail": []}', id="an empty list"),
+        pytest.param({"error": "", "message": ""}, '{"error": "", "message": ""}', id="no words"),
+        pytest.param(DEEP + b"\xff", "[[[", id="deep"),
         pytest.param({"error": "a\x00\ud800"}, "a\ufffd\ufffd", id="storable"),
         pytest.param({"error": "x" * 2000}, f"{'x' * 500}…", id="long"),
         pytest.param({"error": {"code": 7}}, '{"error": {"code": 7}}', id="an object"),
@@ -185,9 +130,9 @@ def test_empty_body_has_no_reason() -> None:
     assert answer(502, b"").reason() == ""
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"null", b'"text"', b"[]", b"7", b"<html>"])
+@pytest.mark.parametrize("body", [b"", b"{", b"null", b'"text"', b"[]", b"7", b"<html>", DEEP], ids=str)
 def test_body_that_is_no_object_is_rejected(body: bytes) -> None:
-    with pytest.raises(ValueError, match="JSON"):
+    with pytest.raises((ValueError, RecursionError)):
         answer(200, body).json_object()
 
 
@@ -208,6 +153,7 @@ def test_json_is_read_in_any_encoding(content: bytes, text: str) -> None:
     ("body", "names"),
     [
         pytest.param({"details": {"missing_inputs": ["day", 7, "topic"]}}, ("day", "topic"), id="listed"),
+        pytest.param({"details": {"missing_inputs": ["a\x00", "\ud800"]}}, ("a\ufffd", "\ufffd"), id="storable"),
         pytest.param({"details": {"missing_inputs": "day"}}, (), id="a text"),
         pytest.param({"details": ["day"]}, (), id="a list"),
         pytest.param({"detail": "Missing inputs: audience, topic"}, ("audience", "topic"), id="in a sentence"),
@@ -239,26 +185,10 @@ def test_redirect_target_has_no_query(location: str, target: str) -> None:
     assert answer(302, headers={"Location": location}).redirect_target == target
 
 
-def test_token_in_a_header_is_masked() -> None:
-    received = answer(200, headers={"Content-Type": f"text/html; x={TOKEN}", "Location": f"/{TOKEN}"})
-
-    assert TOKEN not in repr(received)
-    assert received.content_type == "text/html; x=***"
-
-
 def test_short_token_is_not_masked() -> None:
     received = Answer(500, {}, b"no such element", forms_of(*("e", "")))
 
     assert received.excerpt() == "no such element"
-
-
-@hypothesis.settings(deadline=None)
-@hypothesis.given(token=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=40))
-def test_any_token_is_masked(token: str) -> None:
-    body = json.dumps({"error": "x", "message": f"({token})"}).encode()
-    received = Answer(401, {"Location": f"/{token}/"}, body, forms_of(*(token,)))
-
-    assert token not in received.reason() + received.redirect_target
 
 
 def test_secrets_inside_each_other_are_masked() -> None:
@@ -270,55 +200,3 @@ def test_secrets_inside_each_other_are_masked() -> None:
 
     assert "not with ***: nor ***, nor ***" in received.reason()
     assert received.redirect_target == "/***/x"
-
-
-SECRETS = (TOKEN, "webhook-secret/0123", 'quo"ted\\secret')
-
-
-@pytest.mark.parametrize(
-    "repeat",
-    [
-        str,
-        lambda secret: secret.replace("/", r"\/"),
-        lambda secret: json.dumps(secret)[1:-1],
-    ],
-    ids=["as it is", "escaped slash", "escaped"],
-)
-@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
-def test_every_secret_is_masked_in_any_order(repeat: Any, order: tuple[int, ...]) -> None:
-    told = ", ".join(f"({repeat(secret)})" for secret in SECRETS)
-    body = f'{{"error": "x", "message": "{told}"}}'.encode()
-
-    received = Answer(401, {}, body, forms_of(*tuple(SECRETS[place] for place in order)))
-
-    # A secret that is pasted into JSON as it is may break it.
-    assert "x" in received.reason()
-    assert "(***), (***), (***)" in received.reason()
-
-
-def test_every_secret_in_a_header_is_masked() -> None:
-    location = "/" + "/".join(secret for secret in SECRETS)
-    content_type = f"text/html; x={SECRETS[1]}; y={TOKEN}"
-
-    headers = {"Location": location, "Content-Type": content_type}
-
-    received = Answer(302, headers, b"", forms_of(*SECRETS))
-
-    assert received.redirect_target == "/***/***/***"
-    assert received.content_type == "text/html; x=***; y=***"
-
-
-@hypothesis.settings(deadline=None)
-@hypothesis.given(
-    secrets=st.lists(
-        st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="*"), min_size=8),
-        max_size=4,
-    )
-)
-def test_several_secrets_are_masked(secrets: list[str]) -> None:
-    body = json.dumps({"message": " | ".join(secrets)}, ensure_ascii=False).encode()
-
-    received = Answer(401, {}, body, forms_of(*tuple(secrets)))
-
-    shown = json.dumps(received.json_object()) + received.reason() + received.excerpt()
-    assert not [secret for secret in secrets if secret in shown or json.dumps(secret)[1:-1] in shown]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import errno
 import json
-import re
 import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 from airflow_provider_crew.client.api import MAX_ANSWER_BYTES, Answer, CrewApi, KickoffRequest
 from airflow_provider_crew.client.errors import (
@@ -32,14 +29,12 @@ from airflow_provider_crew.client.errors import (
     Unreachable,
     UnreadableAnswer,
 )
-from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.client.settings import WebhookSecret
 from tests.unit.crew_builders import (
     KICKOFF_ID,
     TOKEN,
     Script,
     answer,
-    any_json,
     live_answer,
     settings,
 )
@@ -84,21 +79,21 @@ def failure_of(conversation: Any, *outcomes: Any) -> Any:
     return caught.value
 
 
-def test_inputs_are_requested(api: CrewApi) -> None:
-    script = Script(answer(200, {"inputs": ["budget", "age"]}))
-
-    assert script.play(api.inputs()).names == ("budget", "age")
-    assert [str(request) for request in script.requests] == ["GET https://crew.example/inputs"]
-
-
 def test_kickoff_is_sent_once_and_returns_the_id(api: CrewApi) -> None:
     script = Script(answer(200, {"kickoff_id": KICKOFF_ID}))
 
     assert script.play(api.kickoff(REQUEST)) == KICKOFF_ID
 
     (request,) = script.requests
-    assert str(request) == "POST https://crew.example/kickoff"
+    assert (str(request), request.starts_work) == ("POST https://crew.example/kickoff", True)
     assert json.loads(request.body or b"") == {"inputs": {"topic": "AI"}}
+
+
+@pytest.mark.parametrize(("name", "path"), [("inputs", "/inputs"), ("status", STATUS_FIRST)])
+def test_read_is_a_get_that_starts_nothing(api: CrewApi, name: str, path: str) -> None:
+    request = first_request(CONVERSATIONS[name](api))
+
+    assert (str(request), request.starts_work) == (f"GET https://crew.example{path}", False)
 
 
 def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:
@@ -110,27 +105,6 @@ def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:
     assert {TOKEN, "webhook-secret"} <= {*request.secrets}
     assert "webhook-secret" not in repr(request)
     assert "webhook-secret" not in first_request(api.kickoff(REQUEST)).secrets
-
-
-def test_only_a_kickoff_starts_work(api: CrewApi) -> None:
-    assert first_request(api.kickoff(REQUEST)).starts_work
-    assert not first_request(api.inputs()).starts_work
-
-
-@pytest.mark.parametrize("status", [200, 201, 202])
-@pytest.mark.parametrize(
-    ("sent", "kickoff_id"),
-    [
-        pytest.param("abcd1234-5678-90ef-ghij-klmnopqrstuv", "abcd1234-5678-90ef-ghij-klmnopqrstuv", id="no UUID"),
-        pytest.param(4711, "4711", id="number"),
-        pytest.param(10**30, str(10**30), id="wide number"),
-        pytest.param("übung", "übung", id="unicode"),
-        pytest.param("crew/7", "crew/7", id="slash"),
-        pytest.param("a b", "a b", id="white space"),
-    ],
-)
-def test_odd_kickoff_id_is_accepted(api: CrewApi, status: int, sent: Any, kickoff_id: str) -> None:
-    assert Script(answer(status, {"kickoff_id": sent})).play(api.kickoff(REQUEST)) == kickoff_id
 
 
 @pytest.mark.parametrize(
@@ -200,30 +174,11 @@ def test_error_answer_with_an_id_is_uncertain(api: CrewApi, status: int) -> None
     assert failure.cost is Cost.UNKNOWN
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param({"detail": "Missing inputs: audience, topic"}, id="a deployed crew"),
-        pytest.param(
-            {
-                "error": "Invalid inputs",
-                "message": "These inputs are required: topic, audience.",
-                "details": {"missing_inputs": ["audience", "topic"]},
-            },
-            id="the documented one",
-        ),
-        pytest.param(
-            {"error": "Invalid inputs", "message": "No.", "details": {"missing_inputs": ["audience", "topic"]}},
-            id="the documented one, in details only",
-        ),
-    ],
-)
-def test_missing_inputs_are_named_in_each_dialect(api: CrewApi, body: dict[str, Any]) -> None:
-    failure = failure_of(api.kickoff(REQUEST), answer(422, body))
+def test_missing_inputs_are_named(api: CrewApi) -> None:
+    failure = failure_of(api.kickoff(REQUEST), answer(422, {"detail": "Missing inputs: audience, topic"}))
 
     assert (failure.http_status, failure.missing_inputs) == (422, ("audience", "topic"))
-    assert {"topic", "audience"} <= {*re.findall(r"\w+", str(failure))}
-    assert str(body.get("message", "")) in str(failure)
+    assert "audience, topic" in str(failure)
 
 
 def test_impossible_id_is_not_requested(api: CrewApi) -> None:
@@ -231,38 +186,11 @@ def test_impossible_id_is_not_requested(api: CrewApi) -> None:
         first_request(api.status("inputs\n"))
 
 
-@pytest.mark.parametrize(
-    ("body", "shape"),
-    [
-        ({"status": "running", "current_task": "a"}, Running),
-        (live_answer("RUNNING"), Running),
-        (live_answer("PAUSED"), Paused),
-        ({"state": "SUCCESS", "result": "text"}, Completed),
-        ({"status": "error", "error": "boom", "execution_time": 1}, Failed),
-    ],
-)
-def test_status_answer_is_read(api: CrewApi, body: dict[str, Any], shape: Any) -> None:
-    execution: Any = Script(answer(200, body)).play(api.status(KICKOFF_ID))
-
-    assert type(execution) is shape
-    assert execution.kickoff_id == KICKOFF_ID
-
-
-@pytest.mark.parametrize(
-    ("kickoff_id", "path"),
-    [
-        ("crew%2F7", "/status/crew%252F7"),
-        ("../inputs", "/status/%2E%2E%2Finputs"),
-        ("übung", "/status/%C3%BCbung"),
-        ("a?b#c&d", "/status/a%3Fb%23c%26d"),
-        ("..", "/status/%2E%2E"),
-    ],
-)
-def test_id_stays_one_path_segment(api: CrewApi, kickoff_id: str, path: str) -> None:
+def test_id_stays_one_path_segment(api: CrewApi) -> None:
     script = Script(answer(200, RUNNING))
-    script.play(api.status(kickoff_id))
+    script.play(api.status("../inputs?b#ü"))
 
-    assert script.paths == [path]
+    assert script.paths == ["/status/%2E%2E%2Finputs%3Fb%23%C3%BC"]
 
 
 @pytest.mark.parametrize(
@@ -338,23 +266,21 @@ def test_chosen_status_path_is_the_only_one_tried(choice: str, path: str) -> Non
     assert script.paths == [path]
 
 
-def test_unknown_execution_is_named(api: CrewApi) -> None:
-    failure = failure_of(api.status(KICKOFF_ID), answer(404, UNKNOWN_EXECUTION), answer(404))
-
-    assert failure.kickoff_id == KICKOFF_ID
-    assert failure.http_status == 404
-    assert f"No execution {KICKOFF_ID}" in str(failure)
-
-
-def test_not_found_state_is_an_unknown_execution(api: CrewApi) -> None:
-    body = live_answer("NOT FOUND", "Task not found or Invalid kickoff id")
-
-    failure = failure_of(api.status(KICKOFF_ID), answer(200, body))
+@pytest.mark.parametrize(
+    ("outcomes", "status", "words"),
+    [
+        ([answer(404, UNKNOWN_EXECUTION), answer(404)], 404, f"No execution {KICKOFF_ID}"),
+        ([answer(200, live_answer("NOT FOUND", "Invalid kickoff id"))], 200, "Invalid kickoff id"),
+    ],
+    ids=["documented", "deployed"],
+)
+def test_unknown_execution_is_named(api: CrewApi, outcomes: list[Any], status: int, words: str) -> None:
+    failure = failure_of(api.status(KICKOFF_ID), *outcomes)
 
     assert type(failure) is ExecutionNotFound
-    assert (failure.kickoff_id, failure.http_status) == (KICKOFF_ID, 200)
-    for words in (KICKOFF_ID, STATUS_FIRST, "Task not found or Invalid kickoff id"):
-        assert words in str(failure)
+    assert (failure.kickoff_id, failure.http_status) == (KICKOFF_ID, status)
+    for part in (KICKOFF_ID, STATUS_FIRST, words):
+        assert part in str(failure)
 
 
 @pytest.mark.parametrize("name", ["inputs", "status"])
@@ -448,13 +374,6 @@ def test_request_knows_its_proxy_credentials(
     assert credentials not in repr(request)
 
 
-def test_field_of_a_wrong_type_does_not_name_pydantic(api: CrewApi) -> None:
-    failure = failure_of(api.inputs(), answer(200, {"inputs": [{"name": 7}]}))
-
-    assert type(failure) is UnreadableAnswer
-    assert "pydantic" not in str(failure)
-
-
 @pytest.mark.parametrize("sent", [True, False])
 def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> None:
     failure = RuntimeError()
@@ -502,50 +421,3 @@ def test_crew_error_does_not_repeat_the_token(api: CrewApi) -> None:
     body = {"status": "error", "error": f"401 for Bearer {TOKEN}"}
 
     assert Script(answer(200, body)).play(api.status(KICKOFF_ID)).error == "401 for Bearer ***"
-
-
-json_bodies = any_json.map(lambda value: json.dumps(value).encode())
-likely_bodies = st.fixed_dictionaries(
-    {},
-    optional=dict.fromkeys(
-        [
-            "status",
-            "state",
-            "result",
-            "kickoff_id",
-            "inputs",
-            "error",
-            "message",
-            "details",
-            "tasks",
-            "result_json",
-        ],
-        st.sampled_from(["running", "PAUSED", "SUCCESS", "FAILED", "NOT FOUND", KICKOFF_ID]) | any_json,
-    ),
-).map(lambda value: json.dumps(value).encode())
-any_headers = st.fixed_dictionaries(
-    {},
-    optional=dict.fromkeys(["Content-Type", "Location", "Retry-After"], st.text(st.characters(codec="latin-1"))),
-)
-
-
-@hypothesis.settings(deadline=None, max_examples=150)
-@hypothesis.given(
-    name=st.sampled_from(sorted(CONVERSATIONS)),
-    status=st.sampled_from([200, 404, 429]) | st.integers(100, 999),
-    body=likely_bodies | json_bodies | st.binary(max_size=64),
-    headers=any_headers,
-)
-def test_any_answer_is_read_or_raises_a_crew_error(
-    name: str, status: int, body: bytes, headers: dict[str, str]
-) -> None:
-    outcome = answer(status, body, headers)
-    try:
-        brought = Script(outcome, outcome).play(CONVERSATIONS[name](CrewApi(settings())))
-    except CrewError as error:
-        assert str(error).encode()  # noqa: PT017 - an answer that is read is right as well
-    else:
-        assert isinstance(
-            brought, {"inputs": CrewInputs, "kickoff": str, "status": Running | Paused | Completed | Failed}[name]
-        )
-        assert 200 <= status < 300

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -13,24 +12,9 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.client.api import checked_kickoff_id, issued_kickoff_id, path_segment
 from airflow_provider_crew.client.errors import Cost, InvalidKickoffId
-from tests.unit.crew_builders import KICKOFF_ID, any_json, any_text
+from tests.unit.crew_builders import KICKOFF_ID, any_text
 
-ODD_IDS = [
-    "a/b",
-    "..",
-    ".",
-    "%",
-    "%2F",
-    "%2",
-    "a b",
-    "a?b#c",
-    "\\",
-    "\x00",
-    "\ud800",
-    "日本",
-    "a\tb",
-    "../../inputs",
-]
+ODD_IDS = ["a/b", "..", ".", "%", "%2F", "%2", "a b", "a?b#c", "\\", "日本", "../../inputs"]
 PLAIN_SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
 
 
@@ -41,16 +25,14 @@ PLAIN_SEGMENT = re.compile(r"(?:[A-Za-z0-9_.~-]|%[0-9A-Fa-f]{2})+")
         pytest.param(
             "abcd1234-5678-90ef-ghij-klmnopqrstuv", "abcd1234-5678-90ef-ghij-klmnopqrstuv", id="the example"
         ),
-        pytest.param("run:7@eu_1.2~x", "run:7@eu_1.2~x", id="punctuation"),
         pytest.param("übung", "übung", id="unicode"),
         pytest.param(42, "42", id="number"),
         pytest.param(0, "0", id="zero"),
         pytest.param(-(2**70), "-1180591620717411303424", id="wide number"),
         pytest.param("a/b", "a/b", id="slash"),
         pytest.param(" 7 ", " 7 ", id="white space"),
-        pytest.param("..", "..", id="dots"),
-        pytest.param("100%", "100%", id="percent"),
         pytest.param("a%2Fb", "a%2Fb", id="escape"),
+        pytest.param("7" * 1000, "7" * 1000, id="long"),
     ],
 )
 def test_issued_id_is_kept(value: Any, kept: str) -> None:
@@ -67,42 +49,18 @@ def test_issued_id_is_kept(value: Any, kept: str) -> None:
         [],
         ["7"],
         {},
-        {"id": "7"},
         1.5,
-        *map(json.loads, ["NaN", "Infinity", "-Infinity", "1e309"]),
+        float("nan"),
+        "a\nb",
+        "\ud800",
+        "\u2028",
+        "7" * 1001,
     ],
     ids=repr,
 )
 def test_answer_without_an_id_is_rejected(value: Any) -> None:
     with pytest.raises(ValueError, match="kickoff_id"):
         issued_kickoff_id(value)
-
-
-@settings(deadline=None)
-@given(value=any_text.filter(bool) | st.integers() | st.sampled_from(ODD_IDS))
-def test_issued_id_round_trips_through_a_path(value: str | int) -> None:
-    try:
-        issued = issued_kickoff_id(value)
-    except ValueError:
-        assert not str(value).isprintable()
-        return
-    segment = path_segment(checked_kickoff_id(issued))
-
-    assert issued == str(value)
-    assert PLAIN_SEGMENT.fullmatch(segment)
-    assert unquote(segment) == issued
-
-
-@pytest.mark.parametrize("value", ["a\x00b", "a\nb", "\ud800", "\u2028"], ids=repr)
-def test_unprintable_id_is_rejected(value: str) -> None:
-    with pytest.raises(ValueError, match="kickoff_id"):
-        issued_kickoff_id(value)
-
-
-def test_too_long_id_is_rejected() -> None:
-    assert issued_kickoff_id("7" * 1000)
-    with pytest.raises(ValueError, match="1,000"):
-        issued_kickoff_id("7" * 1001)
 
 
 @settings(deadline=None)
@@ -115,6 +73,7 @@ def test_no_id_leaves_its_path_segment(given_id: str) -> None:
         return
 
     assert PLAIN_SEGMENT.fullmatch(segment)
+    assert unquote(segment) == issued_kickoff_id(given_id) == given_id
     assert segment not in {".", ".."}
     assert urlsplit(f"https://crew.example/status/{segment}")[2:] == (f"/status/{segment}", "", "")
 
@@ -128,9 +87,11 @@ def test_no_id_leaves_its_path_segment(given_id: str) -> None:
         pytest.param("a\x00b", id="NUL"),
         pytest.param("\ud800", id="half a character"),
         pytest.param("x" * 1001, id="too long"),
+        pytest.param(7, id="a number"),
+        pytest.param({"a": 1}, id="an object"),
     ],
 )
-def test_impossible_id_is_rejected(given_id: str) -> None:
+def test_impossible_id_is_rejected(given_id: Any) -> None:
     with pytest.raises(InvalidKickoffId) as caught:
         checked_kickoff_id(given_id)
 
@@ -143,10 +104,3 @@ def test_rejected_id_is_shown_shortened() -> None:
         checked_kickoff_id("a/b" + "x" * 10_000)
 
     assert len(str(caught.value)) < 500
-
-
-@settings(deadline=None)
-@given(given_id=any_json.filter(lambda value: not isinstance(value, str)))
-def test_id_that_is_no_text_is_rejected(given_id: Any) -> None:
-    with pytest.raises(InvalidKickoffId):
-        checked_kickoff_id(given_id)

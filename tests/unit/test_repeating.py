@@ -133,13 +133,6 @@ def test_waking_crew_is_retried_for_its_time(repeated: Repeated, error: Transien
     assert all(5 <= pause <= 10 for pause in repeated.slept)
 
 
-@pytest.mark.parametrize("error", WAKING)
-def test_woken_crew_answers(repeated: Repeated, error: TransientError) -> None:
-    assert repeated.attempt(*[error] * 20, "awake") == "awake"
-
-    assert len(repeated.slept) == 20
-
-
 @pytest.mark.parametrize("error", AWAKE)
 def test_awake_crew_is_called_three_times(repeated: Repeated, error: TransientError) -> None:
     assert repeated.attempt(error) is error
@@ -175,29 +168,6 @@ def test_gateway_is_not_called_before_retry_after(repeated: Repeated) -> None:
 
     assert all(20 <= pause <= 30 for pause in repeated.slept)
     assert sum(repeated.slept) >= 300
-
-
-@pytest.mark.parametrize(
-    ("error", "within", "attempt", "passed", "enough"),
-    [
-        (ServiceError("503", http_status=503), 300.0, 1, 0.0, False),
-        (ServiceError("503", http_status=503), 300.0, 50, 299.9, False),
-        (ServiceError("503", http_status=503), 300.0, 1, 300.0, True),
-        (ServiceError("503", http_status=503), 0.0, 2, 0.0, False),
-        (ServiceError("503", http_status=503), 0.0, 3, 0.0, True),
-        (ServiceError("500", http_status=500), 300.0, 2, 299.9, False),
-        (ServiceError("500", http_status=500), 300.0, 3, 0.0, True),
-    ],
-)
-def test_stop_condition(error: Exception, within: float, attempt: int, passed: float, enough: Any) -> None:
-    policy = retry_policy(wake_up_within=within)
-    state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
-    state.attempt_number = attempt
-    state.outcome = tenacity.Future.construct(attempt, error, has_exception=True)
-    state.start_time, state.outcome_timestamp = 1000.0, 1000.0 + passed
-
-    assert policy["retry"](state)
-    assert policy["stop"](state) is enough
 
 
 def test_other_error_does_not_end_the_wake_up_time(repeated: Repeated) -> None:
