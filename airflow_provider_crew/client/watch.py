@@ -503,7 +503,7 @@ def describe_end(execution: Completed | Failed) -> str:
     """Return a sentence about an execution that a cancellation has found ended."""
     if isinstance(execution, Completed):
         return "The execution completed before it could be cancelled."
-    if execution.word.lower() == "revoked":
+    if "revoked" in f"{execution.word} {execution.error}".lower():
         return "The execution was cancelled."
     return f"The execution has ended: {one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}."
 
