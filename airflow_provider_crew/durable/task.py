@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.crew import CrewHook
     from airflow_provider_crew.operators.base import CrewTask
 
-# Seconds that a signal handler waits for a cancellation. Airflow 3 kills the process 5 seconds after SIGTERM.
+# Seconds to wait for a cancellation before the process ends. Airflow 3 kills it 5 seconds after SIGTERM.
 _TIME_TO_CANCEL = 4.0
+# Seconds that a signal handler waits on Airflow 3. The task goes on afterwards, and may first have to finish the
+# request to Airflow that the signal interrupted: until then, no other thread can send one.
+_TIME_IN_HANDLER = 4.0 if compat.IS_AIRFLOW_2 else 0.5
 # Rendered value of a template that names a task without a result, or a task that does not exist.
 _NOTHING = frozenset({"", "None"})
 _SHOWN = 300
@@ -74,6 +77,7 @@ class RunningTask:
     """Next step with which this task can wait again, for messages. Empty if there is none."""
     result: Mapping[str, Any] | None = None
     """Result of the execution as the task returns it."""
+    _cancelling: threading.Thread | None = None
 
     def __init__(self, operator: "CrewTask", context: Any, next_kwargs: Mapping[str, Any] | None) -> None:
         self.operator: Any = operator  # each user knows which class it is
@@ -257,17 +261,21 @@ class RunningTask:
             return
         state = "has ended" if self.has_ended else "continues"
         if not (self.has_ended or self.operator.is_over or self.operator.cancel_on_kill is False):
-            # In a thread, because the signal that led here may have interrupted a request to Airflow.
-            cancelling = threading.Thread(target=self._cancel_if_unwanted)
-            cancelling.start()
-            cancelling.join(_TIME_TO_CANCEL)
-            if cancelling.is_alive():
+            self._cancelling = threading.Thread(target=self._cancel_if_unwanted)
+            self._cancelling.start()
+            self._cancelling.join(_TIME_IN_HANDLER)
+            if self._cancelling.is_alive():
                 state = "may still be cancelled"
             elif self.unwanted:
                 return
         step = self.waits_again or f'Wait for it with CrewExecutionSensor(kickoff_id="{self.kickoff_id}").'
         event = f"Task is being stopped. Execution {self.kickoff_id} {state}."
         self.log.warning("%s", self.about_its_execution(event, step))
+
+    def finish_cancelling(self) -> None:
+        """Wait for a cancellation that is under way, because the process ends with the task."""
+        if self._cancelling:
+            self._cancelling.join(_TIME_TO_CANCEL)
 
     def _cancel_if_unwanted(self) -> None:
         """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""

@@ -96,6 +96,8 @@ def short_traceback(execute: Callable[P, R]) -> Callable[P, R]:
             raise
         finally:
             task.is_over = True
+            if task._running:  # noqa: SLF001 - the wrapper is part of the class
+                task._running.finish_cancelling()  # noqa: SLF001
 
     return run
 

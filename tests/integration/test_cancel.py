@@ -6,20 +6,22 @@ import asyncio
 import io
 import json
 import math
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import tenacity
 
-from airflow_provider_crew import cli
+from airflow_provider_crew import cli, compat
 from airflow_provider_crew.client.errors import Cost, ExecutionCancelled, NotCancelled, WaitedTooLong
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.hooks.crew import _CANCELLING, CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from tests.integration.clients import INPUTS, TOKEN
-from tests.integration.operators import both_ways, run
+from tests.integration.operators import both_ways, kickoff, run, run_deferred
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -215,3 +217,29 @@ class TestTimeout:
             Task(lambda: run(deferrable=False, timeout=1.0, cancel_on_timeout=True), store=store).run()
 
         assert [request.status for request in live_crew.requests.on("stop")] == [200]
+
+
+@pytest.mark.parametrize("make", [kickoff, run_deferred])
+def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monkeypatch, make):
+    operator = make(cancel_on_kill=True)
+    airflow = threading.Lock()  # which takes one request at a time
+
+    def has_ended(_: Any) -> bool:
+        with airflow:
+            return True
+
+    def interrupted(call: str) -> bool:
+        if call == "set" and live_crew.kickoffs:  # the kickoff ID is being recorded
+            store.breaks_at = lambda _: False
+            with airflow:
+                operator.on_kill()
+        return False
+
+    monkeypatch.setattr(compat, "has_ended", has_ended)
+    live_crew.scenario = SLOW
+    store.breaks_at = interrupted
+
+    with suppress(BaseException):
+        Task(lambda: operator, store=store).run()
+
+    assert len(live_crew.requests.on("stop")) == 1
