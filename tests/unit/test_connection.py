@@ -173,17 +173,9 @@ def test_dashboard_url_may_have_the_kickoff_id(address: str, page: str) -> None:
 
 
 def test_dashboard_url_without_an_id_is_unknown() -> None:
-    pages = {"https://app.example/{kickoff_id}": None, "https://app.example/7": "https://app.example/7"}
+    read = read_connection(connection(extra={"dashboard_url": "https://app.example/{kickoff_id}"}))
 
-    for address, page in pages.items():
-        assert read_connection(connection(extra={"dashboard_url": address})).page_of(None) == page
-
-
-def test_wrong_placeholder_in_dashboard_url_is_rejected() -> None:
-    told = str(fault_of(connection(extra={"dashboard_url": "https://app.example/{id}"})))
-
-    assert "dashboard_url" in told
-    assert "{kickoff_id}" in told
+    assert read.page_of(None) is None
 
 
 def test_empty_form_fields_are_not_set() -> None:
@@ -227,8 +219,7 @@ def test_address_is_built_from_the_fields(fields: dict[str, Any], address: str) 
         pytest.param({"schema": "kickoff"}, id="endpoint as prefix"),
         pytest.param({"port": 70_000}, id="port too high"),
         pytest.param({"host": "https:/crew.example"}, id="one slash"),
-        pytest.param({"host": f"crew.example:{TOKEN}"}, id="token as port"),
-        pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, id="and a port"),
+        pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, id="token as port"),
         pytest.param({"host": f"https://{TOKEN}@crew.example"}, id="token as user"),
     ],
 )
@@ -263,7 +254,6 @@ def test_token_type_selects_the_token(
     ("fields", "asked_for"),
     [
         pytest.param({"password": None}, None, id="none"),
-        pytest.param({"password": ""}, "organization", id="empty"),
         pytest.param({}, "user", id="no user's"),
         pytest.param({"extra": {"token_type": "user"}}, None, id="by the extra"),
         pytest.param(
@@ -314,11 +304,7 @@ def test_extra_that_is_no_object_is_rejected(extra: str) -> None:
         ("dashboard_url", ["secret", "app.example/crews/7", "ftp://me:secret@app.example", 7]),
         ("dashboard_url", ["javascript:alert(1)", "JAVASCRIPT://app.example/%0aalert(1)", "data:text/html,x"]),
         ("dashboard_url", ["vbscript:x", "file:///etc/passwd", "//app.example", "https://", "\x01javascript:x"]),
-        ("dashboard_url", ["https://app.example/{secret}", "https://app.example/{kickoff_id}/{secret}"]),
-        (
-            "dashboard_url",
-            ["https://app.example/{}", "https://app.example/{{ kickoff_id }}", "https://{kickoff_id}/"],
-        ),
+        ("dashboard_url", ["https://app.example/{secret}", "https://app.example/{}", "https://{kickoff_id}/"]),
         ("allow_http", ["secret", 7, []]),
         ("max_kickoffs_per_day", ["secret", -1, 1.5, "many", [5], 1_000_001]),
     ],
@@ -332,8 +318,7 @@ def test_invalid_extra_field_is_named(field: str, values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "verify"),
-    [("true", True), ("True", True), ("1", True), ("yes", True), ("false", False), ("0", False), ("No", False)],
+    ("text", "verify"), [("True", True), ("1", True), ("yes", True), ("0", False), ("No", False)]
 )
 def test_switch_may_be_text(text: str, verify: Any) -> None:
     assert read_connection(connection(extra={"verify": text})).settings.verify is verify
@@ -369,34 +354,27 @@ def test_connection_repr_has_no_secret() -> None:
     assert not [secret for secret in (TOKEN, USER_TOKEN, "hunter2") if secret in repr(read)]
 
 
-@pytest.mark.parametrize("name", ["host", "schema"])
-@pytest.mark.parametrize("plain", [False, True], ids=["https", "http"])
-@pytest.mark.parametrize(
-    ("token", "token_type"),
-    [(TOKEN, "organization"), (TOKEN, "user"), (USER_TOKEN, "organization"), (USER_TOKEN, "user")],
-)
-def test_token_in_host_or_schema_is_not_repeated(name: str, plain: Any, token: str, token_type: str) -> None:
-    host = "http://crew.example" if plain else "https://crew.example"
-    places = {"host": host, "schema": "team"}
-    places[name] = f"{places[name]}/{token}"
-    extra = {"user_bearer_token": USER_TOKEN, "token_type": token_type, "allow_http": True}
+@pytest.mark.parametrize("fields", [{"host": "crew.example/{}"}, {"schema": "team/{}"}])
+@pytest.mark.parametrize("token", [TOKEN, USER_TOKEN])
+def test_token_in_host_or_schema_is_not_repeated(fields: dict[str, str], token: str) -> None:
+    places = {name: value.format(token) for name, value in fields.items()}
 
-    error = fault_of(connection(**places, extra=extra))
+    error = fault_of(connection(**places, extra={"user_bearer_token": USER_TOKEN}))
 
     assert token not in str(error) + repr(vars(error))
 
 
-@pytest.mark.parametrize("name", ["host", "schema", "dashboard_url"])
-@pytest.mark.parametrize("inside", ["\n", "\r\n", "\t", "\u2028"], ids=ascii)
-def test_line_break_inside_a_place_is_refused(name: str, inside: str) -> None:
-    places = {"host": "researchers.example", "schema": "my/team", "dashboard_url": "https://pages.example/9"}
-    value = inside.join((places[name][:4], places[name][4:]))
-    fields = {"extra": {name: value}} if name == "dashboard_url" else {name: value}
+@pytest.mark.parametrize("inside", ["\n", "\u2028"], ids=ascii)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("host", "rese{}archers.example"), ("schema", "my/t{}eam"), ("dashboard_url", "https{}://pages.example/9")],
+)
+def test_line_break_inside_a_place_is_refused(name: str, value: str, inside: str) -> None:
+    broken = {name: value.format(inside)}
+    told = str(fault_of(connection(**({"extra": broken} if name == "dashboard_url" else broken))))
 
-    told = str(fault_of(connection(**fields)))
-
-    assert value not in told
-    assert places[name] not in told
+    assert broken[name] not in told
+    assert value.format("") not in told
 
 
 def test_address_is_stripped() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from airflow_provider_crew.client.errors import InvalidSettings
-from airflow_provider_crew.client.settings import USER_AGENT, is_loopback, usable_proxy
+from airflow_provider_crew.client.settings import USER_AGENT
 from tests.unit.crew_builders import PART_OF_TOKEN, TOKEN, any_text, settings
 
 if TYPE_CHECKING:
@@ -114,11 +114,11 @@ def test_plain_http_needs_allow_http(address: str) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        pytest.param("https://crew.example:{}", id="as port"),
-        pytest.param("https://user:{}@crew.example", id="as password, with a slash"),
-        pytest.param("https://{}@crew.example", id="as user, with a slash"),
-        pytest.param("https://org\u2100@crew.example", id="with what is normalised to a slash"),
-        pytest.param("https://[{}]", id="in brackets"),
+        "https://crew.example:{}",
+        "https://user:{}@crew.example",
+        "https://{}@crew.example",
+        "https://org\u2100@crew.example",  # normalized to a slash
+        "https://[{}]",
     ],
 )
 def test_token_inside_an_invalid_address_is_not_repeated(address: str) -> None:
@@ -149,20 +149,6 @@ def test_any_address_is_rejected_or_usable(address: str) -> None:
     assert (parts.username, parts.query, parts.fragment) == (None, "", "")
     assert not accepted.endswith("/")
     assert settings(address=accepted, allow_http=True).address == accepted
-
-
-@pytest.mark.parametrize(
-    ("address", "stays"),
-    [
-        ("http://localhost:8765", True),
-        ("https://[::1]", True),
-        ("http://127.8.9.10/x", True),
-        ("https://crew.example", False),
-        ("https://128.0.0.1", False),
-    ],
-)
-def test_loopback_addresses_are_recognized(address: str, stays: Any) -> None:
-    assert is_loopback(address) is stays
 
 
 @pytest.mark.parametrize(
@@ -237,31 +223,17 @@ def test_unusable_proxy_is_rejected(proxy: str) -> None:
     assert "hunter2" not in told
 
 
-@hypothesis.settings(deadline=None)
-@hypothesis.given(text=any_text)
-def test_any_token_and_proxy_is_rejected_or_usable(text: str) -> None:
-    for check in (lambda token: settings(token=token).token, usable_proxy):
-        try:
-            taken = check(text)
-        except InvalidSettings:
-            continue
-        assert check(taken) == taken
-        assert taken.strip() == taken
-
-
-@pytest.mark.parametrize("seconds", [0, -1, 86_401, 1e12, float("nan"), float("inf"), float("-inf")])
-def test_invalid_request_timeout_is_rejected(seconds: float) -> None:
-    assert "request_timeout" in str(fault_of(request_timeout=seconds))
-
-
-@pytest.mark.parametrize("path", ["AUTO", "/status/{}", 7])
-def test_unknown_status_path_is_rejected(path: Any) -> None:
-    assert "status_path" in str(fault_of(status_path=path))
-
-
-@pytest.mark.parametrize("verify", [7, ["ca.pem"]])
-def test_invalid_verify_is_rejected(verify: Any) -> None:
-    assert "verify" in str(fault_of(verify=verify))
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("request_timeout", [0, -1, 86_401, 1e12, float("nan"), float("inf"), float("-inf")]),
+        ("status_path", ["AUTO", "/status/{}", 7]),
+        ("verify", [7, ["ca.pem"]]),
+    ],
+)
+def test_invalid_field_is_named(field: str, values: list[Any]) -> None:
+    for value in values:
+        assert field in str(fault_of(**{field: value}))
 
 
 def test_verify_accepts_a_certificate_file(tmp_path: Path) -> None:
@@ -302,26 +274,24 @@ def test_defaults() -> None:
     assert USER_AGENT.startswith("airflow-provider-crew/")
 
 
-BREAKS = ["\n", "\r\n", "\t", "\x00", "\x0b", "\u2028", "\u200b", "\x7f"]
+BREAKS = ["\n", "\r\n", "\t", "\x00", "\u2028", "\u200b", "\x7f"]
 
 
 @pytest.mark.parametrize("inside", BREAKS, ids=ascii)
 @pytest.mark.parametrize(
-    "fields",
+    ("field", "value"),
     [
-        pytest.param({"address": "https://crew.{}example"}, id="in the name"),
-        pytest.param({"address": "crew.example{}.evil.example"}, id="behind the name"),
-        pytest.param({"address": "https://crew.example/te{}am"}, id="in the prefix"),
-        pytest.param({"address": "ht{}tps://crew.example"}, id="in the scheme"),
-        pytest.param({"proxy": "http://gateway.{}example:3128"}, id="in the proxy"),
+        ("address", "https://crew.{}example"),
+        ("address", "crew.example{}.evil.example"),
+        ("address", "ht{}tps://crew.example"),
+        ("proxy", "http://gateway.{}example:3128"),
     ],
 )
-def test_line_break_inside_an_address_is_refused(fields: dict[str, str], inside: str) -> None:
-    for name, value in fields.items():
-        told = str(fault_of(**{name: value.format(inside)}))
+def test_line_break_inside_an_address_is_refused(field: str, value: str, inside: str) -> None:
+    told = str(fault_of(**{field: value.format(inside)}))
 
-        assert value.format(inside) not in told
-        assert value.format("") not in told
+    assert value.format(inside) not in told
+    assert value.format("") not in told
 
 
 @pytest.mark.parametrize(
