@@ -374,6 +374,13 @@ def test_request_knows_its_proxy_credentials(
     assert credentials not in repr(request)
 
 
+def test_field_of_a_wrong_type_does_not_name_pydantic(api: CrewApi) -> None:
+    failure = failure_of(api.inputs(), answer(200, {"inputs": [{"name": 7}]}))
+
+    assert type(failure) is UnreadableAnswer
+    assert "pydantic" not in str(failure)
+
+
 @pytest.mark.parametrize("sent", [True, False])
 def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> None:
     failure = RuntimeError()
