@@ -495,7 +495,8 @@ def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Except
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
         step = "Start a new execution, which is billed again."
-        return errors.ExecutionCancelled(event, next_step=step, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
+        kind = errors.ExecutionCancelled if _is_revoked(outcome) else errors.ExecutionFailed
+        return kind(event, next_step=step, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
     return end.replace(event, cost=errors.Cost.ENDED)
 
 
@@ -503,9 +504,13 @@ def describe_end(execution: Completed | Failed) -> str:
     """Return a sentence about an execution that a cancellation has found ended."""
     if isinstance(execution, Completed):
         return "The execution completed before it could be cancelled."
-    if "revoked" in f"{execution.word} {execution.error}".lower():
+    if _is_revoked(execution):
         return "The execution was cancelled."
     return f"The execution has ended: {one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}."
+
+
+def _is_revoked(failed: Failed) -> bool:
+    return "revoked" in f"{failed.word} {failed.error}".lower()  # each dialect says so in one of them
 
 
 def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:

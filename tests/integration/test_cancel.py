@@ -15,7 +15,13 @@ import pytest
 import tenacity
 
 from airflow_provider_crew import cli, compat
-from airflow_provider_crew.client.errors import Cost, ExecutionCancelled, NotCancelled, WaitedTooLong
+from airflow_provider_crew.client.errors import (
+    Cost,
+    ExecutionCancelled,
+    ExecutionFailed,
+    NotCancelled,
+    WaitedTooLong,
+)
 from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.hooks.crew import _CANCELLING, CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
@@ -182,6 +188,22 @@ class TestTimeout:
         assert caught.value.cost is Cost.ENDED
         assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
         assert len(live_crew.kickoffs) == 1
+
+    def test_crew_that_fails_by_then_is_a_failed_crew(self, live_crew, store):
+        failed: Any = {"status": "error", "error": "out of credit"}
+
+        def fail(request: ReceivedRequest) -> None:
+            if request.operation == "stop":
+                live_crew.set_status(live_crew.kickoffs[0].kickoff_id, failed)
+
+        live_crew.scenario = SLOW
+        live_crew.faults.answer(400, on="stop")
+        live_crew.after = fail
+
+        with pytest.raises(ExecutionFailed) as caught:
+            Task(lambda: run(deferrable=False, timeout=0.5, cancel_on_timeout=True), store=store).run()
+
+        assert type(caught.value) is ExecutionFailed
 
     def test_retry_after_a_cancellation_starts_another(self, live_crew, store):
         live_crew.scenario = SLOW
