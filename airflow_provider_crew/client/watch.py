@@ -24,6 +24,8 @@ from airflow_provider_crew.client.models import Completed, Execution, Failed, Pa
 from airflow_provider_crew.client.text import one_line, size
 
 _JITTER = 0.1
+# State of a cancelled execution, or its reason if the dialect has no such state.
+_REVOKED = frozenset({"revoked", "task was revoked", "the execution was revoked"})
 _LONGEST_SPREAD = 15.0
 _SHARE_OF_AGE = 0.05
 _LONGEST_RETRY_AFTER = 300.0
@@ -510,7 +512,8 @@ def describe_end(execution: Completed | Failed) -> str:
 
 
 def _is_revoked(failed: Failed) -> bool:
-    return "revoked" in f"{failed.word} {failed.error}".lower()  # each dialect says so in one of them
+    """Whether the execution was cancelled. A crew may itself fail because of something that was revoked."""
+    return not _REVOKED.isdisjoint((failed.word.lower(), failed.error.lower().rstrip(". ")))
 
 
 def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:

@@ -261,6 +261,7 @@ class RunningTask:
             return
         state = "has ended" if self.has_ended else "continues"
         if not (self.has_ended or self.operator.is_over or self.operator.cancel_on_kill is False):
+            # In a thread, because the signal that led here may have interrupted a request to Airflow.
             self._cancelling = threading.Thread(target=self._cancel_if_unwanted)
             self._cancelling.start()
             self._cancelling.join(_TIME_IN_HANDLER)
