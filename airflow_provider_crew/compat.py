@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import timedelta
+    from collections.abc import Mapping, Sequence
 
     from airflow.providers.common.compat.sdk import Context
 
 _RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 
-IS_AIRFLOW_2 = _RELEASE < (3,)
-# In Airflow 2's form, the Test button fails with a JavaScript error while the Extra field is hidden.
-HIDES_EXTRA = not IS_AIRFLOW_2
-# The task instance page supports tabs from plugins.
-HAS_TABS = _RELEASE >= (3, 1)
-# Seconds before Airflow's own timeout at which a wait ends, so that the task can log that the execution keeps
-# running. Airflow 2 enforces execution_timeout during a deferral, and then needs time to resume the task.
-SHUTDOWN_MARGIN = 60.0 if IS_AIRFLOW_2 else 2.0
 # Airflow deletes the task state when the task is cleared, unless the user keeps it.
 CLEARING_DELETES_TASK_STATE = _RELEASE >= (3, 4)
-# The wrapper of decorated tasks looks for a method of that name, but never calls it.
-ASKS_FOR_XCOM_PUSH = _RELEASE == (3, 0)
 # A retry may be resumed with the event of the previous attempt: https://github.com/apache/airflow/issues/56704
-_KEEPS_OLD_EVENTS = (3,) <= _RELEASE < (3, 2)
+_KEEPS_OLD_EVENTS = _RELEASE < (3, 2)
 
 # The task state store outlives an attempt.
 _HAS_STORE = _RELEASE >= (3, 3)
@@ -39,8 +27,6 @@ HOW_TO_FORGET = (
     else "under Admin, Variables, delete the one whose description names {}"
 )
 """Instructions to delete a task's kickoff record."""
-# Triggers may push XComs, and the Airflow UI can show them.
-SHOWS_PROGRESS = _RELEASE >= (3, 1)
 # A deferred task resumes when a user answers its request under Required Actions.
 HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
 # A thread that sends a request to Airflow mixes up the answers of all others in its process.
@@ -85,8 +71,8 @@ def api_server_is_away(error: Exception) -> bool:
     """
     Whether Airflow's API server did not answer, or failed. A rejected request would be rejected again.
 
-    Every request of an Airflow 3 task goes to the API server. During an outage, Airflow repeats a request for
-    about ten seconds before it fails.
+    Every request of a task goes to the API server. During an outage, Airflow repeats a request for about ten
+    seconds before it fails.
     """
     status = _api_status(error)
     return status is not None and status not in range(1, 500)
@@ -94,8 +80,6 @@ def api_server_is_away(error: Exception) -> bool:
 
 def _api_status(error: Exception) -> int | None:
     """Return the HTTP status with which Airflow's API server failed. 0: no answer. None: another error."""
-    if IS_AIRFLOW_2:
-        return None
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
     # In `airflow dags test`, a task gets the error of the API itself.
@@ -110,14 +94,14 @@ def reads_connections_as_commands_do() -> None:
     """
     Make this process read connections as Airflow's own commands do.
 
-    Outside a task, Airflow 3.1 and newer skip the database unless this variable is set.
+    Outside a task, Airflow skips the database unless this variable is set.
     """
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
 
 
 def xcom_keys_left_behind(ti: Any) -> Sequence[str]:
     """
-    Return the keys of the XComs that Airflow 3 deleted at the start of this attempt.
+    Return the keys of the XComs that Airflow deleted at the start of this attempt.
 
     After Airflow 3.3 has replaced a process, that process can no longer write to the store, but it can push XComs.
     """
@@ -131,11 +115,6 @@ def was_rescheduled(ti: Any) -> bool:
     return bool(from_server and from_server.task_reschedule_count)
 
 
-def was_changed_from_outside(ti: Any) -> bool:
-    """Whether the task was marked or cleared by a user. On Airflow 2, an exception then ends the task."""
-    return hasattr(ti, "current_state") and ti.current_state() != "running"
-
-
 def is_cleared_meanwhile(ti: Any) -> bool:
     """Whether the task was cleared while this process runs. Defaults to False if Airflow does not answer."""
     return not _states_of(ti) <= _STATES_OF_ITS_OWN
@@ -143,10 +122,7 @@ def is_cleared_meanwhile(ti: Any) -> bool:
 
 def has_ended(ti: Any) -> bool:
     """Whether Airflow has recorded the end of the task, and no retry follows. Defaults to False."""
-    try:
-        states = {ti.current_state()} if IS_AIRFLOW_2 else _states_of(ti)
-    except Exception:  # noqa: BLE001 - Airflow's database does not answer
-        return False
+    states = _states_of(ti)
     return bool(states) and states <= _LAST_STATES
 
 
@@ -169,15 +145,6 @@ def _send(request: str, **fields: Any) -> Any:
     return task_runner.SUPERVISOR_COMMS.send(getattr(comms, request)(**fields))
 
 
-def has_run(ti: Any, dag_id: str, run_id: str) -> bool:
-    """Whether a DAG has a run with this ID."""
-    if IS_AIRFLOW_2:
-        from airflow.models.dagrun import DagRun
-
-        return bool(DagRun.find(dag_id=dag_id, run_id=run_id))
-    return bool(ti.get_dr_count(dag_id=dag_id, run_ids=[run_id]))
-
-
 def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
     """
     Start a run of a DAG. Return whether it is the first one with this ID.
@@ -185,26 +152,12 @@ def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
     This is the only request of a task that fails if another task was faster, because run IDs are unique in
     Airflow's database. Variables, XComs and task states are overwritten.
     """
-    if not IS_AIRFLOW_2:
-        answer = _send("TriggerDagRun", dag_id=dag_id, run_id=run_id, conf=conf)
-        return bool(answer.type != "ErrorResponse")
-    from airflow.api.common.trigger_dag import trigger_dag
-
-    try:
-        trigger_dag(dag_id, run_id=run_id, conf=conf, replace_microseconds=False)  # type: ignore[call-arg]
-    except Exception:
-        if has_run(None, dag_id, run_id):  # found before, or by the database just now
-            return False
-        raise
-    return True
+    answer = _send("TriggerDagRun", dag_id=dag_id, run_id=run_id, conf=conf)
+    return bool(answer.type != "ErrorResponse")
 
 
 def refuses_runs(error: Exception) -> bool:
     """Whether Airflow rejects runs of a DAG, because it is missing or cannot be loaded."""
-    if IS_AIRFLOW_2:
-        from airflow.exceptions import DagNotFound
-
-        return isinstance(error, DagNotFound)
     return _api_status(error) is not None and not api_server_is_away(error)
 
 
@@ -223,15 +176,6 @@ def variable(name: str) -> str | None:
 
     Airflow's own API asks other backends first, and reports a missing variable even if the request failed.
     """
-    if IS_AIRFLOW_2:
-        from airflow.models import Variable
-        from airflow.utils.session import create_session
-
-        with create_session() as session:
-            found = session.query(Variable).filter_by(key=name).one_or_none()  # noqa: AIR311 - Airflow 2 only
-            if found and found.val is None:
-                raise ValueError(f"variable {name} cannot be decrypted")
-            return found.val if found else None
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
     answer = _send("GetVariable", key=name)
@@ -244,28 +188,18 @@ def variable(name: str) -> str | None:
 
 def set_variable(name: str, value: str, about: str) -> None:
     """Set a variable in Airflow's database, even if another backend has a variable of that name."""
-    if IS_AIRFLOW_2:
-        from airflow.models import Variable
-
-        Variable.set(name, value, about)  # noqa: AIR311 - Airflow 2 only
-    else:
-        _send("PutVariable", key=name, value=value, description=about)
+    _send("PutVariable", key=name, value=value, description=about)
 
 
 def delete_variable(name: str) -> None:
     """Delete a variable from Airflow's database, if it exists."""
-    if IS_AIRFLOW_2:
-        from airflow.models import Variable
-
-        Variable.delete(name)  # noqa: AIR311 - Airflow 2 only
-    else:
-        _send("DeleteVariable", key=name)
+    _send("DeleteVariable", key=name)
 
 
 def leaves_progress() -> bool:
     """Whether a separate thread may encode and push XComs in this process."""
-    if not (SHOWS_PROGRESS and _ASKS_IN_ONE_THREAD):
-        return SHOWS_PROGRESS
+    if not _ASKS_IN_ONE_THREAD:
+        return True
     from airflow.sdk.bases.xcom import BaseXCom
     from airflow.sdk.execution_time.xcom import XCom
 
@@ -308,39 +242,13 @@ def close_required_action(ti: Any, option: str) -> None:
     update_hitl_detail_response(ti.id, chosen_options=[option], params_input={})
 
 
-def first_poke(context: Context) -> float:
-    """Return the time of this attempt's first poke, which Airflow 2 keeps in a different place."""
-    ti: Any = context["ti"]
-    if hasattr(ti, "get_first_reschedule_date"):
-        first = ti.get_first_reschedule_date(context)
-    else:
-        from airflow.sensors.base import _orig_start_date
-
-        first = _orig_start_date(ti.dag_id, ti.task_id, ti.run_id, ti.map_index, ti.try_number)
-    return float((first or ti.start_date).timestamp())
-
-
-def save_delivery_on_success(operator: Any) -> None:
-    """
-    Record a delivery as soon as Airflow has recorded the success of the task.
-
-    On Airflow 3, success callbacks run next. Call this after the DAG author's code, so that neither a cluster
-    policy nor an assignment replaces the list. The callback is the first, so it does not depend on the author's
-    callbacks. On Airflow 2, callbacks run before the success is recorded, so a listener records the delivery.
-    """
-    if not IS_AIRFLOW_2:
-        own = operator.on_success_callback or []
-        own = [*own] if isinstance(own, Sequence) else [own]
-        operator.on_success_callback = [lambda _: operator.save_crew_delivery(), *own]
-
-
 def reads_names(dag: Any) -> bool:
     """Whether Airflow converts a rendered map_index_template to a Python value, which may not be a string."""
     return bool(dag.render_template_as_native_obj) and _RELEASE < (3, 4)
 
 
 def show_name(ti: Any, name: str) -> None:
-    """Show the name of a mapped task while it is deferred, on Airflow versions that support this (2.11, 3.2)."""
+    """Show the name of a mapped task while it is deferred, on Airflow 3.2 and later."""
     if getattr(ti, "rendered_map_index", None) == name:
         return
     ti.rendered_map_index = name
@@ -348,42 +256,8 @@ def show_name(ti: Any, name: str) -> None:
         _send("SetRenderedMapIndex", rendered_map_index=name)
 
 
-def asset_kinds() -> tuple[type, ...]:
-    """Return the classes of outlets that are assets. Airflow 2 calls them datasets, and has no references."""
-    from airflow.providers.common.compat.sdk import Asset
-
-    if IS_AIRFLOW_2:
-        return (Asset,)
-    from airflow.sdk.definitions.asset import AssetRef
-
-    return (Asset, AssetRef)
-
-
-def suspend_execution_timeout(operator: Any) -> timedelta | None:
-    """
-    Return the operator's execution_timeout. On Airflow 2, remove it so that the task can enforce it itself.
-
-    Airflow 2 fails a task that resumes too late before its code runs. A retry would then start and bill another
-    execution.
-    """
-    limit: timedelta | None = operator.execution_timeout
-    if IS_AIRFLOW_2:
-        operator.execution_timeout = None
-    return limit
-
-
-# The DAG processor of Airflow 3.0 never answers these requests. It passes no exception to a callback.
-def _can_read_tasks(context: Context) -> bool:
-    return _RELEASE != (3, 0) or "exception" in context
-
-
 def task_states(context: Context) -> dict[tuple[str, int], str]:
     """Return the states of a run by task ID and map index, for a callback. Empty if they are unreadable."""
-    if IS_AIRFLOW_2:
-        run: Any = context["dag_run"]
-        return {(ti.task_id, ti.map_index): str(ti.state) for ti in run.get_task_instances()}
-    if not _can_read_tasks(context):
-        return {}
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     tasks, run_id = context["dag"].task_dict, context["run_id"]
@@ -401,8 +275,6 @@ def task_states(context: Context) -> dict[tuple[str, int], str]:
 
 def read_xcom(context: Context, task_id: str, map_index: int, key: str) -> Any:
     """Return an XCom of a task, for a callback. None if there is none or it is unreadable."""
-    if not _can_read_tasks(context):
-        return None
     from airflow.providers.common.compat.sdk import XCom
 
     dag_id, run_id = context["dag"].dag_id, context["run_id"]

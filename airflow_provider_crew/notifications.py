@@ -33,7 +33,7 @@ class CrewAlert(BaseNotifier):
 
     For a task, it sends an alert about that task at once. For a DAG, it sends one alert about all crew tasks that
     failed in the run and have not sent their own. That includes tasks whose process was killed, or that
-    ``dagrun_timeout`` stopped: Airflow 3 may not call their callbacks.
+    ``dagrun_timeout`` stopped: Airflow may not call their callbacks.
 
     :param channel: Function that sends a subject and a text, or an Airflow notifier whose templates contain
         ``{{ crew_alert.subject }}`` and ``{{ crew_alert.text }}``.
@@ -44,7 +44,7 @@ class CrewAlert(BaseNotifier):
         self.channel = channel
 
     def __call__(self, context: Context) -> None:
-        """Send the alert. The base class would render templates, which fails in ``dag.test()`` on Airflow 3."""
+        """Send the alert. The base class would render templates, which fails in ``dag.test()``."""
         self.notify(context)
 
     def notify(self, context: Context) -> None:
@@ -58,7 +58,7 @@ class CrewAlert(BaseNotifier):
             copy.copy(self.channel)(context)  # a notifier replaces its templates with the rendered values
         else:
             self.channel(subject, text)
-        # A push from the DAG processor, where there is no exception, would never return on Airflow 3.
+        # A push from the DAG processor, where there is no exception, would never return.
         if _exception(context) and context["ti"].state == "failed":
             with suppress(Exception):
                 context["ti"].xcom_push(key=SENT, value=subject)
@@ -74,14 +74,14 @@ def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
     """Return the subject and the text of an alert."""
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
     cost = min((failure.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
-    page = getattr(context.get("ti"), "log_url", None) or ""  # Airflow 3.0 has none
+    page = getattr(context.get("ti"), "log_url", None) or ""
     page = page.partition("/tasks/")[0] if "reason" in context else page
     text = "\n\n".join([*(f"{failure.task}: {failure.text}" for failure in failures), page])
     return f"[{cost}] {context['dag'].dag_id}: {tasks} in {context['run_id']}", str(redact(text.strip()))
 
 
 def _exception(context: Context) -> BaseException | None:
-    found: Any = context.get("exception")  # a text on Airflow 2 if the process was killed
+    found = context.get("exception")
     return found if isinstance(found, BaseException) else None
 
 

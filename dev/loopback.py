@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from importlib.metadata import version
 
 HOST = "127.0.0.1"
 # All of these are this machine, so that a process can have an address of its own.
@@ -42,10 +41,7 @@ def serve_logs() -> None:
     import uvicorn
 
     host, port = hostname(), int(os.environ["AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT"])
-    if version("apache-airflow").startswith("3.0."):
-        uvicorn.run("airflow.utils.serve_logs:create_app", factory=True, interface="wsgi", host=host, port=port)
-    else:
-        uvicorn.run("airflow.utils.serve_logs.log_server:get_app", factory=True, host=host, port=port)
+    uvicorn.run("airflow.utils.serve_logs.log_server:get_app", factory=True, host=host, port=port)
 
 
 if __name__ == "__main__":

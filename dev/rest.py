@@ -32,9 +32,6 @@ class AirflowApi:
     get, post, patch and delete take a path below that of the API and return the parsed answer.
     """
 
-    _api = "api/v2"
-    _health = "api/v2/monitor/health"
-
     def __init__(self, url: str) -> None:
         self._url = url
         self._session = requests.Session()
@@ -64,7 +61,7 @@ class AirflowApi:
     def health(self) -> Health:
         """Return what Airflow says of its components, or nothing while it does not answer."""
         try:
-            answer = self._session.get(f"{self._url}/{self._health}", timeout=5)
+            answer = self._session.get(f"{self._url}/api/v2/monitor/health", timeout=5)
             health: Health = answer.json() if answer.ok else {}
         except requests.RequestException:
             return {}
@@ -189,7 +186,7 @@ class AirflowApi:
         return int(major), int(minor)
 
     def _call(self, method: str, path: str, **options: Any) -> Any:
-        return self._answer(method, f"{self._api}/{path}", **options)
+        return self._answer(method, f"api/v2/{path}", **options)
 
     def _answer(self, method: str, path: str, **options: Any) -> Any:
         if "Authorization" not in self._session.headers:

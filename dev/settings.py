@@ -26,8 +26,7 @@ _SETTINGS = {
         # A run takes the DAG as it was parsed last, not as it was half a minute ago.
         "min_serialized_dag_update_interval": "0",
     },
-    # Airflow up to 3.0 shows XComs as text unless told otherwise.
-    "api": {"host": HOST, "workers": "1", "enable_xcom_deserialize_support": "True"},
+    "api": {"host": HOST, "workers": "1"},
     "usage_data_collection": {"enabled": "False"},
     "scheduler": {
         "scheduler_heartbeat_sec": "1",

@@ -10,12 +10,10 @@ from importlib.metadata import version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dev import airflow2
 from dev.loopback import HOST, free_port
 from dev.processes import Guardian, Process, stop_all
 from dev.rest import AirflowApi, seconds_since_epoch
 from dev.settings import environment as airflow_environment
-from dev.settings import variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from dev.rest import Health
 
 _PAUSE = 0.2
-_IS_AIRFLOW_2 = version("apache-airflow").startswith("2.")
 _COMMANDS = {
     "api-server": ["airflow", "api-server"],
     # Not with their own log servers, which listen on every address of the machine.
@@ -67,14 +64,12 @@ class AirflowStack:
         self.home = home.resolve()
         self.logs = self.home / "logs" / "processes"
         self.url = f"http://{HOST}:{port}"
-        self.api = airflow2.Airflow2Api(self.url) if _IS_AIRFLOW_2 else AirflowApi(self.url)
+        self.api = AirflowApi(self.url)
         self.processes: dict[str, Process] = {}
         self._awaited: list[Process] = []
         self._environment = airflow_environment(self.home, dags_folder.resolve(), port=port, log_port=free_port())
-        if _IS_AIRFLOW_2:
-            self._environment |= variables(airflow2.settings(port))
         self._environment |= environment or {}
-        self._commands = dict(airflow2.COMMANDS if _IS_AIRFLOW_2 else _COMMANDS)
+        self._commands = dict(_COMMANDS)
         self._more: list[Process] = []
         self._guardian: Guardian | None = None
 
@@ -167,7 +162,7 @@ class AirflowStack:
             return [self.processes["api-server"]]
         return [
             self.processes[name]
-            for name in (airflow2.COMPONENTS if _IS_AIRFLOW_2 else _COMPONENTS)
+            for name in _COMPONENTS
             if not _is_alive(health, name.replace("-", "_"), self.processes[name].started_at)
         ]
 
@@ -211,8 +206,6 @@ class AirflowStack:
         if (self.home / "airflow.db").exists() and marker.exists() and marker.read_text() == wanted:
             return
         self._run("db-migrate", ["airflow", "db", "migrate"], guardian)
-        if _IS_AIRFLOW_2:
-            self._run("add-user", airflow2.ADD_USER, guardian)
         marker.write_text(wanted)
 
     def _run(self, name: str, command: list[str], guardian: Guardian) -> None:

@@ -91,9 +91,7 @@ def task_processes(airflow: AirflowStack) -> list[int]:
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The scheduler of Airflow 2 has one for parsing DAGs as well.
-            if b"DagFileProcessor" not in path.with_name("cmdline").read_bytes():
-                parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
         except OSError:  # it has just ended
             continue
     executors = {process.pid for process in airflow.executors}
@@ -155,13 +153,7 @@ class Run:
         Clear a task as the page does, which from Airflow 3.4 on discards its state unless told to keep it.
 
         Airflow answers 500, and does nothing, when the task changes its state in that moment: one clears it again.
-        Asked over REST, Airflow 2 does nothing to a task that is running: its page does, and its command.
         """
-        if AIRFLOW < (3, 0):
-            run = self.airflow.api.get(f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}")
-            of_run = ("--start-date", run["logical_date"], "--end-date", run["logical_date"])
-            self.airflow.command("tasks", "clear", "--yes", "--task-regex", f"^{task_id}$", *of_run, self.dag_id)
-            return
         keep = self.keeps_task_state if keep_task_state is None else keep_task_state
 
         for again in (True, True, False):
@@ -177,8 +169,7 @@ class Run:
     def mark(self, task_id: str, state: str) -> None:
         """Mark a task as success or failed, as in the Airflow UI."""
         path = f"dags/{self.dag_id}/dagRuns/{quote(self.run_id, safe='')}/taskInstances/{task_id}"
-        really = {"dry_run": False} if AIRFLOW < (3,) else {}
-        self.airflow.api.patch(path, {"new_state": state, **really})
+        self.airflow.api.patch(path, {"new_state": state})
 
     def forget_kickoff(self, task_id: str, map_index: int = -1) -> None:
         """Delete the kickoff record of a task: its variable, or from Airflow 3.3 on its task state."""

@@ -14,9 +14,6 @@ _OF_ITS_OWN = _ROOT / "requirements" / f"airflow-{AIRFLOW[0]}.{AIRFLOW[1]}.txt"
 # Pinned environment of this Airflow. The newest one uses the environment for development.
 LOCK = _OF_ITS_OWN if _OF_ITS_OWN.exists() else _ROOT / "requirements" / "dev.txt"
 
-# Recipes that an older Airflow cannot load, with their rows in the table of features.
-_NEED = {"crew_approval": "Recipe: approval", "crew_retry_policy": "Recipe: retry policy"}
-
 
 def has(feature: str) -> bool:
     """Whether the table of features has a yes for this Airflow, or for the newest one if it lacks this one."""
@@ -30,4 +27,4 @@ def has(feature: str) -> bool:
 def recipes() -> list[Path]:
     """Return the recipes that this Airflow can load."""
     paths = (_ROOT / "example_dags" / "recipes").glob("*.py")
-    return [path for path in paths if path.stem not in _NEED or has(_NEED[path.stem])]
+    return [path for path in paths if path.stem != "crew_retry_policy" or has("Recipe: retry policy")]

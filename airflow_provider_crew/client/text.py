@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 # Airflow's log page folds the text between two of these markers, anywhere in a line, and hides the markers.
-_FOLDS = re.compile(r"(?:::|##\[\]?)(?=(?:end)?group(?:::|\]))")
+_FOLDS = re.compile(r"::(?=(?:end)?group::)")
 # Some scripts and some emoji need them to be legible.
 _JOINERS = "\u200c\u200d"
 _TAB = 4

@@ -13,7 +13,6 @@ from airflow.providers.common.compat.sdk import (
     task_decorator_factory,
 )
 
-from airflow_provider_crew.compat import ASKS_FOR_XCOM_PUSH
 from airflow_provider_crew.operators.crew import CrewRunOperator
 
 if TYPE_CHECKING:
@@ -30,8 +29,6 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
 
     overwrite_rtif_after_execution = False
     custom_operator_name = "@task.crew"
-    if ASKS_FOR_XCOM_PUSH:
-        xcom_push = None
     template_fields = (*DecoratedOperator.template_fields, *CrewRunOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = (
         DecoratedOperator.template_fields_renderers | CrewRunOperator.template_fields_renderers

@@ -57,7 +57,9 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
     try:
         # Numbers are used in order, so a binary search finds the first one that may be free.
         gone = bisect_left(
-            numbers, x=True, key=lambda number: not compat.has_run(task.ti, BUDGET_DAG, f"{day}.{number}")
+            numbers,
+            x=True,
+            key=lambda n: not task.ti.get_dr_count(dag_id=BUDGET_DAG, run_ids=[f"{day}.{n}"]),
         )
         number = next((n for n in numbers[gone:] if compat.start_run(BUDGET_DAG, f"{day}.{n}", origin)), None)
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff

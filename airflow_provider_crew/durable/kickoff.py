@@ -193,7 +193,7 @@ class DurableRun:
             if is_cut_short and task.cancels_on("timeout"):
                 end_kickoff_that_took_too_long(task)
             ended = ended_from_outside(self, error, kicked_off=kicked_off)
-            if kicked_off and not self.record.is_shared and not compat.was_changed_from_outside(task.ti):
+            if kicked_off and not self.record.is_shared:
                 raise CrewTaskFailed(ended) from error
             if not isinstance(error, _SELF_EXPLANATORY):
                 task.log.error("%s", ended)  # noqa: TRY400 - Airflow logs the traceback

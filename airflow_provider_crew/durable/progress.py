@@ -8,7 +8,6 @@ from airflow_provider_crew.client import progress
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport
 from airflow_provider_crew.client.text import warn
-from airflow_provider_crew.compat import SHOWS_PROGRESS
 
 
 class TaskProgress:
@@ -27,7 +26,7 @@ class TaskProgress:
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
         """Push the progress after a poll, if it has changed."""
-        if not (SHOWS_PROGRESS and report.has_content):
+        if not report.has_content:
             return
         known = report.as_dict()
         # The trigger may have seen tasks that the last poll does not list.
@@ -51,8 +50,6 @@ class TaskProgress:
         self._end(kickoff_id, error)
 
     def _end(self, kickoff_id: str, end: Mapping[str, Any] | CrewError) -> None:
-        if not SHOWS_PROGRESS:
-            return
         try:
             known, now = progress.begun(kickoff_id, self._started_at) | self._known, time.time()
             if isinstance(end, CrewError):

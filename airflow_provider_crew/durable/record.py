@@ -32,7 +32,7 @@ def kickoff_id_left_by(ti: Any) -> str | None:
     """
     Return the kickoff ID that an earlier process of this attempt pushed to XCom.
 
-    Airflow deletes the kickoff ID of an earlier attempt, except for a mapped task on 3.0.
+    Airflow deletes the kickoff ID of an earlier attempt.
     """
     found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
     return found

@@ -3,7 +3,6 @@
 import copy
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -15,7 +14,7 @@ from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.client.watch import after_cancelling
-from airflow_provider_crew.compat import asset_kinds, reads_names, show_name
+from airflow_provider_crew.compat import reads_names, show_name
 from airflow_provider_crew.durable.progress import TaskProgress
 from airflow_provider_crew.durable.record import SharedRecord
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.crew import CrewHook
     from airflow_provider_crew.operators.base import CrewTask
 
-# Seconds to wait for a cancellation before the process ends. Airflow 3 kills it 5 seconds after SIGTERM.
+# Seconds to wait for a cancellation before the process ends. Airflow kills it 5 seconds after SIGTERM.
 _TIME_TO_CANCEL = 4.0
-# Seconds that a signal handler waits on Airflow 3. The task goes on afterwards, and may first have to finish the
-# request to Airflow that the signal interrupted: until then, no other thread can send one.
-_TIME_IN_HANDLER = 4.0 if compat.IS_AIRFLOW_2 else 0.5
+# Seconds that a signal handler waits. The task goes on afterwards, and may first have to finish the request to
+# Airflow that the signal interrupted: until then, no other thread can send one.
+_TIME_IN_HANDLER = 0.5
 # Rendered value of a template that names a task without a result, or a task that does not exist.
 _NOTHING = frozenset({"", "None"})
 _SHOWN = 300
@@ -102,8 +101,7 @@ class RunningTask:
     @property
     def started_at(self) -> float:
         """Start time of this attempt."""
-        started_at = self.ti.start_date  # Airflow 2 does not set it in dag.test()
-        return started_at.timestamp() if started_at else time.time()
+        return float(self.ti.start_date.timestamp())
 
     @cached_property
     def hook(self) -> "CrewHook":
@@ -204,8 +202,10 @@ class RunningTask:
             self.warn(f"The execution was not added to the asset event extras: {error}")
 
     def _outlet_events(self) -> Iterator[tuple[int, Any]]:
+        from airflow.sdk.definitions.asset import Asset, AssetRef
+
         for number, outlet in enumerate(self.context.get("outlets") or ()):
-            if isinstance(outlet, asset_kinds()):
+            if isinstance(outlet, (Asset, AssetRef)):
                 yield number, self.context["outlet_events"][outlet]
 
     def measure(self, metric: str, count: int = 1, *, seconds: float | None = None) -> None:
@@ -252,7 +252,7 @@ class RunningTask:
             return None
 
     def end(self) -> None:
-        """Log the running execution, or cancel it, while Airflow stops the task. On Airflow 3, it may go on."""
+        """Log the running execution, or cancel it, while Airflow stops the task. It may go on."""
         self.operator.is_told_to_end = True
         if self.record:
             self.record.save_again()

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Seconds before execution_timeout at which a wait ends, so that the task can log that the execution keeps running.
+_SHUTDOWN_MARGIN = 2.0
 # Seconds that are reserved for cancelling the execution.
 _TIME_TO_CANCEL = 10.0
 # Share of a short execution_timeout that is reserved for ending the task.
@@ -92,7 +94,7 @@ class Wait:
         if limit is None:
             return deadline
         allowed = limit.total_seconds()
-        margin = max(compat.SHUTDOWN_MARGIN, _TIME_TO_CANCEL * self.task.cancels_on("timeout"))
+        margin = max(_SHUTDOWN_MARGIN, _TIME_TO_CANCEL * self.task.cancels_on("timeout"))
         return min(deadline, self.task.started_at + allowed - min(margin, allowed * _LARGEST_SHARE))
 
     def result(
@@ -249,7 +251,7 @@ class Wait:
 
     def _give_up(self, end: errors.CrewError) -> NoReturn:
         task, limit = self.task, self.given.time_limit
-        end = task.unwanted or end  # Airflow 3 lets the task go on until it kills it
+        end = task.unwanted or end  # Airflow lets the task go on until it kills it
         if isinstance(end, errors.WaitedTooLong) and limit and limit.total_seconds() < self.given.timeout:
             end = CutShort(end.event, kickoff_id=end.kickoff_id)
         if isinstance(end, errors.WaitedTooLong) and not task.has_ended and task.cancels_on("timeout"):
@@ -377,7 +379,8 @@ class SensorWait(Wait):
         """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
         self._check()
         self.task.push_link(self._kickoff_id)
-        seen, began = self._seen, compat.first_poke(self.task.context)
+        seen, ti = self._seen, self.task.ti
+        began = (ti.get_first_reschedule_date(self.task.context) or ti.start_date).timestamp()
         memory = seen.recall()
         origin = {"kicked_off_at": began}
         if not seen.lasts:  # without a store, each poke starts a new watch

@@ -16,7 +16,6 @@ from airflow_provider_crew.client.errors import CrewError, InvalidSettings, NotC
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
 from airflow_provider_crew.client.watch import WatchRules
-from airflow_provider_crew.compat import HIDES_EXTRA
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
 from airflow_provider_crew.hooks.connection import CrewConnection, TokenType, load_connection, load_secret
 from airflow_provider_crew.hooks.polling import Poller, load_async_client
@@ -63,7 +62,7 @@ class CrewHook(BaseHook):
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
-        """Return a form field for each field of the connection's extra, for Airflow up to 3.1."""
+        """Return a form field for each field of the connection's extra, for Airflow 3.1."""
         from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
         from flask_babel import lazy_gettext
         from wtforms import BooleanField, PasswordField, StringField
@@ -80,10 +79,8 @@ class CrewHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return the hidden standard fields and the labels of the others, for Airflow up to 3.1."""
-        named = {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
-        hidden = [field for field in named["hidden_fields"] if field != "extra" or HIDES_EXTRA]
-        return named | {"hidden_fields": hidden}
+        """Return the hidden standard fields and the labels of the others, for Airflow 3.1."""
+        return {key.replace("-", "_"): value for key, value in FORM_BEHAVIOUR.items()}
 
     @cached_property
     def connection(self) -> CrewConnection:

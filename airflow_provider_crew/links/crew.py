@@ -9,7 +9,7 @@ from airflow.providers.common.compat.sdk import BaseOperatorLink, XCom
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperator, TaskInstanceKey
 
-# XCom key of the URL, under which Airflow 3 looks for it.
+# XCom key under which Airflow looks for the URL.
 DASHBOARD_KEY = "crew_dashboard"
 
 
@@ -20,5 +20,5 @@ class CrewDashboardLink(BaseOperatorLink):
     xcom_key = DASHBOARD_KEY
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """Return the URL that the task pushed. Only Airflow 2 calls this; Airflow 3 reads the XCom itself."""
+        """Return the URL that the task pushed. Airflow calls this if the task ended before its own code ran."""
         return XCom.get_value(ti_key=ti_key, key=DASHBOARD_KEY) or ""

@@ -34,7 +34,7 @@ class Crew:
         self.token = scenario.token
         self.user_token = scenario.user_token
         self.airflow_url: str | None = None
-        """Address of the Airflow UI (Airflow 3), for links to the tasks that started the executions."""
+        """Address of the Airflow UI, for links to the tasks that started the executions."""
         self._engine = engine
         self._clock = clock
         self._on_begin = on_begin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 from airflow.providers.common.compat.sdk import BaseOperator, XComArg
 
-from airflow_provider_crew.compat import TRIGGER_FAILED, save_delivery_on_success
+from airflow_provider_crew.compat import TRIGGER_FAILED
 from airflow_provider_crew.links.crew import CrewDashboardLink
 
 if TYPE_CHECKING:
@@ -117,12 +117,11 @@ class CrewTask(BaseOperator):
     is_over = False
     """Whether the task has returned or raised in this process, so its execution is wanted, or was ended."""
     _running: RunningTask | None = None
-    _time_limit: timedelta | None = None
 
     @property
     def time_limit(self) -> timedelta | None:
-        """Limit set by execution_timeout, even if Airflow's own enforcement is suspended."""
-        return self._time_limit or self.execution_timeout
+        """Time after which Airflow ends the task."""
+        return self.execution_timeout
 
     def on_kill(self) -> None:
         """Prevent a kickoff that is not yet sent. Log a running execution, or cancel it."""
@@ -143,13 +142,20 @@ class CrewTask(BaseOperator):
         return OperatorLineage(run_facets={"externalQuery": facet})
 
     def post_execute(self, context: Context, result: Any = None) -> None:
-        """Set the task's name and its asset event extras after the author's own post_execute."""
+        """
+        Set the task's name and its asset event extras after the author's own post_execute.
+
+        Success callbacks run as soon as Airflow has recorded the success, so the first one records the delivery.
+        It is added after the author's code, so that neither a cluster policy nor an assignment replaces it.
+        """
         super().post_execute(context, result)
         if self._running:
             self._running.finish()
-            save_delivery_on_success(self)
+            own: Any = self.on_success_callback or []
+            own = own if isinstance(own, Sequence) else [own]
+            self.on_success_callback = [self._save_delivery, *own]
 
-    def save_crew_delivery(self) -> None:
+    def _save_delivery(self, _context: Context) -> None:
         """Record that Airflow has stored the success of the task."""
         if self._running and self._running.record:
             self._running.record.save_delivery()

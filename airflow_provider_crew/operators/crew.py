@@ -15,7 +15,7 @@ from airflow_provider_crew.client.options import (
     OnUncertainKickoff,
     ValidateInputs,
 )
-from airflow_provider_crew.compat import resumed_with_old_error, suspend_execution_timeout
+from airflow_provider_crew.compat import resumed_with_old_error
 from airflow_provider_crew.operators.base import (
     ABANDON_UNKNOWN_AFTER,
     CrewTask,
@@ -237,11 +237,6 @@ class CrewRunOperator(KickoffTask):
         run = self._durable_run(context, next_kwargs)
         with run.no_second_kickoff():
             return run.deliver(run.resume(next_kwargs))
-
-    def pre_execute(self, context: Context) -> None:
-        """Suspend Airflow's execution_timeout if it would end the task without an error message."""
-        self._time_limit = suspend_execution_timeout(self)
-        super().pre_execute(context)
 
     def _durable_run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> DurableRun:
         if self.human_input is None:

@@ -1,21 +1,17 @@
 """
-Crew tab of a task instance (Airflow 3.1 and later), and the listener for delivered results.
+Crew tab of a task instance.
 
 Every Airflow process loads this module, so the tab's application is created only when the API server asks for it.
 """
 
 from __future__ import annotations
 
-import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow.listeners import hookimpl
 from airflow.providers.common.compat.sdk import AirflowPlugin, conf
-
-from airflow_provider_crew.compat import HAS_TABS, IS_AIRFLOW_2
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -27,15 +23,14 @@ _LABEL = "Crew"
 
 
 class CrewPlugin(AirflowPlugin):
-    """Show the progress and the output of a crew. Airflow 2.11 and 3.0 have no place for a tab."""
+    """Show the progress and the output of a crew."""
 
     name = "crew"
-    listeners = [sys.modules[__name__]] if IS_AIRFLOW_2 else []
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # created on first use, not at import
         """Return the application that serves the files of the tab."""
-        return [{"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX}] if HAS_TABS else []
+        return [{"name": "Crew tab", "app": _file_server(), "url_prefix": _PREFIX}]
 
     @cached_property
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # it reads the configuration
@@ -45,8 +40,6 @@ class CrewPlugin(AirflowPlugin):
         The URLs are absolute paths, because Airflow 3.1 and 3.2 resolve a relative one against their own bundle,
         and later versions against the page.
         """
-        if not HAS_TABS:
-            return []
         root = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/") + _PREFIX
         return [
             {
@@ -60,18 +53,6 @@ class CrewPlugin(AirflowPlugin):
                 "applies_to": {"task.template_fields": ["crew_conn_id"]},
             }
         ]
-
-
-@hookimpl
-def on_task_instance_success(task_instance: object) -> None:
-    """
-    Record, on Airflow 2, that Airflow has stored the result of a task that ran in this process.
-
-    Airflow 2 runs success callbacks before it stores the success, and listeners afterwards.
-    """
-    note = getattr(getattr(task_instance, "task", None), "save_crew_delivery", None)
-    if note:
-        note()
 
 
 def _file_server() -> FastAPI:

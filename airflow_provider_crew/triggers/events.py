@@ -61,7 +61,7 @@ def _text(told: Mapping[str, Any]) -> str:
 
     Airflow logs each event, including the crew's output. A marker would hide the task's own log lines below it.
     """
-    return json.dumps(told).replace("::", ":\\u003a").replace("##", "#\\u0023")
+    return json.dumps(told).replace("::", ":\\u003a")
 
 
 def told_completed(completed: Completed, *, with_output: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _SETTINGS = {
     # Before 3.3, tasks keep no kickoff record without this option. The rows expect one.
     "AIRFLOW__CREW__KICKOFF_RECORDS_IN_VARIABLES": str(AIRFLOW < (3, 3)),
     # Each row has its own DAG file, and waits for Airflow to read a change.
-    f"AIRFLOW__{'DAG_PROCESSOR' if AIRFLOW >= (3,) else 'SCHEDULER'}__MIN_FILE_PROCESS_INTERVAL": "3600",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
 # Rows wait for each other, and have timeouts of their own.
 _TIMEOUT = 1800

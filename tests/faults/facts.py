@@ -104,7 +104,7 @@ def failure_in(events: list[dict[str, Any]]) -> Failure | None:
 
 
 def logged_at(event: dict[str, Any]) -> float:
-    """Return when a log line was written. Airflow 2 does not serve that."""
+    """Return when a log line was written. Airflow's own headings have no time."""
     written = event.get("timestamp")
     return datetime.fromisoformat(written).timestamp() if written else 0.0
 

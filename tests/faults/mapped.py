@@ -16,7 +16,7 @@ def check_each(scene: Scene, ends: Ends) -> None:
     odd = [
         (task["map_index"], task["state"], task["try_number"])
         for task in scene.tasks
-        if task["state"] != ends.state or task["try_number"] not in ends.possible_tries
+        if task["state"] != ends.state or task["try_number"] != ends.tries
     ]
     assert not odd, odd
     sent: list[tuple[Any, str]] = [(kickoff.meta, kickoff.kickoff_id) for kickoff in kickoffs if kickoff.meta]

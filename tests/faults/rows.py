@@ -50,11 +50,6 @@ class Ends:
     kickoffs: int = 1
     tries: int = 1
 
-    @property
-    def possible_tries(self) -> tuple[int, ...]:
-        """Possible numbers of attempts. Airflow 2 does not count an attempt if a running task is cleared."""
-        return tuple(range(1, self.tries + 1)) if AIRFLOW < (3,) else (self.tries,)
-
 
 COMPLETED = Ends("success", "the result", "completed")
 COMPLETED_IN_ATTEMPT_2 = Ends("success", "the result", "completed", tries=2)

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from airflow_provider_crew.client.progress import PROGRESS
-from airflow_provider_crew.compat import CLEARING_DELETES_TASK_STATE, SHOWS_PROGRESS
+from airflow_provider_crew.compat import CLEARING_DELETES_TASK_STATE
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
@@ -346,7 +346,7 @@ class Scene:
             raise
 
     def progress(self, seconds: float = 180, **fields: Any) -> None:
-        """Wait until the progress XCom has these values. Before Airflow 3.1, a trigger pushes none."""
+        """Wait until the progress XCom has these values."""
         self._seen(lambda progress: all(progress[name] == value for name, value in fields.items()), seconds)
 
     def in_trouble(self, seconds: float = 180) -> None:
@@ -354,9 +354,6 @@ class Scene:
         self._seen(lambda progress: bool(progress["trouble"]), seconds)
 
     def _seen(self, is_so: Callable[[dict[str, Any]], bool], seconds: float) -> None:
-        if not SHOWS_PROGRESS:
-            self.looked(2)
-            return
         eventually(lambda: (progress := self.xcom(PROGRESS)) and is_so(progress), seconds, PAUSE)
 
     @property

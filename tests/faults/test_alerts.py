@@ -16,9 +16,6 @@ from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService
 from tests.airflow_runs import DASHBOARD, TOKEN, Run, eventually
 from tests.faults.rows import LONG
-from tests.supported import AIRFLOW, has
-
-pytestmark = pytest.mark.skipif(not has("Alert of a DAG"), reason="its callbacks can read neither tasks nor XComs")
 
 # Each task has all callbacks, so that the test sees whether only one of them sends an alert.
 DAG = """
@@ -92,8 +89,6 @@ CASES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "alert_dagrun_timeout": (wait, "dagrun_timeout=timeout", ""),
     "alert_dagrun_timeout_deferred": (wait, "dagrun_timeout=timeout", "deferrable=True"),
 }
-if AIRFLOW < (3,):  # it notices a killed process after minutes
-    CASES = {dag_id: case for dag_id, case in CASES.items() if case[0] is wait}
 SUCCESSFUL = {"alert_cleared", "alert_killed_in_successful_run"}
 
 

@@ -87,10 +87,7 @@ def test_cancel_run_marked_as_failed(scene):
 
 
 @row(
-    # Airflow 2 ends the process as soon as the kickoff ID is recorded.
-    {"sync": CANCELLED, "kickoff": Ends("failed", "the kickoff ID", "revoked")}
-    if AIRFLOW >= (3,)
-    else Ends("failed", "nothing", "revoked"),
+    {"sync": CANCELLED, "kickoff": Ends("failed", "the kickoff ID", "revoked")},
     ways=("sync", "kickoff"),
     retries=2,
     **ALWAYS,
@@ -153,7 +150,6 @@ def test_cancel_after_a_timeout(scene):
     retries=0,
     execution_timeout=IN_TWENTY_SECONDS,
     cancel_on_timeout=True,
-    needs_store=("sensor deferred",),  # Airflow 2 may end it before its code runs
 )
 def test_cancel_after_execution_timeout(scene):
     """`execution_timeout` passes, and there is no retry."""
@@ -244,7 +240,7 @@ def test_cancel_not_when_killed(scene):
     never_stopped(scene)
 
 
-@row(COMPLETED if AIRFLOW >= (3,) else COMPLETED_IN_ATTEMPT_2, ways=("sync",), retries=1, **ALWAYS)
+@row(COMPLETED, ways=("sync",), retries=1, **ALWAYS)
 def test_cancel_not_when_told_to_end(scene):
     """The task gets SIGTERM while it waits."""
     waiting(scene)

@@ -9,8 +9,6 @@ from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
 from tests.supported import AIRFLOW
 
-# On Airflow 2, the ended process reports its failure, and no new attempt starts.
-
 
 @row(Ends("failed", "nothing", "running", tries=2), ways=(*RUN, "kickoff"), core=True)
 def test_cleared_before_the_answer(scene):

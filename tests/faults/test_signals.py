@@ -11,7 +11,7 @@ from tests.faults.scenes import Code
 EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
 AT_ONCE = Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task"}]})
 WHY_IT_RUNS_ON = (
-    "Airflow 3 calls `on_kill` and lets the task run until it ends or is killed (apache/airflow#73006). "
+    "Airflow calls `on_kill` and lets the task run until it ends or is killed (apache/airflow#73006). "
     "Nothing is lost: the task returns the result if it arrives in time, or else the next attempt reattaches."
 )
 

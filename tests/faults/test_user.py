@@ -8,7 +8,6 @@ from airflow_provider_crew.local import Scenario
 from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, SENSOR, Ends, paid_again, row
 from tests.faults.scenes import PAUSE, Code
-from tests.supported import AIRFLOW
 
 STARTED_AGAIN = Ends("success", "the result", "completed", kickoffs=2, tries=2)
 
@@ -64,7 +63,7 @@ def test_killed_after_completion(scene):
 
 
 @row(
-    Ends("success", "the result", "completed", tries=1 if AIRFLOW >= (3,) else 2),
+    COMPLETED,
     ways=RUN,
     retries=1,
     on_success_callback=[Code("killed_once")],

@@ -19,6 +19,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     mask_secret,
 )
+from airflow.sdk.bases.operator import ExecutorSafeguard
 
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.hooks.crew import CrewHook
@@ -26,11 +27,6 @@ from airflow_provider_crew.operators.base import CrewTask
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.fuzz.cases import assert_presentable
 from tests.integration import tasks
-
-try:
-    from airflow.sdk.bases.operator import ExecutorSafeguard
-except ImportError:  # Airflow 2
-    from airflow.models.baseoperator import ExecutorSafeguard  # type: ignore[no-redef]
 
 
 class Store:

@@ -8,14 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, Asset, TaskDeferred
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from tests.integration.tasks import Task
-from tests.supported import AIRFLOW
-
-try:
-    from airflow.sdk.execution_time.context import OutletEventAccessors
-except ImportError:  # Airflow 2
-    from airflow.utils.context import OutletEventAccessors
 
 _numbers = itertools.count()
 
@@ -76,20 +71,15 @@ class ShownTask(Task):
 
     def rendered(self) -> str | None:
         """Have Airflow render the name, as it does when a task has done its work."""
-        if AIRFLOW >= (3, 0):
-            from airflow.sdk.execution_time.task_runner import _render_map_index
-            from structlog import get_logger
+        from airflow.sdk.execution_time.task_runner import _render_map_index
+        from structlog import get_logger
 
-            name = _render_map_index(self.context, ti=self._ti, log=get_logger())
-        elif template := self.context["map_index_template"]:
-            name = self._dag.get_template_env().from_string(template).render(self.context)
-        else:
-            name = None
+        name = _render_map_index(self.context, ti=self._ti, log=get_logger())
         assert name is None or type(name) is str
         return name
 
     def _ended(self, operator: Any, result: Any) -> Any:
-        if AIRFLOW >= (3, 0) and operator._post_execute_hook:  # which Airflow 2 leaves to the operator
+        if operator._post_execute_hook:
             operator._post_execute_hook(self.context, result)
         return super()._ended(operator, result)
 

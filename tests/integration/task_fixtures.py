@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
+from airflow.sdk.bases.operator import ExecutorSafeguard
 
-from airflow_provider_crew.compat import IS_AIRFLOW_2, SHOWS_PROGRESS
 from tests.integration.tasks import CONNECTION, Log, TaskStateStore, Variables, WatchedService
 from tests.supported import AIRFLOW
-
-try:
-    from airflow.sdk.bases.operator import ExecutorSafeguard
-except ImportError:  # Airflow 2
-    from airflow.models.baseoperator import ExecutorSafeguard  # type: ignore[no-redef]
 
 
 @pytest.fixture
@@ -31,8 +25,6 @@ def store(monkeypatch: pytest.MonkeyPatch) -> TaskStateStore:
 def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     """A crew, its connection, and an Airflow that lets operators be called and does not dawdle."""
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
-    if IS_AIRFLOW_2:  # it fails in any thread but the first
-        monkeypatch.setattr(ExecutorSafeguard, "_sentinel", SimpleNamespace(callers={}))
     monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
     monkeypatch.setattr("airflow_provider_crew.client.api._WAKING_PAUSE", 0.05)
     monkeypatch.setattr("airflow_provider_crew.durable.checks.WAKING_UP", 0.3)
@@ -44,8 +36,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     for pause in ("PAUSE", "_PAUSE_FOR_ALL", "_PAUSE_FOR_EACH"):
         monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", 0.0)
     with WatchedService() as running:
-        if SHOWS_PROGRESS:
-            monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
+        monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))
         actions = running.required_actions
         monkeypatch.setattr(
             "airflow_provider_crew.compat.open_required_action", lambda *told: actions.append(told[1:])

@@ -21,11 +21,9 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.compat import IS_AIRFLOW_2
 from airflow_provider_crew.durable.record import VariableStore
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
-from airflow_provider_crew.plugins.crew import on_task_instance_success
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.supported import AIRFLOW
 
@@ -46,7 +44,7 @@ class StoreBroken(RuntimeError):
 
 
 def api_error(status: int | None) -> Exception:
-    """Return what Airflow 3 raises in a task when Airflow's API answers with this status, or not at all."""
+    """Return what Airflow raises in a task when Airflow's API answers with this status, or not at all."""
     from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
     from airflow.sdk.execution_time.comms import ErrorResponse
 
@@ -278,11 +276,8 @@ class Task:
 
     def _ended(self, operator: Any, result: Any) -> Any:
         operator.post_execute(self.context, result)
-        if IS_AIRFLOW_2:
-            on_task_instance_success(SimpleNamespace(task=operator))
-        else:
-            for callback in operator.on_success_callback:
-                callback(self.context)
+        for callback in operator.on_success_callback:
+            callback(self.context)
         return result
 
 
@@ -369,8 +364,7 @@ class Log:
     @property
     def text(self) -> str:
         self._text += "".join(self._capfd.readouterr())
-        # Before 3.1 Airflow writes to the terminal what it hands on as well.
-        return self._text if AIRFLOW < (3, 1) else self._text + self._caplog.text
+        return self._text + self._caplog.text
 
     @property
     def warnings(self) -> str:

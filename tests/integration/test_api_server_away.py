@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.compat import IS_AIRFLOW_2
 from airflow_provider_crew.durable import record as memory
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from tests.integration.tasks import INPUTS, SLOW, Task, api_error
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-
-pytestmark = pytest.mark.skipif(IS_AIRFLOW_2, reason="Airflow 2 has no API for tasks")
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, UncertainKickoff
-from airflow_provider_crew.compat import IS_AIRFLOW_2
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import every_operator, id_of, kickoff
 from tests.integration.tasks import (
@@ -40,7 +39,6 @@ def cleared_on_its_way(task: Task, service: Any) -> None:
     task.clear()
 
 
-@pytest.mark.skipif(IS_AIRFLOW_2, reason="Airflow 2 refuses nothing to the process of a task that is cleared")
 @every_operator
 def test_id_that_the_store_refuses_is_uncertain(live_crew, store, operator):
     live_crew.scenario = SLOW
@@ -88,7 +86,6 @@ class TestAnAttemptTooMany:
         assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
 
 
-@pytest.mark.skipif(IS_AIRFLOW_2, reason="a task cannot ask Airflow 2 for its state")
 @pytest.mark.parametrize("state", ["restarting", "running", None])
 def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, state):
     live_crew.faults.answer(504, on="kickoff", after_taken=True)

@@ -76,7 +76,7 @@ def test_token_type_chooses_token(live_crew, monkeypatch):
 
 @pytest.mark.usefixtures("live_crew")
 async def test_secrets_are_masked_outside_the_event_loop(monkeypatch):
-    """A triggerer of Airflow 3.0 tells its supervisor so, and refuses to do that on the loop itself."""
+    """A triggerer tells its supervisor so, and refuses to do that on the loop itself."""
     told: list[str] = []
 
     async def tell(secret: str) -> None:

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk.exceptions import ErrorType
+from airflow.sdk.execution_time import comms
 
 from airflow_provider_crew import compat
 from airflow_provider_crew.client.errors import BudgetSpent, Cost, InvalidSettings, TransientError
 from airflow_provider_crew.durable import checks as budget
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
-from tests.integration.tasks import CONNECTION, INPUTS, Task, api_error
+from tests.integration.tasks import CONNECTION, INPUTS, Task, TaskInstance, api_error
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -35,10 +37,10 @@ class Ledger:
         self.breaks_with: Exception | None = None
         self._lock = threading.Lock()
 
-    def has(self, _ti: Any, dag_id: str, run_id: str) -> bool:
+    def count(self, *, dag_id: str, run_ids: list[str]) -> int:
         assert dag_id == "crew_budget"
         self.questions += 1
-        return run_id in self.runs and run_id not in self.unseen
+        return len({*run_ids} & self.runs.keys() - self.unseen)
 
     def start(self, dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
         assert dag_id == "crew_budget"
@@ -52,7 +54,7 @@ class Ledger:
 @pytest.fixture
 def ledger(monkeypatch) -> Ledger:
     counted = Ledger()
-    monkeypatch.setattr(compat, "has_run", counted.has)
+    monkeypatch.setattr(TaskInstance, "get_dr_count", lambda _, **which: counted.count(**which), raising=False)
     monkeypatch.setattr(compat, "start_run", counted.start)
     return counted
 
@@ -174,10 +176,8 @@ def test_reattaching_is_not_counted(ledger, allow, store):
 @pytest.mark.parametrize("how", ["in a task", "in dags test"])
 def test_missing_budget_dag_fails_without_a_retry(live_crew, ledger, allow, how):
     allow(5)
-    ledger.breaks_with = no_such_dag()
+    ledger.breaks_with = api_error(404)
     if how == "in dags test":
-        if compat.IS_AIRFLOW_2:
-            pytest.skip("Airflow 2 has no API for tasks")
         import httpx
 
         request = httpx.Request("POST", "http://in-process.invalid/")
@@ -203,18 +203,8 @@ def test_kickoff_that_cannot_be_counted_is_retried(live_crew, ledger, allow):
     assert not live_crew.kickoffs
 
 
-def no_such_dag() -> Exception:
-    if compat.IS_AIRFLOW_2:
-        from airflow.exceptions import DagNotFound
-
-        return DagNotFound("Dag id crew_budget not found")
-    return api_error(404)
-
-
 def test_start_run_reports_a_duplicate(monkeypatch):
-    comms = pytest.importorskip("airflow.sdk.execution_time.comms")
-    exceptions = pytest.importorskip("airflow.sdk.exceptions")
-    taken = comms.ErrorResponse(error=exceptions.ErrorType.DAGRUN_ALREADY_EXISTS)
+    taken = comms.ErrorResponse(error=ErrorType.DAGRUN_ALREADY_EXISTS)
     asked: list[Any] = []
 
     def send(message: Any) -> Any:

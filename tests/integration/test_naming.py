@@ -122,7 +122,6 @@ def test_any_text_is_accepted_as_a_name(live_crew, name, shown, native):
     assert task.names == [shown, shown]
 
 
-@pytest.mark.skipif(AIRFLOW < (3, 0), reason="Airflow 2 renders the name before post_execute")
 @both_ways
 def test_name_may_use_the_result(live_crew, deferrable, task_log):
     def name(context: Any, result: Any = None) -> None:

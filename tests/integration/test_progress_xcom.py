@@ -18,10 +18,9 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.operators import both_ways, run
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
-from tests.supported import AIRFLOW, has
+from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
-pytestmark = pytest.mark.skipif(not has("Progress in XCom"), reason="there is nothing that shows it")
 
 SECOND = {"status": "running", "current_task": "b", "progress": {"completed_tasks": 1, "total_tasks": 2}}
 THIRD = {"status": "running", "current_task": "c", "progress": {"completed_tasks": 1, "total_tasks": 2}}

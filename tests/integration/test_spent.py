@@ -6,17 +6,13 @@ from collections import Counter
 
 import pytest
 from airflow.providers.common.compat.sdk import Stats
+from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_provider_crew.client.errors import ExecutionFailed, ExecutionUnknown
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from tests.integration.operators import in_every_way, run_task, sensor_task
 from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked, skip_where_pokes_forget
-
-try:
-    from airflow.sdk.execution_time.xcom import XCom
-except ImportError:  # Airflow 2
-    from airflow.models import XCom
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 

@@ -19,7 +19,6 @@ from airflow_provider_crew.durable.wait import Wait
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import both_ways, run
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, revived
-from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -91,10 +90,8 @@ def test_own_deadline_comes_before_that_of_airflow():
         task: Any = SimpleNamespace(started_at=began, operator=given, cancels_on=lambda _: cancels)
         return Wait(task).deadline()
 
-    # Airflow 2 needs time to resume a deferred task.
-    before = 60 if AIRFLOW < (3, 0) else 2
-    assert deadline(timedelta(minutes=10)) == pytest.approx(began + 600 - before)
-    assert deadline(timedelta(minutes=10), cancels=True) == pytest.approx(began + 600 - max(before, 10))
+    assert deadline(timedelta(minutes=10)) == pytest.approx(began + 600 - 2)
+    assert deadline(timedelta(minutes=10), cancels=True) == pytest.approx(began + 600 - 10)
     assert deadline(timedelta(seconds=5)) == pytest.approx(began + 4.5)
     assert began <= deadline(None) - 24 * 3600 <= time.time()
 

@@ -18,7 +18,7 @@ from dev.postgres import PostgresServer
 from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, SCENARIOS, TOKEN, Run, connection
 from tests.statsd_server import StatsdServer
-from tests.supported import AIRFLOW, recipes
+from tests.supported import recipes
 from tests.system.traces import REFUSED_TOKEN, with_secrets
 from tests.system.wheels import build
 
@@ -90,7 +90,7 @@ def airflow(
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "60",
     }
     with ExitStack() as stack:
-        if AIRFLOW < (3, 0) or executor != "local":  # SQLite is for one process that writes; Airflow 2 knows it
+        if executor != "local":  # SQLite is for one process that writes
             settings |= stack.enter_context(PostgresServer()).settings
         with STACKS[executor](home, dags, connections | settings | statsd.settings) as running:
             running.api.ensure_pool("crews", slots=10)

@@ -15,7 +15,6 @@ from tests.supported import AIRFLOW
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(AIRFLOW < (3, 1), reason="there the button is in the form, and sends what is filled in"),
 ]
 
 

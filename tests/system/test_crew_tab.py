@@ -16,7 +16,7 @@ from dev.loopback import HOST, free_port
 from dev.rest import ApiError
 from tests.airflow_runs import DASHBOARD as CREWS_PAGE
 from tests.airflow_runs import Run, eventually
-from tests.supported import AIRFLOW, has
+from tests.supported import AIRFLOW
 from tests.system.crew_tab_contents import (
     DASHBOARD,
     END,
@@ -31,7 +31,6 @@ from tests.system.crew_tab_contents import (
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not has("Crew tab"), reason="this Airflow has no place for such a tab"),
     pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium"),
 ]
 

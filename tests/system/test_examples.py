@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.airflow_runs import ROOT, Run, eventually, kick_off
-from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -93,8 +92,7 @@ def test_crew_between_tasks_passes_its_output(runs, crews):
     (inputs,) = [kickoff.inputs for kickoff in crews["default"].kickoffs if kickoff.kickoff_id == kickoff_id]
     assert inputs == {"topic": "electric ferries", "audience": "harbour masters"}
     path = f"dags/crew_between_tasks/dagRuns/{run.run_id}/taskInstances/brief"
-    shown = inputs if has("Rendered inputs of `@task.crew`") else "DYNAMIC (set during execution)"
-    assert run.airflow.api.get(path)["rendered_fields"]["inputs"] == shown
+    assert run.airflow.api.get(path)["rendered_fields"]["inputs"] == inputs
 
 
 def test_fallback_after_a_crew_has_failed_twice(runs, crews):

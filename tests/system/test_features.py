@@ -6,7 +6,6 @@ import pytest
 
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from tests.airflow_runs import DASHBOARD, eventually, task_processes
-from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,7 +40,7 @@ def kickoffs(run, crews):
 def test_connection_form_shows_the_fields_of_a_crew(airflow):
     shown = airflow.api.form_fields("crew")
 
-    assert shown == (set(CONNECTION_FIELDS) if has("Fields in the connection form") else set())
+    assert shown == set(CONNECTION_FIELDS)
 
 
 def test_all_but_the_failing_crew_succeed(run):
@@ -90,8 +89,7 @@ def test_inputs_from_a_function_are_shown_as_rendered(run):
     rendered = run.airflow.api.get(path)["rendered_fields"]
 
     shown = {"topic": "one", "audience": "{{ not rendered }}", "number": 7}
-    known = has("Rendered inputs of `@task.crew`")
-    assert rendered["inputs"] == (shown if known else "DYNAMIC (set during execution)")
+    assert rendered["inputs"] == shown
 
 
 def test_a_deferred_task_holds_no_process_and_shows_its_link(start, crews, airflow):

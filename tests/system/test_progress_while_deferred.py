@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.airflow_runs import eventually
-from tests.supported import has
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(not has("Progress in XCom"), reason="there is nothing that shows it"),
-]
+pytestmark = pytest.mark.timeout(300)
 
 MOVED_ON = {
     "status": "running",

@@ -180,7 +180,6 @@ def decisions(run: Run) -> list[dict[str, Any]]:
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(not has("Recipe: approval"), reason="Airflow lets people approve from 3.1 on")
 @pytest.mark.parametrize(("answer", "then"), [("Approve", "success"), ("Reject", "skipped")])
 def test_output_is_published_after_approval_only(start, crew, airflow, answer, then):
     run = start("crew_approval")
@@ -237,7 +236,6 @@ def test_output_is_in_the_table_once(start, warehouse):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not has("Recipe: backfill"), reason="Airflow 2 backfills in another way")
 def test_backfill_runs_four_days_at_a_time(crew, tmp_path):
     (tmp_path / "dags").mkdir()
     shutil.copy(ROOT / "example_dags/recipes/crew_daily.py", tmp_path / "dags")

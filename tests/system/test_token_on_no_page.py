@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.supported import AIRFLOW, has
+from tests.supported import AIRFLOW
 from tests.system.traces import TRIGGERS, has_secret, traces
 
 pytestmark = pytest.mark.timeout(180)
@@ -28,9 +28,8 @@ def deferred(start, crews):
 
 @pytest.fixture(scope="module")
 def left(airflow, deferred):
-    if has("Progress in XCom"):
-        progress = deferred.xcom_once_pushed("report", "crew_progress")
-        assert progress["kickoff_id"] == deferred.xcom("report", "kickoff_id")
+    progress = deferred.xcom_once_pushed("report", "crew_progress")
+    assert progress["kickoff_id"] == deferred.xcom("report", "kickoff_id")
     return traces(airflow)
 
 
@@ -58,7 +57,7 @@ def test_token_is_in_no_log_and_no_table(left):
 
 def test_token_is_on_no_page(airflow, deferred):
     task = f"dags/{deferred.dag_id}/dagRuns/{deferred.run_id}/taskInstances/report"
-    shown = [f"{task}/xcomEntries/crew_progress"] * has("Progress in XCom")
-    pages = [task, f"{task}/xcomEntries", *shown, f"{task}/links", "connections", "dags/features_sync/details"]
+    xcoms = [f"{task}/xcomEntries", f"{task}/xcomEntries/crew_progress"]
+    pages = [task, *xcoms, f"{task}/links", "connections", "dags/features_sync/details"]
 
     assert not any(has_secret(repr(airflow.api.get(page)).encode()) for page in pages)

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_crew.plugins.crew import CrewPlugin
-from tests.supported import AIRFLOW, has
 
 FILES = Path(__file__).parents[2] / "airflow_provider_crew" / "plugins" / "tab"
 SCRIPTS = sorted(FILES.glob("*.js"))
-where_it_is_shown = pytest.mark.skipif(AIRFLOW < (3, 1), reason="no tabs there")
 
 
 def test_plugin_is_an_entry_point():
@@ -22,13 +20,6 @@ def test_plugin_is_an_entry_point():
     assert found.load() is CrewPlugin
 
 
-def test_plugin_is_empty_before_airflow_3_1():
-    plugin = CrewPlugin()
-
-    assert bool(plugin.react_apps) == bool(plugin.fastapi_apps) == has("Crew tab") == (AIRFLOW >= (3, 1))
-
-
-@where_it_is_shown
 @pytest.mark.parametrize(
     ("base_url", "root"),
     [
@@ -45,7 +36,6 @@ def test_tab_address_follows_the_base_url(monkeypatch, base_url, root):
     assert (tab["icon"], tab["icon_dark_mode"]) == (f"{root}/crew-tab/crew.svg", f"{root}/crew-tab/crew-dark.svg")
 
 
-@where_it_is_shown
 def test_tab_applies_to_tasks_with_a_crew_connection():
     from airflow_provider_crew.operators.crew import CrewRunOperator
     from airflow_provider_crew.sensors.crew import CrewExecutionSensor
@@ -56,7 +46,6 @@ def test_tab_applies_to_tasks_with_a_crew_connection():
     assert all("crew_conn_id" in each.template_fields for each in (CrewRunOperator, CrewExecutionSensor))
 
 
-@where_it_is_shown
 def test_plugin_serves_only_its_files():
     from fastapi.testclient import TestClient
 

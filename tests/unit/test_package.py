@@ -74,7 +74,7 @@ def test_forms_of_old_and_new_airflow_are_equal():
 
     assert connection_type["connection-type"] == CrewHook.conn_type
     hidden = {*connection_type["ui-field-behaviour"]["hidden-fields"]}
-    assert {*behaviour["hidden_fields"]} == hidden - ({"extra"} if AIRFLOW < (3, 0) else set())
+    assert {*behaviour["hidden_fields"]} == hidden
     assert behaviour["relabeling"] == connection_type["ui-field-behaviour"]["relabeling"]
     assert behaviour["placeholders"] == connection_type["ui-field-behaviour"]["placeholders"]
 

@@ -7,7 +7,6 @@ import re
 from typing import Any, get_type_hints
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException
 
 import airflow_provider_crew
 from airflow_provider_crew import CrewExecutionSensor, CrewHook, CrewKickoffOperator, CrewRunOperator
@@ -75,7 +74,7 @@ def test_hook_has_only_the_public_methods() -> None:
     ],
 )
 def test_misspelled_argument_names_the_class(operator, options) -> None:
-    with pytest.raises((TypeError, AirflowException), match=operator.__name__):  # the latter on Airflow 2
+    with pytest.raises(TypeError, match=operator.__name__):
         operator(task_id="crew", **options)
 
 
