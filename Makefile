@@ -12,7 +12,7 @@ COMPILE := pip compile --quiet --universal --python-version 3.11 --generate-hash
 	--custom-compile-command "make lock" --upgrade
 # Older Airflows, each with packages from soon after its last patch: later ones may break it. All need a newer
 # common-compat.
-OLDER := 2.11=2026-03-31 3.0=2025-09-15 3.1=2026-03-31 3.2=2026-06-15
+OLDER := 3.1=2026-03-31 3.2=2026-06-15
 ALWAYS := $(addsuffix =2100-01-01,apache-airflow-providers-common-compat asgiref)
 
 # So has an Airflow on several machines: nothing else needs what its workers do.

@@ -5,7 +5,7 @@ Every session has an environment below ``.nox``, pinned to the lock of its Airfl
 ``nox -l`` lists the sessions. ``-k`` chooses the suite, ``-t`` the Airflow and ``-p`` the Python. What follows
 ``--`` goes to pytest. ``-s`` has no effect beside ``-k`` or ``-t``.
 
-    nox -k smoke -t airflow-2.11 airflow-3.0 -p 3.11
+    nox -k smoke -t airflow-3.1 airflow-3.2 -p 3.11
     nox -k tests -t airflow-3.1 -p 3.12 -- -k watch
     nox -k faults -t airflow-3.4 -- --keep-task-state
 """
@@ -27,15 +27,8 @@ if "NOX_DOWNLOAD_PYTHON" not in os.environ:
     nox.options.download_python = "never"
 
 _DEVELOPED_WITH = "3.3"
-# Which Pythons each Airflow supports, of those that this package does.
-_PYTHONS = {
-    "2.11": ("3.11", "3.12"),
-    "3.0": ("3.11", "3.12"),
-    "3.1": ("3.11", "3.12", "3.13"),
-    "3.2": ("3.11", "3.12", "3.13"),
-    _DEVELOPED_WITH: ("3.11", "3.12", "3.13"),
-    "3.4": ("3.11", "3.12", "3.13"),  # the newest pre-release
-}
+_AIRFLOWS = ("3.1", "3.2", _DEVELOPED_WITH, "3.4")  # the last is the newest pre-release
+_PYTHONS = ("3.11", "3.12", "3.13")
 # Real processes for minutes: on the oldest Python, which all share.
 _OF_REAL_PROCESSES = "3.11"
 # Airflow and what it needs may warn of each other in old environments; this package may not cause any warning.
@@ -47,9 +40,9 @@ def _param(airflow: str, python: str) -> object:
 
 
 _everywhere = nox.parametrize(
-    "python, airflow", [_param(airflow, python) for airflow, pythons in _PYTHONS.items() for python in pythons]
+    "python, airflow", [_param(airflow, python) for airflow in _AIRFLOWS for python in _PYTHONS]
 )
-_once_each = nox.parametrize("python, airflow", [_param(airflow, _OF_REAL_PROCESSES) for airflow in _PYTHONS])
+_once_each = nox.parametrize("python, airflow", [_param(airflow, _OF_REAL_PROCESSES) for airflow in _AIRFLOWS])
 
 
 @nox.session
