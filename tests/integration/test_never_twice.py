@@ -77,7 +77,7 @@ def test_unexpected_error_after_kickoff_is_uncertain(live_crew, monkeypatch):
 def test_task_that_ends_before_kickoff_is_resent_starts_nothing(
     live_crew, store, alarm, monkeypatch, operator, how
 ):
-    """Airflow 3 kills it so: the handler calls on_kill, and the task runs on until it is killed for good."""
+    """Airflow kills it so: the handler calls on_kill, and the task runs on until it is killed for good."""
     live_crew.faults.answer(429, on="kickoff")
     task = Task(operator, store=store, retries=1)
     begun = task.begin()

@@ -216,7 +216,7 @@ def test_structured_output_is_read_as_shown(pages):
 
 @pytest.mark.timeout(600)
 def test_chat_receives_the_failure_as_shown(pages):
-    # On Airflow 3, the callback of a DAG cannot read the tasks in dag.test().
+    # The callback of a DAG cannot read the tasks in dag.test().
     (message,) = pages.messages
     assert "crew_chat_alert: " in message
     assert "Cost: " in message

@@ -1,7 +1,7 @@
 """
-The connection form of Airflow up to 3.1.
+The connection form of Airflow 3.1.
 
-The libraries that draw it come with those versions only, so they are stood in for here by what they record.
+The libraries that draw it come with that version only, so they are stood in for here by what they record.
 """
 
 from __future__ import annotations
