@@ -120,8 +120,8 @@ def _kickoff_id(text: str) -> str:
 def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     from airflow_provider_crew.client import errors
     from airflow_provider_crew.client.watch import describe_end
-    from airflow_provider_crew.compat import reads_connections_as_commands_do
     from airflow_provider_crew.hooks.crew import CrewHook
+    from airflow_provider_crew.versions import reads_connections_as_commands_do
 
     reads_connections_as_commands_do()
     hook = CrewHook(options.conn_id)

@@ -12,9 +12,9 @@ from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, red
 
 from airflow_provider_crew.client.errors import Cost, CrewError, recorded_error
 from airflow_provider_crew.client.text import one_line
-from airflow_provider_crew.compat import read_xcom, task_states
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
+from airflow_provider_crew.versions import read_xcom, task_states
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

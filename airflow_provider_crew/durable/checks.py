@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import tenacity
 
-from airflow_provider_crew import compat
+from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, retry_policy
 from airflow_provider_crew.client.errors import Cost
@@ -61,9 +61,9 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
             x=True,
             key=lambda n: not task.ti.get_dr_count(dag_id=BUDGET_DAG, run_ids=[f"{day}.{n}"]),
         )
-        number = next((n for n in numbers[gone:] if compat.start_run(BUDGET_DAG, f"{day}.{n}", origin)), None)
+        number = next((n for n in numbers[gone:] if versions.start_run(BUDGET_DAG, f"{day}.{n}", origin)), None)
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
-        if compat.refuses_runs(error):
+        if versions.refuses_runs(error):
             raise errors.InvalidSettings(
                 "It sets max_kickoffs_per_day, and there is no DAG crew_budget to count its kickoffs: "
                 f"{in_words(error)}.",

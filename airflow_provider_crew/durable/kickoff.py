@@ -11,7 +11,7 @@ import tenacity
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred
 from jinja2 import TemplateError, TemplateNotFound
 
-from airflow_provider_crew import compat
+from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, retry_policy
 from airflow_provider_crew.client.errors import Cost, CrewError, UncertainKickoff
@@ -134,7 +134,7 @@ class DurableRun:
         """Return the result after a deferral. The trigger's event takes precedence over the kickoff record."""
         if not self._resumed:  # Airflow has resumed a retry with the error of an earlier attempt
             return self._start_over()
-        is_old = compat.resumed_with_old_event(next_kwargs, self.task.ti)
+        is_old = versions.resumed_with_old_event(next_kwargs, self.task.ti)
         end, last = read_event(next_kwargs.get("event")), self.record.last
         if is_old and end and last and last.kickoff_id != end.kickoff_id:
             return self._start_over()  # a later attempt has sent another kickoff
@@ -327,7 +327,7 @@ class DurableRun:
         """Reject an extra attempt that Airflow starts by itself, if attempts do not share a kickoff record."""
         ti = self.task.ti
         # The attempt had pushed a kickoff ID, which Airflow has just deleted.
-        if compat.was_rescheduled(ti) and KICKOFF_ID in compat.xcom_keys_left_behind(ti):
+        if versions.was_rescheduled(ti) and KICKOFF_ID in versions.xcom_keys_left_behind(ti):
             raise UncertainKickoff(
                 "This attempt has already started an execution. Airflow restarted the attempt because it could "
                 "not load the DAG.",
@@ -367,7 +367,7 @@ class DurableRun:
         """Whether this attempt would start an execution, and no earlier one has left any to reattach to."""
         record, ti = self.record, self.task.ti
         if not record.is_shared:
-            return bool(ti.try_number <= 1 and not compat.was_rescheduled(ti))
+            return bool(ti.try_number <= 1 and not versions.was_rescheduled(ti))
         return self.decision() in {Decision.KICK_OFF, Decision.KICK_OFF_AFTER_END}
 
     @contextmanager
@@ -392,7 +392,7 @@ class DurableRun:
             return Wait(self.task).resume(end)
         if option := chosen_option(next_kwargs.get("event")):
             return Wait(self.task).answered(kickoff_id, option, next_kwargs)
-        if compat.lacks_event(next_kwargs):
+        if versions.lacks_event(next_kwargs):
             self._reattach(kickoff_id)
             return self.wait(kickoff_id)
         return Wait(self.task).poll_after_all(kickoff_id, next_kwargs)

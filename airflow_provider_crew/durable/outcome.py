@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.text import in_words
-from airflow_provider_crew.compat import CLEARING, HOW_TO_FORGET, KEEPING
 from airflow_provider_crew.durable.decide import Decision
 from airflow_provider_crew.durable.record import SharedRecord
 from airflow_provider_crew.durable.task import RunningTask
@@ -24,6 +23,7 @@ from airflow_provider_crew.exceptions import (
     EndedTask,
     OtherInputs,
 )
+from airflow_provider_crew.versions import CLEARING, HOW_TO_FORGET, KEEPING
 
 if TYPE_CHECKING:
     from airflow_provider_crew.durable.kickoff import DurableRun

@@ -13,7 +13,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import Context, conf
 from pydantic import TypeAdapter, ValidationError
 
-from airflow_provider_crew import compat
+from airflow_provider_crew import versions
 from airflow_provider_crew.client.api import plain
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.durable.decide import KickoffRecord
@@ -116,19 +116,19 @@ class VariableStore:
             raise Superseded(f"attempt {attempt} of the task has taken over")
         if value.get("delivered") or value.get("end") == "failed":
             if kept is not None:
-                compat.delete_variable(self._name)
+                versions.delete_variable(self._name)
         else:
-            compat.set_variable(self._name, json.dumps({"try": self._try, KEY: value}), self._about)
+            versions.set_variable(self._name, json.dumps({"try": self._try, KEY: value}), self._about)
 
     def delete(self, _key: str) -> None:
         """Delete the value, unless it is a later attempt's."""
         attempt, kept = self._kept()
         if kept is not None and attempt <= self._try:
-            compat.delete_variable(self._name)
+            versions.delete_variable(self._name)
 
     def _kept(self) -> tuple[int, Any]:
         """Return the attempt that stored the value, and the value. A value edited by hand has attempt 0."""
-        text = compat.variable(self._name)
+        text = versions.variable(self._name)
         try:
             kept = json.loads(text) if text else text
         except ValueError:
@@ -199,7 +199,10 @@ class SharedRecord:
     def may_be_deleted(self) -> bool:
         """Whether clearing the task may have deleted its record (Airflow 3.4 without 'Keep task state')."""
         return (
-            compat.CLEARING_DELETES_TASK_STATE and self.is_shared and self.last is None and self.may_follow_a_clear
+            versions.CLEARING_DELETES_TASK_STATE
+            and self.is_shared
+            and self.last is None
+            and self.may_follow_a_clear
         )
 
     def save_intent(self, address: str, name: str, fingerprint: str) -> None:
@@ -221,7 +224,7 @@ class SharedRecord:
         On Airflow 3.4 and later, clearing a running task deletes the record before it stops the process. A signal
         handler calls this, possibly during a request to Airflow, so a separate thread waits for that request.
         """
-        if compat.CLEARING_DELETES_TASK_STATE and self.last:
+        if versions.CLEARING_DELETES_TASK_STATE and self.last:
             threading.Thread(target=self._save_if_possible, daemon=True).start()
 
     def delete_intent(self) -> None:
@@ -240,7 +243,9 @@ class SharedRecord:
 
         Return False if the task was cleared before the report, while the process was still running.
         """
-        return not compat.is_cleared_meanwhile(self._ti) and self.update(max_tries=self._max_tries, reported=True)
+        return not versions.is_cleared_meanwhile(self._ti) and self.update(
+            max_tries=self._max_tries, reported=True
+        )
 
     def save_reattached(self) -> None:
         """Record that this attempt has reattached, so the next attempt no longer counts as cleared."""
@@ -252,7 +257,7 @@ class SharedRecord:
 
         On Airflow 3.4 and later, a cleared task may continue to its end, but Airflow discards its return value.
         """
-        if not (compat.CLEARING_DELETES_TASK_STATE and compat.is_cleared_meanwhile(self._ti)):
+        if not (versions.CLEARING_DELETES_TASK_STATE and versions.is_cleared_meanwhile(self._ti)):
             self.update(delivered=True)
 
     def update(self, **changes: Any) -> bool:
@@ -275,7 +280,7 @@ class SharedRecord:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                keep = partial(self._store.set, KEY, asdict(self.last), **compat.never_expires())
+                keep = partial(self._store.set, KEY, asdict(self.last), **versions.never_expires())
             else:
                 keep = partial(self._store.delete, KEY)
             _retry_while_away(keep)
@@ -292,7 +297,7 @@ def _retry_while_away(ask: Callable[[], Any]) -> Any:
         try:
             return ask()
         except Exception as error:
-            if not compat.api_server_is_away(error) or time.monotonic() > until:
+            if not versions.api_server_is_away(error) or time.monotonic() > until:
                 raise
             warn(log, f"Airflow's API server does not answer. Trying again: {error}")
         time.sleep(_PAUSE)

@@ -9,15 +9,15 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_crew import compat
+from airflow_provider_crew import versions
 from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, storable_text
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.text import one_line, warn
 from airflow_provider_crew.client.watch import after_cancelling
-from airflow_provider_crew.compat import reads_names, show_name
 from airflow_provider_crew.durable.progress import TaskProgress
 from airflow_provider_crew.durable.record import SharedRecord
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
+from airflow_provider_crew.versions import reads_names, show_name
 
 if TYPE_CHECKING:
     from airflow_provider_crew.hooks.crew import CrewHook
@@ -280,7 +280,7 @@ class RunningTask:
 
     def _cancel_if_unwanted(self) -> None:
         """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
-        if self.cancels_on("kill") and compat.has_ended(self.ti):
+        if self.cancels_on("kill") and versions.has_ended(self.ti):
             event = f"Airflow ended the task while execution {self.kickoff_id} was running."
             self.unwanted = CrewError(event, cost=Cost.RUNNING, kickoff_id=self.kickoff_id or "")
             self.unwanted = self.cancelled(self.unwanted)

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred, conf
 
-from airflow_provider_crew import compat
+from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import checked_kickoff_id
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, NOT_FOUND_GRACE
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import Polls, WatchMemory, WatchRules, result_out_of_reach
-from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
 from airflow_provider_crew.durable.outcome import RETRY_READS, end_wait
 from airflow_provider_crew.durable.record import USAGE, without_reserved_keys
 from airflow_provider_crew.durable.result import check_type, finished, may_log_output, report
@@ -27,6 +26,7 @@ from airflow_provider_crew.durable.task import RunningTask, is_nothing, template
 from airflow_provider_crew.exceptions import CutShort
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import ANSWERED, STOP_WAITING, WatchEnd, chosen_option, read_event
+from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 
 if TYPE_CHECKING:
     from airflow_provider_crew.durable.result import WaitingTask
@@ -63,7 +63,7 @@ def may_ask(task: RunningTask) -> bool:
     except Exception as error:  # noqa: BLE001 - an invalid setting must not end the wait
         task.warn(f"No user is asked, because [crew] required_actions is unreadable: {error}")
         return False
-    return wanted and compat.HAS_REQUIRED_ACTIONS and bool(task.operator.deferrable)
+    return wanted and versions.HAS_REQUIRED_ACTIONS and bool(task.operator.deferrable)
 
 
 class Wait:
@@ -149,7 +149,7 @@ class Wait:
         if draft := tasks[-1].get("output"):
             body += "\n\n" + indent(draft[:_LONGEST_DRAFT], "    ")  # as code, because the crew wrote it
         try:
-            compat.open_required_action(
+            versions.open_required_action(
                 task.ti,
                 f"Crew is waiting for human input: {task.ti.task_id}",
                 body,
@@ -180,7 +180,7 @@ class Wait:
         if traceback := next_kwargs.get("traceback"):
             task.log.error("The trigger failed:\n%s", "".join(traceback))
         deadline = time.time() + self.given.timeout
-        if compat.trigger_timed_out(next_kwargs):
+        if versions.trigger_timed_out(next_kwargs):
             task.log.warning("No triggerer ended the wait for execution %s in time.", kickoff_id)
             deadline = time.time()
         with self.polling(kickoff_id, self.rules(deadline, exists=True), WatchMemory(task.started_at)) as poller:
@@ -403,7 +403,7 @@ class SensorWait(Wait):
     def end(self) -> dict[str, Any]:
         """Return the result after a deferral."""
         next_kwargs, end = self._next_kwargs, self._end
-        if compat.resumed_with_old_error(next_kwargs, self.task.ti) or compat.lacks_event(next_kwargs):
+        if versions.resumed_with_old_error(next_kwargs, self.task.ti) or versions.lacks_event(next_kwargs):
             return self.begin()
         if option := chosen_option(next_kwargs.get("event")):
             return self.answered(self._kickoff_id, option, next_kwargs)

@@ -21,7 +21,7 @@ from airflow_provider_crew.client.settings import (
     reject_secret_in,
     secrets_of_proxy,
 )
-from airflow_provider_crew.compat import api_server_is_away
+from airflow_provider_crew.versions import api_server_is_away
 
 TokenType = Literal["organization", "user"]
 

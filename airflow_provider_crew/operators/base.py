@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
 
 from airflow.providers.common.compat.sdk import BaseOperator, XComArg
 
-from airflow_provider_crew.compat import TRIGGER_FAILED
 from airflow_provider_crew.links.crew import CrewDashboardLink
+from airflow_provider_crew.versions import TRIGGER_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -15,7 +15,6 @@ from airflow_provider_crew.client.options import (
     OnUncertainKickoff,
     ValidateInputs,
 )
-from airflow_provider_crew.compat import resumed_with_old_error
 from airflow_provider_crew.operators.base import (
     ABANDON_UNKNOWN_AFTER,
     CrewTask,
@@ -25,6 +24,7 @@ from airflow_provider_crew.operators.base import (
     seconds_or_none,
     short_traceback,
 )
+from airflow_provider_crew.versions import resumed_with_old_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

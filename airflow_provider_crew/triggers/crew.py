@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
+from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport, ended
 from airflow_provider_crew.client.text import warn
-from airflow_provider_crew.compat import encoded_xcom, leave_encoded_xcom, leaves_progress
+from airflow_provider_crew.versions import encoded_xcom, leave_encoded_xcom, leaves_progress
 
 
 def encoding(ti: Any, told: dict[str, Any]) -> Future[Any]:

@@ -10,7 +10,6 @@ from airflow_provider_crew.client.errors import AnswerTooLarge, Cost, CrewError,
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules, after_cancelling
-from airflow_provider_crew.compat import close_required_action, has_ended
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller, shared_here
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -24,6 +23,7 @@ from airflow_provider_crew.triggers.events import (
     told_watch,
 )
 from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
+from airflow_provider_crew.versions import close_required_action, has_ended
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 
 from airflow_provider_crew.client.progress import PROGRESS
-from airflow_provider_crew.compat import CLEARING_DELETES_TASK_STATE
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.local.executions import Execution
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.versions import CLEARING_DELETES_TASK_STATE
 from dev.postgres import PostgresServer
 from dev.rest import ApiError
 from dev.stack import AirflowStack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_crew.compat import CLEARING_DELETES_TASK_STATE
+from airflow_provider_crew.versions import CLEARING_DELETES_TASK_STATE
 from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
 from tests.supported import AIRFLOW

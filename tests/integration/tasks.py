@@ -118,7 +118,7 @@ class Variables(TaskStateStore):
             "set_variable": self._write,
             "delete_variable": self._drop,
         }.items():
-            monkeypatch.setattr(f"airflow_provider_crew.compat.{name}", call)
+            monkeypatch.setattr(f"airflow_provider_crew.versions.{name}", call)
 
     def switch_on(self) -> None:
         """Let tasks remember in them."""

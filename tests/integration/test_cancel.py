@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from airflow_provider_crew import cli, compat
+from airflow_provider_crew import cli, versions
 from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionCancelled,
@@ -255,7 +255,7 @@ def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monk
                 operator.on_kill()
         return False
 
-    monkeypatch.setattr(compat, "has_ended", has_ended)
+    monkeypatch.setattr(versions, "has_ended", has_ended)
     live_crew.scenario = SLOW
     store.breaks_at = interrupted
 

@@ -109,7 +109,7 @@ def test_clear_before_the_report_does_not_count(live_crew, store, monkeypatch, s
 @pytest.fixture(params=[True, False], ids=["forgets at Clear", "keeps at Clear"])
 def forgets(request, monkeypatch) -> bool:
     """Airflow from 3.4 on, and before."""
-    monkeypatch.setattr("airflow_provider_crew.compat.CLEARING_DELETES_TASK_STATE", request.param)
+    monkeypatch.setattr("airflow_provider_crew.versions.CLEARING_DELETES_TASK_STATE", request.param)
     return request.param
 
 

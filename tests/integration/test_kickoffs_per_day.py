@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import comms
 
-from airflow_provider_crew import compat
+from airflow_provider_crew import versions
 from airflow_provider_crew.client.errors import BudgetSpent, Cost, InvalidSettings, TransientError
 from airflow_provider_crew.durable import checks as budget
 from airflow_provider_crew.exceptions import CrewTaskFailed
@@ -55,7 +55,7 @@ class Ledger:
 def ledger(monkeypatch) -> Ledger:
     counted = Ledger()
     monkeypatch.setattr(TaskInstance, "get_dr_count", lambda _, **which: counted.count(**which), raising=False)
-    monkeypatch.setattr(compat, "start_run", counted.start)
+    monkeypatch.setattr(versions, "start_run", counted.start)
     return counted
 
 
@@ -214,6 +214,6 @@ def test_start_run_reports_a_duplicate(monkeypatch):
     supervisor = SimpleNamespace(send=send)
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
 
-    assert [compat.start_run("crew_budget", "a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
+    assert [versions.start_run("crew_budget", "a.1", {"task_id": "crew"}) for _ in range(2)] == [True, False]
     assert (asked[0].dag_id, asked[0].run_id, asked[0].conf) == ("crew_budget", "a.1", {"task_id": "crew"})
     assert not asked[0].reset_dag_run

@@ -103,7 +103,7 @@ def test_received_result_needs_no_connection(live_crew):
 @pytest.mark.parametrize("with_store", [False, True])
 def test_event_of_an_earlier_attempt_does_not_end_a_retry(live_crew, store, monkeypatch, with_store):
     """Airflow 3.1 resumes a retry with it."""
-    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
+    monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
     waiting = task.deferred()

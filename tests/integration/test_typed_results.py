@@ -136,7 +136,7 @@ def test_misfit_error_and_log_hide_the_output(live_crew, task_log):
 @pytest.mark.parametrize("is_readable", [True, False])
 def test_old_event_does_not_replace_a_newer_execution(live_crew, store, monkeypatch, is_readable):
     """Airflow 3.1 resumes every later attempt with the event of the first."""
-    monkeypatch.setattr("airflow_provider_crew.compat._KEEPS_OLD_EVENTS", True)
+    monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = writing(MISFIT, seconds=3600)
     task = Task(lambda: run_deferred(output_type=Report, on_invalid_output="retry"), store=store, retries=3)
     waiting = task.deferred()

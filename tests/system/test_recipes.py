@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from airflow_provider_crew.client.errors import Cost
-from airflow_provider_crew.compat import MIN_DEFERRAL_SECONDS
 from airflow_provider_crew.local import LocalCrewService
+from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 from dev.postgres import PostgresServer
 from dev.rest import seconds_since_epoch
 from dev.stack import AirflowStack
