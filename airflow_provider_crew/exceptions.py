@@ -17,6 +17,7 @@ from airflow_provider_crew.client.errors import (
     ExecutionCancelled,
     ExecutionFailed,
     ExecutionNotFound,
+    ExecutionStopped,
     ExecutionUnknown,
     InvalidInputs,
     InvalidKickoffId,
@@ -52,10 +53,12 @@ __all__ = [
     "CrewTaskSkipped",
     "CrewTaskTimeout",
     "CutShort",
+    "EndedByAirflow",
     "EndedTask",
     "ExecutionCancelled",
     "ExecutionFailed",
     "ExecutionNotFound",
+    "ExecutionStopped",
     "ExecutionUnknown",
     "InvalidInputs",
     "InvalidKickoffId",
@@ -112,10 +115,6 @@ class CrewTaskFailed(EndedTask, sdk.AirflowFailException):
     """Raised to fail a task without a retry, because a retry would not help or would be billed."""
 
 
-class CrewTaskError(EndedTask, sdk.AirflowException):
-    """Raised to fail a task with retries, because of an error in Airflow and not in the crew."""
-
-
 class CrewTaskTimeout(EndedTask, sdk.AirflowTaskTimeout):
     """Raised to end a task at its execution_timeout."""
 
@@ -128,8 +127,18 @@ class CrewTaskSkipped(EndedTask, sdk.AirflowSkipException):
     """Raised to skip a sensor instead of failing it."""
 
 
+class CrewTaskError(CrewError, sdk.AirflowException):
+    """An error in Airflow, and not in the crew, has prevented the kickoff. Airflow retries the task."""
+
+
+class EndedByAirflow(CrewError):
+    """Airflow has ended the task while its execution was running, and the execution is to be cancelled."""
+
+    cost: Cost = Cost.RUNNING
+
+
 class OtherInputs(WatchError):
-    """An execution of an earlier attempt may be running, and its inputs belong to another row of a mapped task."""
+    """An earlier execution may be running, and its inputs belong to another row of a mapped task, or item."""
 
 
 class CutShort(WaitedTooLong):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from airflow.providers.common.compat.sdk import Context
 
@@ -118,6 +119,11 @@ def was_rescheduled(ti: Any) -> bool:
 def is_cleared_meanwhile(ti: Any) -> bool:
     """Whether the task was cleared while this process runs. Defaults to False if Airflow does not answer."""
     return not _states_of(ti) <= _STATES_OF_ITS_OWN
+
+
+def has_succeeded(ti: Any) -> bool:
+    """Whether Airflow has recorded the success of the task. Defaults to False if Airflow does not answer."""
+    return _states_of(ti) == {"success"}
 
 
 def has_ended(ti: Any) -> bool:
@@ -242,18 +248,16 @@ def close_required_action(ti: Any, option: str) -> None:
     update_hitl_detail_response(ti.id, chosen_options=[option], params_input={})
 
 
-def reads_names(dag: Any) -> bool:
-    """Whether Airflow converts a rendered map_index_template to a Python value, which may not be a string."""
-    return bool(dag.render_template_as_native_obj) and _RELEASE < (3, 4)
+def call_on_success(operator: Any, note: Callable[[], None]) -> None:
+    """
+    Call a function as soon as Airflow has recorded the success of the task, when success callbacks run.
 
-
-def show_name(ti: Any, name: str) -> None:
-    """Show the name of a mapped task while it is deferred, on Airflow 3.2 and later."""
-    if getattr(ti, "rendered_map_index", None) == name:
-        return
-    ti.rendered_map_index = name
-    if _RELEASE >= (3, 2):
-        _send("SetRenderedMapIndex", rendered_map_index=name)
+    Call this while the task runs, so that neither a cluster policy nor an assignment replaces the list. The
+    callback is the first, so it does not depend on the author's callbacks.
+    """
+    own = operator.on_success_callback or []
+    own = [*own] if isinstance(own, Sequence) else [own]
+    operator.on_success_callback = [lambda _: note(), *own]
 
 
 def task_states(context: Context) -> dict[tuple[str, int], str]:

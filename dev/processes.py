@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from airflow_provider_crew.durable.signals import DeferSignals
+from airflow_provider_crew.attempt.shielded import shielded
 from dev import sessions
 
 if TYPE_CHECKING:
@@ -85,7 +85,10 @@ class Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.started_at = time.time()
         # A Ctrl-C between the start and the guardian's knowing of it would leave the process behind.
-        with self.log.open("ab") as output, DeferSignals():
+        shielded(lambda _: self._start(), lambda: None)
+
+    def _start(self) -> None:
+        with self.log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 - the command is the caller's own
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -94,8 +97,8 @@ class Process:
                 env=self._environment,
                 start_new_session=True,
             )
-            self._session = self._process.pid
-            self._guardian.tell("started", self._session)
+        self._session = self._process.pid
+        self._guardian.tell("started", self._session)
 
     def stop(self, grace: float = sessions.GRACE) -> None:
         """Ask it to end, and kill what is left of it and its children after the grace."""

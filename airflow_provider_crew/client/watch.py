@@ -490,7 +490,7 @@ def after(execution: Completed | Failed) -> str:
 def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Exception) -> errors.CrewError:
     """Return the error that ends a task whose execution it has cancelled, or tried to."""
     if isinstance(outcome, errors.NotCancelled):
-        return end.replace(f"{end.event} {outcome.error}", cost=outcome.cost, next_step=outcome.next_step)
+        return end.replace(f"{end.event} {outcome.error}", cost=outcome.cost)
     if isinstance(outcome, Exception):
         why = str(getattr(outcome, "event", outcome)).rstrip(".")
         return end.replace(f"{end.event} The request to cancel it was not sent: {why}.")

@@ -44,8 +44,8 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)
         self._show(plain(self.python_callable(*self.op_args, **arguments), "inputs"))
-        if self._running:  # otherwise the UI would show no inputs after the task resumes
-            self._running.carried["inputs"] = json.dumps(self.inputs)
+        if self._attempt:  # otherwise the UI would show no inputs after the task resumes
+            self._attempt.kept["inputs"] = json.dumps(self.inputs)
         return self.inputs
 
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:

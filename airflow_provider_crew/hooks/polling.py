@@ -196,9 +196,9 @@ class Poller:
             step = self.watch.on_error(error)
         return self._told(step, execution)
 
-    def pause(self, step: Step) -> None:
+    def pause(self, step: Step, sleep: Callable[[float], object] = time.sleep) -> None:
         """Sleep until the next poll, then renew the token if the step requires it."""
-        time.sleep(step.poll_again_in)
+        sleep(step.poll_again_in)
         if step.renew_token:
             self._renew()
 

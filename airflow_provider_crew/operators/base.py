@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from airflow.providers.common.compat.sdk import BaseOperator, XComArg
+from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import BaseOperator, TaskDeferred, XComArg
 
 from airflow_provider_crew.links.crew import CrewDashboardLink
-from airflow_provider_crew.versions import TRIGGER_FAILED
+from airflow_provider_crew.versions import TRIGGER_FAILED, call_on_success
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection
 
     from airflow.providers.common.compat.sdk import BaseOperatorLink, Context
 
-    from airflow_provider_crew.durable.task import RunningTask
+    from airflow_provider_crew.attempt.attempt import Attempt
     from airflow_provider_crew.hooks.connection import TokenType
 
 
@@ -75,134 +75,74 @@ def seconds_or_none(
     return None if given is None else seconds(task, given, name, at_least=at_least)
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def short_traceback(execute: Callable[P, R]) -> Callable[P, R]:
-    """Run a task, and raise its error without the frames below, which would push its message out of view."""
-
-    @wraps(execute)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        task: Any = args[0]
-        task.is_over = False  # dag.test() resumes the same object
-        try:
-            return execute(*args, **kwargs)
-        except BaseException as error:
-            from airflow_provider_crew.exceptions import CrewError, EndedTask
-
-            if isinstance(error, (CrewError, EndedTask)):
-                error.__traceback__ = None
-            raise
-        finally:
-            task.is_over = True
-            if task._running:  # noqa: SLF001 - the wrapper is part of the class
-                task._running.finish_cancelling()  # noqa: SLF001
-
-    return run
-
-
 class CrewTask(BaseOperator):
     """Base class of tasks that start or wait for one execution of a crew."""
 
     crew_conn_id: str
     token_type: TokenType | None
-    cancel_on_kill: bool | None = None
-    cancel_on_timeout: bool | None = None
     operator_extra_links: Collection[BaseOperatorLink] = (CrewDashboardLink(),)
-    templates: Mapping[str, Any] = {}
-    """Arguments before they were rendered."""
-    is_told_to_end = False
-    """Whether Airflow is stopping the task."""
-    is_over = False
-    """Whether the task has returned or raised in this process, so its execution is wanted, or was ended."""
-    _running: RunningTask | None = None
+    given: Mapping[str, Any] = {}
+    """Templated arguments before they are rendered."""
+    _is_told_to_end = False
+    _attempt: Attempt | None = None
 
-    @property
-    def time_limit(self) -> timedelta | None:
-        """Time after which Airflow ends the task."""
-        return self.execution_timeout
+    def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Any:
+        """Return the attempt of this process."""
+        raise NotImplementedError
+
+    def _steps(self, attempt: Any) -> Any:
+        """Take the steps of an attempt, and return its value."""
+        raise NotImplementedError
+
+    def _run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Run one attempt, or the rest of it after a deferral. Every end without a result goes through here."""
+        # The attempt pushes its link as soon as it knows the URL. Airflow would push it again, or an empty one.
+        self.operator_extra_links = ()
+        attempt: Attempt = self._new_attempt(context, next_kwargs)
+        self._attempt = attempt
+        try:
+            return self._steps(attempt)
+        except (TaskDeferred, AirflowRescheduleException):
+            raise
+        except BaseException as error:
+            end = attempt.end(error)
+            if end is error:
+                raise
+            raise end from None  # a chain of tracebacks would hide the message
+
+    def post_execute(self, context: Context, result: Any = None) -> None:
+        """Add the execution to the asset events, and note the delivery, after the author's own post_execute."""
+        super().post_execute(context, result)
+        if attempt := self._attempt:
+            attempt.add_asset_extras(result)
+            if attempt.record:
+                call_on_success(self, attempt.record.save_delivery)
+
+    def _is_ending(self) -> bool:
+        return self._is_told_to_end
 
     def on_kill(self) -> None:
-        """Prevent a kickoff that is not yet sent. Log a running execution, or cancel it."""
-        self.is_told_to_end = True
-        if self._running:
-            self._running.end()
+        """Prevent a kickoff that is not yet sent. The attempt notices, and may cancel its execution."""
+        self._is_told_to_end = True
 
     def get_openlineage_facets_on_complete(self, _task_instance: object) -> object:
         """Return the kickoff ID and the crew's address for OpenLineage, which calls this if it is installed."""
         from airflow.providers.common.compat.openlineage.facet import ExternalQueryRunFacet
         from airflow.providers.openlineage.extractors import OperatorLineage
 
-        running = self._running
-        if running is None or running.kickoff_id is None:
+        attempt = self._attempt
+        if attempt is None or not attempt.kickoff_id:
             return OperatorLineage()
-        address = running.hook.connection.settings.address
-        facet = ExternalQueryRunFacet(externalQueryId=running.kickoff_id, source=address)
+        address = attempt.hook.connection.settings.address
+        facet = ExternalQueryRunFacet(externalQueryId=attempt.kickoff_id, source=address)
         return OperatorLineage(run_facets={"externalQuery": facet})
-
-    def post_execute(self, context: Context, result: Any = None) -> None:
-        """
-        Set the task's name and its asset event extras after the author's own post_execute.
-
-        Success callbacks run as soon as Airflow has recorded the success, so the first one records the delivery.
-        It is added after the author's code, so that neither a cluster policy nor an assignment replaces it.
-        """
-        super().post_execute(context, result)
-        if self._running:
-            self._running.finish()
-            own: Any = self.on_success_callback or []
-            own = own if isinstance(own, Sequence) else [own]
-            self.on_success_callback = [self._save_delivery, *own]
-
-    def _save_delivery(self, _context: Context) -> None:
-        """Record that Airflow has stored the success of the task."""
-        if self._running and self._running.record:
-            self._running.record.save_delivery()
-
-    def execute_complete(self, context: Context, **next_kwargs: Any) -> Any:
-        """Return the result after a deferral."""
-        raise NotImplementedError
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral. If the trigger failed, Airflow's own method would fail the task."""
-        if type(self).execute_complete is CrewTask.execute_complete:  # a subclass defers to a method of its own
+        resume = getattr(self, "execute_complete", None)
+        if resume is None or next_method not in {"execute_complete", TRIGGER_FAILED}:  # a subclass has its own
             return super().resume_execution(next_method, next_kwargs, context)
         next_kwargs = dict(next_kwargs or {})
         if next_method == TRIGGER_FAILED:
             next_kwargs.setdefault("error", "its event cannot be read")
-        return self.execute_complete(context, **next_kwargs)
-
-    def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
-    ) -> None:
-        """
-        Save the templates before Airflow replaces them with their rendered values, for mapped tasks as well.
-
-        Only the template distinguishes an option that renders to nothing from one that is not set.
-        """
-        if parent is self:
-            template_fields = tuple(template_fields)
-            self.templates = {name: self._template(name) for name in template_fields}
-        super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
-
-    def _template(self, name: str) -> Any:
-        """Return the author's argument: a template, a value, an XCom of another task, or None."""
-        if (given := getattr(self, name, None)) is not None:
-            return given
-        # Airflow replaces an XCom that a task is mapped over with one of its items. A literal list may hold None.
-        dag = self.get_dag()
-        task = dag.task_dict.get(self.task_id) if dag else None
-        mapped = getattr(getattr(task, "expand_input", None), "value", None)
-        source = mapped.get(name) if isinstance(mapped, Mapping) else None
-        return None if isinstance(source, Sequence | Mapping) else source
-
-    def _begin(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> RunningTask:
-        """Create the state of this attempt's process."""
-        from airflow_provider_crew.durable.task import RunningTask
-
-        # The task pushes its link as soon as it knows the URL. At the end of each process, Airflow would push it
-        # again, or push an empty one.
-        self.operator_extra_links = ()
-        self._running = RunningTask(self, context, next_kwargs)
-        return self._running
+        return resume(context, **next_kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
@@ -13,7 +13,6 @@ from airflow_provider_crew.client.options import (
     KickoffOptions,
     OnInvalidOutput,
     OnUncertainKickoff,
-    ValidateInputs,
 )
 from airflow_provider_crew.operators.base import (
     ABANDON_UNKNOWN_AFTER,
@@ -22,30 +21,60 @@ from airflow_provider_crew.operators.base import (
     checked_output_type,
     seconds,
     seconds_or_none,
-    short_traceback,
 )
-from airflow_provider_crew.versions import resumed_with_old_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
-    from airflow_provider_crew.durable.kickoff import DurableRun
+    from airflow_provider_crew.attempt.attempt import Attempt
     from airflow_provider_crew.hooks.connection import TokenType
 
 
-class KickoffTask(CrewTask):
-    """Base class of the operators that start an execution, with the arguments of its kickoff."""
+class CrewKickoffOperator(CrewTask):
+    """
+    Start an execution of a crew and return its kickoff ID, for a CrewExecutionSensor to wait for.
+
+    Each execution is billed. The operator sends a kickoff again only if the first one certainly started nothing.
+    If a kickoff is uncertain, the task fails without a retry.
+
+    :param inputs: Inputs of the crew, a mapping of names to JSON values. (templated)
+    :param crew_conn_id: Connection to the crew. (templated)
+    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
+        the only token it has.
+    :param meta: Object passed to the crew. ``None`` passes the DAG ID, run ID, task ID, map index and attempt
+        number of the task, and ``{}`` passes nothing. (templated)
+    :param task_webhook_url: URL that the crew calls after each task of the crew. (templated)
+    :param step_webhook_url: URL that the crew calls after each step of an agent. (templated)
+    :param crew_webhook_url: URL that the crew calls when the execution ends. (templated)
+    :param human_input_webhook_url: URL that the crew calls when the crew waits for human input. (templated)
+    :param webhooks: Object with the ``events`` that the crew sends, and the ``url`` it sends them to.
+        (templated)
+    :param webhook_conn_id: Connection whose password the crew sends with these events and to
+        ``human_input_webhook_url``, there as HTTP Basic if the connection has a login. (templated)
+    :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state is the initial state of
+        the new one. (templated)
+    :param validate_inputs: Whether to compare the inputs with the crew's list of inputs before the kickoff.
+        Missing and misspelled inputs are errors, and other differences are logged as warnings.
+    :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
+        the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
+    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
+        ``[crew] kickoff_records_in_variables``.
+    :param abandon_unknown_after: Seconds after which clearing the task abandons an execution unknown to the
+        crew, and starts another. Until then it may be waiting for human input. ``None`` never abandons it.
+        Default: 7 days.
+    :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
+        skipped, or dagrun_timeout stops it.
+        ``None`` uses the connection's setting, which defaults to False.
+    :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
+        ``None`` uses the connection's setting, which defaults to False.
+    """
 
     template_fields = ("inputs", "crew_conn_id", "webhook_conn_id", *KickoffOptions.__annotations__)
     template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
     ui_color = "#e4e0f3"
-    output_type: object = None
-    on_invalid_output: OnInvalidOutput = "fail"
-    not_rendered: Exception | None = None
-    """Error because of which the inputs are still templates."""
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
@@ -61,7 +90,7 @@ class KickoffTask(CrewTask):
         webhooks: Mapping[str, Any] | None = None,
         webhook_conn_id: str | None = None,
         restore_from_state_id: str | XComArg | None = None,
-        validate_inputs: ValidateInputs = True,
+        validate_inputs: bool = True,
         on_uncertain_kickoff: OnUncertainKickoff = "fail",
         durable: bool = True,
         abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
@@ -70,7 +99,8 @@ class KickoffTask(CrewTask):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_choice(self, "validate_inputs", validate_inputs, ValidateInputs)
+        if self.multiple_outputs and not isinstance(self, CrewRunOperator):  # Airflow raises after the kickoff
+            raise ValueError(f"{self.operator_name}: multiple_outputs needs a mapping, not a kickoff ID.")
         check_choice(self, "on_uncertain_kickoff", on_uncertain_kickoff, OnUncertainKickoff)
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id
@@ -91,88 +121,30 @@ class KickoffTask(CrewTask):
         )
         self.cancel_on_kill = cancel_on_kill
         self.cancel_on_timeout = cancel_on_timeout
+        self.given = {name: getattr(self, name) for name in CrewKickoffOperator.template_fields}
 
-    def _do_render_template_fields(
-        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
-    ) -> None:
-        """Render the kickoff's templates. Airflow also calls this for mapped tasks."""
-        try:
-            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
-        except Exception as error:
-            if parent is not self:
-                raise
-            self._cannot_render(error, context, jinja_env)
+    def execute(self, context: Context) -> Any:
+        """Start an execution and return its kickoff ID."""
+        return self._run(context)
 
-    def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:  # noqa: ARG002
-        """Raise an error with its cost, like any other failure before the kickoff."""
-        self._durable_run(context).cannot_render(error)
+    def _steps(self, attempt: Attempt) -> Any:
+        kickoff_id = attempt.resume() or attempt.reattach() or attempt.kick_off()
+        return attempt.deliver(kickoff_id)
 
     def kickoff_inputs(self, context: Context) -> Any:  # noqa: ARG002 - the decorator needs it
         """Return the inputs of the kickoff. Not called if the task reattaches."""
         return self.inputs
 
-    def _durable_run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> DurableRun:
-        """Read the kickoff record of earlier attempts."""
-        from airflow_provider_crew.durable.kickoff import DurableRun
+    def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Attempt:
+        from airflow_provider_crew.attempt.attempt import Attempt, Options
 
-        task = self._begin(context, next_kwargs)
-        resumed = next_kwargs is not None and not resumed_with_old_error(next_kwargs, task.ti)
-        return DurableRun(task, resumed=resumed)
-
-
-class CrewKickoffOperator(KickoffTask):
-    """
-    Start an execution of a crew and return its kickoff ID, for a CrewExecutionSensor to wait for.
-
-    Each execution is billed. The operator sends a kickoff again only if the first one certainly started nothing.
-    If a kickoff is uncertain, the task fails without a retry.
-
-    :param inputs: Inputs of the crew, a mapping of names to JSON values. (templated)
-    :param crew_conn_id: Connection to the crew. (templated)
-    :param token_type: Token to use, ``organization`` or ``user``. By default the connection's ``token_type``, or
-        the only token it has.
-    :param meta: Object passed to the crew. ``None`` passes the DAG ID, run ID, task ID, map index and attempt
-        number of the task, and ``{}`` passes nothing. (templated)
-    :param task_webhook_url: URL that the service calls after each task of the crew. (templated)
-    :param step_webhook_url: URL that the service calls after each step of an agent. (templated)
-    :param crew_webhook_url: URL that the service calls when the execution ends. (templated)
-    :param human_input_webhook_url: URL that the service calls when the crew waits for human input. (templated)
-    :param webhooks: Object with the ``events`` that the service sends, and the ``url`` it sends them to.
-        (templated)
-    :param webhook_conn_id: Connection whose password the service sends with these events and to
-        ``human_input_webhook_url``, there as HTTP Basic if the connection has a login. (templated)
-    :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state is the initial state of
-        the new one. (templated)
-    :param validate_inputs: Whether to compare the inputs with the crew's list of inputs before the kickoff.
-        ``strict`` raises an error for mismatches that are otherwise logged as warnings.
-    :param on_uncertain_kickoff: Reaction if it is unknown whether a kickoff started an execution. ``fail`` fails
-        the task without a retry. ``retry`` lets Airflow retry, which may run the crew twice.
-    :param durable: Whether to reattach to the execution of an earlier attempt. Needs Airflow 3.3 or later, or
-        ``[crew] kickoff_records_in_variables``.
-    :param abandon_unknown_after: Seconds after which clearing the task gives up an execution unknown to the
-        crew, and starts another. Until then it may be waiting for human input. ``None`` never gives it up.
-        Default: 7 days.
-    :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it.
-        ``None`` uses the connection's setting, which defaults to False.
-    :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
-        ``None`` uses the connection's setting, which defaults to False.
-    """
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        if self.multiple_outputs:  # Airflow would raise only after the kickoff
-            raise ValueError(f"{self.operator_name}: multiple_outputs needs a mapping, not a kickoff ID.")
-
-    @short_traceback
-    def execute(self, context: Context) -> str:
-        """Start an execution and return its kickoff ID."""
-        run = self._durable_run(context)
-        with run.no_second_kickoff():
-            kickoff_id = run.existing_execution() or run.start()
-            return run.deliver(kickoff_id)
+        own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
+        kickoff: Any = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
+        options = Options(**own, kickoff=kickoff, compute_inputs=lambda: self.kickoff_inputs(context))
+        return Attempt(options, context, self.log, next_kwargs=next_kwargs, is_told_to_end=self._is_ending)
 
 
-class CrewRunOperator(KickoffTask):
+class CrewRunOperator(CrewKickoffOperator):
     """
     Start an execution of a crew, wait for it, and return its result.
 
@@ -186,7 +158,7 @@ class CrewRunOperator(KickoffTask):
     :param poll_interval: Seconds between two polls. ``None`` polls every 5 to 60 seconds, less often the longer
         the execution has run.
     :param timeout: Seconds after which an attempt stops waiting. The execution continues. Default: 24 hours.
-    :param max_outage: Seconds the service may be unreachable before an attempt stops waiting. ``None`` disables
+    :param max_outage: Seconds the crew may be unreachable before an attempt stops waiting. ``None`` disables
         the limit. Default: 10 minutes.
     :param human_input: Whether the crew may wait for human input. If True, the task keeps waiting until
         ``timeout`` even while the execution is unknown to the crew. ``None`` means True if
@@ -202,6 +174,23 @@ class CrewRunOperator(KickoffTask):
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
         *,
+        inputs: Mapping[str, Any] | XComArg,
+        crew_conn_id: str = "crew_default",
+        token_type: TokenType | None = None,
+        meta: Mapping[str, Any] | None = None,
+        task_webhook_url: str | None = None,
+        step_webhook_url: str | None = None,
+        crew_webhook_url: str | None = None,
+        human_input_webhook_url: str | None = None,
+        webhooks: Mapping[str, Any] | None = None,
+        webhook_conn_id: str | None = None,
+        restore_from_state_id: str | XComArg | None = None,
+        validate_inputs: bool = True,
+        on_uncertain_kickoff: OnUncertainKickoff = "fail",
+        durable: bool = True,
+        abandon_unknown_after: timedelta | float | None = ABANDON_UNKNOWN_AFTER,
+        cancel_on_kill: bool | None = None,
+        cancel_on_timeout: bool | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval: timedelta | float | None = None,
         timeout: timedelta | float = TIMEOUT,
@@ -212,56 +201,47 @@ class CrewRunOperator(KickoffTask):
         on_invalid_output: OnInvalidOutput = "fail",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(
+            inputs=inputs,
+            crew_conn_id=crew_conn_id,
+            token_type=token_type,
+            meta=meta,
+            task_webhook_url=task_webhook_url,
+            step_webhook_url=step_webhook_url,
+            crew_webhook_url=crew_webhook_url,
+            human_input_webhook_url=human_input_webhook_url,
+            webhooks=webhooks,
+            webhook_conn_id=webhook_conn_id,
+            restore_from_state_id=restore_from_state_id,
+            validate_inputs=validate_inputs,
+            on_uncertain_kickoff=on_uncertain_kickoff,
+            durable=durable,
+            abandon_unknown_after=abandon_unknown_after,
+            cancel_on_kill=cancel_on_kill,
+            cancel_on_timeout=cancel_on_timeout,
+            **kwargs,
+        )
         check_choice(self, "on_invalid_output", on_invalid_output, OnInvalidOutput)
         self.deferrable = deferrable
         self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
         self.timeout = seconds(self, timeout, "timeout")
         self.max_outage = seconds_or_none(self, max_outage, "max_outage")
-        self.human_input = human_input
+        # A retry may reattach to an execution that has the webhook, even if it renders to nothing then.
+        self.human_input = human_input_webhook_url is not None if human_input is None else human_input
         self.log_output = log_output
         self.output_type = checked_output_type(self, output_type)
         self.on_invalid_output = on_invalid_output
 
-    @short_traceback
     def execute(self, context: Context) -> dict[str, Any]:
         """Start an execution, wait for it, and return its result."""
-        run = self._durable_run(context)
-        with run.no_second_kickoff():
-            kickoff_id = run.existing_execution() or run.start()
-            return run.deliver(run.wait(kickoff_id))
+        result: dict[str, Any] = self._run(context)
+        return result
 
-    @short_traceback
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
         """Return the result after a deferral, with or without an event."""
-        run = self._durable_run(context, next_kwargs)
-        with run.no_second_kickoff():
-            return run.deliver(run.resume(next_kwargs))
+        result: dict[str, Any] = self._run(context, next_kwargs)
+        return result
 
-    def _durable_run(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> DurableRun:
-        if self.human_input is None:
-            # A retry may reattach to an execution that has the webhook, even if it renders to nothing now.
-            was_set = self.templates.get("human_input_webhook_url")
-            self.human_input = bool(self.human_input_webhook_url or was_set)
-        return super()._durable_run(context, next_kwargs)
-
-    def _cannot_render(self, error: Exception, context: Context, jinja_env: Any) -> None:
-        """
-        Continue to wait if this happens after a deferral.
-
-        Airflow renders the templates again when the task resumes. The data behind the inputs may be gone by then,
-        but waiting needs only the connection.
-        """
-        from airflow_provider_crew.client.text import warn
-        from airflow_provider_crew.durable.record import kickoff_id_left_by
-
-        known = kickoff_id_left_by(context["ti"])
-        if known is None:
-            super()._cannot_render(error, context, jinja_env)
-        self.not_rendered = error
-        warn(
-            self.log,
-            f"Templates cannot be rendered again, and waiting for execution {known} does not need them: {error}",
-        )
-        with suppress(Exception):  # a missing connection fails the next poll, and a result needs none
-            self.crew_conn_id = self.render_template(self.crew_conn_id, context, jinja_env)
+    def _steps(self, attempt: Attempt) -> Any:
+        attempt.resume() or attempt.reattach() or attempt.kick_off()
+        return attempt.deliver(attempt.result())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
@@ -12,7 +13,6 @@ from airflow_provider_crew.operators.base import (
     checked_output_type,
     seconds,
     seconds_or_none,
-    short_traceback,
 )
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Context, XComArg
 
-    from airflow_provider_crew.durable.wait import SensorWait
+    from airflow_provider_crew.attempt.sensor import SensorAttempt
     from airflow_provider_crew.hooks.connection import TokenType
 
 
@@ -41,7 +41,7 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     :param poke_interval: Seconds between two polls. ``None`` polls every 5 to 60 seconds, less often the longer
         the execution has run.
     :param timeout: Seconds after which the sensor stops waiting. The execution continues. Default: 24 hours.
-    :param max_outage: Seconds the service may be unreachable before the sensor stops waiting. ``None`` disables
+    :param max_outage: Seconds the crew may be unreachable before the sensor stops waiting. ``None`` disables
         the limit. Default: 10 minutes.
     :param human_input: Whether the crew may wait for human input. If True, the sensor keeps waiting until
         ``timeout`` even while the execution is unknown to the crew, as it may be during that time.
@@ -49,7 +49,8 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
     :param output_type: Type that the output must match: a pydantic model, any other type that pydantic can
         validate JSON data with, or the import path of either. If the output does not match, the task fails
         without a retry.
-    :param cancel_on_kill: Whether to cancel the execution if a user marks the task, or dagrun_timeout stops it.
+    :param cancel_on_kill: Whether to cancel the execution if someone marks the task as failed, success or
+        skipped, or dagrun_timeout stops it.
         ``None`` uses the connection's setting, which defaults to False.
     :param cancel_on_timeout: Whether to cancel the execution if ``timeout`` or execution_timeout ends the wait.
         ``None`` uses the connection's setting, which defaults to False.
@@ -89,24 +90,36 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
         self.cancel_on_timeout = cancel_on_timeout
         # silent_fail continues after a failed poke, so an outage must not end the wait either.
         self.max_outage = None if self.silent_fail else seconds_or_none(self, max_outage, "max_outage")
+        self.given = {"kickoff_id": kickoff_id, "crew_conn_id": crew_conn_id}
 
-    @short_traceback
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for the execution and return its result."""
-        wait = self._wait(context)
-        return wait.begin() if self.deferrable or not self.reschedule else wait.poll_or_reschedule()
+        result: dict[str, Any] = self._run(context)
+        return result
 
-    @short_traceback
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
         """Return the result after a deferral, with or without an event."""
-        return self._wait(context, next_kwargs).end()
+        result: dict[str, Any] = self._run(context, next_kwargs)
+        return result
 
-    @property
-    def time_limit(self) -> timedelta | None:
-        """Limit set by execution_timeout. None in reschedule mode, where the limit starts again at each poke."""
-        return super().time_limit if self.deferrable or not self.reschedule else None
+    def _steps(self, attempt: SensorAttempt) -> Any:
+        attempt.find()
+        is_rescheduled = self.reschedule and not self.deferrable
+        return attempt.deliver(attempt.poll_or_reschedule() if is_rescheduled else attempt.result())
 
-    def _wait(self, context: Context, next_kwargs: Mapping[str, Any] | None = None) -> SensorWait:
-        from airflow_provider_crew.durable.wait import SensorWait
+    def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> SensorAttempt:
+        from airflow_provider_crew.attempt.attempt import Options
+        from airflow_provider_crew.attempt.sensor import SensorAttempt
 
-        return SensorWait(self._begin(context, next_kwargs), next_kwargs)
+        own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
+        if self.reschedule and not self.deferrable:  # the limit starts again at each poke
+            own["execution_timeout"] = None
+        return SensorAttempt(
+            Options(**own),
+            context,
+            self.log,
+            given_id=self.kickoff_id,
+            skips="never_fail" if self.never_fail else "soft_fail" if self.soft_fail else "",
+            next_kwargs=next_kwargs,
+            is_told_to_end=self._is_ending,
+        )

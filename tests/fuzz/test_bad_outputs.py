@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, Json, field_validator
 from typing_extensions import TypedDict
 
+from airflow_provider_crew.attempt.result import fitted
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, storable_text
-from airflow_provider_crew.durable.result import fitted
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.fuzz.bad_tasks import Store, TaskInstance, context, ended

@@ -27,12 +27,12 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
     monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
     monkeypatch.setattr("airflow_provider_crew.client.api._WAKING_PAUSE", 0.05)
-    monkeypatch.setattr("airflow_provider_crew.durable.checks.WAKING_UP", 0.3)
+    monkeypatch.setattr("airflow_provider_crew.attempt.checks.WAKING_UP", 0.3)
     monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.05)
-    for module in ("triggers.crew", "durable.wait"):
+    for module in ("triggers.crew", "attempt.sensor"):
         monkeypatch.setattr(f"airflow_provider_crew.{module}.MIN_DEFERRAL_SECONDS", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.durable.wait.LONGEST_INTERVAL", 0.01)
-    monkeypatch.setattr("airflow_provider_crew.durable.progress.PAUSE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.attempt.sensor.LONGEST_INTERVAL", 0.01)
+    monkeypatch.setattr("airflow_provider_crew.attempt.progress.PAUSE", 0.0)
     for pause in ("PAUSE", "_PAUSE_FOR_ALL", "_PAUSE_FOR_EACH"):
         monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", 0.0)
     with WatchedService() as running:
@@ -44,5 +44,6 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
         monkeypatch.setattr(
             "airflow_provider_crew.triggers.watching.close_required_action", lambda *_: actions.append("closed")
         )
+        monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: True)
         monkeypatch.setenv(CONNECTION, running.connection_uri)
         yield running

@@ -21,7 +21,7 @@ import pytest
 from airflow.exceptions import AirflowRescheduleException
 from airflow.providers.common.compat.sdk import TaskDeferred
 
-from airflow_provider_crew.durable.record import VariableStore
+from airflow_provider_crew.attempt.record import VariableStore
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -64,6 +64,10 @@ def skip_where_pokes_forget(mode: Mapping[str, Any]) -> None:
         pytest.skip(_SENSORS_FORGET)
 
 
+def without_sentences(kept: dict[str, Any] | None) -> dict[str, Any] | None:
+    return kept and {name: value for name, value in kept.items() if name != "if_lost"}
+
+
 class TaskStateStore:
     """Airflow's store of the states of one task, from 3.3 on: JSON by key, the same one for all tries."""
 
@@ -88,8 +92,8 @@ class TaskStateStore:
 
     @property
     def kickoff(self) -> dict[str, Any] | None:
-        """What is remembered of the kickoff."""
-        return json.loads(self._kept.get("crew_kickoff", "null"))
+        """What is remembered of the kickoff, without the sentences for the Crew tab."""
+        return without_sentences(json.loads(self._kept.get("crew_kickoff", "null")))
 
     @property
     def has_delivered(self) -> bool:
@@ -141,7 +145,9 @@ class Variables(TaskStateStore):
     @property
     def kickoff(self) -> dict[str, Any] | None:
         """What is remembered, or was until the task had returned."""
-        return next((json.loads(text)["crew_kickoff"] for text in self._kept.values()), self._last)
+        return without_sentences(
+            next((json.loads(text)["crew_kickoff"] for text in self._kept.values()), self._last)
+        )
 
     @property
     def has_delivered(self) -> bool:

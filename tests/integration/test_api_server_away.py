@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.durable import record as memory
+from airflow_provider_crew.attempt import record as memory
 from airflow_provider_crew.operators.crew import CrewRunOperator
 from tests.integration.tasks import INPUTS, SLOW, Task, api_error
 

@@ -259,6 +259,7 @@ def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monk
     live_crew.scenario = SLOW
     store.breaks_at = interrupted
 
-    Task(lambda: operator, store=store).run()
+    with pytest.raises(ExecutionCancelled):
+        Task(lambda: operator, store=store).run()
 
     assert len(live_crew.requests.on("stop")) == 1

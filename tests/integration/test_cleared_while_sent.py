@@ -130,7 +130,8 @@ class TestAnAirflowThatForgetsWhenCleared:
 
     @every_operator
     def test_gets_the_record_again_from_an_ending_attempt(self, live_crew, store, operator, forgets):
-        before = signal.signal(signal.SIGTERM, lambda *_: None)
+        made = operator()
+        before = signal.signal(signal.SIGTERM, lambda *_: made.on_kill())
         seen: list[Any] = []
 
         def clear() -> None:
@@ -145,7 +146,7 @@ class TestAnAirflowThatForgetsWhenCleared:
 
         live_crew.at_kickoff = clear
         try:
-            Task(operator, store=store).run()
+            Task(lambda: made, store=store).run()
         finally:
             signal.signal(signal.SIGTERM, before)
 

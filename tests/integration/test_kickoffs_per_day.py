@@ -15,8 +15,8 @@ from airflow.sdk.exceptions import ErrorType
 from airflow.sdk.execution_time import comms
 
 from airflow_provider_crew import versions
+from airflow_provider_crew.attempt import checks as budget
 from airflow_provider_crew.client.errors import BudgetSpent, Cost, InvalidSettings, TransientError
-from airflow_provider_crew.durable import checks as budget
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.tasks import CONNECTION, INPUTS, Task, TaskInstance, api_error

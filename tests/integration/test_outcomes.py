@@ -78,13 +78,13 @@ kickoff: 500            | fail   | .     | UncertainKickoff  | Fail        | unk
 kickoff: 500            | retry  | .     | UncertainKickoff  | -           | unknown | yes     | 1     | kicks off
 kickoff: reset          | fail   | .     | UncertainKickoff  | Fail        | unknown | no      | 1     | kicks off
 kickoff: reset          | retry  | .     | UncertainKickoff  | -           | unknown | yes     | 1     | kicks off
-store: unreadable       | .      | yes   | CrewError         | Exception   | unknown | yes     | 0     | kicks off
+store: unreadable       | .      | yes   | CrewError         | Exception   | none    | yes     | 0     | kicks off
 store: not writable     | .      | yes   | CrewError         | Exception   | none    | yes     | 0     | kicks off
 task: told to end       | .      | .     | CrewError         | Exception   | none    | yes     | 0     | kicks off
 task: extra attempt     | fail   | no    | UncertainKickoff  | Fail        | unknown | no      | 0     | kicks off
-time limit: at inputs   | .      | .     | CrewError         | TaskTimeout | none    | yes     | 0     | kicks off
-time limit: at kickoff  | .      | yes   | TaskTimeout       | TaskTimeout | -       | yes     | 1     | reattaches
-time limit: at kickoff  | .      | no    | CrewError         | Fail        | running | no      | 1     | kicks off
+time limit: at inputs   | .      | .     | WaitedTooLong     | TaskTimeout | none    | yes     | 0     | kicks off
+time limit: at kickoff  | .      | yes   | WaitedTooLong     | TaskTimeout | running | yes     | 1     | reattaches
+time limit: at kickoff  | .      | no    | WaitedTooLong     | Fail        | running | no      | 1     | kicks off
 """
 # The store has a record of an earlier, and you have cleared the task.
 EARLIER = """
@@ -96,7 +96,7 @@ kickoff: 422          | uncertain | Refused          | Fail        | unknown | n
 kickoff: 500          | uncertain | UncertainKickoff | Fail        | unknown | no      | 1     | kicks off
 store: not writable   | uncertain | CrewError        | Exception   | unknown | yes     | 0     | kicks off
 task: told to end     | uncertain | CrewError        | Exception   | unknown | yes     | 0     | kicks off
-time limit: at inputs | uncertain | CrewError        | TaskTimeout | unknown | yes     | 0     | kicks off
+time limit: at inputs | uncertain | WaitedTooLong    | TaskTimeout | unknown | yes     | 0     | kicks off
 inputs: 500           | unknown   | ServiceError     | -           | unknown | yes     | 0     | kicks off
 kickoff: 422          | unknown   | Refused          | Fail        | unknown | no      | 0     | kicks off
 kickoff: 500          | unknown   | UncertainKickoff | Fail        | unknown | no      | 1     | kicks off

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from airflow_provider_crew.durable.record import Superseded, VariableStore
+from airflow_provider_crew.attempt.record import Superseded, VariableStore
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from tests.integration.tasks import (
     INPUTS,

@@ -128,7 +128,7 @@ def test_task_does_not_show_token(live_crew, hostile, monkeypatch, task_log, how
     assert_nowhere(vars(store) if store else None)
     assert_nowhere(task_log.text)
     assert_nowhere({name: getattr(operator, name) for name in operator.template_fields})
-    assert_nowhere(repr(operator) + repr(vars(operator)) + repr(vars(operator._running)))
+    assert_nowhere(repr(operator) + repr(vars(operator)) + repr(vars(operator._attempt)))
     assert_nowhere(repr(operator.get_openlineage_facets_on_complete(None)))
 
 

@@ -6,14 +6,13 @@ import asyncio
 import os
 from typing import Any
 
-import jinja2
 import pytest
 
 from airflow_provider_crew.client.errors import Cost, ExecutionFailed, LostContact
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from tests.integration.operators import both_ways, kickoff, run, sensor
+from tests.integration.operators import both_ways, run, sensor
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, Task, fired, poked, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -85,39 +84,6 @@ def test_error_of_the_inputs_is_raised_unchanged(live_crew, store):
         Task(lambda: Broken(task_id="crew", inputs=INPUTS), store=store).run()
 
     assert not live_crew.kickoffs
-
-
-@pytest.mark.parametrize("kind", [kickoff, run])
-def test_undefined_template_fails_without_a_retry(live_crew, kind):
-    operator = kind(inputs={"topic": UNDEFINED})
-
-    with pytest.raises(CrewTaskFailed, match="no_such_name") as caught:
-        operator.render_template_fields(Task(lambda: operator).context)
-
-    assert caught.value.cost is Cost.NONE
-    assert not live_crew.kickoffs
-
-
-@pytest.mark.parametrize("left", ["a result", "an execution", "an uncertain kickoff"])
-def test_undefined_template_is_retried_after_a_kickoff(live_crew, store, task_log, left):
-    live_crew.scenario = SLOW if left == "an execution" else QUICK
-    if left == "an uncertain kickoff":
-        live_crew.faults.answer(504, on="kickoff", after_taken=True)
-    deferrable = left == "an execution"
-    task = Task(lambda: run(deferrable=deferrable), store=store, retries=1)
-    if left == "a result":  # whose process is killed before Airflow has it
-        task.begin().execute(task.context)
-    elif left == "an execution":
-        task.deferred()
-    else:
-        ended(task)
-    task.begin()
-
-    with pytest.raises(jinja2.UndefinedError):  # one of the retries may be able to render
-        run(inputs={"topic": UNDEFINED}).render_template_fields(task.context)
-
-    (kickoff,) = live_crew.kickoffs
-    assert (kickoff.kickoff_id in task_log.text) is (left != "an uncertain kickoff")
 
 
 def test_triggerer_without_the_connection_is_reported(live_crew, store, monkeypatch):

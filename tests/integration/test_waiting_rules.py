@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import timedelta
-from types import SimpleNamespace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
 
+from airflow_provider_crew.attempt.attempt import Attempt, Options
 from airflow_provider_crew.client.errors import (
     Cost,
     WaitedTooLong,
 )
-from airflow_provider_crew.durable.wait import Wait
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import both_ways, run
-from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, revived
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, TaskInstance, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -86,9 +85,9 @@ def test_own_deadline_comes_before_that_of_airflow():
     began = time.time()
 
     def deadline(time_limit: timedelta | None, *, cancels: bool = False) -> float:
-        given = SimpleNamespace(timeout=24 * 3600, time_limit=time_limit)
-        task: Any = SimpleNamespace(started_at=began, operator=given, cancels_on=lambda _: cancels)
-        return Wait(task).deadline()
+        options = Options(crew_conn_id="crew", execution_timeout=time_limit, cancel_on_timeout=cancels)
+        ti = TaskInstance(start_date=datetime.fromtimestamp(began, UTC))
+        return Attempt(options, {"ti": ti}, None).deadline()
 
     assert deadline(timedelta(minutes=10)) == pytest.approx(began + 600 - 2)
     assert deadline(timedelta(minutes=10), cancels=True) == pytest.approx(began + 600 - 10)

@@ -172,7 +172,7 @@ def test_modules_loaded_by_airflow_load_no_client(newly_loaded, module):
     assert {name for name in loaded if name.startswith("airflow_provider_crew.client")} <= light
 
 
-RUN_BY_TASKS = ["airflow_provider_crew.durable.kickoff", "airflow_provider_crew.durable.wait"]
+RUN_BY_TASKS = ["airflow_provider_crew.attempt.attempt", "airflow_provider_crew.attempt.sensor"]
 
 
 @pytest.mark.parametrize("module", RUN_BY_TASKS)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 import airflow_provider_crew
 from airflow_provider_crew import CrewExecutionSensor, CrewHook, CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.client import async_client, client
-from airflow_provider_crew.operators.crew import KickoffTask
+from airflow_provider_crew.client.options import KickoffOptions
 
 
 def own_arguments(operator: Any) -> dict[str, inspect.Parameter]:
@@ -19,24 +22,81 @@ def own_arguments(operator: Any) -> dict[str, inspect.Parameter]:
     return {each.name: each for each in given if each.kind is each.KEYWORD_ONLY}
 
 
-@pytest.mark.parametrize(
-    ("operator", "declared_in"),
-    [
-        (CrewKickoffOperator, KickoffTask),
-        (CrewRunOperator, CrewRunOperator),
-        (CrewExecutionSensor, CrewExecutionSensor),
-    ],
-)
-def test_every_argument_is_documented(operator: type, declared_in: type) -> None:
-    documented = re.findall(r":param (\w+):", operator.__doc__ or "")
-
-    assert documented == list(own_arguments(declared_in))
+def documented(operator: type) -> list[str]:
+    return re.findall(r":param (\w+):", operator.__doc__ or "")
 
 
-def test_run_and_kickoff_share_their_arguments() -> None:
-    assert own_arguments(CrewKickoffOperator) == {}
-    assert issubclass(CrewRunOperator, KickoffTask)
-    assert not own_arguments(CrewRunOperator).keys() & own_arguments(KickoffTask).keys()
+def test_every_argument_is_documented() -> None:
+    assert documented(CrewKickoffOperator) == list(own_arguments(CrewKickoffOperator))
+    assert documented(CrewExecutionSensor) == list(own_arguments(CrewExecutionSensor))
+    assert [*documented(CrewKickoffOperator), *documented(CrewRunOperator)] == list(own_arguments(CrewRunOperator))
+
+
+def test_editors_see_the_arguments_of_a_kickoff() -> None:
+    kickoff = own_arguments(CrewKickoffOperator)
+
+    assert kickoff["inputs"].default is inspect.Parameter.empty
+    assert kickoff.items() <= own_arguments(CrewRunOperator).items()
+    assert kickoff.keys() <= inspect.signature(CrewRunOperator).parameters.keys()
+
+
+def test_run_operator_passes_on_every_argument_of_a_kickoff() -> None:
+    names = own_arguments(CrewKickoffOperator).keys()
+    given: dict[str, Any] = {name: object() for name in names} | {
+        "on_uncertain_kickoff": "retry",
+        "abandon_unknown_after": 7.0,
+    }
+
+    operator = CrewRunOperator(task_id="crew", **given)
+
+    assert {name: getattr(operator, name) for name in names} == given
+
+
+def test_every_option_of_a_kickoff_is_an_argument_and_is_templated() -> None:
+    assert KickoffOptions.__annotations__.keys() <= own_arguments(CrewKickoffOperator).keys()
+    assert KickoffOptions.__annotations__.keys() <= {*CrewKickoffOperator.template_fields}
+
+
+# How a kickoff is made. Any other argument of the operator has to be an option of the kickoff, or it is never sent.
+MADE_WITH = {
+    *("inputs", "crew_conn_id", "token_type", "webhook_conn_id", "validate_inputs", "on_uncertain_kickoff"),
+    *("durable", "abandon_unknown_after", "cancel_on_kill", "cancel_on_timeout"),
+}
+
+
+def test_every_argument_of_a_kickoff_is_sent_or_known() -> None:
+    assert own_arguments(CrewKickoffOperator).keys() == MADE_WITH | KickoffOptions.__annotations__.keys()
+
+
+SNIPPET = """
+from airflow_provider_crew import CrewKickoffOperator, CrewRunOperator
+
+CrewRunOperator(task_id="good", inputs={"topic": "ferries"}, meta={}, deferrable=True, retries=2)
+CrewRunOperator(task_id="lacks_inputs")
+CrewRunOperator(task_id="wrong_type", inputs={}, durable="yes")
+CrewKickoffOperator(task_id="lacks_inputs")
+"""
+
+
+def test_type_checkers_find_wrong_arguments(tmp_path: Path) -> None:
+    (tmp_path / "snippet.py").write_text(SNIPPET)
+    root = Path(airflow_provider_crew.__file__).parents[1]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        str(root / "pyproject.toml"),
+        str(tmp_path / "snippet.py"),
+    ]
+
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root).stdout
+
+    assert re.findall(r"snippet\.py:(\d+): error: .*\[(\S+)\]", found) == [
+        ("5", "call-arg"),
+        ("6", "arg-type"),
+        ("7", "call-arg"),
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name, _ in inspect.getmembers(CrewHook, inspect.isfunction)])

@@ -98,7 +98,7 @@ def test_local_server_does_not_import_the_client():
 
 
 # From the lowest to the highest.
-LAYERS = ("client", "links", "hooks", "triggers", "durable", "operators", "sensors", "decorators")
+LAYERS = ("client", "links", "hooks", "triggers", "attempt", "operators", "sensors", "decorators")
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -45,15 +45,22 @@ class TaskProgress:
         if not (is_returned and has_times):
             self._end(kickoff_id, result)
 
-    def ended(self, kickoff_id: str, error: CrewError) -> None:
-        """Push the error that ended the wait."""
-        self._end(kickoff_id, error)
+    def ended(self, kickoff_id: str, error: CrewError, shown: Mapping[str, Any]) -> None:
+        """
+        Push the error that ended the task.
 
-    def _end(self, kickoff_id: str, end: Mapping[str, Any] | CrewError) -> None:
+        :param shown: Sentences for the Crew tab.
+        """
+        self._end(kickoff_id, error, shown)
+
+    def _end(
+        self, kickoff_id: str, end: Mapping[str, Any] | CrewError, shown: Mapping[str, Any] | None = None
+    ) -> None:
         try:
             known, now = progress.begun(kickoff_id, self._started_at) | self._known, time.time()
             if isinstance(end, CrewError):
                 self._known = progress.ended(known, end, now)
+                self._known["end"] = {**(shown or {}), **self._known["end"]}
             else:
                 self._known = progress.completed(known, end, now)
         except Exception as error:  # noqa: BLE001 - the trigger's progress may be from another version

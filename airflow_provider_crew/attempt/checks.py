@@ -12,42 +12,41 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, retry_policy
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.options import WAKING_UP
-from airflow_provider_crew.client.text import in_words
-from airflow_provider_crew.durable.task import RunningTask
+from airflow_provider_crew.client.text import in_words, warn
+from airflow_provider_crew.hooks.crew import CrewHook
 
 
-def check_inputs(task: RunningTask, request: KickoffRequest) -> None:
+def check_inputs(hook: CrewHook, request: KickoffRequest, log: Any, *, validate: bool) -> None:
     """
     Raise errors that would make the kickoff fail, and log warnings for doubtful inputs.
 
     The request for the crew's inputs is sent even without validation, because it wakes up a sleeping crew.
     """
-    validate = task.operator.validate_inputs
     policy = tenacity.Retrying(**retry_policy(wake_up_within=WAKING_UP))
     try:
-        known = policy(task.hook.get_conn().inputs)
+        known = policy(hook.get_conn().inputs)
     except (errors.NotAllowed, errors.Refused) as error:
         if validate:
-            task.warn(f"Inputs are not checked, because the crew does not list them. {error.event}")
+            warn(log, f"Inputs are not checked, because the crew does not list them. {error.event}")
     except (errors.TransientError, errors.AnswerTooLarge) as error:
         # If /inputs is unreadable, the kickoff ID would be as well, and its execution would be billed but lost.
         if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):
             raise
     else:
-        for doubt in compare_inputs(request.inputs, known, strict=validate == "strict") if validate else ():
-            task.warn(doubt)
+        for doubt in compare_inputs(request.inputs, known) if validate else ():
+            warn(log, doubt)
 
 
 BUDGET_DAG = "crew_budget"
 
 
-def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
+def count_kickoff(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any) -> None:
     """
     Count the next kickoff against the daily limit, or raise BudgetSpent.
 
     :param origin: DAG, run and task of the kickoff, stored in the run that counts it.
     """
-    limit, conn_id = task.hook.connection.max_kickoffs_per_day, task.operator.crew_conn_id
+    limit, conn_id = hook.connection.max_kickoffs_per_day, hook.crew_conn_id
     if limit is None:
         return
     # Airflow rejects most other characters in a run ID.
@@ -57,28 +56,22 @@ def count_kickoff(task: RunningTask, origin: dict[str, Any]) -> None:
     try:
         # Numbers are used in order, so a binary search finds the first one that may be free.
         gone = bisect_left(
-            numbers,
-            x=True,
-            key=lambda n: not task.ti.get_dr_count(dag_id=BUDGET_DAG, run_ids=[f"{day}.{n}"]),
+            numbers, x=True, key=lambda n: not ti.get_dr_count(dag_id=BUDGET_DAG, run_ids=[f"{day}.{n}"])
         )
         number = next((n for n in numbers[gone:] if versions.start_run(BUDGET_DAG, f"{day}.{n}", origin)), None)
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
         if versions.refuses_runs(error):
             raise errors.InvalidSettings(
-                "It sets max_kickoffs_per_day, and there is no DAG crew_budget to count its kickoffs: "
-                f"{in_words(error)}.",
-                next_step="Copy the DAG with `python -m airflow_provider_crew dags --into DIR`, or clear "
-                "max_kickoffs_per_day.",
+                "Its max_kickoffs_per_day needs the DAG crew_budget, which is missing. Copy the DAG with "
+                f"`python -m airflow_provider_crew dags --into DIR`: {in_words(error)}.",
                 conn_id=conn_id,
             ) from None
         raise errors.TransientError(
             f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}.",
             cost=Cost.NONE,
-            next_step="Try again later.",
         ) from None
     if not number:
         raise errors.BudgetSpent(
-            f"Connection {conn_id!r} has reached its limit of {limit} kickoffs a day (max_kickoffs_per_day).",
-            next_step="Wait until midnight (UTC), or raise max_kickoffs_per_day.",
+            f"Connection {conn_id!r} has reached its limit of {limit} kickoffs a day (max_kickoffs_per_day)."
         )
-    task.log.info("Kickoff %d of at most %d today.", number, limit)
+    log.info("Kickoff %d of at most %d today.", number, limit)

@@ -1,9 +1,9 @@
 """
 Decision table for the kickoff record of a task: reattach, start an execution, or fail. It does no I/O.
 
-An execution is billed. So an attempt starts one only in these cases: there is no kickoff
-record, the recorded execution has ended and another is wanted, or a user has chosen to start another after an
-error that reports an uncertain kickoff.
+An execution is billed. So an attempt starts one only if there is no kickoff record, if the recorded execution has
+ended and another is wanted, or if a user has chosen to start another after an error that reports an uncertain
+kickoff. ``verdict()`` is its twin for the end of a task.
 """
 
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from pydantic import AfterValidator
 from airflow_provider_crew.client.api import issued_kickoff_id
 from airflow_provider_crew.client.watch import Time
 
-End = Literal["completed", "failed"]
+End = Literal["completed", "failed", "stopped"]
 
-PolledStatus = Literal["running", "completed", "failed", "unknown", "unreadable"]
-"""Status of an execution at the service. The last value means that the service did not answer."""
+PolledStatus = Literal["running", "completed", "failed", "stopped", "unknown", "unreadable"]
+"""Status of an execution at the crew. The last value means that there was no usable response."""
 
 
 @dataclass(frozen=True, slots=True)
 class KickoffRecord:
     """
-    Record of a kickoff that a task has sent. It has a kickoff ID once the crew has answered.
+    Record of a kickoff that a task has sent. It has a kickoff ID once the crew has responded.
 
     :param max_tries: The task's ``max_tries`` at the time. Airflow raises it when you clear the task, and not for
         a retry.
     :param kicked_off_at: Time of the kickoff.
-    :param kickoff_id: Kickoff ID of the execution. ``None`` if the kickoff has no answer yet.
-    :param end: End of the execution. ``None`` if it may be running.
+    :param kickoff_id: Kickoff ID of the execution. ``None`` if there was no response yet.
+    :param end: End of the execution. ``None`` if it may be running. ``stopped``: a person has stopped it.
     :param reported: Whether an attempt has failed with an error that reports the kickoff as uncertain.
     :param address: Address of the crew at the time.
     :param delivered: Whether Airflow has stored the task's return value.
-    :param name: Rendered ``map_index_template`` of the task, if it is mapped and has one.
-    :param fingerprint: Hash of the inputs. Empty in the record of an earlier version.
+    :param fingerprint: Hash of the inputs. Empty if it is unreadable.
+    :param try_number: Attempt that sent the kickoff.
     """
 
     max_tries: int
@@ -45,8 +45,8 @@ class KickoffRecord:
     reported: bool = False
     address: str = ""
     delivered: bool = False
-    name: str = ""
     fingerprint: str = ""
+    try_number: int = 0
 
 
 class Decision(Enum):
@@ -61,17 +61,20 @@ class Decision(Enum):
     """The kickoff is older than abandon_unknown_after, its execution is unknown, and the task was cleared."""
     REATTACH = auto()
     ASK = auto()
-    """The decision depends on the status of the execution, so the service is polled first."""
+    """The decision depends on the status of the execution, so the crew is polled first."""
     FAIL_UNCERTAIN = auto()
+    FAIL_STOPPED = auto()
+    """A person has stopped the execution, so only a person may start another."""
     FAIL_OTHER_INPUTS = auto()
-    """The execution may be running, and its inputs belong to another row of a mapped task."""
+    """The execution may be running, and its inputs belong to another row or item."""
 
 
 def decide(  # noqa: PLR0911, PLR0913 - a table
-    remembered: KickoffRecord | None,
+    record: KickoffRecord | None,
     status: PolledStatus | None = None,
     *,
     cleared: bool,
+    same_attempt: bool = False,
     chooses_twice: bool = False,
     is_old: bool = False,
     is_mapped: bool = False,
@@ -80,28 +83,32 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     """
     Return the action of this attempt.
 
-    :param remembered: Kickoff record of the task. ``None`` if there is none.
-    :param status: Status of the execution. ``None`` if the service was not polled yet.
+    :param record: Kickoff record of the task. ``None`` if there is none.
+    :param status: Status of the execution. ``None`` if the crew was not polled yet.
     :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
+    :param same_attempt: Whether this very attempt has sent the kickoff.
     :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
     :param is_old: Whether the kickoff is older than ``abandon_unknown_after``, the time allowed for human input.
     :param is_mapped: Whether the task is mapped.
     :param other_inputs: Whether the task's inputs differ from those of the kickoff. Airflow finds a record by its
-        map index (apache/airflow#72725), so a cleared task can find the record of another row.
+        map index (apache/airflow#72725), so a cleared task can find the record of another row. Within one attempt,
+        other inputs are another item.
     """
-    if remembered is None:
+    if record is None:
         return Decision.KICK_OFF
-    if remembered.kickoff_id is None:
-        chosen = chooses_twice or (cleared and remembered.reported)
+    if record.kickoff_id is None:
+        chosen = chooses_twice or (cleared and record.reported)
         return Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
-    is_another_row = is_mapped and cleared and other_inputs
-    match remembered.end or status:
+    is_another = other_inputs and (same_attempt or (is_mapped and cleared))
+    match record.end or status:
         case None:
             return Decision.ASK
         case "unknown" if cleared and is_old:  # a younger execution may be waiting for human input, for days
             return Decision.KICK_OFF_AFTER_EXPIRY
         case "failed":
             return Decision.KICK_OFF_AFTER_END
-        case "completed" if is_another_row or (cleared and remembered.delivered):
+        case "stopped":
+            return Decision.KICK_OFF_AFTER_END if cleared or is_another else Decision.FAIL_STOPPED
+        case "completed" if is_another or (cleared and record.delivered):
             return Decision.KICK_OFF_AFTER_END
-    return Decision.FAIL_OTHER_INPUTS if is_another_row else Decision.REATTACH
+    return Decision.FAIL_OTHER_INPUTS if is_another else Decision.REATTACH

@@ -14,18 +14,12 @@ from airflow.providers.common.compat.sdk import Context, conf
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew import versions
+from airflow_provider_crew.attempt.decide import KickoffRecord
+from airflow_provider_crew.attempt.verdict import if_lost
 from airflow_provider_crew.client.api import plain
 from airflow_provider_crew.client.text import one_line, warn
-from airflow_provider_crew.durable.decide import KickoffRecord
 
 KICKOFF_ID = "kickoff_id"
-RETURN_VALUE = "return_value"
-USAGE = "usage"
-RESULT = "crew_result"
-"""XCom key of a result that is not returned, because the output does not match ``output_type``."""
-
-# Airflow's serializers reject objects with these keys, or interpret the keys themselves.
-_RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
 
 
 def kickoff_id_left_by(ti: Any) -> str | None:
@@ -36,14 +30,6 @@ def kickoff_id_left_by(ti: Any) -> str | None:
     """
     found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
     return found
-
-
-def without_reserved_keys(value: Any) -> Any:
-    """Return JSON data with renamed reserved keys, so that Airflow can store it."""
-    if isinstance(value, dict):
-        renamed = {key: f"{key}_" if key in _RESERVED_KEYS else key for key in value}
-        return {renamed[key]: without_reserved_keys(item) for key, item in value.items()}
-    return [without_reserved_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
@@ -142,7 +128,7 @@ class VariableStore:
 log = logging.getLogger(__name__)
 
 # Airflow ends a task whose heartbeats fail for about this long.
-_PATIENCE = 120.0
+_LONGEST_OUTAGE = 120.0
 _PAUSE = 2.0
 _NOTHING_READ = "is unreadable, and counts as a kickoff without an answer"
 
@@ -155,7 +141,7 @@ def _store_of(context: Context) -> Any:
     return VariableStore(context["ti"]) if in_variables else None
 
 
-class SharedRecord:
+class Record:
     """Kickoff record of a task, with access to its store."""
 
     def __init__(self, context: Context, *, wanted: bool) -> None:
@@ -205,11 +191,16 @@ class SharedRecord:
             and self.may_follow_a_clear
         )
 
-    def save_intent(self, address: str, name: str, fingerprint: str) -> None:
+    @property
+    def is_of_this_attempt(self) -> bool:
+        """Whether this very attempt has sent the kickoff."""
+        return self.last is not None and self.last.try_number == self._ti.try_number
+
+    def save_intent(self, address: str, digest: str) -> None:
         """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""
-        self._before = self.last
+        self._before, number = self.last, self._ti.try_number
         self.last = KickoffRecord(
-            self._max_tries, time.time(), address=address, name=name, fingerprint=fingerprint
+            self._max_tries, time.time(), address=address, fingerprint=digest, try_number=number
         )
         try:
             self._save()
@@ -221,11 +212,10 @@ class SharedRecord:
         """
         Store the record again when Airflow stops the process.
 
-        On Airflow 3.4 and later, clearing a running task deletes the record before it stops the process. A signal
-        handler calls this, possibly during a request to Airflow, so a separate thread waits for that request.
+        On Airflow 3.4 and later, clearing a running task deletes the record before it stops the process.
         """
         if versions.CLEARING_DELETES_TASK_STATE and self.last:
-            threading.Thread(target=self._save_if_possible, daemon=True).start()
+            self._save_if_possible()
 
     def delete_intent(self) -> None:
         """Remove the record of a kickoff that certainly started nothing, and restore the one before it."""
@@ -255,9 +245,9 @@ class SharedRecord:
         """
         Record that Airflow has stored the return value. Until then, a cleared task returns the same result again.
 
-        On Airflow 3.4 and later, a cleared task may continue to its end, but Airflow discards its return value.
+        If the task was cleared in the same second, Airflow discards its success and its return value.
         """
-        if not (versions.CLEARING_DELETES_TASK_STATE and versions.is_cleared_meanwhile(self._ti)):
+        if versions.has_succeeded(self._ti):
             self.update(delivered=True)
 
     def update(self, **changes: Any) -> bool:
@@ -280,7 +270,9 @@ class SharedRecord:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                keep = partial(self._store.set, KEY, asdict(self.last), **versions.never_expires())
+                lost = if_lost(self.last.kickoff_id, self.last.end)
+                kept = asdict(self.last) | {"if_lost": lost}  # shown by the Crew tab if the process is killed
+                keep = partial(self._store.set, KEY, kept, **versions.never_expires())
             else:
                 keep = partial(self._store.delete, KEY)
             _retry_while_away(keep)
@@ -292,7 +284,7 @@ def _retry_while_away(ask: Callable[[], Any]) -> Any:
 
     Airflow itself gives up much sooner, but a lost record could start a second billed execution.
     """
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _LONGEST_OUTAGE
     while True:
         try:
             return ask()

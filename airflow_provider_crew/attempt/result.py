@@ -3,23 +3,32 @@
 import json
 import pkgutil
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from airflow.providers.common.compat.sdk import conf
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, InvalidOutputType, storable_json
 from airflow_provider_crew.client.models import doubt_about, json_within
-from airflow_provider_crew.client.text import one_line, quoted, size
+from airflow_provider_crew.client.text import one_line, quoted, size, warn
 from airflow_provider_crew.client.watch import in_all, wrote
-from airflow_provider_crew.durable.record import RESULT, without_reserved_keys
-from airflow_provider_crew.durable.task import RunningTask
 
-if TYPE_CHECKING:
-    from airflow_provider_crew.operators.crew import CrewRunOperator, KickoffTask
-    from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+RETURN_VALUE = "return_value"
+USAGE = "usage"
+RESULT = "crew_result"
+"""XCom key of a result that is not returned, because the output does not match ``output_type``."""
 
-    WaitingTask: TypeAlias = CrewRunOperator | CrewExecutionSensor
+# Airflow's serializers reject objects with these keys, or interpret the keys themselves.
+_RESERVED_KEYS = frozenset({"__id__", "__classname__", "__var"})
+
+
+def without_reserved_keys(value: Any) -> Any:
+    """Return JSON data with renamed reserved keys, so that Airflow can store it."""
+    if isinstance(value, dict):
+        renamed = {key: f"{key}_" if key in _RESERVED_KEYS else key for key in value}
+        return {renamed[key]: without_reserved_keys(item) for key, item in value.items()}
+    return [without_reserved_keys(item) for item in value] if isinstance(value, list) else value
+
 
 _MOST_MISFITS = 10
 # For more errors than this, pydantic's list of them could exceed a worker's memory.
@@ -47,7 +56,6 @@ def adapter_of(output_type: object) -> TypeAdapter[Any]:
         raise InvalidOutputType(
             f"output_type {shown} is unusable: {type(error).__name__}: {fault}.",
             cost=Cost.NONE,
-            next_step="Fix `output_type`.",
         ) from None
     return adapter
 
@@ -105,53 +113,40 @@ def _misfit(told: Mapping[str, Any]) -> str:
     return f"{named}{one_line(reason, _REASON).rstrip('. ')}"
 
 
-def check_type(given: "KickoffTask | CrewExecutionSensor") -> None:
-    """Reject an unusable output type before the kickoff or the wait."""
-    if given.output_type is not None:
-        adapter_of(given.output_type)
-
-
-def finished(task: RunningTask, result: Mapping[str, Any]) -> dict[str, Any]:
+def value_of(result: Mapping[str, Any], output_type: object, log: Any) -> dict[str, Any]:
     """
     Return the result of an execution in the form that the task returns.
 
-    If the output does not match its type, the result is pushed to XCom under its own key, because it was billed.
+    Raises InvalidOutput if the output does not match ``output_type``.
     """
-    given: WaitingTask = task.operator
-    kickoff_id, output, data = str(task.kickoff_id), str(result.get("output", "")), result.get("output_json")
-    if given.output_type is not None:
-        try:
-            data = fitted(given.output_type, kickoff_id, output, data)
-        except InvalidOutput:
-            if given.do_xcom_push:
-                task.push_xcom(RESULT, _with(result, data), what=f"Result of execution {kickoff_id}")
-            raise
+    kickoff_id, output, data = str(result["kickoff_id"]), str(result.get("output", "")), result.get("output_json")
+    if output_type is not None:
+        data = fitted(output_type, kickoff_id, output, data)
     elif data is None and (doubt := doubt_about(output)):
-        task.warn(
-            f"Output of execution {kickoff_id} looks like JSON, but is not: {doubt}. There is no output_json."
+        warn(
+            log, f"Output of execution {kickoff_id} looks like JSON, but is not: {doubt}. There is no output_json."
         )
-    return _with(result, data)
+    return storable(result) | {"output_json": without_reserved_keys(data)}
 
 
-def _with(result: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """Return a result with the output as JSON data, in a form that XCom can store."""
-    stored = {"usage": result.get("usage"), "output_json": data}
-    return {**result, **without_reserved_keys(stored)}
+def storable(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result in a form that XCom can store."""
+    return {**result, **{name: without_reserved_keys(result.get(name)) for name in ("usage", "output_json")}}
 
 
 _MOST_OUTPUT = 4_000
 
 
-def may_log_output(task: RunningTask) -> bool:
+def may_log_output(wanted: bool, log: Any) -> bool:  # noqa: FBT001 - the task's own argument
     """Whether both the task and the Airflow configuration allow outputs in the log."""
     try:
-        return task.operator.log_output and bool(conf.getboolean("crew", "log_output", fallback=True))
+        return wanted and bool(conf.getboolean("crew", "log_output", fallback=True))
     except Exception as error:  # noqa: BLE001 - a billed result must not be lost to a setting
-        task.warn(f"[crew] log_output is unreadable, so the output is not logged: {type(error).__name__}")
+        warn(log, f"[crew] log_output is unreadable, so the output is not logged: {type(error).__name__}")
         return False
 
 
-def report(task: RunningTask, result: Mapping[str, Any]) -> None:
+def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: str) -> None:
     """
     Log the duration and output size of each task of the crew, the token usage, and the crew's output.
 
@@ -160,22 +155,21 @@ def report(task: RunningTask, result: Mapping[str, Any]) -> None:
     try:
         about = f"Execution {result['kickoff_id']}:"
         for line in (*wrote(result), *in_all(result)):
-            task.log.info("%s %s", about, line)
+            log.info("%s %s", about, line)
         if output := result["output"].strip():
-            where = "in XCom return_value" if task.operator.do_xcom_push else "in the crew's dashboard"
-            if may_log_output(task):
-                _show(task, f"{about} its output, {size(output)}", output, where)
+            if shows_output:
+                _show(log, f"{about} its output, {size(output)}", output, where)
             else:
-                task.log.info(
+                log.info(
                     "%s its output, %s, is %s: log_output keeps it out of the log.", about, size(output), where
                 )
     except Exception as error:  # noqa: BLE001 - log only the type, because the text may contain output
-        task.log.warning("Output was not logged: %s", type(error).__name__)
+        log.warning("Output was not logged: %s", type(error).__name__)
 
 
-def _show(task: RunningTask, heading: str, output: str, where: str) -> None:
+def _show(log: Any, heading: str, output: str, where: str) -> None:
     shown, is_cut = quoted(output, _MOST_OUTPUT)
     # Log separate records, because the Airflow UI uses the whole record as the heading of the group.
-    task.log.info("::group::%s", heading)
-    task.log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
-    task.log.info("::endgroup::")
+    log.info("::group::%s", heading)
+    log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
+    log.info("::endgroup::")

@@ -1,0 +1,399 @@
+"""
+Verdict on a task that ends without a result: what Airflow does, the cost, and the next step. It does no I/O.
+
+``decide()`` is its twin for the beginning of a task. Every next step of this package stands here, once.
+``tests/unit/verdicts.txt`` has the table as text.
+"""
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import Cost, CrewError
+from airflow_provider_crew.client.text import in_words
+from airflow_provider_crew.exceptions import (
+    CrewSensorTimeout,
+    CrewTaskError,
+    CrewTaskFailed,
+    CrewTaskSkipped,
+    CrewTaskTimeout,
+    CutShort,
+    OtherInputs,
+)
+from airflow_provider_crew.versions import HOW_TO_FORGET, KEEPING
+
+Phase = Literal["before", "sending", "waiting", "ended"]
+"""
+Whether nothing was sent, the kickoff is on its way, the kickoff ID is known, or the execution has completed.
+"""
+Earlier = Literal["none", "running", "completed", "may have started", "abandoned"]
+Action = Literal["retry", "fail", "skip", "time out", "pass on"]
+"""What Airflow does with the task. ``pass on``: it gets the exception that it would get without this package."""
+
+_STARTS = "starts an execution"
+_STARTS_ANOTHER = "starts a new execution, which is billed again"
+_MAY_BILL_TWO = "starts an execution, and two may be billed, because on_uncertain_kickoff='retry'"
+_WAITS = "waits for the same execution"
+_READS = "reads the result of the same execution, at no cost"
+_WHEN_ENDED = "starts an execution when that one has ended"
+_CHECKS = "checks the same result again, at no cost"
+_REPORTS = "reports this once more and starts nothing; clearing it again starts an execution"
+_SEARCHES = "reports the uncertain kickoff, and starts nothing"
+# The effects for which Airflow 3.4 needs "Keep task state".
+_NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _SEARCHES})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """
+    Facts about an attempt at its end.
+
+    :param kickoff_id: Execution of this attempt, or of an earlier one if this attempt started nothing.
+    :param reattachable: Whether the next attempt can read the kickoff record.
+    :param earlier: Execution of an earlier attempt, if this one started nothing.
+    :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
+    :param rejects_misfits: Whether ``on_invalid_output`` is ``fail``.
+    :param is_reported: Whether the record says that the log reports an uncertain kickoff.
+    :param search: How to find the execution in the crew's dashboard.
+    :param has_retry: Whether Airflow has a retry left.
+    :param skips: Argument of a sensor because of which Airflow skips it.
+    """
+
+    phase: Phase = "before"
+    kickoff_id: str = ""
+    reattachable: bool = True
+    earlier: Earlier = "none"
+    may_start_twice: bool = False
+    rejects_misfits: bool = True
+    is_reported: bool = True
+    search: str = ""
+    has_retry: bool = True
+    is_sensor: bool = False
+    skips: Literal["", "soft_fail", "never_fail"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    End of a task.
+
+    :param failure: What happened, with its cost and the next step.
+    :param if_retried: Effect of a retry, as the rest of a sentence. Empty if there is none.
+    :param if_cleared: Effect of clearing the task.
+    :param cause: Exception that has ended the task.
+    """
+
+    action: Action
+    failure: CrewError
+    if_retried: str
+    if_cleared: str
+    cause: BaseException
+
+    def exception(self) -> BaseException:
+        """Return the exception that makes Airflow act."""
+        failure = self.failure
+        match self.action:
+            case "pass on":
+                return self.cause
+            case "skip":
+                return CrewTaskSkipped(failure)
+            case "time out" if isinstance(failure, CutShort):
+                return CrewTaskTimeout(failure)
+            case "time out":
+                return CrewSensorTimeout(failure)
+            case "fail":
+                return CrewTaskFailed(failure)
+        return failure
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the sentences that the Crew tab shows."""
+        shown = self.failure.as_dict() | {"billed": self.failure.cost.sentence}
+        return shown | {"if_retried": self.if_retried, "if_cleared": self.if_cleared}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """
+    Row of the table.
+
+    :param effect: Effect of the next attempt.
+    :param fix: Part of the next step before that effect.
+    :param after: Part of the next step behind it.
+    """
+
+    action: Action
+    effect: str
+    fix: str = ""
+    after: str = ""
+
+
+def verdict(error: BaseException, facts: Facts) -> Verdict:
+    """Return the end of a task, from the exception that ends it and the facts about the attempt."""
+    event = error if isinstance(error, CrewError) else _event_of(error, facts)
+    row = _row_of_sensor(event, facts) if facts.is_sensor else _row(event, facts)
+    # Another exception keeps its traceback, unless a retry of the task would start a second execution.
+    passes_on = event is not error and type(event) is CrewError and row.action != "fail"
+    is_retried = passes_on or row.action == "retry" or isinstance(event, CutShort)
+    if_retried = row.effect if is_retried else ""
+    failure = event.replace(
+        _with_earlier(event, facts),
+        cost=_cost(event, facts),
+        next_step=_next_step(row, facts, if_retried),
+        kickoff_id=event.kickoff_id or facts.kickoff_id,
+    )
+    return Verdict("pass on" if passes_on else row.action, failure, if_retried, row.effect, error)
+
+
+def if_lost(kickoff_id: str | None, end: str | None) -> dict[str, str]:
+    """Return the sentences for a task that ends without a report, as when its process is killed."""
+    if kickoff_id is None:
+        cost, effect = Cost.UNKNOWN, _SEARCHES
+    elif end:
+        cost, effect = Cost.ENDED, _READS if end == "completed" else _STARTS_ANOTHER
+    else:
+        cost, effect = Cost.RUNNING, _WAITS
+    fix = "Search the crew's dashboard for the execution. " if cost is Cost.UNKNOWN else ""
+    return {
+        "cost": cost.value,
+        "billed": cost.sentence,
+        "if_retried": effect,
+        "if_cleared": effect,
+        "next_step": f"{fix}{_sentence(_clearing(effect))}",
+    }
+
+
+def _event_of(error: BaseException, facts: Facts) -> CrewError:
+    """Return the event for an exception that is not ours: of Airflow, of a library, or of a user's function."""
+    kickoff_id, is_timeout = facts.kickoff_id, isinstance(error, AirflowTaskTimeout)
+    match facts.phase:
+        case "sending":
+            return errors.UncertainKickoff(
+                f"The task was ended while its kickoff was being sent, so an execution may have started: "
+                f"{in_words(error)}."
+            )
+        case "before" if is_timeout:
+            return CutShort("execution_timeout passed before the kickoff.")
+        case "before":
+            return CrewError(f"The task was ended before the kickoff: {in_words(error)}.")
+        case phase if is_timeout:
+            state = "was still running" if phase == "waiting" else "had completed, but its result was unread,"
+            return CutShort(
+                f"Execution {kickoff_id} {state} when execution_timeout passed.", kickoff_id=kickoff_id
+            )
+    which = f"execution {kickoff_id}" if kickoff_id else "its execution"
+    return CrewError(f"The task was ended while waiting for {which}: {in_words(error)}.", kickoff_id=kickoff_id)
+
+
+# A later attempt may succeed after these.
+_PASSING = (errors.TransientError, errors.LostContact)
+
+
+def _row(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a table
+    """Return the row of an operator."""
+    if facts.phase in {"before", "sending"}:
+        return _row_before(error, facts)
+    again = _READS if facts.phase == "ended" else _WAITS
+    match error:
+        case errors.ExecutionStopped():
+            return _Row("fail", _STARTS_ANOTHER)
+        case errors.ExecutionFailed():
+            return _Row("retry", _STARTS_ANOTHER)
+        case errors.ExecutionUnknown(has_completed=True):
+            return _Row("fail", _STARTS_ANOTHER, fix_for(error))
+        case errors.InvalidOutput() if error.misfits and not facts.rejects_misfits:
+            return _Row("retry", _STARTS_ANOTHER)
+        case errors.InvalidOutput() if facts.reattachable:
+            return _Row("fail", _CHECKS, "Fix `output_type`.", _GIVING_UP)
+        case errors.InvalidOutput():
+            fix = f"Fix `output_type`, and check the same result with {_sensor(facts, 'output_type=...')}."
+            return _Row("fail", _STARTS_ANOTHER, fix)
+        case _ if not facts.reattachable:
+            return _Row("fail", _STARTS_ANOTHER, f"Wait for it with {_sensor(facts)}.")
+        case errors.ExecutionUnknown(elsewhere=str(address)) if address:
+            return _Row("fail", again, fix_for(error))
+        case errors.ExecutionUnknown():
+            return _Row("fail", again, fix_for(error), _GIVING_UP)
+        case CutShort():
+            return _Row("time out", again)
+        case errors.LostContact() | errors.TransientError() | errors.WaitedTooLong():
+            return _Row("retry", again, _fix_first(error))
+    return _Row("retry" if type(error) is CrewError else "fail", again, fix_for(error))
+
+
+def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
+    """Return the row of an operator that has no execution of its own."""
+    then = {"running": _WAITS, "completed": _READS}.get(facts.earlier, _STARTS)
+    match error:
+        case errors.UncertainKickoff() if facts.may_start_twice:
+            return _Row("retry", _MAY_BILL_TWO)
+        case errors.UncertainKickoff():
+            fix = f"Find the execution in the crew's dashboard {facts.search}."
+            return _Row("fail", _STARTS_ANOTHER if facts.is_reported else _REPORTS, fix)
+        case CutShort():
+            return _Row("time out", then)
+        case errors.ExecutionStopped():
+            return _Row("fail", _STARTS_ANOTHER)
+        case errors.ExecutionUnknown():
+            return _Row("fail", _WAITS, fix_for(error), _GIVING_UP)
+        case OtherInputs():
+            fix = f"Read its result with {_sensor(facts)}."
+            return _Row("fail", _WHEN_ENDED, fix, _GIVING_UP)
+        case errors.TransientError() | errors.LostContact():
+            return _Row("retry", then, _fix_first(error))
+    is_passing = type(error) in {CrewError, CrewTaskError}
+    return _Row("retry" if is_passing else "fail", then, "" if is_passing else fix_for(error))
+
+
+def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
+    """Return the row of a sensor, which is the same in every mode."""
+    passes = isinstance(error, _PASSING)
+    again = _READS if facts.phase == "ended" else _WAITS
+    if facts.skips == "never_fail" or (facts.skips == "soft_fail" and not passes):
+        return _Row("skip", again, f"The task is skipped because of {facts.skips}.")
+    match error:
+        case _ if passes:
+            return _Row("retry", again, _fix_first(error))
+        case errors.WaitedTooLong():
+            return _Row("time out", again)
+        case errors.ExecutionFailed():
+            fix = f"Clear the task that started the execution. That {_STARTS_ANOTHER}."
+            return _Row("fail", "reports the same end", fix)
+        case errors.InvalidOutput():
+            return _Row("fail", _CHECKS, "Fix `output_type`.")
+        case errors.ExecutionUnknown(has_completed=False):
+            fix = f"{fix_for(error)} With human_input=True, the sensor waits until its timeout."
+            return _Row("fail", again, fix, _GIVING_UP_UPSTREAM)
+        case errors.InvalidKickoffId():
+            return _Row("fail", again, _CHECK_KICKOFF_TASK)
+    return _Row("retry" if type(error) is CrewError else "fail", again, fix_for(error))
+
+
+_FORGET = f"To abandon the execution and start another: {HOW_TO_FORGET}, and clear"
+_GIVING_UP = f"{_FORGET.format('this task instance')} the task."
+_GIVING_UP_UPSTREAM = f"{_FORGET.format('the task instance that started it')} that task."
+_CHECK_KICKOFF_TASK = (
+    "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
+    ".expand(kickoff_id=kickoff.output)."
+)
+
+
+def _fix_first(error: CrewError) -> str:
+    """Return what a person has to do before a retry can succeed, if anything."""
+    return fix_for(error) if getattr(error, "lacks_connection", False) else ""
+
+
+def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
+    """Return what a person can do about an error. Empty if there is nothing to do."""
+    match error:
+        case errors.WatchBroken(cause=CrewError() as cause):
+            return fix_for(cause)
+        case errors.NotAuthenticated():
+            return "Replace the token in the connection with the one from the crew's Status tab."
+        case errors.NotAllowed():
+            return "Use the organization token, or extend the permissions of the user."
+        case errors.Refused(http_status=int(status)) if status < HTTPStatus.BAD_REQUEST:
+            return "If the crew has moved, put the new address into the connection."
+        case errors.Refused() if error.missing_inputs:
+            return "Add the missing names to `inputs`."
+        case errors.Refused(http_status=404):
+            return "Check the host in the connection."
+        case errors.Refused():
+            return "Fix what the response names."
+        case errors.Unreachable(lacks_connection=True) | errors.LostContact(lacks_connection=True):
+            return (
+                "Add the connection, of type Crew, or set its AIRFLOW_CONN_ variable. Percent-encode the token in "
+                "a URI."
+            )
+        case errors.Unreachable(trusted=False):
+            return (
+                "Check the host in the connection. If your own certificate authority signed the certificate, put "
+                "the path of that authority's certificate into `verify`."
+            )
+        case errors.Unreachable(sent=False):
+            return "Check the host and port in the connection, and whether the crew is deployed."
+        case errors.UnreadableAnswer():
+            return "Check the host in the connection: another server may be responding."
+        case errors.AnswerTooLarge():
+            return "Read the result in the crew's dashboard."
+        case errors.TransientError() | errors.LostContact():
+            return "Try again when the crew responds again."
+        case errors.InvalidSettings():
+            return "Fix the connection, or the configuration that the error names."
+        case errors.InvalidInputs():
+            return "Fix the inputs or options of the task."
+        case errors.InvalidOutputType():
+            return "Fix `output_type`."
+        case errors.BudgetSpent():
+            return "Wait until midnight (UTC), or raise max_kickoffs_per_day."
+        case errors.NotCancelled() | errors.UncertainKickoff():
+            return "Check the crew's dashboard before you start another execution."
+        case errors.ExecutionFailed():
+            return "Start a new execution, which is billed again."
+        case errors.WaitedTooLong():
+            return "Wait for it with its kickoff ID and a longer timeout. Do not start another."
+        case errors.ExecutionUnknown(has_completed=True):
+            return "Check the crew's dashboard, which may show the result."
+        case errors.ExecutionUnknown() if error.elsewhere:
+            return "Point the connection to the address of the kickoff."
+        case errors.ExecutionUnknown() | errors.WaitStopped() | errors.HumanInputNeeded():
+            return "Answer what the crew asks in its dashboard."
+        case errors.ExecutionNotFound():
+            return "Check the kickoff ID. If the crew may wait for human input, set human_input=True."
+        case errors.InvalidKickoffId():
+            return "Find the execution in the crew's dashboard, and wait for it with CrewExecutionSensor."
+    return ""
+
+
+def _sensor(facts: Facts, *arguments: str) -> str:
+    named = ", ".join((f"kickoff_id={json.dumps(facts.kickoff_id)}", *arguments))
+    return f"CrewExecutionSensor({named})"
+
+
+def _cost(error: CrewError, facts: Facts) -> Cost:
+    if facts.phase == "ended":
+        return Cost.ENDED
+    if isinstance(error, errors.UncertainKickoff | errors.ExecutionFailed):
+        return error.cost
+    if facts.is_sensor:  # it does not know what the kickoff task has started
+        return Cost.UNKNOWN if error.cost is Cost.NONE else error.cost
+    if facts.phase == "waiting":
+        return Cost.RUNNING if error.cost is Cost.NONE or type(error) is CrewError else error.cost
+    earlier: dict[Earlier, Cost] = {"none": Cost.NONE, "running": Cost.RUNNING, "completed": Cost.ENDED}
+    return earlier.get(facts.earlier, Cost.UNKNOWN)
+
+
+def _with_earlier(error: CrewError, facts: Facts) -> str:
+    """Return the event, with the execution of an earlier attempt if this one started nothing."""
+    if facts.phase != "before" or isinstance(
+        error, errors.UncertainKickoff | errors.ExecutionUnknown | errors.ExecutionStopped | OtherInputs
+    ):
+        return error.event
+    which = f"Execution {facts.kickoff_id} of an earlier attempt"
+    fact = {
+        "running": f"{which} is still running.",
+        "completed": f"{which} has completed.",
+        "abandoned": f"{which} is unknown to the crew.",
+        "may have started": "The kickoff of an earlier attempt may have started an execution.",
+    }.get(facts.earlier)
+    return f"{error.event} This attempt started nothing. {fact}" if fact else error.event
+
+
+def _next_step(row: _Row, facts: Facts, if_retried: str) -> str:
+    clearing = _clearing(row.effect, "this task" if facts.is_sensor else "the task")
+    if row.action == "skip":
+        return row.fix
+    effects = f"a retry, or {clearing}" if if_retried and facts.has_retry else clearing
+    return " ".join(filter(None, (row.fix, _sentence(effects), row.after)))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _clearing(effect: str, task: str = "the task") -> str:
+    keeping = KEEPING if effect in _NEED_RECORD else ""
+    return f"clearing {task}{keeping} {effect}"
