@@ -815,7 +815,7 @@ class Attempt:
         where = "in XCom return_value" if options.do_xcom_push else "in the crew's dashboard"
         report(result, self.log, shows_output=may_log_output(options.log_output, self.log), where=where)
         try:
-            return value_of(result, options.output_type, self.log)
+            return value_of(result, self.kickoff_id, options.output_type, self.log)
         except errors.InvalidOutput:
             if options.do_xcom_push:  # it was billed
                 self.push_xcom(RESULT, storable(result), what=f"The result of execution {self.kickoff_id}")

@@ -113,13 +113,13 @@ def _misfit(told: Mapping[str, Any]) -> str:
     return f"{named}{one_line(reason, _REASON).rstrip('. ')}"
 
 
-def value_of(result: Mapping[str, Any], output_type: object, log: Any) -> dict[str, Any]:
+def value_of(result: Mapping[str, Any], kickoff_id: str, output_type: object, log: Any) -> dict[str, Any]:
     """
     Return the result of an execution in the form that the task returns.
 
     Raises InvalidOutput if the output does not match ``output_type``.
     """
-    kickoff_id, output, data = str(result["kickoff_id"]), str(result.get("output", "")), result.get("output_json")
+    output, data = str(result.get("output", "")), result.get("output_json")
     if output_type is not None:
         data = fitted(output_type, kickoff_id, output, data)
     elif data is None and (doubt := doubt_about(output)):

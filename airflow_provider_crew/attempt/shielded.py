@@ -1,8 +1,8 @@
 """Work that signals do not interrupt."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Event
+from concurrent.futures import Future
+from threading import Event, Thread
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,19 +14,34 @@ def shielded(work: Callable[[Event], T], meanwhile: Callable[[], None]) -> T:
     """
     Return the result of work that a signal must not interrupt, such as sending a kickoff and recording its ID.
 
-    Python delivers signals to the main thread only. So the work runs in another thread, and an exception of a
-    signal handler arrives when the work has ended. A second signal may end the wait, but not the work.
+    Python runs signal handlers in the main thread only. So the work runs in another thread, and the exception of a
+    handler arrives when the work has ended. A second signal may end the wait, but not the work.
 
-    :param work: Takes an event that is set as soon as a signal has raised. It should end early if it can.
+    :param work: Takes an event that is set as soon as a handler has raised. It should end early if it can.
     :param meanwhile: Called twice a second in the calling thread.
     """
-    interrupted = Event()
-    with ThreadPoolExecutor(1, "crew-kickoff") as pool:  # the end of the block waits for the work
-        future = pool.submit(work, interrupted)
+    begin, interrupted, done, outcome = Event(), Event(), Event(), Future[T]()
+
+    def run() -> None:
+        begin.wait()
         try:
-            while not wait((future,), _PAUSE).done:
-                meanwhile()
-            return future.result()
-        except BaseException:
-            interrupted.set()
-            raise
+            if not interrupted.is_set():  # while the thread was being started
+                outcome.set_result(work(interrupted))
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+            outcome.set_exception(error)
+        finally:
+            done.set()
+
+    try:
+        Thread(target=run, name="crew-kickoff").start()
+        begin.set()
+        # Not join(): if a signal handler raises there, Python takes the thread for ended (bpo-45274).
+        while not done.wait(_PAUSE):
+            meanwhile()
+    except BaseException:
+        interrupted.set()
+        if begin.is_set():
+            done.wait()
+        begin.set()
+        raise
+    return outcome.result()

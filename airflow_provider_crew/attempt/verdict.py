@@ -41,6 +41,7 @@ _WAITS = "waits for the same execution"
 _READS = "reads the result of the same execution, at no cost"
 _WHEN_ENDED = "starts an execution when that one has ended"
 _CHECKS = "checks the same result again, at no cost"
+_ENDS_AGAIN = "ends with the same error"
 _REPORTS = "reports this once more and starts nothing; clearing it again starts an execution"
 _SEARCHES = "reports the uncertain kickoff, and starts nothing"
 # The effects for which Airflow 3.4 needs "Keep task state".
@@ -137,7 +138,7 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     row = _row_of_sensor(event, facts) if facts.is_sensor else _row(event, facts)
     # Another exception keeps its traceback, unless a retry of the task would start a second execution.
     passes_on = event is not error and type(event) is CrewError and row.action != "fail"
-    is_retried = passes_on or row.action == "retry" or isinstance(event, CutShort)
+    is_retried = passes_on or row.action == "retry" or (row.action == "time out" and isinstance(event, CutShort))
     if_retried = row.effect if is_retried else ""
     failure = event.replace(
         _with_earlier(event, facts),
@@ -248,7 +249,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
     return _Row("retry" if is_passing else "fail", then, "" if is_passing else fix_for(error))
 
 
-def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
+def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a table
     """Return the row of a sensor, which is the same in every mode."""
     passes = isinstance(error, _PASSING)
     again = _READS if facts.phase == "ended" else _WAITS
@@ -261,12 +262,14 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a
             return _Row("time out", again)
         case errors.ExecutionFailed():
             fix = f"Clear the task that started the execution. That {_STARTS_ANOTHER}."
-            return _Row("fail", "reports the same end", fix)
+            return _Row("fail", _ENDS_AGAIN, fix)
         case errors.InvalidOutput():
             return _Row("fail", _CHECKS, "Fix `output_type`.")
         case errors.ExecutionUnknown(has_completed=False):
             fix = f"{fix_for(error)} With human_input=True, the sensor waits until its timeout."
             return _Row("fail", again, fix, _GIVING_UP_UPSTREAM)
+        case errors.ExecutionUnknown():
+            return _Row("fail", _ENDS_AGAIN, fix_for(error))
         case errors.InvalidKickoffId():
             return _Row("fail", again, _CHECK_KICKOFF_TASK)
     return _Row("retry" if type(error) is CrewError else "fail", again, fix_for(error))
@@ -325,7 +328,7 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
             return "Fix the connection, or the configuration that the error names."
         case errors.InvalidInputs():
             return "Fix the inputs or options of the task."
-        case errors.InvalidOutputType():
+        case errors.InvalidOutputType() | errors.InvalidOutput():
             return "Fix `output_type`."
         case errors.BudgetSpent():
             return "Wait until midnight (UTC), or raise max_kickoffs_per_day."

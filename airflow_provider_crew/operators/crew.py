@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import conf
 
@@ -101,6 +101,7 @@ class CrewKickoffOperator(CrewTask):
         super().__init__(**kwargs)
         if self.multiple_outputs and not isinstance(self, CrewRunOperator):  # Airflow raises after the kickoff
             raise ValueError(f"{self.operator_name}: multiple_outputs needs a mapping, not a kickoff ID.")
+        check_choice(self, "validate_inputs", validate_inputs, Literal[True, False])
         check_choice(self, "on_uncertain_kickoff", on_uncertain_kickoff, OnUncertainKickoff)
         self.inputs = inputs
         self.crew_conn_id = crew_conn_id

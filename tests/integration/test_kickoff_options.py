@@ -13,7 +13,6 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client.errors import (
-    InvalidInputs,
     InvalidSettings,
     Refused,
     UncertainKickoff,
@@ -219,14 +218,3 @@ class TestInputs:
         assert caught.value.failure.missing_inputs == ("voice",)
         assert live_crew.calls == ["inputs", "kickoff"]
         assert (live_crew.kickoffs, store.kickoff) == ((), None)
-
-    @pytest.mark.parametrize("inputs", [{"topic": "harbours"}, INPUTS | {"zebra": 1}], ids=["missing", "unlisted"])
-    def test_that_are_not_listed_are_rejected_if_strict(self, live_crew, inputs):
-        live_crew.scenario = FLOW
-
-        with pytest.raises(CrewTaskFailed, match="audience|zebra") as caught:
-            Task(lambda: kickoff(inputs=inputs, validate_inputs="strict")).run()
-
-        assert isinstance(caught.value.failure, InvalidInputs)
-        assert live_crew.calls == ["inputs"]
-        assert Task(lambda: kickoff(inputs=INPUTS, validate_inputs="strict")).run()

@@ -65,7 +65,7 @@ def test_event_extra_from_post_execute_takes_precedence(deferrable, live_crew):
 
 @pytest.mark.parametrize("put", [{"day": "monday"}, {"day": {1, 2}}, "no mapping"], ids=str)
 @both_ways
-def test_event_extra_from_the_function_is_kept_if_usable(live_crew, task_log, deferrable, put):
+def test_event_extra_from_the_function_is_kept_if_usable(live_crew, deferrable, put):
     def brief(outlet_events: Any = None) -> dict[str, Any]:
         outlet_events[OTHER].extra = put
         return INPUTS

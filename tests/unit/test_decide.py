@@ -13,7 +13,7 @@ from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 # A dot: any value. "old": the kickoff is older than abandon_unknown_after. "delivered": Airflow has the result.
 # "twice": on_uncertain_kickoff="retry". "row": "other" if a mapped task's inputs differ from those of the
-# kickoff, so the record may be that of another row.
+# kickoff, so the record may be that of another row. "the same" attempt has sent the kickoff itself.
 TABLE = """
     remembered         | service says | the try is    | old | delivered | twice | row   | decision
     -------------------|--------------|---------------|-----|-----------|-------|-------|------------------------
@@ -22,28 +22,47 @@ TABLE = """
     sent               | .            | .             | .   | .         | no    | .     | FAIL_UNCERTAIN
     sent               | .            | .             | .   | .         | yes   | .     | KICK_OFF_BY_CHOICE
     sent, and reported | .            | a retry       | .   | .         | no    | .     | FAIL_UNCERTAIN
+    sent, and reported | .            | the same      | .   | .         | no    | .     | FAIL_UNCERTAIN
     sent, and reported | .            | after a Clear | .   | .         | no    | .     | KICK_OFF_BY_CHOICE
     sent, and reported | .            | .             | .   | .         | yes   | .     | KICK_OFF_BY_CHOICE
 
     failed             | .            | .             | .   | .         | .     | .     | KICK_OFF_AFTER_END
+    stopped            | .            | a retry       | .   | .         | .     | .     | FAIL_STOPPED
+    stopped            | .            | the same      | .   | .         | .     | same  | FAIL_STOPPED
+    stopped            | .            | the same      | .   | .         | .     | other | KICK_OFF_AFTER_END
+    stopped            | .            | after a Clear | .   | .         | .     | .     | KICK_OFF_AFTER_END
     completed          | .            | a retry       | .   | .         | .     | .     | REATTACH
+    completed          | .            | the same      | .   | .         | .     | same  | REATTACH
+    completed          | .            | the same      | .   | .         | .     | other | KICK_OFF_AFTER_END
     completed          | .            | after a Clear | .   | no        | .     | same  | REATTACH
     completed          | .            | after a Clear | .   | no        | .     | other | KICK_OFF_AFTER_END
     completed          | .            | after a Clear | .   | yes       | .     | .     | KICK_OFF_AFTER_END
 
     an execution       | nothing yet  | .             | .   | .         | .     | .     | ASK
     an execution       | running      | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | running      | the same      | .   | .         | .     | same  | REATTACH
+    an execution       | running      | the same      | .   | .         | .     | other | FAIL_OTHER_INPUTS
     an execution       | running      | after a Clear | .   | .         | .     | same  | REATTACH
     an execution       | running      | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
     an execution       | unreadable   | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | unreadable   | the same      | .   | .         | .     | same  | REATTACH
+    an execution       | unreadable   | the same      | .   | .         | .     | other | FAIL_OTHER_INPUTS
     an execution       | unreadable   | after a Clear | .   | .         | .     | same  | REATTACH
     an execution       | unreadable   | after a Clear | .   | .         | .     | other | FAIL_OTHER_INPUTS
     an execution       | failed       | .             | .   | .         | .     | .     | KICK_OFF_AFTER_END
+    an execution       | stopped      | a retry       | .   | .         | .     | .     | FAIL_STOPPED
+    an execution       | stopped      | the same      | .   | .         | .     | same  | FAIL_STOPPED
+    an execution       | stopped      | the same      | .   | .         | .     | other | KICK_OFF_AFTER_END
+    an execution       | stopped      | after a Clear | .   | .         | .     | .     | KICK_OFF_AFTER_END
+    an execution       | completed    | the same      | .   | .         | .     | same  | REATTACH
+    an execution       | completed    | the same      | .   | .         | .     | other | KICK_OFF_AFTER_END
     an execution       | completed    | a retry       | .   | .         | .     | .     | REATTACH
     an execution       | completed    | after a Clear | .   | no        | .     | same  | REATTACH
     an execution       | completed    | after a Clear | .   | no        | .     | other | KICK_OFF_AFTER_END
     an execution       | completed    | after a Clear | .   | yes       | .     | .     | KICK_OFF_AFTER_END
     an execution       | unknown      | a retry       | .   | .         | .     | .     | REATTACH
+    an execution       | unknown      | the same      | .   | .         | .     | same  | REATTACH
+    an execution       | unknown      | the same      | .   | .         | .     | other | FAIL_OTHER_INPUTS
     an execution       | unknown      | after a Clear | no  | .         | .     | same  | REATTACH
     an execution       | unknown      | after a Clear | no  | .         | .     | other | FAIL_OTHER_INPUTS
     an execution       | unknown      | after a Clear | yes | .         | .     | .     | KICK_OFF_AFTER_EXPIRY
@@ -80,9 +99,10 @@ class Case(NamedTuple):
             record and replace(record, delivered=self.delivered == "yes"),
             status,
             cleared=self.cleared == "after a Clear",
+            same_attempt=self.cleared == "the same",
             is_old=self.old == "yes",
             chooses_twice=self.twice == "yes",
-            is_mapped=self.row == "other",
+            is_mapped=self.row == "other" and self.cleared != "the same",
             other_inputs=self.row == "other",
         )
 
@@ -93,7 +113,7 @@ CASES = [
     for each in product(
         REMEMBERED,
         [NOTHING_YET, *get_args(PolledStatus)],
-        ["a retry", "after a Clear"],
+        ["a retry", "the same", "after a Clear"],
         ["no", "yes"],
         ["no", "yes"],
         ["no", "yes"],
@@ -139,6 +159,7 @@ class Circumstances(NamedTuple):
     """What counts besides what is remembered and what the service says."""
 
     cleared: bool
+    same_attempt: bool
     chooses_twice: bool
     is_old: bool
     is_mapped: bool
@@ -146,10 +167,10 @@ class Circumstances(NamedTuple):
 
     @property
     def is_another_row(self) -> bool:
-        return self.cleared and self.is_mapped and self.other_inputs
+        return self.other_inputs and (self.same_attempt or (self.cleared and self.is_mapped))
 
 
-CIRCUMSTANCES = [Circumstances(*each) for each in product([False, True], repeat=5)]
+CIRCUMSTANCES = [Circumstances(*each) for each in product([False, True], repeat=6) if not (each[0] and each[1])]
 ALL = list(product(KICKOFFS, CIRCUMSTANCES, [None, *get_args(PolledStatus)]))
 
 
@@ -175,9 +196,16 @@ def how_it_stands(remembered: KickoffRecord | None, status: Any) -> Any:
 def test_retry_pays_again_only_after_a_failure_or_by_choice() -> None:
     for remembered, given, status in ALL:
         if not given.cleared and paid_for(remembered, given, status):
-            has_failed = how_it_stands(remembered, status) == "failed"
+            stands = how_it_stands(remembered, status)
+            is_next_item = given.is_another_row and stands in ("completed", "stopped")
             was_chosen = is_unanswered(remembered) and given.chooses_twice
-            assert remembered is None or has_failed or was_chosen
+            assert remembered is None or stands == "failed" or is_next_item or was_chosen
+
+
+def test_stopped_execution_is_paid_again_only_after_a_clear() -> None:
+    for remembered, given, status in ALL:
+        if how_it_stands(remembered, status) == "stopped":
+            assert paid_for(remembered, given, status) is (given.cleared or given.is_another_row)
 
 
 def test_running_execution_is_never_paid_for_again() -> None:
@@ -225,7 +253,9 @@ def test_undelivered_result_is_not_paid_for_twice() -> None:
 def test_clearing_after_the_end_kicks_off() -> None:
     for remembered, given, status in ALL:
         stands = how_it_stands(remembered, status)
-        is_done = stands == "failed" or (stands == "completed" and remembered and remembered.delivered)
+        is_done = stands in ("failed", "stopped") or (
+            stands == "completed" and remembered and remembered.delivered
+        )
         if is_done and given.cleared:
             assert decided(remembered, given, status) is Decision.KICK_OFF_AFTER_END
 

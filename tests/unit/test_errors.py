@@ -51,6 +51,7 @@ ONE_OF_EACH = [
         "failed", kickoff_id="7", error="boom", execution_time=1.5, usage={"total_tokens": 312, "cost": 0.5}
     ),
     errors.ExecutionCancelled("cancelled", kickoff_id="7", usage={"total_tokens": 312}),
+    errors.ExecutionStopped("stopped", kickoff_id="7"),
     errors.InvalidOutput("no title", kickoff_id="7", misfits=("title: Field required",)),
     errors.WaitedTooLong("too long", kickoff_id="7"),
     errors.WatchBroken("broken", kickoff_id="7", cause=RATE_LIMITED),

@@ -45,6 +45,7 @@ def test_run_operator_passes_on_every_argument_of_a_kickoff() -> None:
     given: dict[str, Any] = {name: object() for name in names} | {
         "on_uncertain_kickoff": "retry",
         "abandon_unknown_after": 7.0,
+        "validate_inputs": False,
     }
 
     operator = CrewRunOperator(task_id="crew", **given)
@@ -57,7 +58,7 @@ def test_every_option_of_a_kickoff_is_an_argument_and_is_templated() -> None:
     assert KickoffOptions.__annotations__.keys() <= {*CrewKickoffOperator.template_fields}
 
 
-# How a kickoff is made. Any other argument of the operator has to be an option of the kickoff, or it is never sent.
+# How a kickoff is made. Any other argument has to be an option of the kickoff, or it is never sent.
 MADE_WITH = {
     *("inputs", "crew_conn_id", "token_type", "webhook_conn_id", "validate_inputs", "on_uncertain_kickoff"),
     *("durable", "abandon_unknown_after", "cancel_on_kill", "cancel_on_timeout"),

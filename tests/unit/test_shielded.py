@@ -1,0 +1,89 @@
+"""Work that signals do not interrupt, with real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_provider_crew.attempt.shielded import shielded
+
+
+class Rung(BaseException):
+    """Raised by the signal handler, as Airflow's timeout does."""
+
+
+@pytest.fixture
+def ring() -> Iterator[None]:
+    def handler(*_: object) -> None:
+        raise Rung
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_result_of_the_work_is_returned() -> None:
+    assert shielded(lambda _: 7, lambda: None) == 7
+
+
+def test_error_of_the_work_is_raised() -> None:
+    def work(_: threading.Event) -> None:
+        raise LookupError("no such crew")
+
+    with pytest.raises(LookupError, match="no such crew"):
+        shielded(work, lambda: None)
+
+
+@pytest.mark.usefixtures("ring")
+def test_signal_arrives_when_the_work_has_ended() -> None:
+    done: list[bool] = []
+
+    def work(interrupted: threading.Event) -> None:
+        os.kill(os.getpid(), signal.SIGALRM)
+        assert interrupted.wait(10)
+        time.sleep(0.1)
+        done.append(True)
+
+    with pytest.raises(Rung):
+        shielded(work, lambda: None)
+
+    assert done == [True]
+
+
+@pytest.mark.usefixtures("ring")
+def test_second_signal_ends_the_wait_but_not_the_work() -> None:
+    goes_on, done = threading.Event(), threading.Event()
+
+    def work(interrupted: threading.Event) -> None:
+        os.kill(os.getpid(), signal.SIGALRM)
+        assert interrupted.wait(10)
+        os.kill(os.getpid(), signal.SIGALRM)
+        assert goes_on.wait(10)
+        done.set()
+
+    with pytest.raises(Rung):
+        shielded(work, lambda: None)
+
+    is_early = not done.is_set()
+    goes_on.set()
+    assert done.wait(10)
+    assert is_early
+
+
+def test_caller_looks_around_while_the_work_goes_on() -> None:
+    looks: list[float] = []
+
+    def work(_: threading.Event) -> None:
+        until = time.monotonic() + 10
+        while not looks and time.monotonic() < until:
+            time.sleep(0.01)
+
+    shielded(work, lambda: looks.append(time.monotonic()))
+
+    assert looks

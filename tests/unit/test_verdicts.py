@@ -1,0 +1,194 @@
+"""
+Verdict on every end of a task, as a table: ``python -m tests.unit.test_verdicts`` prints ``verdicts.txt`` again.
+
+Read the difference before you commit it: each line is what a user is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
+
+from airflow_provider_crew import exceptions as ends
+from airflow_provider_crew.attempt.verdict import Facts, Verdict, fix_for, if_lost, verdict
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.errors import Cost
+
+TABLE = Path(__file__).with_name("verdicts.txt")
+
+# What may end a task before its kickoff, while it waits, and after the execution has completed.
+ANYWHERE: dict[str, BaseException] = {
+    "execution_timeout": AirflowTaskTimeout("over"),
+    "MemoryError": MemoryError(),
+    "no connection": errors.Unreachable("no connection", sent=False, lacks_connection=True),
+    "InvalidSettings": errors.InvalidSettings("no token"),
+}
+BEFORE = ANYWHERE | {
+    "InvalidInputs": errors.InvalidInputs("no topic"),
+    "NotAuthenticated": errors.NotAuthenticated("401"),
+    "ServiceError": errors.ServiceError("503"),
+    "UncertainKickoff": errors.UncertainKickoff("lost"),
+    "ExecutionStopped": errors.ExecutionStopped("revoked"),
+    "moved": errors.ExecutionUnknown("unknown", elsewhere="https://crew.example"),
+    "OtherInputs": ends.OtherInputs("other"),
+    "CrewTaskError": ends.CrewTaskError("told to end"),
+}
+WAITING = ANYWHERE | {
+    "ExecutionFailed": errors.ExecutionFailed("boom"),
+    "ExecutionCancelled": errors.ExecutionCancelled("timeout"),
+    "ExecutionStopped": errors.ExecutionStopped("revoked"),
+    "ExecutionUnknown": errors.ExecutionUnknown("NOT FOUND"),
+    "moved": errors.ExecutionUnknown("unknown", elsewhere="https://crew.example"),
+    "ExecutionNotFound": errors.ExecutionNotFound("404"),
+    "WaitedTooLong": errors.WaitedTooLong("timeout"),
+    "LostContact": errors.LostContact("outage"),
+    "WatchBroken": errors.WatchBroken("401", cause=errors.NotAuthenticated("401")),
+    "WaitStopped": errors.WaitStopped("a user"),
+    "InvalidKickoffId": errors.InvalidKickoffId("none", cost=Cost.UNKNOWN),
+}
+ENDED = ANYWHERE | {
+    "InvalidOutput": errors.InvalidOutput("misfit", misfits=("title",)),
+    "LostContact": errors.LostContact("outage"),
+    "result forgotten": errors.ExecutionUnknown("NOT FOUND", has_completed=True, cost=Cost.ENDED),
+}
+EARLIER: list[Any] = ["none", "running", "completed", "may have started"]
+
+
+def cases() -> Iterator[tuple[str, str, str, BaseException, Facts]]:
+    """Yield who waits, where, and with which error and facts."""
+    for (name, error), earlier in product(BEFORE.items(), EARLIER):
+        if name != "moved" or earlier == "running":
+            yield "operator", f"before, earlier {earlier}", name, error, Facts(earlier=earlier, kickoff_id="7")
+    yield "operator", "sending", "MemoryError", MemoryError(), Facts(phase="sending")
+    uncertain = errors.UncertainKickoff("lost")
+    for name, facts in {
+        "not reported": Facts(is_reported=False),
+        "on_uncertain_kickoff=retry": Facts(may_start_twice=True),
+    }.items():
+        yield "operator", name, "UncertainKickoff", uncertain, facts
+    misfit = ENDED["InvalidOutput"]
+    facts = Facts(phase="ended", kickoff_id="7", rejects_misfits=False)
+    yield "operator", "on_invalid_output=retry", "InvalidOutput", misfit, facts
+    for phase, known in {"waiting": WAITING, "ended": ENDED}.items():
+        for (name, error), is_shared in product(known.items(), [True, False]):
+            where = phase if is_shared else f"{phase}, no record"
+            yield "operator", where, name, error, Facts(phase=phase, kickoff_id="7", reattachable=is_shared)  # type: ignore[arg-type]
+        for name, error in known.items():
+            yield "sensor", phase, name, error, Facts(phase=phase, kickoff_id="7", is_sensor=True)  # type: ignore[arg-type]
+    for skips, (name, error) in product(["soft_fail", "never_fail"], WAITING.items()):
+        facts = Facts(phase="waiting", kickoff_id="7", is_sensor=True, skips=skips)  # type: ignore[arg-type]
+        yield "sensor", skips, name, error, facts
+
+
+def table() -> str:
+    """Return the table as text."""
+    rows = [("task", "when", "error", "airflow", "cost", "if retried", "if cleared")]
+    for task, when, name, error, facts in cases():
+        end = verdict(error, facts)
+        cost = end.failure.cost.value
+        rows.append((task, when, name, end.action, cost, end.if_retried or "-", end.if_cleared))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def test_verdicts_are_those_of_the_table() -> None:
+    assert table() == TABLE.read_text()
+
+
+ALL = [verdict(error, facts) for *_, error, facts in cases()]
+
+
+def told(end: Verdict) -> str:
+    return end.failure.next_step
+
+
+def test_every_end_has_a_next_step_of_short_sentences() -> None:
+    for end in ALL:
+        assert told(end).endswith(".")
+        assert "  " not in str(end.failure)
+        assert "None" not in str(end.failure)
+
+
+def test_only_ends_that_are_retried_mention_a_retry() -> None:
+    for end in ALL:
+        is_skipped = "skipped" in told(end)
+        assert ("retry, or" in told(end)) is (bool(end.if_retried) and not is_skipped)
+
+
+def test_no_retry_is_promised_if_none_is_left() -> None:
+    error = errors.WaitedTooLong("timeout")
+
+    assert "retry" in told(verdict(error, Facts(phase="waiting", kickoff_id="7")))
+    assert "retry" not in told(verdict(error, Facts(phase="waiting", kickoff_id="7", has_retry=False)))
+
+
+def test_nothing_that_may_be_running_is_said_to_cost_nothing() -> None:
+    for *_, error, facts in cases():
+        if facts.phase != "before" or facts.earlier != "none" or isinstance(error, errors.UncertainKickoff):
+            end = verdict(error, facts)
+            is_safe = isinstance(error, errors.UncertainKickoff) and error.cost is Cost.NONE
+            assert end.failure.cost is not Cost.NONE or is_safe
+
+
+def test_no_retry_starts_a_second_execution_unasked() -> None:
+    for *_, error, facts in cases():
+        end = verdict(error, facts)
+        if "billed" in end.if_retried:
+            has_ended = isinstance(error, errors.ExecutionFailed | errors.InvalidOutput)
+            assert has_ended or facts.may_start_twice
+
+
+def test_stopped_execution_is_not_retried() -> None:
+    for phase in ("before", "waiting"):
+        end = verdict(errors.ExecutionStopped("revoked"), Facts(phase=phase, kickoff_id="7"))
+
+        assert isinstance(end.exception(), AirflowFailException)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), AirflowSkipException(), ValueError("mine"), MemoryError()])
+def test_exception_of_another_is_passed_on(error: BaseException) -> None:
+    assert verdict(error, Facts()).exception() is error
+    assert verdict(error, Facts(phase="waiting", kickoff_id="7")).exception() is error
+    assert verdict(error, Facts(phase="waiting", kickoff_id="7", is_sensor=True)).exception() is error
+
+
+def test_exception_of_another_is_not_retried_if_the_kickoff_is_not_recorded() -> None:
+    error = verdict(MemoryError(), Facts(phase="waiting", kickoff_id="7", reattachable=False)).exception()
+
+    assert isinstance(error, ends.CrewTaskFailed)
+    assert 'CrewExecutionSensor(kickoff_id="7")' in error.failure.next_step
+
+
+def test_error_keeps_its_class_and_facts() -> None:
+    failed = errors.ExecutionFailed("boom", kickoff_id="7", usage={"total_tokens": 3}, error="no credit")
+
+    failure = verdict(failed, Facts(phase="waiting", kickoff_id="7")).failure
+
+    assert isinstance(failure, errors.ExecutionFailed)
+    assert (failure.kickoff_id, failure.usage, failure.error) == ("7", {"total_tokens": 3}, "no credit")
+
+
+def test_record_of_a_lost_task_says_what_the_verdict_says() -> None:
+    waits = verdict(MemoryError(), Facts(phase="waiting", kickoff_id="7"))
+    reads = verdict(MemoryError(), Facts(phase="ended", kickoff_id="7"))
+
+    assert if_lost("7", None)["if_cleared"] == waits.if_cleared
+    assert if_lost("7", "completed")["if_cleared"] == reads.if_cleared
+    assert if_lost(None, None)["cost"] == Cost.UNKNOWN
+    assert if_lost("7", "failed")["cost"] == Cost.ENDED
+
+
+def test_every_error_of_the_client_can_be_fixed() -> None:
+    for error in (*BEFORE.values(), *WAITING.values(), *ENDED.values()):
+        if isinstance(error, errors.CrewError) and not isinstance(error, ends.OtherInputs | ends.CrewTaskError):
+            assert fix_for(error)
+
+
+if __name__ == "__main__":
+    print(table(), end="")  # noqa: T201
