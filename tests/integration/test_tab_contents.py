@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.attempt.verdict import if_lost
 from airflow_provider_crew.client.errors import Cost
 from dev.chromium import EXECUTABLE, Page
 from tests.integration.tab_page import tab_page
@@ -36,13 +37,15 @@ def told(page: Page, state: str | None, **xcoms: Any) -> dict[str, Any]:
 
 def ended(error: str, cost: Cost, *, event: str = "It ended.", **known: Any) -> dict[str, Any]:
     misfits = known.pop("misfits", None)
-    end = {"error": error, "event": event, "cost": cost.value, "next_step": NEXT}
+    end = {"error": error, "event": event, "cost": cost.value, "billed": cost.sentence, "next_step": NEXT}
+    end |= {"if_retried": "starts a new execution, which is billed again"}
     return progress(end=end | ({"misfits": misfits} if misfits else {}), **known)
 
 
 NOTHING_STARTED: dict[str, Any] = {"kickoff_id": "", "state": "none"}
 CANCELLED = ended("ExecutionCancelled", Cost.ENDED, state="failed")
-SENT = {"kickoff_id": KICKOFF_ID, "end": None}
+SENT = {"kickoff_id": KICKOFF_ID, "end": None, "if_lost": if_lost(KICKOFF_ID, None)}
+UNCERTAIN = SENT | {"kickoff_id": None, "if_lost": if_lost(None, None)}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +63,7 @@ SENT = {"kickoff_id": KICKOFF_ID, "end": None}
         ("queued", {"crew_progress": ended("ExecutionFailed", Cost.ENDED)}, "Starting again", "quiet"),
         ("queued", {}, "Not started yet", "quiet"),
         ("failed", {"kickoff_id": KICKOFF_ID, "record": SENT}, "Stopped waiting", "waiting"),
-        ("failed", {"record": SENT | {"kickoff_id": None}}, "Uncertain kickoff", "waiting"),
+        ("failed", {"record": UNCERTAIN}, "Uncertain kickoff", "waiting"),
         ("failed", {"record": None}, "Failed", "bad"),
         ("success", {"crew_progress": progress()}, "Stopped waiting", "waiting"),
         ("failed", {"crew_progress": CANCELLED}, "Failed", "bad"),
@@ -83,22 +86,13 @@ def test_badge_names_the_state_of_crew_and_task(page, state, xcoms, title, tone)
     assert (shown["title"], shown["tone"]) == (title, tone)
 
 
-@pytest.mark.parametrize(
-    ("error", "cost", "is_billed_again"),
-    [
-        ("ExecutionFailed", Cost.ENDED, True),
-        ("ExecutionCancelled", Cost.ENDED, True),
-        ("InvalidOutput", Cost.ENDED, True),
-        ("LostContact", Cost.RUNNING, False),
-    ],
-)
-def test_next_step_of_a_retry_has_its_time_and_its_cost(page, error, cost, is_billed_again):
-    at = time.time() + 240
-    shown = told(page, "up_for_retry", retryAt=at, crew_progress=ended(error, cost))["end"]
+def test_next_step_of_a_retry_has_its_time_and_its_effect(page):
+    at, known = time.time() + 240, ended("ExecutionFailed", Cost.ENDED)
+    shown = told(page, "up_for_retry", retryAt=at, crew_progress=known)["end"]
 
     assert (shown["retryAt"], shown["next"]) == (at, "")
-    assert ("billed again" in shown["retry"]) is is_billed_again
-    assert told(page, "failed", crew_progress=ended(error, cost))["end"]["next"] == NEXT
+    assert shown["retry"] == known["end"]["if_retried"]
+    assert told(page, "failed", crew_progress=known)["end"]["next"] == NEXT
 
 
 @pytest.mark.parametrize(
@@ -107,8 +101,8 @@ def test_next_step_of_a_retry_has_its_time_and_its_cost(page, error, cost, is_bi
         ({"kickoff_id": KICKOFF_ID, "record": SENT}, "billed"),
         ({"kickoff_id": KICKOFF_ID}, "billed"),
         ({"isSensor": True}, "billed"),
-        ({"record": SENT | {"end": "completed"}}, "billed"),
-        ({"record": SENT | {"kickoff_id": None}}, "unknown"),
+        ({"record": SENT | {"if_lost": if_lost(KICKOFF_ID, "completed")}}, "billed"),
+        ({"record": UNCERTAIN}, "unknown"),
         ({}, "unknown"),
         ({"record": None}, "none"),
     ],
