@@ -83,15 +83,6 @@ def test_client_with_the_token_is_told_to_continue(service, post):
     assert service.requests[0].body == KICKOFF
 
 
-def test_announced_body_that_is_too_large_is_not_read(service, post):
-    length = f"Content-Length: {LARGEST_BODY + 1}"
-    status, headers = post("/kickoff", length, "Expect: 100-continue", token=service.token).head()
-
-    assert (status, headers["connection"]) == (413, "close")
-    assert [(each.status, each.body) for each in service.requests] == [(413, b"")]
-    assert service.kickoffs == ()
-
-
 def test_chunked_body_is_read_up_to_the_limit(service, post):
     wire = post("/kickoff", "Transfer-Encoding: chunked", token=service.token)
     piece = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
@@ -101,18 +92,6 @@ def test_chunked_body_is_read_up_to_the_limit(service, post):
 
     assert wire.head()[0] == 413
     assert [(each.status, each.body) for each in service.requests] == [(413, b"")]
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_body_of_the_largest_size_is_taken(service, chunked):
-    body = KICKOFF.ljust(LARGEST_BODY)
-    data = iter([body]) if chunked else body
-    headers = {"Authorization": f"Bearer {service.token}"}
-
-    answer = requests.post(f"{service.url}/kickoff", data=data, headers=headers, timeout=PATIENCE)
-
-    assert (answer.status_code, len(service.kickoffs)) == (200, 1)
-    assert len(service.requests[0].body) == LARGEST_BODY
 
 
 def test_requests_of_strangers_are_kept_up_to_a_size(service):

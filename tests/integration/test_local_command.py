@@ -1,13 +1,10 @@
 """``python -m airflow_provider_crew.local``, at a terminal and as a process that is killed."""
 
 import contextlib
-import http.client
 import json
 import os
-import pty
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +14,6 @@ from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import requests
 
 from airflow_provider_crew.local import LocalCrewService, __main__
 from airflow_provider_crew.local.projects import engine
@@ -123,47 +119,6 @@ class TestScript:
             f"GET /status/{first} 200",
         ]
 
-    def test_kickoffs_are_never_folded(self, terminal):
-        shown = terminal()
-        for _ in range(2):
-            shown.client.kickoff()
-
-        assert [line.split()[:3] for line in shown.events()] == [["POST", "/kickoff", "200"]] * 2
-
-    def test_terminal_counts_repeated_polls_on_the_same_line(self):
-        screen, terminal = pty.openpty()
-        command = [sys.executable, "-c", COMMAND, "--port", "0"]
-        printed = b""
-        with subprocess.Popen(command, stdout=terminal, start_new_session=True) as process:
-            os.close(terminal)
-            while b"/local/" not in printed:
-                printed += os.read(screen, 4096)
-            client = client_of(EXPORT.search(printed.decode()))
-            kickoff_id = client.kickoff()
-            for _ in range(3):
-                client.status(kickoff_id)
-            while b"2 repeated requests" not in printed:
-                printed += os.read(screen, 4096)
-            process.send_signal(signal.SIGINT)
-        os.close(screen)
-
-        *_, last = printed.decode().split("\r\n")
-        assert [part.split(" ", 1)[1] for part in last.split("\r")[1:]] == [
-            "1 repeated request",
-            "2 repeated requests",
-        ]
-
-    @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-    def test_curl_line_works_as_it_is_printed(self, terminal):
-        shown = terminal("--token", "it's secret")
-        curl = shown.line("curl .*")[0]
-
-        answer = subprocess.run(  # noqa: S602 - it is a line for a shell
-            f"{shown.export[0]}; {curl} --silent", shell=True, check=True, capture_output=True, text=True
-        )
-
-        assert set(json.loads(answer.stdout)) == {"kickoff_id"}
-
     def test_taken_port_is_an_error(self, capsys):
         with LocalCrewService() as other:
             code = __main__.main(["--port", str(other.port)])
@@ -172,13 +127,6 @@ class TestScript:
         assert capsys.readouterr().err == (
             f"Cannot listen on port {other.port}: Address already in use. Choose another with --port.\n"
         )
-
-    def test_invalid_scenario_is_an_error(self, capsys, tmp_path):
-        file = tmp_path / "scenario.toml"
-        file.write_text("colour = 'red'")
-
-        assert __main__.main(["--scenario", str(file)]) == 1
-        assert capsys.readouterr().err == f"{file}: colour: Extra inputs are not permitted\n"
 
 
 @pytest.fixture
@@ -216,8 +164,6 @@ class TestOptions:
             (("--seconds", "0"), {"status": "completed"}),
             (("--seconds", "3600"), {"status": "running"}),
             (("--seconds", "0", "--fail", "out of credit"), {"status": "error", "error": "out of credit"}),
-            (("--seconds", "0", "--fail"), {"status": "error", "error": __main__._REASON}),
-            (("--fail",), {"status": "running"}),
         ],
     )
     def test_seconds_and_fail_change_the_script(self, main, given, ends):
@@ -235,36 +181,11 @@ class TestOptions:
             "--airflow-url", "https://airflow.example/x/", call=shown
         )
 
-    def test_one_line_is_printed_per_request(self, main, capsys, tmp_path):
-        file = tmp_path / "scenario.toml"
-        file.write_text('[[faults]]\nkind = "answer"\nstatus = 503\n[[faults]]\nkind = "reset"\n')
-
-        def visit(client):
-            client.get("/inputs")
-            with contextlib.suppress(requests.ConnectionError, http.client.HTTPException):
-                client.get("/inputs")
-            client.get("/inputs", headers={})
-            client.post("/kickoff", {"inputs": {"topic": "tides"}})
-
-        main("--scenario", str(file), call=visit)
-
-        printed = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines() if line]
-        assert printed == [
-            "GET /inputs 503 (fault: answer)",
-            "GET /inputs no answer (fault: reset)",
-            "GET /inputs 401",
-            'POST /kickoff 422 {"topic": "tides"}',
-        ]
-
     @pytest.mark.parametrize(
         ("given", "complaint"),
         [
             (["--keep", "file"], "--keep is for a real crew, and needs --crew"),
-            (["--python", "python"], "--python is for a real crew, and needs --crew"),
-            (["--at-most", "2"], "--at-most is for a real crew, and needs --crew"),
             (["--crew", ".", "--fail"], "--fail is for a scripted crew, not for --crew"),
-            (["--crew", ".", "--seconds", "1"], "--seconds is for a scripted crew, not for --crew"),
-            (["--crew", ".", "--at-most", "0"], "0 is not a number of executions"),
             (["--airflow-url", "localhost:8080"], "localhost:8080 does not start with http:// or https://"),
         ],
     )
@@ -293,16 +214,6 @@ class TestCrew:
     @pytest.fixture
     def host(self, terminal, project):
         return lambda *options: terminal("--crew", str(project), "--dialect", "deployed", *options)
-
-    def test_execution_is_told_as_it_goes(self, host, project):
-        shown = host()
-        shown.line(f"{shown.client.service.url}/local/$")
-        kickoff_id = shown.client.kickoff({"topic": "tides"})
-        shown.line(rf"^\d\d:\d\d:\d\d {kickoff_id} started research, by Researcher$")
-        shown.line(rf"{kickoff_id} \| thinking$")
-        (project / "go").touch()
-        shown.line(rf"{kickoff_id} completed research in 0\.5 s$")
-        shown.line(rf"{kickoff_id} completed in \d+\.\d s$")
 
     @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
     def test_ctrl_c_ends_all_that_it_has_started(self, host, project, how):
@@ -344,15 +255,6 @@ class TestCrew:
 
         assert __main__.main(["--crew", str(project), "--port", "0"]) == 1
         assert capsys.readouterr().err == f"{trace}ImportError: no tools\n"
-
-    def test_interpreter_of_the_project_is_used(self, capsys, project):
-        own = project / ".venv" / "bin"
-        own.mkdir(parents=True)
-        (own / "python").write_text("#!/bin/sh\necho it is this one\nexit 3\n")
-        (own / "python").chmod(0o755)
-
-        assert __main__.main(["--crew", str(project), "--port", "0"]) == 1
-        assert "loading | it is this one" in capsys.readouterr().out
 
 
 def all_have_ended(project):

@@ -97,11 +97,3 @@ def test_the_status_of_an_execution_is_as_described(dialect, kind, tasks):
         service.set_status(service.kickoffs[0].kickoff_id, {"said": "nothing of use"})
         with pytest.raises(FailureGroup):
             status.call_and_validate(headers=by(service.token))
-
-
-def test_another_dialect_is_described_as_soon_as_it_is_spoken():
-    with LocalCrewService(Scenario()) as service:
-        service.scenario = Scenario(dialect="deployed", kind="flow")
-        paths = requests.get(f"{service.url}/openapi.json", timeout=5).json()["paths"]
-
-    assert set(paths["/status/{kickoff_id}"]["get"]["responses"]) == {"200", "401"}

@@ -1,23 +1,18 @@
 """Every fault of the local server, as a plain client meets it."""
 
-import asyncio
 import contextlib
 import http.client
 import json
 import math
-import os
 import socket
-import ssl
 import threading
 import time
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import pytest
 import requests
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.local.wire.listener import Listener
 from tests.airflow_runs import eventually
 from tests.integration.local_client import INPUTS
 
@@ -57,18 +52,8 @@ def connected(service):
     return socket.create_connection(("127.0.0.1", service.port), timeout=60)
 
 
-def is_refused(client):
-    try:
-        client.get("/inputs")
-    except requests.ConnectionError as error:
-        return "refused" in str(error)
-    return False
-
-
 class TestAnswer:
-    @pytest.mark.parametrize(
-        ("status", "title"), [(401, "Unauthorized"), (500, "Internal Server Error"), (599, "Error")]
-    )
+    @pytest.mark.parametrize(("status", "title"), [(500, "Internal Server Error")])
     def test_error_has_the_documented_body(self, service, faults, kickoff, status, title):
         faults.answer(status, on="kickoff")
 
@@ -83,12 +68,8 @@ class TestAnswer:
     @pytest.mark.parametrize(
         ("body", "sent", "content_type"),
         [
-            ("", b"", None),
             (b"\xff{", b"\xff{", "application/json"),
-            ("{'no': json", b"{'no': json", "application/json"),
             ("<html>Bad gateway</html>", b"<html>Bad gateway</html>", "text/html; charset=utf-8"),
-            ({"detail": "Not Found"}, b'{"detail": "Not Found"}', "application/json"),
-            (17, b"17", "application/json"),
         ],
     )
     def test_body_is_sent_as_it_is(self, faults, kickoff, body, sent, content_type):
@@ -99,14 +80,6 @@ class TestAnswer:
         assert received == sent
         assert answer.headers["content-type"] == content_type
 
-    def test_headers_are_sent_once(self, faults, kickoff):
-        faults.answer(418, headers={"X-Why": "tea", "Content-Type": "application/problem+json"}, body={})
-
-        answer, _ = kickoff()
-
-        assert answer.headers["x-why"] == "tea"
-        assert answer.headers.get_all("content-type") == ["application/problem+json"]
-
     def test_retry_after_is_seconds_or_a_date(self, faults, kickoff):
         faults.answer(429, retry_after=7)
         faults.answer(503, retry_after=30, retry_after_date=True)
@@ -116,48 +89,11 @@ class TestAnswer:
         date = parsedate_to_datetime(kickoff()[0].headers["retry-after"]).timestamp()
         assert began + 29 <= date <= time.time() + 30
 
-    @pytest.mark.parametrize("status", [204, 304])
-    def test_status_without_a_body_has_none(self, faults, kickoff, status):
-        faults.answer(status)
-
-        answer, body = kickoff()
-
-        assert (answer.status, body, answer.headers["content-length"]) == (status, b"", None)
-
     def test_execution_exists_after_an_answer_that_replaced_its_own(self, service, faults, kickoff):
         faults.answer(500, on="kickoff", after_taken=True)
 
         assert kickoff()[0].status == 500
         assert [taken.inputs for taken in service.kickoffs] == [INPUTS]
-
-    def test_redirect_has_its_location(self, client, faults):
-        faults.redirect("http://elsewhere.example/", status=307)
-
-        answer = client.get("/inputs", allow_redirects=False)
-
-        assert (answer.status_code, answer.headers["location"]) == (307, "http://elsewhere.example/")
-
-    def test_connection_stays_open(self, client, service, faults):
-        faults.answer(503)
-        with requests.Session() as session:
-            for _ in range(2):
-                session.get(f"{service.url}/inputs", headers=client.headers, timeout=60)
-
-        assert [request.status for request in service.requests] == [503, 200]
-        assert len({request.client for request in service.requests}) == 1
-
-    @pytest.mark.parametrize(
-        ("options", "complaint"),
-        [
-            ({"status": 204, "body": "x"}, "an answer 204 has no body"),
-            ({"status": 503, "retry_after_date": True}, "retry_after_date needs retry_after"),
-            ({"status": 100}, "greater than or equal to 200"),
-            ({"status": 503, "times": 0}, "greater than or equal to 1"),
-        ],
-    )
-    def test_impossible_answer_is_rejected(self, faults, options, complaint):
-        with pytest.raises(ValueError, match=complaint):
-            faults.answer(**options)
 
 
 class TestReset:
@@ -171,17 +107,6 @@ class TestReset:
         assert len(service.kickoffs) == taken
         assert (service.requests[0].fault, service.requests[0].status) == ("reset", None)
 
-    def test_connection_over_tls_is_reset(self, tls_service, authority):
-        context = ssl.create_default_context()
-        authority.configure_trust(context)
-        tls_service.faults.reset()
-        with context.wrap_socket(connected(tls_service), server_hostname="127.0.0.1") as connection:
-            connection.sendall(GET_INPUTS)
-            connection.settimeout(None)
-            # Read below OpenSSL, which calls a reset an unexpected end.
-            with pytest.raises(ConnectionResetError):
-                list(iter(lambda: os.read(connection.fileno(), 65536), b""))
-
 
 class TestHang:
     @pytest.mark.parametrize(("after_taken", "taken"), [(False, 0), (True, 1)])
@@ -194,32 +119,7 @@ class TestHang:
         eventually(lambda: service.requests, pause=0.01)
         eventually(lambda: len(service.kickoffs) == taken, pause=0.01)
 
-    @pytest.mark.parametrize("after_taken", [False, True])
-    def test_kickoff_is_answered_late(self, service, faults, kickoff, after_taken):
-        faults.hang(seconds=0.2, after_taken=after_taken)
-        before = time.monotonic()
-
-        answer, body = kickoff()
-
-        assert time.monotonic() - before >= 0.2
-        assert (answer.status, json.loads(body)) == (200, {"kickoff_id": service.kickoffs[0].kickoff_id})
-
-    def test_client_that_has_hung_up_is_not_served(self, serve):
-        over = threading.Event()
-        client = serve(Scenario().without_waiting(), on_request=lambda _: over.set())
-        client.service.faults.hang(seconds=3600, on="kickoff")
-
-        with pytest.raises(requests.Timeout):
-            requests.post(
-                f"{client.service.url}/kickoff", json={"inputs": INPUTS}, headers=client.headers, timeout=0.2
-            )
-        assert over.wait(60)
-
-        assert client.service.kickoffs == ()
-
-    @pytest.mark.parametrize(
-        ("fault", "options"), [("hang", {}), ("drip", {"pause": 3600.0}), ("huge", {"size": 10**12})]
-    )
+    @pytest.mark.parametrize(("fault", "options"), [("hang", {}), ("huge", {"size": 10**12})])
     def test_service_stops_during_a_fault(self, fault, options):
         with LocalCrewService() as service:
             getattr(service.faults, fault)(**options)
@@ -259,15 +159,6 @@ class TestBody:
         assert len(service.kickoffs) == 1
         assert kickoff()[1] == b'{"k'
 
-    def test_incomplete_answer_ends_in_the_middle_of_the_body(self, service, faults, kickoff):
-        faults.truncate(incomplete=True)
-
-        with pytest.raises(http.client.IncompleteRead) as caught:
-            kickoff()
-
-        assert (len(caught.value.partial), caught.value.expected) == (27, 27)
-        assert len(service.kickoffs) == 1
-
     @pytest.mark.parametrize(
         ("chunked", "length", "encoding"), [(False, "3000000", None), (True, None, "chunked")]
     )
@@ -280,16 +171,6 @@ class TestBody:
         assert len(body) == 3_000_000
         assert json.loads(body)["kickoff_id"] == service.kickoffs[0].kickoff_id
 
-    def test_huge_answer_ends_when_the_client_hangs_up(self):
-        done = threading.Event()
-        with LocalCrewService(on_request=lambda _: done.set()) as service:
-            service.faults.huge(10**12)
-            with connected(service) as connection:
-                connection.sendall(GET_INPUTS)
-                assert connection.recv(10).startswith(b"HTTP/1.1")
-
-            assert done.wait(60)
-
     def test_raw_bytes_are_sent_as_they_are(self, service, faults, kickoff):
         faults.raw(b"SSH-2.0-OpenSSH_9.6\r\n", on="kickoff")
 
@@ -300,26 +181,6 @@ class TestBody:
 
 
 class TestRefuse:
-    def test_port_is_the_same_after_some_seconds(self, client, faults, kickoff, monkeypatch):
-        over, asked_for, reopen = threading.Event(), [], Listener._reopen
-
-        async def reopen_when_over(listener, seconds):
-            asked_for.append(seconds)
-            await asyncio.to_thread(over.wait, 60)
-            await reopen(listener, 0)
-
-        monkeypatch.setattr(Listener, "_reopen", reopen_when_over)
-        port = client.service.port
-        faults.refuse(0.3)
-
-        with pytest.raises(ConnectionRefusedError):
-            kickoff()
-        over.set()
-        eventually(lambda: not is_refused(client), pause=0.01)
-
-        assert kickoff()[0].status == 200
-        assert (client.service.port, asked_for) == (port, [0.3])
-
     def test_connections_are_refused_until_cleared(self, client, service, faults, kickoff):
         with requests.Session() as session:
             session.get(f"{service.url}/inputs", headers=client.headers, timeout=60)
@@ -333,12 +194,6 @@ class TestRefuse:
         faults.clear()
 
         assert kickoff()[0].status == 200
-
-    def test_refusal_may_begin_with_a_request(self, serve):
-        refusing: Any = serve(on_request=lambda _: refusing.service.faults.refuse())
-
-        assert refusing.get("/inputs").status_code == 200
-        eventually(lambda: is_refused(refusing), pause=0.01)
 
 
 class TestStop:
@@ -360,7 +215,7 @@ class TestStop:
 
         return call
 
-    @pytest.mark.parametrize("status", [401, 403, 404, 405, 500])
+    @pytest.mark.parametrize("status", [404, 500])
     def test_other_answer_may_last(self, service, faults, stopped, status):
         faults.answer(status, on="stop", for_seconds=math.inf)
 
@@ -378,7 +233,7 @@ class TestStop:
         assert client.status(kickoff_id)["state"] == "REVOKED"
 
     @pytest.mark.parametrize("after_taken", [False, True])
-    @pytest.mark.parametrize(("kind", "options"), [("answer", {"status": 500}), ("reset", {}), ("hang", {})])
+    @pytest.mark.parametrize(("kind", "options"), [("answer", {"status": 500}), ("reset", {})])
     def test_answer_is_lost_before_or_after_the_stop(self, service, faults, stopped, kind, options, after_taken):
         getattr(faults, kind)(on="stop", after_taken=after_taken, **options)
 
@@ -397,15 +252,6 @@ class TestExtent:
 
         assert statuses(3) == [503, 503, 502]
         clock.now += 10
-        assert statuses(1) == [200]
-
-    def test_fault_without_an_end_stays_until_cleared(self, statuses, faults, clock):
-        faults.answer(503, for_seconds=math.inf)
-        clock.now += 1e9
-        assert statuses(2) == [503, 503]
-
-        faults.clear()
-
         assert statuses(1) == [200]
 
     def test_faults_of_the_scenario_come_first(self, serve):

@@ -1,11 +1,8 @@
 """A service that hosts a project: processes, queue and ends, with a runner that plays what a project would do."""
 
-import asyncio
-import contextlib
 import json
 import os
 import signal
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +12,6 @@ import requests
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from airflow_provider_crew.local.projects import engine
 from airflow_provider_crew.local.projects.engine import Project
-from airflow_provider_crew.local.projects.process import Process
 from airflow_provider_crew.local.unusable import Unusable
 from tests import airflow_runs
 from tests.integration.local_client import INPUTS, Client
@@ -122,18 +118,6 @@ class TestTold:
         assert (kickoff["id"], kickoff["inputs"], kickoff["restore_from"]) == (kickoff_id, INPUTS, None)
         assert kickoff["stdin"] == ""
 
-    def test_and_as_the_documented_dialect_has_it(self, crew):
-        crew = crew(*STEPS, GO, DONE)
-        with crew.serve("documented"):
-            kickoff_id = crew.kickoff()
-            going_on = eventually(lambda: (body := crew.status(kickoff_id)).get("current_task") and body)
-            crew.go()
-            over = eventually(lambda: (body := crew.status(kickoff_id))["status"] != "running" and body)
-
-        assert going_on["progress"]["total_tasks"] == 2
-        task = {"task_id": "research", "output": "found", "agent": "Researcher", "execution_time": 0.5}
-        assert over["result"] == {"output": '{"pages": 1}', "tasks": [task]}
-
     @pytest.mark.parametrize("dialect", ["deployed", "documented"])
     def test_a_failure_has_its_reason_and_its_traceback_is_in_the_log(self, crew, dialect):
         trace = "Traceback:\n  here\nValueError: no credit"
@@ -146,15 +130,6 @@ class TestTold:
 
         assert (body.get("state"), body["status"]) in [("FAILED", "ValueError: no credit"), (None, "error")]
         assert f"{kickoff_id} |   here" in crew.lines
-
-    def test_what_the_crew_prints_is_the_log_of_its_execution(self, crew):
-        crew = crew({"do": "print", "text": "thinking\x1b[2J …"}, DONE, loads=["loading modules"])
-        with crew.serve():
-            kickoff_id = crew.kickoff()
-            crew.until(kickoff_id, "SUCCESS")
-
-        assert "loading | loading modules" in crew.lines
-        assert f"{kickoff_id} | thinking[2J …" in crew.lines
 
     def test_flow_drops_unknown_inputs_and_restores_a_state(self, crew):
         crew = crew(DONE, ready={"kind": "flow", "inputs": ["topic", "tone"], "required": [], "of": None})
@@ -205,18 +180,6 @@ class TestProcesses:
         assert body["status"] == "The process of the crew ended at writing, with exit code -9."
         assert len(crew.kickoffs) == 2
 
-    def test_a_spare_that_is_gone_is_replaced_before_the_kickoff(self, crew):
-        crew = crew(DONE)
-        with crew.serve():
-            (spare,) = crew.written("started")
-            os.kill(int(spare), signal.SIGKILL)
-            # The first of its threads may be gone while another still holds the pipe.
-            ready = crew.service._project._spare.result()
-            eventually(lambda: not ready.is_alive)
-            crew.until(crew.kickoff(), "SUCCESS")
-
-        assert len(crew.kickoffs) == 1
-
     def test_broken_project_fails_kickoffs_until_it_is_fixed(self, crew):
         crew = crew(DONE)
         with crew.serve():
@@ -228,27 +191,6 @@ class TestProcesses:
 
         assert body["status"] == "ImportError: no tools"
         assert len(crew.kickoffs) == 1
-
-    def test_a_revoked_one_is_ended(self, crew):
-        crew = crew(*STEPS, GO, DONE)
-        with crew.serve():
-            kickoff_id = crew.kickoff()
-            crew.until(kickoff_id, "RUNNING")
-            crew.service.revoke(kickoff_id)
-            crew.until(kickoff_id, "REVOKED")
-            eventually(lambda: not is_alive(crew.kickoffs[0]["pid"]))
-
-    def test_a_revoked_one_that_was_queued_never_begins(self, crew):
-        crew = crew(GO, DONE)
-        with crew.serve(at_most=1):
-            first, second = crew.kickoff(), crew.kickoff()
-            eventually(lambda: crew.kickoffs)
-            crew.service.revoke(second)
-            crew.go()
-            crew.until(first, "SUCCESS")
-            crew.until(crew.kickoff(), "SUCCESS")
-
-        assert second not in [kickoff["id"] for kickoff in crew.kickoffs]
 
     @pytest.mark.parametrize(
         ("step", "state"),
@@ -271,15 +213,6 @@ class TestProcesses:
             assert (second.status_code, is_alive(pids[other])) == (400, True)
             assert crew.status(other)["state"] == state
 
-    def test_stop_of_a_completed_one_is_rejected(self, crew):
-        crew = crew(DONE)
-        with crew.serve("documented"):
-            kickoff_id = crew.kickoff()
-            over = eventually(lambda: (body := crew.status(kickoff_id))["status"] == "completed" and body)
-            answer = crew.stop(kickoff_id)
-
-            assert (answer.status_code, crew.status(kickoff_id)) == (400, over)
-
     def test_stopping_ends_all_that_it_has_started(self, crew):
         crew = crew(*STEPS, GO, DONE)
         with crew.serve():
@@ -299,7 +232,6 @@ class TestLoading:
                 "no tools",
                 "in crew.py\n",
             ),
-            ({"dies_loading": True}, "ended with exit code 3 before it had loaded", ""),
         ],
     )
     def test_that_fails_is_an_error_at_the_start(self, crew, story, said, traceback):
@@ -311,12 +243,6 @@ class TestLoading:
         assert caught.value.traceback == traceback
         with pytest.raises(requests.ConnectionError):
             requests.get(crew.service.url, timeout=5)
-
-    def test_needs_a_folder_and_an_interpreter(self, tmp_path):
-        with pytest.raises(Unusable, match="There is no folder .*nowhere"):
-            LocalCrewService(project=Project(tmp_path / "nowhere")).start()
-        with pytest.raises(Unusable, match="/python cannot be run: No such file or directory"):
-            LocalCrewService(project=Project(tmp_path, python=tmp_path / "python")).start()
 
 
 def storage_of(keep):
@@ -369,12 +295,6 @@ class TestKept:
             crew.serve(keep=keep).start()
         assert crew.kickoffs == []
 
-    def test_by_one_service_at_a_time(self, crew, tmp_path):
-        crew = crew(DONE)
-        locked = pytest.raises(Unusable, match="kept cannot keep executions: database is locked")
-        with crew.serve(keep=tmp_path / "kept"), locked:
-            crew.serve(keep=tmp_path / "kept").start()
-
     def test_without_the_secrets_of_webhooks(self, crew, tmp_path):
         crew = crew(DONE)
         with crew.serve(keep=tmp_path / "kept"):
@@ -402,15 +322,6 @@ class TestKept:
         assert states == ["FAILED", "REVOKED", "REVOKED"]
         assert queued not in [kickoff["id"] for kickoff in crew.kickoffs]
 
-    def test_an_execution_that_cannot_be_kept_does_not_begin(self, crew, tmp_path):
-        crew = crew(DONE)
-        with crew.serve(keep=tmp_path / "kept"):
-            crew.service._project._kept.close()
-            answer = crew.post("/kickoff", {"inputs": {"topic": "tides"}})
-
-            assert answer.status_code == 500
-            assert (crew.kickoffs, crew.service.kickoffs) == ([], ())
-
 
 class TestTokens:
     def test_of_a_real_crew_cannot_be_guessed(self, crew):
@@ -428,26 +339,3 @@ class TestTokens:
         assert service.token == "given"
         assert service.user_token != Scenario().user_token
         assert LocalCrewService(Scenario(token="given"), host=host).token == "given"
-
-
-def open_files() -> list[Path]:
-    return sorted(Path("/proc/self/fd").iterdir())
-
-
-@pytest.mark.parametrize("steps", range(8))
-async def test_a_start_that_is_cancelled_leaves_nothing_open(steps):
-    async def start_and_end() -> None:
-        process = await Process.start([sys.executable, "-c", ""], {}, print)
-        await process.end(10)
-
-    await start_and_end()
-    open_before = open_files()
-    starting = asyncio.create_task(start_and_end())
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    starting.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await starting
-    await asyncio.sleep(0)
-
-    assert open_files() == open_before

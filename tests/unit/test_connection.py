@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import Connection
 
 from airflow_provider_crew.client.errors import Cost, InvalidSettings
@@ -131,36 +130,11 @@ def test_form_uri_and_json_are_equivalent(alike: list[Connection]) -> None:
         assert (other.settings, other.dashboard_url) == (first.settings, first.dashboard_url)
 
 
-def test_every_field_is_read() -> None:
-    read = read_connection(
-        connection(
-            host="http://crew.example",
-            extra={
-                "request_timeout": 30,
-                "verify": __file__,
-                "proxy": "http://proxy.example:3128",
-                "status_path": "status_first",
-                "dashboard_url": "https://app.example/crews/7",
-                "allow_http": True,
-            },
-        )
-    )
-
-    settings = read.settings
-    assert (settings.address, settings.token) == ("http://crew.example", TOKEN)
-    assert (settings.request_timeout, settings.verify, settings.allow_http) == (30.0, __file__, True)
-    assert (settings.proxy, settings.status_path) == ("http://proxy.example:3128", "status_first")
-    assert settings.user_agent.startswith("airflow-provider-crew/")
-    assert settings.user_agent.endswith(f" Airflow/{airflow_version}")
-    assert read.dashboard_url == "https://app.example/crews/7"
-
-
 @pytest.mark.parametrize(
     ("address", "page"),
     [
         ("https://app.example/runs/{kickoff_id}", "https://app.example/runs/a%2Fb%20%C3%A9%2E"),
         ("https://app.example?run={kickoff_id}#{kickoff_id}", "https://app.example/?run=ID#ID"),
-        ("https://app.example/%7Bkickoff_id%7D/{kickoff_id", "https://app.example/%7Bkickoff_id%7D/%7Bkickoff_id"),
         ("https://app.example/crews/7", "https://app.example/crews/7"),
     ],
 )
@@ -191,15 +165,11 @@ def test_empty_form_fields_are_not_set() -> None:
 @pytest.mark.parametrize(
     ("fields", "address"),
     [
-        pytest.param({"host": "crew.example:"}, "https://crew.example", id="colon"),
         pytest.param({"host": "crew.example:", "port": 8443}, "https://crew.example:8443", id="colon and port"),
         pytest.param(
             {"host": "http://localhost", "schema": "http"}, "http://localhost", id="the same scheme twice"
         ),
-        pytest.param({"host": "HTTPS://crew.example", "schema": "https"}, "https://crew.example", id="upper case"),
-        pytest.param({"host": "crew.example", "schema": "httpsx"}, "https://crew.example/httpsx", id="a prefix"),
         pytest.param({"host": "http://localhost", "schema": "https"}, "http://localhost", id="another scheme"),
-        pytest.param({"host": "crew.example/a", "schema": "b"}, "https://crew.example/a/b", id="two prefixes"),
     ],
 )
 def test_address_is_built_from_the_fields(fields: dict[str, Any], address: str) -> None:
@@ -210,13 +180,8 @@ def test_address_is_built_from_the_fields(fields: dict[str, Any], address: str) 
     "fields",
     [
         pytest.param({"host": None}, id="no host"),
-        pytest.param({"host": " ", "port": 443, "schema": "https"}, id="blank host"),
-        pytest.param({"host": 7}, id="a number as host"),
         pytest.param({"host": "crew.example:1", "port": 2}, id="ports"),
         pytest.param({"host": "crew.example", "schema": "http"}, id="http"),
-        pytest.param({"schema": "kickoff"}, id="endpoint as prefix"),
-        pytest.param({"port": 70_000}, id="port too high"),
-        pytest.param({"host": "https:/crew.example"}, id="one slash"),
         pytest.param({"host": f"crew.example:{TOKEN}", "port": 443}, id="token as port"),
         pytest.param({"host": f"https://{TOKEN}@crew.example"}, id="token as user"),
     ],
@@ -230,13 +195,10 @@ def test_unusable_address_fields_are_rejected(fields: dict[str, Any]) -> None:
     [
         pytest.param(TOKEN, None, None, None, "organization", id="only the organization's"),
         pytest.param(None, USER_TOKEN, None, None, "user", id="only the user's"),
-        pytest.param("", USER_TOKEN, "", "", "user", id="only the user's, in a form"),
         pytest.param(TOKEN, USER_TOKEN, None, None, "organization", id="both"),
         pytest.param(TOKEN, USER_TOKEN, "user", None, "user", id="both, extra says user"),
-        pytest.param(TOKEN, USER_TOKEN, "organization", None, "organization", id="both, extra says organization"),
         pytest.param(TOKEN, USER_TOKEN, None, "user", "user", id="both, user asked for"),
         pytest.param(TOKEN, USER_TOKEN, "user", "organization", "organization", id="asking counts more"),
-        pytest.param(TOKEN, USER_TOKEN, "organization", "user", "user", id="asking counts more, user"),
     ],
 )
 def test_token_type_selects_the_token(
@@ -253,16 +215,13 @@ def test_token_type_selects_the_token(
     [
         pytest.param({"password": None}, None, id="none"),
         pytest.param({}, "user", id="no user's"),
-        pytest.param({"extra": {"token_type": "user"}}, None, id="by the extra"),
         pytest.param(
             {"password": None, "extra": {"user_bearer_token": USER_TOKEN}},
             "organization",
             id="no organization's",
         ),
-        pytest.param({}, "admin", id="another type"),
         pytest.param({"password": None, "login": TOKEN}, None, id="in the login"),
         pytest.param({"password": 4711}, None, id="a number"),
-        pytest.param({"password": f"Bearer {TOKEN}"}, None, id="with the word"),
         pytest.param(
             {"password": None, "extra": {"user_bearer_token": f"Bearer {TOKEN}"}},
             None,
@@ -283,7 +242,7 @@ def test_token_in_the_login_of_a_uri_is_rejected() -> None:
 
 @pytest.mark.parametrize(
     "extra",
-    ["[1]", '"text"', "null", "{", "not JSON", "[" * 100_000],
+    ["[1]", "{", "[" * 100_000],
     ids=lambda text: text[:9],
 )
 def test_extra_that_is_no_object_is_rejected(extra: str) -> None:
@@ -313,13 +272,6 @@ def test_invalid_extra_field_is_named(field: str, values: list[Any]) -> None:
 
         assert field in str(error)
         assert "secret" not in str(error)
-
-
-@pytest.mark.parametrize(
-    ("text", "verify"), [("True", True), ("1", True), ("yes", True), ("0", False), ("No", False)]
-)
-def test_switch_may_be_text(text: str, verify: Any) -> None:
-    assert read_connection(connection(extra={"verify": text})).settings.verify is verify
 
 
 def test_all_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,9 +325,3 @@ def test_line_break_inside_a_place_is_refused(name: str, value: str, inside: str
 
     assert broken[name] not in told
     assert value.format("") not in told
-
-
-def test_address_is_stripped() -> None:
-    read = read_connection(connection(host=" crew.example\n", extra={"dashboard_url": " https://app.example/7\n"}))
-
-    assert (read.settings.address, read.dashboard_url) == ("https://crew.example", "https://app.example/7")

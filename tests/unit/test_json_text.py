@@ -28,18 +28,11 @@ def fenced(text: str, kind: str = "json", ticks: str = "```") -> str:
     ("text", "found"),
     [
         pytest.param(LONG, REPORT, id="all of it"),
-        pytest.param(f"\r\n\t {LONG}\n\n", REPORT, id="and space"),
         pytest.param("7", 7, id="a number"),
-        pytest.param('"7"', "7", id="a text"),
-        pytest.param("null", None, id="null"),
         pytest.param(fenced(LONG), REPORT, id="block"),
-        pytest.param(fenced(LONG, "JSON"), REPORT, id="block, in capitals"),
-        pytest.param(fenced(LONG, " json title=x"), REPORT, id="block that says more"),
         pytest.param(fenced(LONG, ticks="`````"), REPORT, id="block of five backticks"),
         pytest.param(f"Here it is:\r\n```json\r\n{LONG}\r\n```\r\nRead it.", REPORT, id="block between sentences"),
-        pytest.param(f"- Here:\n  ```json\n  {LONG}\n  ```", REPORT, id="block of a list"),
         pytest.param(f"```json\n{LONG}", REPORT, id="block that nothing closes"),
-        pytest.param(fenced("[1, 2]"), [1, 2], id="block with a list"),
         pytest.param(
             fenced(json.dumps({"code": "```js\n1\n```"})), {"code": "```js\n1\n```"}, id="fences in a text"
         ),
@@ -57,7 +50,6 @@ def test_json_and_json_blocks_are_found(text: str, found: Any) -> None:
         pytest.param(fenced(LONG, ""), id="a block that does not say that it is JSON"),
         pytest.param(f"{fenced(LONG)}\n{fenced(SHORTER)}", id="two blocks"),
         pytest.param(f"Here it is: {LONG} Read it.", id="between sentences"),
-        pytest.param(f"```json {LONG} ```", id="backticks within a line"),
         pytest.param(f"The list [1], {{topic}}: {LONG}", id="after other brackets"),
     ],
 )
@@ -72,18 +64,13 @@ def test_ambiguous_json_counts_only_for_an_output_type(text: str) -> None:
     ("text", "found"),
     [
         pytest.param(f"{LONG} or {SHORTER}", REPORT, id="the first"),
-        pytest.param('{"a": 1} {"a": 2}', {"a": 1}, id="the first of several"),
         pytest.param(f"{fenced(SHORTER)}\n{LONG}", SHORT, id="a block that is said to be JSON, before all else"),
         pytest.param(f"{fenced(SHORTER)}\n{fenced(LONG)}", REPORT, id="the longest block"),
-        pytest.param(f"{fenced(LONG, '')}\n{fenced(SHORTER)}", SHORT, id="no block that says nothing"),
         pytest.param(
             'See [1] and [2], [0, 1), {topic}, {} and []: ["a"]', ["a"], id="no footnotes, no placeholders"
         ),
         pytest.param('[link](http://a.example) [ {"a": 1} ]', [{"a": 1}], id="no links"),
         pytest.param('It said "{" and then {"a": "}"} "}"', {"a": "}"}, id="brackets in texts"),
-        pytest.param('{"a": "\\"}"} }', {"a": '"}'}, id="quotation marks in texts"),
-        pytest.param('{"a": "\\\\"} }', {"a": "\\"}, id="backslashes in texts"),
-        pytest.param("Matrix: [[1, 2], [3, 4]].", [[1, 2], [3, 4]], id="a matrix"),
     ],
 )
 def test_first_json_in_prose_counts(text: str, found: Any) -> None:
@@ -95,15 +82,9 @@ def test_first_json_in_prose_counts(text: str, found: Any) -> None:
     [
         pytest.param("", NOTHING, id="nothing"),
         pytest.param("Ferries cross.", NOTHING, id="prose"),
-        pytest.param("See [1], {topic}, {} and [].", NOTHING, id="brackets"),
         pytest.param('{"a": 1', r"delimiter.*\b1\b.*\b8\b", id="cut off"),
-        pytest.param('[{"a": 1}, {"a": 2}, {"a":', r"Expecting value.*\b1\b.*\b27\b", id="cut off in a list"),
         pytest.param(f'{{"a": {LONG},}} {SHORTER}', r"\b1\b.*\b\d+\b", id="broken, around another"),
         pytest.param("So: {'a': 1}.", r"double quotes.*\b1\b.*\b6\b", id="Python"),
-        pytest.param(fenced("{\n  // why\n}"), r"double quotes.*\b2\b.*\b3\b", id="a comment"),
-        pytest.param(f"{fenced(f'{LONG} {SHORTER}')}", r"Extra data.*\b1\b", id="two in a block"),
-        pytest.param("[" * 100_000, ".", id="brackets alone"),
-        pytest.param('{"a":' * 100_000, ".", id="objects in objects"),
         pytest.param("[" * 100 + "]" * 100, "64", id="lists in lists"),
         pytest.param(f"[[{'9' * 5000}]]", "limit", id="a number that is too long"),
     ],
@@ -117,12 +98,10 @@ def test_error_names_the_place(text: str, why: str) -> None:
     ("text", "doubt"),
     [
         pytest.param("Ferries cross.", "", id="prose"),
-        pytest.param("[1] A footnote", "", id="a footnote"),
         pytest.param("{topic}", "", id="a placeholder"),
         pytest.param("{'a': 1}", r"double quotes.*\b1\b.*\b2\b", id="Python"),
         pytest.param(' \n[{"a": 1}', r"\b2\b.*\b10\b", id="cut off"),
         pytest.param(f"{LONG} I hope this helps.", r"Extra data.*\b1\b.*\b\d+\b", id="more after it"),
-        pytest.param("So:\n" + fenced('{"a": 1,}'), r"\b1\b.*\b\d+\b", id="a block"),
         pytest.param(fenced("Ferries cross."), "", id="prose in a block"),
     ],
 )
@@ -158,23 +137,12 @@ MANY = 200_000
 HOSTILE = {
     "open brackets": "[" * MANY,
     "open braces": "{" * MANY,
-    "objects in objects": '{"' * MANY,
-    "objects of long names": ('{"' + "a" * 100) * (MANY // 100),
-    "names with quotation marks": '{"\\"' * MANY,
-    "names in lists": '[{"' * MANY,
     "keys": '{"a":' * MANY,
     "small objects": '{"a":1}' * MANY,
-    "broken objects": '{"a":1,} ' * MANY,
     "quotation marks": '{"' + '\\"' * MANY,
-    "backslashes": '{"' + "\\" * MANY,
     "lines that open a text": '{"\n' * MANY,
-    "space after a brace": ("{" + " " * 100) * (MANY // 100),
     "closed brackets": '["' + "]" * MANY,
     "fences": "```json\n" * MANY,
-    "empty blocks": "```json\n```\n" * MANY,
-    "backticks": "`" * MANY,
-    "lines of backticks": "````\n" * MANY,
-    "space": " " * MANY,
     "space before backticks": ("\n" + " " * 100 + "x") * (MANY // 100),
 }
 

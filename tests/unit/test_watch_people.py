@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 
 from airflow_provider_crew.client.errors import (
-    Cost,
     ExecutionFailed,
     ExecutionNotFound,
     ExecutionUnknown,
     HumanInputNeeded,
     LostContact,
-    NotAuthenticated,
-    ServiceError,
-    WaitedTooLong,
 )
 from airflow_provider_crew.client.models import Failed, Paused, Progress
 from tests.unit.crew_builders import KICKOFF_ID, NOW
@@ -33,7 +28,6 @@ PAUSED = Paused(
     current_task="ask",
 )
 FAILED = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
-REJECTED = NotAuthenticated("The token is not accepted.")
 
 WARNING = ["warning"]
 
@@ -116,25 +110,6 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             id="that it is unknown is an answer, which ends an outage",
         ),
         pytest.param(
-            EXISTS,
-            [
-                (0, UNKNOWN, WARNING, SOON),
-                (300, SUCCESS, ["info", "info"], SUCCESS),
-            ],
-            id="completed after all",
-        ),
-        pytest.param(
-            EXISTS,
-            [
-                (0, UNKNOWN, WARNING, SOON),
-                (300, PAUSED, WARNING, A_MINUTE),
-                (590, UNKNOWN, WARNING, SOON),
-                (1189, UNKNOWN, WARNING, 1.0),
-                (1190, UNKNOWN, [], ExecutionUnknown),
-            ],
-            id="that it is paused means that it is known",
-        ),
-        pytest.param(
             {**EXISTS, "human_input": True, "timeout": 1000.0},
             [
                 (0, UNKNOWN, WARNING, SOON),
@@ -153,16 +128,6 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
                 (1000, UNKNOWN, [], ExecutionUnknown),
             ],
             id="any outage is waited out: waited for to the deadline",
-        ),
-        pytest.param(
-            {"exists": False, "kicked_off_at": NOW},
-            [
-                (0, RESEARCH, ["research_task"], USUAL),
-                (20, UNKNOWN, WARNING, SOON),
-                (100, UNKNOWN, [], A_MINUTE),
-                (620, UNKNOWN, [], ExecutionUnknown),
-            ],
-            id="seen once, and unknown later: it exists",
         ),
         pytest.param(
             {**EXISTS, "address": ADDRESS},
@@ -188,15 +153,6 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
                 (403, WRITING, ["info"], USUAL),
             ],
             id="paused, which is warned of every five minutes, until the crew goes on",
-        ),
-        pytest.param(
-            {**EXISTS, "max_outage": 0.0, "timeout": 90_000.0},
-            [
-                (0, PAUSED, WARNING, A_MINUTE),
-                (89_999, PAUSED, WARNING, 1.0),
-                (90_000, PAUSED, [], WaitedTooLong),
-            ],
-            id="paused is no outage, and ends at the deadline",
         ),
         pytest.param(
             EXISTS,
@@ -249,7 +205,6 @@ ASKS: dict[str, Any] = {"stops_for_input": True, **EXISTS}
         pytest.param({"human_input": True}, UNKNOWN, 29, False, id="unknown for a moment"),
         pytest.param({"human_input": True}, UNKNOWN, 30, True, id="unknown"),
         pytest.param({}, UNKNOWN, 100, False, id="unknown, without human_input"),
-        pytest.param({"stops_for_input": False}, PAUSED, 0, False, id="paused, and may not ask"),
         pytest.param({"answered_at": NOW}, PAUSED, 59, False, id="paused, and just answered"),
         pytest.param({"answered_at": NOW}, PAUSED, 60, True, id="paused, a minute after the answer"),
     ],
@@ -275,14 +230,6 @@ def test_unknown_at_another_address_names_both_addresses() -> None:
     assert ELSEWHERE in str(error)
 
 
-def test_pause_is_counted_once() -> None:
-    story = Story(**EXISTS)
-    for at, outcome in enumerate([RESEARCH, PAUSED, PAUSED, WRITING, PAUSED, DOWN, UNKNOWN, PAUSED]):
-        story.see(outcome, at=10 * at)
-
-    assert (story.watch.polls.all, story.watch.polls.failed, story.watch.polls.paused) == (8, 2, 2)
-
-
 def test_only_an_execution_that_may_not_exist_is_in_doubt() -> None:
     cases: list[tuple[dict[str, Any], Any, bool]] = [
         ({"kicked_off_at": NOW}, UNKNOWN, True),
@@ -300,29 +247,3 @@ def test_only_an_execution_that_may_not_exist_is_in_doubt() -> None:
     known.see(UNKNOWN)
     known.see(RESEARCH)
     assert not known.watch.is_in_doubt
-
-
-@pytest.mark.parametrize("max_outage", [math.inf, None])
-def test_token_rejected_in_between_does_not_end_the_wait(max_outage: float | None) -> None:
-    story = Story(max_outage=max_outage, **EXISTS)
-    story.see(UNKNOWN, at=0)
-    story.see(REJECTED, at=100)
-    story.see(UNKNOWN, at=110)
-
-    assert story.see(REJECTED, at=230).error is None
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ServiceError("500", http_status=500),
-        DOWN,
-    ],
-    ids=["500", "down"],
-)
-def test_any_service_error_may_lose_contact(error: ServiceError) -> None:
-    lost = Story(max_outage=0).see(error).error
-
-    assert isinstance(lost, LostContact)
-    assert (lost.kickoff_id, lost.cost) == (KICKOFF_ID, Cost.RUNNING)
-    assert error.event in str(lost)
