@@ -107,16 +107,6 @@ def test_failure_names_reason_and_task_but_no_secret(tmp_path):
     assert SECRET not in str(said)
 
 
-def test_prints_of_a_crew_are_logged_and_stdin_is_empty(tmp_path):
-    with hosting("scripted_crews:asking", tmp_path) as run:
-        run.until("ready")
-        run.kickoff(topic="ferries")
-        *_, end = run.until("failed", "completed")
-
-    assert end["error"] == "EOFError: EOF when reading a line"
-    assert '"no message, but a print"' in run.log()
-
-
 def test_structured_output_keeps_its_fields(tmp_path):
     with hosting("scripted_crews:structured", tmp_path) as run:
         run.until("ready")
@@ -159,13 +149,6 @@ def ends(pid: int) -> bool:
             return True
         time.sleep(0.1)
     return False
-
-
-def test_warm_runner_ends_with_its_service(tmp_path):
-    with hosting("scripted_crews:reviewed", tmp_path) as run:
-        run.until("ready")
-        run.leave()
-        assert run.process.wait(10) == -signal.SIGKILL
 
 
 def test_interpreter_without_crewai_is_named(tmp_path):
@@ -226,28 +209,6 @@ def test_folder_must_have_one_crew(tmp_path, files, names):
         (told,) = run.until("not_loaded", "ready")
 
     assert [name for name in (str(project), *names) if name not in told["error"]] == []
-
-
-def test_flow_without_code_runs(tmp_path):
-    if crewai_version() < (1, 15):
-        pytest.skip("older versions have none")
-    project = tmp_path / "project"
-    (project / "src" / "plain").mkdir(parents=True)
-    (project / "pyproject.toml").write_text(
-        '[tool.crewai]\ntype = "flow"\ndefinition = "src/plain/flow.yaml"\n', encoding="utf-8"
-    )
-    (project / "src" / "plain" / "flow.yaml").write_text(
-        "schema: crewai.flow/v1\nname: Plain\nstate:\n  type: dict\n  default:\n    topic: agents\n"
-        "methods:\n  start:\n    start: true\n    do:\n      call: expression\n      expr: state.topic\n",
-        encoding="utf-8",
-    )
-    with hosting(str(project), tmp_path) as run:
-        (ready,) = run.until("ready", "not_loaded")
-        run.kickoff(topic="ferries")
-        *_, completed = run.until("completed", "failed")
-
-    assert (ready["kind"], ready["inputs"]) == ("flow", ["topic"])
-    assert completed["output"] == "ferries"
 
 
 def test_crew_without_code_has_input_defaults(tmp_path):

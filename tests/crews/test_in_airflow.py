@@ -92,16 +92,6 @@ def test_task_returns_what_the_crew_returns_by_hand(crew, start, tmp_path, dag_i
     assert all(name in log for name in ("research", "write", "check")), log
 
 
-def test_kickoff_and_sensor_return_one_execution(crew, start, tmp_path):
-    briefing = crew("briefing")
-    before = briefing.begun
-    run = start("real_kickoff_and_sensor")
-
-    assert run.wait() == "success"
-    assert run.xcom("sensor")["output"] == by_hand(tmp_path, **INPUTS)["raw"]
-    assert briefing.begun - before == {run.xcom("kickoff"): 1}
-
-
 def test_failed_crew_fails_its_task_with_its_reason(crew, start):
     failing = crew("failing")
     run = start("real_failing")

@@ -15,21 +15,7 @@ SECRET = "hook-Secret/0123+456789"
 BIG, DEEP = "@big@", "@deep@"
 _WRITTEN = [(re.compile(rb'"@big@"(?!:)'), b"9" * 400), (re.compile(rb'"@deep@"(?!:)'), b"[" * 600 + b"]" * 600)]
 ODD_TEXTS = [
-    *(
-        "",
-        " ",
-        "\x00",
-        "\ud800",
-        "\udfff\ud800",
-        ".",
-        "..",
-        "../../kickoff",
-        "%",
-        "%2F..%2f",
-        "%zz",
-        "a?b#c",
-        "\\",
-    ),
+    *("", " ", "\x00", "\ud800", "\udfff\ud800", "..", "../../kickoff", "%2F..%2f", "%zz", "a?b#c", "\\"),
     *("a\r\nX-Injected: 1", "\u202e\ufeff", "日本", "null", "NaN", "1e999", '{"a": [1, {"b": "\\ud800"}]}'),
     *("9" * 5000, "[" * 5000, "{" * 50 + '"' * 50, "x" * 3000),
 ]
@@ -47,32 +33,19 @@ any_json = st.recursive(
 )
 
 WORDS = [
-    *[
+    *(
         "running",
         "completed",
         "error",
-        "pending",
         "STARTED",
         "RUNNING",
         "SUCCESS",
         "FAILED",
-        "FAILURE",
         "not_found",
-        "queued",
-        "complete",
-    ],
-    *(
-        "NOT FOUND",
-        " Completed\n",
-        "\u017fuccess",
-        "SUCCESS\x00",
         "PAUSED",
-        "paused",
         "REVOKED",
-        "failure",
-        "Success ",
     ),
-    *("Task is Running", "Task not found or Invalid kickoff id", "completed.", "Task has failed", "\n"),
+    *("complete", "failure", "NOT FOUND", " Completed\n", "\u017fuccess", "SUCCESS\x00", "Task is Running", "\n"),
     "ValueError: the crew was running, paused, not found and completed",
 ]
 INPUTS: list[dict[str, Any]] = [
@@ -90,15 +63,12 @@ STATUSES: list[dict[str, Any]] = [
     },
     {"status": "error", "error": "out of credit", "execution_time": 1},
     {"state": "RUNNING", "result": None, "last_step": {"n": 1}, "last_executed_task": _WRITTEN_TASK},
-    {"state": "SUCCESS", "result": "Done.", "result_json": '{"a": 1}', "last_step": None},
-    {"state": "FAILED", "result": "out of credit"},
     {
         "state": "RUNNING",
         "status": "Task is Running",
         "progress": {"unit": "task", "completed": 1, "total": 2, "current": "write", "current_agent": "Writer"},
         "last_executed_task": {"name": "research", "description": "Look.", "output": "Facts.", "meta": None},
     },
-    {"state": "STARTED", "status": None, "progress": {"unit": "step", "completed": 3, "total": None}},
     {"state": "PAUSED", "status": "Task is Paused", "last_executed_task": _WRITTEN_TASK},
     {
         "state": "SUCCESS",
@@ -107,7 +77,6 @@ STATUSES: list[dict[str, Any]] = [
         "usage_metrics": {"total_tokens": 312, "prompt_tokens": 200, "successful_requests": 2},
         "last_executed_task": _WRITTEN_TASK,
     },
-    {"state": "SUCCESS", "status": "Task is Running", "result": None, "result_json": {"a": 1}},
     {"state": "FAILED", "status": "ValueError: not found, although completed", "usage_metrics": {}},
     {"state": "NOT FOUND"},
 ]
@@ -117,26 +86,18 @@ ERRORS: list[dict[str, Any]] = [
 ]
 KEYS = sorted({key for document in (*INPUTS, *KICKOFFS, *STATUSES, *ERRORS) for key in document})
 INNER_KEYS = [
-    "output",
-    "final_output",
-    "tasks",
-    "result_json",
-    "completed_tasks",
-    "total_tasks",
-    "name",
-    "missing_inputs",
-    "task_id",
-    "execution_time",
-    "__classname__",
-    "unit",
-    "completed",
-    "total",
-    "current",
-    "current_agent",
-    "total_tokens",
-    "completion_tokens",
-    "loc",
-    "msg",
+    *(
+        "output",
+        "final_output",
+        "tasks",
+        "result_json",
+        "completed_tasks",
+        "total_tasks",
+        "name",
+        "missing_inputs",
+    ),
+    *("task_id", "execution_time", "__classname__", "unit", "completed", "total", "current", "current_agent"),
+    *("total_tokens", "completion_tokens", "loc", "msg"),
 ]
 near_words = st.sampled_from([*WORDS, TOKEN, SECRET, f"401 for Bearer {TOKEN} of {SECRET}", BIG, DEEP]) | any_json
 near_values = (

@@ -6,18 +6,14 @@ import json
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 from hypothesis import strategies as st
-from pydantic import AnyUrl, BaseModel, ConfigDict, Field, Json, field_validator
-from typing_extensions import TypedDict
+from pydantic import BaseModel, ConfigDict, Field, Json, field_validator
 
 from airflow_provider_crew.attempt.result import fitted
 from airflow_provider_crew.client.errors import Cost, InvalidOutput, storable_text
 from airflow_provider_crew.operators.crew import CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.fuzz.bad_tasks import Store, TaskInstance, context, ended
 from tests.fuzz.bad_values import BIG, DEEP, SECRET, any_json, any_text, as_bytes
 from tests.fuzz.cases import assert_presentable, assert_storable, cases, outcome
@@ -34,11 +30,6 @@ class Exact(BaseModel):
     title: str
     count: int = Field(ge=0)
     share: float
-
-
-class Open(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    title: str = ""
 
 
 class Raising(BaseModel):
@@ -58,25 +49,15 @@ class Dog(BaseModel):
     kind: Literal["dog"]
 
 
-class Summary(TypedDict):
-    title: str
-
-
 TYPES: dict[str, object] = {
     "trees": list[Tree],
+    "anything": Any,
     "exact": Exact,
-    "open": Open,
     "raising": Raising,
     "pets": list[Annotated[Cat | Dog, Field(discriminator="kind")]],
-    "summary": Summary,
     "shares": dict[float, float],
-    "anything": Any,
-    "nothing": None,
-    "set": set[int],
-    "bytes": bytes,
     "decimal": list[Decimal],
     "times": datetime | timedelta,
-    "odd texts": UUID | IPv4Address | AnyUrl,
     "json in json": list[Json[Any]],
 }
 types = st.sampled_from(sorted(TYPES))
@@ -99,18 +80,13 @@ AROUND = [
 MANY = 20_000
 HOSTILE = (
     '{"title": NaN, "count": -Infinity, "share": 1e999}',
-    '{"title": "a", "title": "b", "title": {"title": 7}}',
     '{"title": "\\ud800\\u0000", "\\ud800": 1, "\\u0000": 2}',
-    '{"title": "\\udc00\\ud800"}',
     "[" + "9" * 5000 + "]",
     '{"count": ' + "9" * 4300 + "}",
     "[" * 65 + "]" * 65,
     "[" * MANY,
-    "[" * MANY + "]" * MANY,
-    '{"below":[' * 63 + "]}" * 63,
     "[" + "{}," * MANY + "{}]",
     "{" + ",".join(f'"{number}": {{}}' for number in range(MANY)) + "}",
-    '["' + "x" * 10 * MANY + '"]',
     '{"title": "' + "\\" * 10 * MANY,
     "```json\n" * MANY,
 )
@@ -127,7 +103,7 @@ outputs = (
 
 @cases(
     st.tuples(types, outputs, st.sampled_from(["fail", "retry"])),
-    known=[(name, text, "fail") for name in ("anything", "trees", "open") for text in HOSTILE],
+    known=[(name, text, "fail") for name in ("anything", "trees") for text in HOSTILE],
 )
 def test_output_is_kept_and_paid_for_once(world: World, case: Any) -> None:
     name, text, on_invalid_output = case
@@ -152,17 +128,6 @@ def test_output_is_kept_and_paid_for_once(world: World, case: Any) -> None:
     starts_another = on_invalid_output == "retry" and isinstance(result, InvalidOutput) and bool(result.misfits)
     assert world.kickoffs == starts_another
     assert type(retried) is type(result)
-
-
-@cases(st.tuples(types, outputs, st.sampled_from(["poke", "reschedule"])))
-def test_output_is_kept_by_a_sensor(world: World, case: Any) -> None:
-    name, text, mode = case
-    world.prepare({"kickoff_id": "4711", "state": "SUCCESS", "result": text})
-    sensor = CrewExecutionSensor(task_id="crew", kickoff_id="4711", output_type=TYPES[name], mode=mode)
-    ti = TaskInstance()
-    assert_kept(ended(lambda: sensor.execute(context(Store(), ti))), text, ti)
-
-    assert world.kickoffs == 0
 
 
 def assert_kept(result: Any, text: str, ti: TaskInstance) -> None:

@@ -92,24 +92,6 @@ class TestResume:
         assert client.resume(**spelt(waiting, approve=True)).status_code == 200
         assert client.status(waiting)["state"] == "SUCCESS"
 
-    def test_may_say_which_wait_is_meant(self, client, waiting, clock):
-        first = client.service.execution(waiting).standing(clock.now).question
-        assert client.resume(**documented(waiting, approve=False, task_id=first)).status_code == 200
-        clock.now += 5
-
-        late = client.resume(**documented(waiting, approve=True, task_id=first))
-
-        assert late.status_code == 409
-        assert client.status(waiting)["state"] == "NOT FOUND"
-        assert client.resume(**live(waiting, approve=True, taskId="draft")).status_code == 200
-
-    def test_of_what_does_not_wait_changes_nothing(self, client):
-        kickoff_id = client.kickoff()
-
-        assert client.resume(**documented(kickoff_id, approve=True)).status_code == 409
-        assert client.resume(**documented("nobody", approve=True)).status_code == 404
-        assert client.status(kickoff_id)["state"] == "STARTED"
-
     def test_needs_a_token(self, client, waiting):
         client.token = "wrong"
 

@@ -1,7 +1,6 @@
 """What the local service reads and keeps of a request: nothing of a stranger's body, and no more than fits."""
 
 import contextlib
-import json
 import socket
 
 import pytest
@@ -12,7 +11,6 @@ from airflow_provider_crew.local.record import MOST_OF_STRANGERS
 from airflow_provider_crew.local.wire.front import LARGEST_BODY
 
 PATIENCE = 60
-KICKOFF = json.dumps({"inputs": {}}).encode()
 PATHS = ["/kickoff", "/resume", "/local/"]
 
 
@@ -71,16 +69,6 @@ def test_stranger_is_answered_before_the_body(service, post, path, token, body):
     assert (status, headers["connection"]) == (401, "close")
     assert [(each.path, each.status, each.body) for each in service.requests] == [(path, 401, b"")]
     assert service.kickoffs == ()
-
-
-def test_client_with_the_token_is_told_to_continue(service, post):
-    length = f"Content-Length: {len(KICKOFF)}"
-    wire = post("/kickoff", length, "Expect: 100-continue", token=service.token)
-    assert wire.head()[0] == 100
-    wire.send(KICKOFF)
-
-    assert wire.head()[0] == 200
-    assert service.requests[0].body == KICKOFF
 
 
 def test_chunked_body_is_read_up_to_the_limit(service, post):

@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import math
 import socket
 import threading
 import time
@@ -194,51 +193,6 @@ class TestRefuse:
         faults.clear()
 
         assert kickoff()[0].status == 200
-
-
-class TestStop:
-    """Stops of a running execution that go wrong."""
-
-    @pytest.fixture
-    def client(self, serve):
-        return serve(Scenario(dialect="deployed"))
-
-    @pytest.fixture
-    def stopped(self, client):
-        """Return a call that stops an execution, and whether the execution was revoked."""
-        kickoff_id = client.kickoff()
-
-        def call(timeout=60.0):
-            with contextlib.suppress(requests.RequestException):
-                requests.post(f"{client.service.url}/stop/{kickoff_id}", headers=client.headers, timeout=timeout)
-            return client.status(kickoff_id)["state"] == "REVOKED"
-
-        return call
-
-    @pytest.mark.parametrize("status", [404, 500])
-    def test_other_answer_may_last(self, service, faults, stopped, status):
-        faults.answer(status, on="stop", for_seconds=math.inf)
-
-        assert (stopped(), stopped()) == (False, False)
-        assert [request.status for request in service.requests.on("stop")] == [status, status]
-
-    def test_accepted_stop_may_change_nothing(self, client, service, faults):
-        kickoff_id = client.kickoff()
-        body = {"status": "stopped", "kickoffId": kickoff_id}
-        faults.answer(200, on="stop", body=body)
-
-        assert client.stop(kickoff_id).json() == body
-        assert client.status(kickoff_id)["state"] == "STARTED"
-        service.revoke(kickoff_id)
-        assert client.status(kickoff_id)["state"] == "REVOKED"
-
-    @pytest.mark.parametrize("after_taken", [False, True])
-    @pytest.mark.parametrize(("kind", "options"), [("answer", {"status": 500}), ("reset", {})])
-    def test_answer_is_lost_before_or_after_the_stop(self, service, faults, stopped, kind, options, after_taken):
-        getattr(faults, kind)(on="stop", after_taken=after_taken, **options)
-
-        assert stopped(timeout=0.5) is after_taken
-        assert [request.fault for request in service.requests.on("stop")] == [kind]
 
 
 class TestExtent:

@@ -138,18 +138,6 @@ def test_page_links_to_the_airflow_task(serve, page, index, path, name):
         assert shown.links[f"daily / {name}"] == f"{AIRFLOW}{TASK_PATH}{path}"
 
 
-@pytest.mark.parametrize(
-    "meta",
-    [{"airflow": None}, {"airflow": "daily"}, {"airflow": {**TASK, "run_id": 3}}],
-)
-def test_other_meta_has_no_link(serve, page, meta):
-    client = serve()
-    client.service.airflow_url = AIRFLOW
-    client.kickoff(meta=meta)
-
-    assert not any(AIRFLOW in link for link in page(client).links.values())
-
-
 @pytest.mark.parametrize("ends", [{}, {"error": HOSTILE}, {"human_input": True}])
 def test_hostile_text_is_no_markup(serve, clock, page, ends):
     hostile = ScenarioTask(name=HOSTILE, agent=HOSTILE, seconds=1, output=HOSTILE)
@@ -171,25 +159,3 @@ def test_hostile_text_is_no_markup(serve, clock, page, ends):
         assert not any(name.startswith("on") for _, attributes in shown.tags for name in attributes)
         assert all(link.startswith(("/", AIRFLOW)) or not link for link in shown.links.values())
         assert "49" not in shown.text.replace("7 * 7", "")
-
-
-def test_answer_of_one_server_depends_on_the_input(serve):
-    scenario = Scenario(
-        dialect="deployed",
-        inputs=(CrewInput(name="company"),),
-        tasks=(ScenarioTask(name="work", output="{company} is sound"),),
-        when=[
-            When(company="Globex", output="{company} is not", usage={"total_tokens": 7}),
-            When(company="Initech", tasks=[ScenarioTask(name="search", error="{company} is unknown")]),
-            When(company="Hooli", statuses=[{"state": "PENDING"}]),
-        ],
-    )
-    client = serve(scenario)
-    acme, globex, initech, hooli = (
-        client.status(client.kickoff({"company": name})) for name in ("Acme", "Globex", "Initech", "Hooli")
-    )
-
-    assert acme["result"] == "Acme is sound"
-    assert (globex["result"], globex["usage_metrics"]) == ("Globex is not", {"total_tokens": 7})
-    assert (initech["state"], initech["status"]) == ("FAILED", "Initech is unknown")
-    assert hooli == {"state": "PENDING"}

@@ -37,27 +37,6 @@ def test_inputs_are_listed_in_each_shape(serve, shape, expected):
 
 
 class TestKickoff:
-    def test_all_that_was_sent_is_recorded(self, serve):
-        client = serve()
-        stream = {
-            "events": ["task_completed"],
-            "url": "http://a/events",
-            "authentication": {"strategy": "bearer", "token": "of the receiver"},
-        }
-        basic = {"strategy": "basic", "username": "crew", "password": "of the receiver"}
-        named = {
-            "taskWebhookUrl": "http://a/task",
-            "humanInputWebhookUrl": "http://a/person",
-            "humanInputWebhook": {"url": "http://a/person", "authentication": basic},
-        }
-        meta = {"airflow": {"try": 1}}
-
-        kickoff_id = client.kickoff(meta=meta, webhooks=stream, restoreFromStateId="an earlier one", **named)
-
-        (taken,) = client.service.kickoffs
-        assert (taken.kickoff_id, taken.inputs, taken.meta) == (kickoff_id, INPUTS, meta)
-        assert (taken.webhooks, taken.events, taken.restored_from) == (named, stream, "an earlier one")
-
     def test_missing_input_is_rejected(self, serve):
         client = serve()
 
@@ -122,15 +101,6 @@ class TestStatus:
             "execution_time": 3.5,
         }
 
-    def test_failed(self, serve, clock):
-        tasks = (ScenarioTask(name="first", seconds=2, error="out of credit"), ScenarioTask(name="second"))
-        client = serve(Scenario(tasks=tasks))
-        kickoff_id = client.kickoff()
-        clock.now += 2
-
-        failed = {"status": "error", "error": "out of credit", "execution_time": 2.0}
-        assert client.status(kickoff_id) == failed
-
     @pytest.mark.parametrize(
         ("served", "status_first", "id_first"),
         [("both", 200, 200), ("status_first", 200, 404), ("id_first", 404, 200)],
@@ -147,17 +117,6 @@ class TestStop:
     @pytest.fixture(params=["documented", "deployed"])
     def dialect(self, request):
         return request.param
-
-    @pytest.fixture
-    def reason(self, dialect):
-        """Return a call that reads the reason in an error body of the dialect."""
-        keys = {"documented": {"error", "message"}, "deployed": {"detail"}}[dialect]
-
-        def read(answer):
-            assert answer.json().keys() == keys
-            return answer.json()["message" if dialect == "documented" else "detail"]
-
-        return read
 
     @pytest.mark.parametrize("kind", ["flow"])
     @pytest.mark.parametrize("human_input", [False, True])
@@ -177,45 +136,6 @@ class TestStop:
         body = client.status(kickoff_id)
         assert (body.get("state"), body["status"]) in [("REVOKED", "Task was revoked"), (None, "error")]
         assert not client.service.execution(other).standing(clock.now).revoked
-
-    @pytest.mark.parametrize(
-        ("ends", "states"),
-        [
-            ({}, {"documented": "completed", "deployed": "SUCCESS"}),
-        ],
-    )
-    def test_ended_execution_stays_as_it_is(self, serve, dialect, reason, ends, states):
-        client = serve(Scenario(dialect=dialect, tasks=(ScenarioTask(name="first", **ends),)))
-        kickoff_id = client.kickoff()
-        before = client.status(kickoff_id)
-
-        answer = client.stop(kickoff_id)
-
-        assert answer.status_code == 400
-        assert reason(answer) == f"Cannot stop execution. Current state: {states[dialect]}"
-        assert client.status(kickoff_id) == before
-
-    def test_unknown_execution_is_not_found(self, serve, dialect, reason):
-        client = serve(Scenario(dialect=dialect))
-        forgotten = client.kickoff()
-        client.service.forget(forgotten)
-
-        for kickoff_id in ("nobody", forgotten):
-            answer = client.stop(kickoff_id)
-            assert (answer.status_code, kickoff_id in reason(answer)) == (404, True)
-
-    @pytest.mark.parametrize(
-        ("token", "may_kick_off", "status"),
-        [("of the user", False, 403), ("of the user", True, 200)],
-    )
-    def test_token_is_checked_as_for_a_kickoff(self, serve, dialect, token, may_kick_off, status):
-        scenario = Scenario(dialect=dialect, user_token_may_kickoff=may_kick_off)
-        client = serve(scenario, user_token="of the user")
-        kickoff_id = client.kickoff()
-        client.token = token
-
-        assert client.stop(kickoff_id).status_code == status
-        assert client.service.execution(kickoff_id).standing(client.service.now()).over == (status == 200)
 
 
 class TestTokens:
@@ -239,14 +159,6 @@ class TestTokens:
         assert client.get("/inputs").status_code == 200
         assert client.post("/kickoff", {"inputs": INPUTS}).status_code == status
 
-    def test_rotated_token_replaces_the_old_one(self, serve):
-        client = serve()
-        client.service.rotate_token("new")
-
-        assert client.get("/inputs").status_code == 401
-        client.token = "new"
-        assert client.get("/inputs").status_code == 200
-
 
 class TestControl:
     @pytest.mark.parametrize("value", [{"a": 1}, "a/b", "ü 100%"])
@@ -264,24 +176,6 @@ class TestControl:
                 assert connection.getresponse().status == 200
             assert client.service.requests[-1].path == path
         assert client.kickoff() != value
-
-    def test_statuses_come_in_order_and_the_last_one_stays(self, serve):
-        client = serve()
-        kickoff_id = client.kickoff()
-        queued, odd = {"status": "queued"}, ["\ud800"]
-
-        client.service.set_status(kickoff_id, queued, odd)
-
-        assert [client.status(kickoff_id) for _ in range(3)] == [queued, odd, odd]
-        client.service.set_status(kickoff_id)
-        assert client.status(kickoff_id)["status"] == "running"
-
-    def test_statuses_of_a_scenario_are_for_each_execution(self, serve):
-        statuses = ({"status": "queued"}, {"status": "awaiting_human_feedback"})
-        client = serve(Scenario(statuses=statuses))
-        for _ in range(2):
-            kickoff_id = client.kickoff()
-            assert [client.status(kickoff_id) for _ in range(2)] == list(statuses)
 
     def test_sleeping_crew_is_answered_by_a_gateway(self, serve, clock):
         client = serve(Scenario(cold_start=30))
@@ -318,20 +212,6 @@ class TestRecord:
         assert (request.operation, request.status, request.fault) == ("status", 401, None)
         assert (request.body, request.json) == (b"", None)
 
-    def test_requests_are_in_order_and_filtered_by_operation(self, serve):
-        client = serve()
-        client.get("/inputs")
-        kickoff_id = client.kickoff()
-        client.get(f"/{kickoff_id}/status")
-        client.stop(kickoff_id)
-        client.get("/kickoff")
-
-        requests = client.service.requests
-        assert [request.operation for request in requests] == ["inputs", "kickoff", "status", "stop", None]
-        assert [request.json for request in requests.on("kickoff")] == [{"inputs": INPUTS}]
-        requests.clear()
-        assert len(requests) == 0
-
 
 class TestServing:
     def test_connection_keeps_an_odd_token(self, serve):
@@ -359,12 +239,6 @@ class TestServing:
         assert client.token not in shown.text
         assert requests.get(f"{page}x", timeout=60).status_code == 404
         assert not any("executions" in path for path in client.get("/openapi.json").json()["paths"])
-
-    def test_over_tls(self, tls_service, certificates):
-        answer = requests.get(f"{tls_service.url}/inputs", verify=certificates[0], timeout=60)
-
-        assert answer.status_code == 401
-        assert tls_service.connection_uri.endswith("/https")
 
     def test_stopping_leaves_no_thread_and_no_listener(self):
         before = threading.enumerate()

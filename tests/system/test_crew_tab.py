@@ -10,7 +10,6 @@ from urllib.parse import quote, urlsplit
 import pytest
 import requests
 
-from airflow_provider_crew.client.errors import Cost
 from dev.chromium import EXECUTABLE, Chromium, Page
 from dev.loopback import HOST, free_port
 from dev.rest import ApiError
@@ -47,7 +46,6 @@ def run(airflow, start, crews) -> Iterator[Run]:
         finished=FINISHED,
         kicked_off={"kickoff_id": KICKOFF_ID, "return_value": KICKOFF_ID},
         hostile=hostile(),
-        large={"return_value": result(output=REPORT * 100)},
         failed={"kickoff_id": KICKOFF_ID, "crew_progress": progress(state="failed", end=END)},
         running={"crew_progress": progress()},
         paused={"crew_progress": progress(state="paused", doing="", since=time.time() - 3 * 3600)},
@@ -201,26 +199,6 @@ def test_output_unfolds_and_id_is_copied_by_keyboard(shown, page):
     page.wait_for(f"{TAB}.querySelector('.crew-row li')?.innerText === 'Notes on ferries'")
 
 
-@pytest.fixture
-def small_screen(page):
-    page.resize(390, 844)
-    yield
-    page.resize(*SCREEN)
-
-
-@pytest.mark.usefixtures("small_screen")
-def test_small_screen_shows_everything_and_breaks_no_word(shown, page):
-    shown("finished")
-    page.evaluate(f"{TAB}.style.width = '358px'")  # Airflow's own page does not shrink
-    page.evaluate(f"{TAB}.querySelectorAll('.crew-row summary').forEach((each) => each.click())")
-    page.wait_for(f"{TAB}.querySelectorAll('.crew-row th').length > 3")
-
-    assert page.evaluate(f"{TAB}.scrollWidth <= {TAB}.clientWidth && {TAB}.clientWidth <= 390")
-    assert page.evaluate(f"[...{TAB}.querySelectorAll('.crew-card')].every((each) => each.clientWidth > 200)")
-    assert page.evaluate(f"[...{TAB}.querySelectorAll('th')].every((each) => each.offsetHeight < 40)")
-    assert page.evaluate(f"[...{TAB}.querySelectorAll('.crew-wide')].some((e) => e.scrollWidth > e.clientWidth)")
-
-
 def test_running_crew_shows_its_progress_and_changes(shown, page, run):
     said = shown("running")
     assert said.startswith("Running\n")
@@ -303,23 +281,6 @@ def ours(page: Page) -> list[str]:
     return [url for url in page.requests if "map_index_filter=-1" in url]
 
 
-def test_human_input_shows_how_long_the_crew_waits(shown):
-    said = shown("paused")
-
-    assert said.startswith("Waiting for human input\n")
-    assert "for 3h 0" in said
-    assert "Answer" in said
-
-
-def test_failure_shows_event_cost_and_next_step(shown, page):
-    said = shown("failed")
-
-    assert said.startswith("Failed\n")
-    assert all_of(page, ".crew-reason", "textContent") == [END["event"]]
-    assert all_of(page, ".crew-end dd", "textContent") == [Cost.ENDED.sentence, END["next_step"]]
-    assert all_of(page, ".crew-row-failed .crew-name") == ["writing_task"]
-
-
 def test_deferred_task_and_kickoff_show_the_execution(shown, page, run):
     assert shown("deferred").startswith("Running\n")
     kickoff_id = run.xcom("deferred", "kickoff_id")
@@ -334,14 +295,6 @@ def test_deferred_task_and_kickoff_show_the_execution(shown, page, run):
 def test_each_mapped_task_shows_its_own_output(shown):
     assert "The first" in shown("mapped", 0)
     assert "The second" in shown("mapped", 1)
-
-
-def test_large_output_is_cut_and_can_be_expanded(shown, page):
-    shown("large")
-    assert len(all_of(page, ".crew-output h4")) < 20
-
-    page.evaluate(f"{TAB}.querySelector('.crew-cut button').click()")
-    page.wait_for(f"{TAB}.querySelectorAll('.crew-output h4').length === 100")
 
 
 def test_tab_is_for_tasks_of_crews_only(page, run):

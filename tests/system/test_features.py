@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS
 from tests.airflow_runs import DASHBOARD, eventually, task_processes
 
 pytestmark = pytest.mark.timeout(300)
@@ -35,12 +34,6 @@ def kickoffs(run, crews):
         return sorted(found, key=lambda kickoff: kickoff.meta["airflow"]["map_index"])
 
     return of
-
-
-def test_connection_form_shows_the_fields_of_a_crew(airflow):
-    shown = airflow.api.form_fields("crew")
-
-    assert shown == set(CONNECTION_FIELDS)
 
 
 def test_all_but_the_failing_crew_succeed(run):
@@ -81,15 +74,6 @@ def test_mapped_decorated_tasks_return_their_results(run, kickoffs):
     ]
     assert run.xcom("decorated", map_index=1)["output_json"] == {"headlines": ["two for {{ not rendered }}"]}
     assert len(run.xcom("after")) == 2
-
-
-def test_inputs_from_a_function_are_shown_as_rendered(run):
-    path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/decorated/0"
-
-    rendered = run.airflow.api.get(path)["rendered_fields"]
-
-    shown = {"topic": "one", "audience": "{{ not rendered }}", "number": 7}
-    assert rendered["inputs"] == shown
 
 
 def test_a_deferred_task_holds_no_process_and_shows_its_link(start, crews, airflow):

@@ -72,30 +72,6 @@ def test_pause_is_counted_once_with_the_token_usage(told, crews):
     assert tokens == {f"tokens.{name}": usage[f"{name}_tokens"] for name in ("prompt", "completion", "total")}
 
 
-def test_failed_execution_has_a_duration(told):
-    assert len(told["failed"].took["execution.duration"]) == 1
-    assert not told["timeout"].took
-
-
-@pytest.mark.parametrize(("mode", "at_least"), [("deferred", 3), ("poke", 3), ("reschedule", 2)])
-def test_polls_are_counted_in_every_mode(told, mode, at_least):
-    counted = told[f"sensor_{mode}"].counted
-
-    assert at_least <= counted["polls"] <= 15
-    assert "failed_polls" not in counted
-
-
-def test_failed_polls_are_counted(told):
-    counted = told["lost"].counted
-
-    assert counted["polls"] == counted["failed_polls"] >= 2
-
-
-@pytest.mark.usefixtures("told")
-def test_metrics_name_the_connection(statsd):
-    assert any("crew_conn_id=crew_failing" in line for line in statsd.lines)
-
-
 def test_every_metric_is_documented(told):
     listed = re.findall(r"^\| `crew\.([a-z_.]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
 

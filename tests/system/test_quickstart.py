@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_crew.local import Scenario
 from dev.loopback import free_port
 from tests.integration.pages import PAGES, blocks
 from tests.supported import LOCK
@@ -95,11 +94,6 @@ def assert_shown(said: str) -> None:
         found = re.compile(".*".join(parts)).search(said, at)
         assert found, f"{line!r} is not in:\n{said[at:]}"
         at = found.end()
-
-
-def test_it_is_short_and_knows_the_crew() -> None:
-    assert len(DAG.splitlines()) <= 15
-    assert f"crew://:{Scenario().token}@127.0.0.1:{PORT}/http" in HOME
 
 
 def test_it_ends_with_what_the_crew_puts_out(tmp_path, wheel):

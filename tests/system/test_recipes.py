@@ -21,7 +21,7 @@ from dev.stack import AirflowStack
 from tests.airflow_runs import ROOT, TOKEN, Run, connection, eventually, live, scenario
 from tests.integration.pages import PAGES, RECIPES, anywhere, blocks
 from tests.integration.receivers import chat, receiver
-from tests.supported import has, recipes
+from tests.supported import has
 from tests.system.mail_server import MailServer
 
 pytestmark = pytest.mark.timeout(300)
@@ -83,11 +83,6 @@ def most_at_a_time(executions: list[Any], tasks: list[dict[str, Any]]) -> int:
     return max(number + 1 - sum(end < begin for end in ends) for number, begin in enumerate(begins))
 
 
-def test_every_recipe_for_this_airflow_is_loaded(airflow):
-    for path in recipes():
-        airflow.api.wait_for_dag(path.stem)
-
-
 @pytest.mark.nightly
 def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, crew, pool):
     topics = ["buoys", "harbours", "lighthouses"]
@@ -137,17 +132,6 @@ def text_of(mail: Any) -> str:
 
 
 @pytest.mark.nightly
-def test_alert_about_a_rejected_kickoff_says_no_cost(start, mails, crew):
-    crew.faults.answer(401, on="inputs")
-
-    run = start("crew_alert")
-
-    assert run.wait() == "failed"
-    mail = mail_about(mails, run)
-    assert mail["Subject"].startswith(f"[{Cost.NONE}] crew_alert: report")
-
-
-@pytest.mark.nightly
 @pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
 def test_retry_policy_fails_after_a_failed_crew(start, crew):
     crew.scenario = OUT_OF_CREDIT
@@ -159,20 +143,6 @@ def test_retry_policy_fails_after_a_failed_crew(start, crew):
     assert len(started(crew, run)) == 1
     (decision,) = decisions(run)
     assert decision["action"] == "fail"
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
-def test_retry_policy_retries_an_unreachable_crew(start, crew, airflow):
-    crew.faults.refuse(60)
-
-    run = start("crew_retry_policy")
-
-    run.wait_for("report", "up_for_retry", seconds=180)
-    (decision,) = decisions(run)
-    assert decision["action"] == "retry"
-    airflow.api.patch(f"dags/{run.dag_id}/dagRuns/{run.run_id}", {"state": "failed"})
-    assert started(crew, run) == []
 
 
 def decisions(run: Run) -> list[dict[str, Any]]:

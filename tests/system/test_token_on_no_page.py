@@ -38,18 +38,6 @@ def test_search_covers_triggers_and_xcoms(left, deferred, place):
     assert deferred.xcom("report", "kickoff_id").encode() in left[place]
 
 
-def test_search_covers_the_task_log(left, deferred):
-    execution = deferred.xcom("report", "kickoff_id").encode()
-
-    assert any(execution in told for place, told in left.items() if place.endswith(".log"))
-
-
-def test_search_covers_every_table_about_a_task(left):
-    kept = {"trigger", "log", "connection", "task_instance", XCOMS, FIELDS}
-
-    assert kept | ({"task_state_store"} if AIRFLOW >= (3, 3) else set()) <= left.keys()
-
-
 def test_token_is_in_no_log_and_no_table(left):
     """XComs, rendered templates, task states and all else that Airflow keeps."""
     assert [place for place, told in left.items() if has_secret(told)] == []

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-import tarfile
 import zipfile
-from email.parser import Parser
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_crew import __version__
 from tests.supported import LOCK
 from tests.system.wheels import ROOT, build, run
 
@@ -46,29 +43,6 @@ def test_the_same_files_make_the_same_wheel(wheel, tmp_path):
 
     # The first was built from the sdist.
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
-
-
-def test_metadata_has_name_version_license_and_readme(wheel):
-    archive = zipfile.ZipFile(wheel)
-    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-    metadata = Parser().parsestr(archive.read(name).decode())
-
-    assert (metadata["Name"], metadata["Version"]) == ("airflow-provider-crew", __version__)
-    assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("Apache-2.0", ">=3.11")
-    assert metadata["Description-Content-Type"] == "text/markdown"
-    assert {"Framework :: Apache Airflow :: Provider", "Programming Language :: Python :: 3.13"} <= set(
-        metadata.get_all("Classifier", [])
-    )
-    assert metadata.get_payload().startswith("# airflow-provider-crew")
-
-
-def test_sdist_holds_everything_to_build_and_test(built):
-    (sdist,) = built.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        top = {name.split("/")[1] for name in archive.getnames() if "/" in name}
-
-    needed = {"airflow_provider_crew", "benchmarks", "dev", "docs", "example_dags", "requirements", "tests"}
-    assert needed | {"pyproject.toml", "Makefile", "noxfile.py", "LICENSE", "README.md", "CONTRIBUTING.md"} <= top
 
 
 FORM = """

@@ -6,8 +6,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG
 
-from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.operators.crew import CrewRunOperator
 
 BRIEFING = {"topic": "electric ferries", "audience": "harbour masters"}
 
@@ -24,13 +23,3 @@ run("run_sync", "briefing", BRIEFING, deferrable=False)
 run("failing", "failing", {"topic": "ferries"})
 run("reviewed", "reviewed", {"topic": "ferries"})
 run("flow", "flow", {"topic": "ferries"})
-
-with DAG("real_kickoff_and_sensor", schedule=None):
-    kickoff = CrewKickoffOperator(task_id="kickoff", crew_conn_id="crew_briefing", inputs=BRIEFING)
-    CrewExecutionSensor(
-        task_id="sensor",
-        crew_conn_id="crew_briefing",
-        kickoff_id=kickoff.output,
-        deferrable=True,
-        poke_interval=1,
-    )

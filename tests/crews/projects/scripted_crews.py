@@ -33,14 +33,6 @@ class Sleeping(BaseLLM):
         time.sleep(600)
 
 
-class Asking(BaseLLM):
-    """Asks on standard input, as no hosted crew can."""
-
-    def call(self, *_args, **_options):
-        print('{"said": "completed", "output": "no message, but a print"}', flush=True)
-        return input("Go on? ")
-
-
 class Failing(BaseLLM):
     """Fails, and tells a secret of the environment."""
 
@@ -78,10 +70,6 @@ def reviewed() -> Crew:
 
 def sleeping() -> Crew:
     return crew_with(Sleeping)
-
-
-def asking() -> Crew:
-    return crew_with(Asking)
 
 
 def failing() -> Crew:
