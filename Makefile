@@ -78,6 +78,7 @@ test-faults: $(STACK_READY)  ## Play every fault in a real Airflow, for an hour 
 
 test-fuzz: $(READY)  ## Try a hundred thousand cases of bad input
 	CREW_FUZZ_CASES=7000 $(BIN)/python -m pytest --no-cov tests/fuzz tests/integration/test_local_description.py
+	CREW_FUZZ_CASES=7000 $(BIN)/python -m pytest --no-cov tests/unit -m hypothesis
 
 nightly:  ## Run what takes too long for every change: all faults, and every Airflow
 	.ci/nightly
@@ -145,7 +146,7 @@ $(UV):
 
 $(READY): $(LOCK) pyproject.toml | $(UV)
 	$(SHOW) "Installing Airflow and what the tests need into $(VENV)" \
-		$(UV) pip install --quiet --require-hashes --python $(BIN)/python --requirements $(LOCK)
+		$(UV) pip install --quiet --compile-bytecode --require-hashes --python $(BIN)/python --requirements $(LOCK)
 	$(SHOW) "Installing this package into $(VENV)" \
 		$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $(READY)

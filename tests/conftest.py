@@ -15,7 +15,11 @@ pytest_plugins = ["airflow_provider_crew.local.pytest_plugin"]
 
 # How long an example takes, and how long one to think of, says more about the machine than about the code.
 hypothesis.settings.register_profile(
-    "whatever-the-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "whatever-the-machine",
+    # `make test-fuzz` tries more.
+    max_examples=2_000 if "CREW_FUZZ_CASES" in os.environ else 25,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("whatever-the-machine")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
+import functools
 import gzip
 import re
 import time
@@ -128,25 +128,28 @@ def deflated(body: bytes) -> bytes:
     return packer.compress(body) + packer.flush()
 
 
-PLAIN = b'{"status": "running", "padding": "' + b" " * 40_000_000 + b'"}'
 BOMBS = {
-    "gzip": (b"gzip", gzip.compress(PLAIN)),
-    "x-gzip": (b"x-gzip", gzip.compress(PLAIN)),
-    "gzip in gzip": (b"gzip, gzip", gzip.compress(gzip.compress(PLAIN))),
-    "many": (b"gzip" + b", gzip" * 1000, gzip.compress(PLAIN)),
-    "deflate": (b"deflate", deflated(PLAIN)),
-    "zlib": (b"deflate", zlib.compress(PLAIN)),
-    "br": (b"br", bytes.fromhex("5b5ff9ff0f00e4") * 100),
-    "zstd": (b"zstd", bytes.fromhex("28b52ffd") + bytes(100)),
-    "bzip2": (b"bzip2", bz2.compress(PLAIN)),
+    "gzip": (b"gzip", gzip.compress),
+    "gzip in gzip": (b"gzip, gzip", lambda plain: gzip.compress(gzip.compress(plain))),
+    "many": (b"gzip" + b", gzip" * 1000, gzip.compress),
+    "deflate": (b"deflate", deflated),
+    "br": (b"br", lambda _: bytes.fromhex("5b5ff9ff0f00e4") * 100),
+    "zstd": (b"zstd", lambda _: bytes.fromhex("28b52ffd") + bytes(100)),
 }
+
+
+@functools.cache
+def packed(bomb: str) -> tuple[bytes, bytes]:
+    encoding, pack = BOMBS[bomb]
+    return encoding, pack(b'{"status": "running", "padding": "' + b" " * 40_000_000 + b'"}')
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
 @pytest.mark.parametrize("header", [b"Content-Encoding", b"Transfer-Encoding"])
 def test_compressed_answer_is_unpacked_within_bounds(connect, hostile, python_memory, monkeypatch, header, bomb):
     monkeypatch.setattr("airflow_provider_crew.client.api.MAX_ANSWER_BYTES", LIMIT)
-    encoding, body = BOMBS[bomb]
+    encoding, body = packed(bomb)
+    tracemalloc.reset_peak()
     hostile.says = [answer(body, header + b": " + encoding)]
 
     with pytest.raises((UnreadableAnswer, Unreachable, AnswerTooLarge)):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
 from airflow_provider_crew.attempt.record import KICKOFF_ID
 from airflow_provider_crew.attempt.result import RESULT, RETURN_VALUE, USAGE
@@ -267,13 +268,13 @@ def test_xcoms_page_lists_every_key_of_the_progress():
     assert listed == begun("57a13a6e", 0.0).keys()
 
 
-def test_command_line_page_lists_every_command():
+def test_command_line_page_lists_every_command(capsys):
     listed = {row[0].strip("`") for row in rows(PAGES["docs/command-line.md"])}
 
-    said = subprocess.run(
-        [sys.executable, "-m", "airflow_provider_crew", "--help"], check=True, capture_output=True, text=True
-    )
-    assert listed == set(re.findall(r"^    (\w+) ", said.stdout, re.MULTILINE))
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+
+    assert listed == set(re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE))
 
 
 @pytest.mark.usefixtures("connected")

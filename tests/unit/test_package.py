@@ -157,48 +157,35 @@ for module in sys.argv[1:]:
 """
 
 
+RUN_BY_TASKS = ["airflow_provider_crew.attempt.attempt", "airflow_provider_crew.attempt.sensor"]
+SYNC_CLIENT = "airflow_provider_crew.client.client"
+
+
 @pytest.fixture(scope="module")
-def newly_loaded() -> dict[str, list[str]]:
-    return dict(json.loads(line) for line in python(IMPORTS_IN_CHILDREN, *LOADED_BY_AIRFLOW).splitlines())
+def newly_loaded() -> dict[str, set[str]]:
+    told = python(IMPORTS_IN_CHILDREN, *LOADED_BY_AIRFLOW, *RUN_BY_TASKS, SYNC_CLIENT)
+    return {module: {*loaded} for module, loaded in map(json.loads, told.splitlines())}
 
 
 @pytest.mark.parametrize("module", LOADED_BY_AIRFLOW)
 def test_modules_loaded_by_airflow_load_no_client(newly_loaded, module):
     heavy = {"requests", "aiohttp", "pydantic", "tenacity", "certifi", "urllib3", "fastapi", "uvicorn"}
     light = {f"airflow_provider_crew.client{part}" for part in ("", ".options", ".text")}
-    loaded = set(newly_loaded[module])
+    loaded = newly_loaded[module]
 
     assert not {name.partition(".")[0] for name in loaded} & heavy
     assert {name for name in loaded if name.startswith("airflow_provider_crew.client")} <= light
 
 
-RUN_BY_TASKS = ["airflow_provider_crew.attempt.attempt", "airflow_provider_crew.attempt.sensor"]
-
-
 @pytest.mark.parametrize("module", RUN_BY_TASKS)
-def test_task_without_a_call_loads_no_client(module):
-    told = python(IMPORTS_IN_CHILDREN, module)
-    loaded = {name.partition(".")[0] for name in json.loads(told.splitlines()[-1])[1]}
-
-    assert "airflow_provider_crew" in loaded
-    assert not loaded & {"requests", "urllib3", "aiohttp"}
+def test_task_without_a_call_loads_no_client(newly_loaded, module):
+    assert module in newly_loaded[module]
+    assert not newly_loaded[module] & {"requests", "urllib3", "aiohttp"}
 
 
-SENDS_WITHOUT_EVENT_LOOP = """
-import sys
-from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.settings import ServiceSettings
-
-CrewClient(ServiceSettings(address="https://crew.example", token="token")).close()
-print(*{name.partition(".")[0] for name in sys.modules})
-"""
-
-
-def test_sync_client_loads_no_event_loop():
-    loaded = set(python(SENDS_WITHOUT_EVENT_LOOP).split())
-
-    assert "urllib3" in loaded
-    assert "aiohttp" not in loaded
+def test_sync_client_loads_no_event_loop(newly_loaded):
+    assert "urllib3" in newly_loaded[SYNC_CLIENT]
+    assert "aiohttp" not in newly_loaded[SYNC_CLIENT]
 
 
 def imported_by(path: Path) -> Iterator[str]:
