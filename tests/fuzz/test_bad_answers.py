@@ -31,12 +31,9 @@ from tests.fuzz.bad_values import (
     STATUSES,
     TOKEN,
     WORDS,
-    any_json,
-    any_text,
     as_bytes,
     bodies,
     headers,
-    near_values,
     statuses,
 )
 from tests.fuzz.cases import assert_presentable, assert_storable, cases, outcome
@@ -163,52 +160,6 @@ def assert_event_keeps(step: Any) -> None:
 
 def sent(data: Any) -> Any:
     return json.loads(json.dumps(data, allow_nan=False))
-
-
-DECORATED = (
-    "last_step current_task progress execution_time error message kickoff_id x last_executed_task usage_metrics "
-    "token_usage events status"
-)
-decorations = st.dictionaries(st.sampled_from(DECORATED.split()) | any_text, any_json | near_values, max_size=4)
-ENDS: list[dict[str, Any]] = [
-    {"status": "completed", "result": {"output": "@", "tasks": [{"output": "x"}, None]}},
-    {"status": "COMPLETED", "result": {"final_output": "@"}, "state": 7},
-    {"state": "SUCCESS", "result": "@", "status": None},
-    {"state": "success", "result": None, "final_output": "@", "status": "ok"},
-    {"state": " success\n", "result": None, "status": "Task is Running"},
-    {"state": "Completed"},
-    {"status": "error", "error": "boom"},
-    {"status": " FAILED", "error": {"why": "@"}, "error_message": "boom", "state": []},
-    {"state": "FAILED", "status": "@", "result": None},
-    {"state": "revoked", "error": "@"},
-    {"state": "FAILURE"},
-]
-
-BLANK: tuple[Any, ...] = ("", " ", "\n\t", None, [], 0, {"": " "})
-
-
-def ended(end: dict[str, Any], text: str, decoration: dict[str, Any]) -> dict[str, Any]:
-    filled = json.loads(json.dumps(end).replace('"@"', json.dumps(text)))
-    return {key: value for key, value in decoration.items() if key != "state"} | filled
-
-
-@cases(
-    st.builds(ended, st.sampled_from(ENDS), any_text | st.sampled_from(WORDS), decorations),
-    known=[
-        dialect | {"error": blank, "result": blank}
-        for dialect in ({"state": "failed"}, {"state": "FAILED", "status": " "}, {"state": "Revoked"})
-        for blank in BLANK
-    ],
-)
-def test_end_is_read_with_any_decoration(document: dict[str, Any]) -> None:
-    result = outcome_of(CrewApi(SETTINGS).status("4711"), (200, {}, as_bytes(document)))
-
-    state = document.get("state")
-    word = state if isinstance(state, str) else document["status"]
-    is_completed = word.strip().lower() in {"success", "completed"}
-    assert isinstance(result, Completed if is_completed else Failed)
-    assert is_completed or result.error.strip()
-    assert_watches_agree(result)
 
 
 START_LINES = [

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 
-def python(home: Path, *arguments: str, told: str = "", **environment: str) -> str:
+def python(home: Path, *arguments: str | Path, told: str = "", **environment: str) -> str:
     """Run Python for an Airflow in a home of its own and return all that it says."""
     done = subprocess.run(
         [sys.executable, *arguments],

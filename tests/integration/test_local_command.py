@@ -171,16 +171,6 @@ class TestOptions:
 
         assert body.items() >= ends.items()
 
-    def test_page_links_to_the_given_airflow(self, main):
-        def shown(client):
-            client.kickoff(meta={"airflow": {"dag_id": "a", "run_id": "b", "task_id": "c", "map_index": -1}})
-            return client.get("/local/").text
-
-        assert 'href="http://localhost:8080/dags/a/' in main(call=shown)
-        assert 'href="https://airflow.example/x/dags/a/' in main(
-            "--airflow-url", "https://airflow.example/x/", call=shown
-        )
-
     @pytest.mark.parametrize(
         ("given", "complaint"),
         [
@@ -247,14 +237,6 @@ class TestCrew:
 
         assert [again.status(each) for each in ids] == before
         assert again.status(cut)["status"] == "The local service ended while the crew was at work."
-
-    def test_project_that_cannot_be_loaded_is_an_error(self, capsys, project):
-        trace = "Traceback:\n  File crew.py\nImportError: no tools\n"
-        story = {"not_loaded": {"error": "ImportError: no tools", "traceback": trace}}
-        (project / "story.json").write_text(json.dumps(story))
-
-        assert __main__.main(["--crew", str(project), "--port", "0"]) == 1
-        assert capsys.readouterr().err == f"{trace}ImportError: no tools\n"
 
 
 def all_have_ended(project):

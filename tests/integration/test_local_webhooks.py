@@ -135,12 +135,3 @@ def test_failed_call_is_logged_without_secrets(begin, said):
         "ID webhook at 127.0.0.1 cannot be called: ClientConnectorError"
     }
     assert service.execution(kickoff_id).standing(service.now()).error is None
-
-
-def test_webhooks_are_called_only_if_configured(begin, receiver):
-    service, quiet = begin(call_webhooks=False, tasks=TASKS[1:])
-    _, loud = begin(tasks=TASKS[1:])
-
-    heard(receiver, "/crew")
-    assert {each[2].get("kickoff_id", loud) for each in receiver.heard} == {loud}
-    assert "taskWebhookUrl" in service.execution(quiet).webhooks

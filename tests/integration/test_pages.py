@@ -7,10 +7,6 @@ import inspect
 import os
 import re
 import shutil
-import subprocess
-import sys
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,13 +35,13 @@ from tests.integration.pages import (
     RECIPES,
     ROOT,
     anywhere,
-    block,
     blocks,
     is_dag,
     rows,
     table,
     wherever,
 )
+from tests.integration.played import python
 from tests.supported import AIRFLOW
 
 # Each Python block is a DAG, which test_pages_dag.py runs, or contains one of these marks. It is then run below,
@@ -84,12 +80,6 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | {
         *re.findall(r'<a id="(.*?)">', text)
     }
-
-
-def test_every_example_is_listed():
-    listed = re.findall(r"\]\(\.\./\.\./(example_dags/[^/]*?\.py)\)", PAGES["docs/recipes/index.md"])
-
-    assert set(listed) == {str(path.relative_to(ROOT)) for path in ROOT.glob("example_dags/*.py")}
 
 
 @pytest.mark.parametrize(
@@ -167,44 +157,27 @@ def test_the_scenario_is_one(tmp_path, shown):
     assert [task.name for task in scenario.tasks] == ["research_task", "writing_task"]
 
 
-@pytest.mark.parametrize("shown", wherever("python", "crew_service.faults"))
-def test_hook_test_as_shown_passes(tmp_path, shown):
-    (tmp_path / "test_example.py").write_text(shown)
-
-    assert "1 passed" in pytest_in(tmp_path)
-
-
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page shows dag.test() of the newest Airflow")
 @pytest.mark.timeout(300)
-def test_dag_test_as_shown_passes(tmp_path, database):
-    for folder, name, mark in (
-        ("dags", "daily_report", '"daily_report"'),
-        ("tests", "test_daily_report", "def test_d"),
-    ):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / f"{name}.py").write_text(anywhere("python", mark))
+def test_pytest_files_as_shown_pass(tmp_path, database):
+    files = {
+        "dags/daily_report.py": '"daily_report"',
+        "tests/test_daily_report.py": "def test_d",
+        "tests/test_outage.py": "crew_service.faults",
+    }
+    for name, mark in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(anywhere("python", mark))
     shutil.copy(database, tmp_path / "airflow.db")
 
-    said = pytest_in(
-        tmp_path,
-        AIRFLOW_HOME=str(tmp_path),
-        AIRFLOW__CORE__DAGS_FOLDER=str(tmp_path / "dags"),
+    said = python(
+        *(tmp_path, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, tmp_path),
         PYTHONPATH=f"{tmp_path / 'dags'}{os.pathsep}{ROOT}",
-    )
-
-    assert "2 passed" in said
-
-
-def pytest_in(folder: Path, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", folder, folder],
-        check=False,
-        capture_output=True,
-        text=True,
         # Loading every plugin that is installed takes seconds.
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | environment,
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
     )
-    return done.stdout
+
+    assert "3 passed" in said
 
 
 def test_errors_page_lists_every_error():
@@ -281,15 +254,3 @@ def test_command_line_page_lists_every_command(capsys):
 def test_the_test_button_answers_as_shown():
     assert CrewHook().test_connection()[1] in PAGES["docs/connect.md"]
     assert CrewHook().kickoff(INPUTS)
-
-
-def test_constraints_pattern_drops_lines_that_may_be_too_old():
-    (pattern,) = re.findall(r"grep -v '([^']+)'", block("docs/deployment.md", "console", "grep -v"))
-    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    file = ["apache-airflow-providers-common-compat==1.7.0", "apache-airflow-providers-common-io==1.6.0"]
-
-    left = [line for line in file if not re.search(pattern, line)]
-
-    assert left == ["apache-airflow-providers-common-io==1.6.0"]
-    for name, bound in (each.split(">=") for each in needed if re.search(pattern, each.replace(">=", "=="))):
-        assert f"`{name}` has to be {bound} or newer" in PAGES["docs/deployment.md"]

@@ -60,22 +60,13 @@ UNCERTAIN = SENT | {"kickoff_id": None, "if_lost": if_lost(None, None)}
         ),
         ("failed", {"crew_progress": ended("WaitedTooLong", Cost.RUNNING)}, "Stopped waiting", "waiting"),
         ("up_for_retry", {"crew_progress": ended("ExecutionFailed", Cost.ENDED)}, "Waiting for retry", "waiting"),
-        ("queued", {"crew_progress": ended("ExecutionFailed", Cost.ENDED)}, "Starting again", "quiet"),
-        ("queued", {}, "Not started yet", "quiet"),
         ("failed", {"kickoff_id": KICKOFF_ID, "record": SENT}, "Stopped waiting", "waiting"),
         ("failed", {"record": UNCERTAIN}, "Uncertain kickoff", "waiting"),
         ("failed", {"record": None}, "Failed", "bad"),
         ("success", {"crew_progress": progress()}, "Stopped waiting", "waiting"),
         ("failed", {"crew_progress": CANCELLED}, "Failed", "bad"),
-        ("success", {"crew_progress": CANCELLED}, "Stopped waiting", "waiting"),
         ("success", {"crew_progress": progress(state="completed")}, "Completed", "good"),
         ("deferred", {"crew_progress": progress(state="paused")}, "Waiting for human input", "waiting"),
-        (
-            "deferred",
-            {"crew_progress": progress(state="unknown", human_input=True)},
-            "Waiting for human input",
-            "waiting",
-        ),
         ("deferred", {"crew_progress": progress(state="unknown")}, "May be waiting for human input", "waiting"),
         ("deferred", {"crew_progress": progress()}, "Running", "active"),
     ],
@@ -99,7 +90,6 @@ def test_next_step_of_a_retry_has_its_time_and_its_effect(page):
     ("facts", "cost"),
     [
         ({"kickoff_id": KICKOFF_ID, "record": SENT}, "billed"),
-        ({"kickoff_id": KICKOFF_ID}, "billed"),
         ({"isSensor": True}, "billed"),
         ({"record": SENT | {"if_lost": if_lost(KICKOFF_ID, "completed")}}, "billed"),
         ({"record": UNCERTAIN}, "unknown"),
@@ -153,16 +143,6 @@ def step(name: str, start: float, end: float | None = None) -> dict[str, Any]:
 
 def rows(shown: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [(row["name"], row["state"], row["seconds"]) for row in [*shown["rows"], *shown["coming"]]]
-
-
-def test_tasks_without_reported_times_show_the_polled_ones(page):
-    known = progress(
-        tasks=[], completed=2, total=4, current_task="c", steps=[step("a", 1, 4), step("b", 4, 9), step("c", 9)]
-    )
-    shown = told(page, "deferred", crew_progress=known)
-
-    assert rows(shown) == [("a", "done", 3), ("b", "done", 5), ("c", "current", None), ("Task 4", "coming", None)]
-    assert shown["rows"][2]["startedAt"] == 9
 
 
 def test_failed_task_is_the_one_that_had_not_finished(page):
@@ -319,12 +299,6 @@ def test_long_output_is_cut_at_a_line(page):
     assert 150 < shown.count("<a href=https://a.example/x>the report</a>") < 400
     assert "](https" not in shown
     assert "Show all" in shown
-
-
-def test_one_long_line_is_shown_without_links(page):
-    shown = output(page, source="[the report](https://a.example/x) " * 400)
-
-    assert "<a " not in shown
 
 
 def test_json_output_is_shown_once_as_a_tree(page):

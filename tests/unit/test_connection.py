@@ -144,12 +144,6 @@ def test_dashboard_url_may_have_the_kickoff_id(address: str, page: str) -> None:
     assert read.page_of("a/b é.") == page.replace("ID", "a%2Fb%20%C3%A9%2E")
 
 
-def test_dashboard_url_without_an_id_is_unknown() -> None:
-    read = read_connection(connection(extra={"dashboard_url": "https://app.example/{kickoff_id}"}))
-
-    assert read.page_of(None) is None
-
-
 def test_empty_form_fields_are_not_set() -> None:
     names = "user_bearer_token token_type request_timeout verify proxy status_path dashboard_url allow_http"
     names += " max_kickoffs_per_day"
@@ -234,10 +228,6 @@ def test_missing_or_invalid_token_is_rejected(fields: dict[str, Any], asked_for:
 
     assert error.cost is Cost.NONE
     assert TOKEN not in str(error)
-
-
-def test_token_in_the_login_of_a_uri_is_rejected() -> None:
-    assert TOKEN not in str(fault_of(from_environment(f"crew://{QUOTED_TOKEN}@crew.example")))
 
 
 @pytest.mark.parametrize(

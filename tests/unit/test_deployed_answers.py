@@ -9,7 +9,6 @@ import pytest
 from airflow_provider_crew.client.models import (
     Completed,
     Failed,
-    Paused,
     Progress,
     Running,
     TaskResult,
@@ -62,14 +61,6 @@ def test_running_crew() -> None:
         last_task=FACTS,
     )
     assert execution.is_known
-
-
-def test_paused_execution_has_its_progress() -> None:
-    execution = read(live_answer("paused", progress=PROGRESS, last_executed_task=LAST))
-
-    assert isinstance(execution, Paused)
-    assert (execution.word, execution.current_task, execution.last_task) == ("paused", "summary_task", FACTS)
-    assert execution.progress == Progress(completed=1, total=2)
 
 
 def test_completed_crew() -> None:

@@ -1,7 +1,6 @@
 """Scenarios: what a file may say, what goes wrong with it, and what follows from it at a given time."""
 
 import json
-import math
 
 import pytest
 from hypothesis import given
@@ -9,57 +8,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_crew.local import CrewInput, Scenario, ScenarioError, ScenarioTask, When
 from airflow_provider_crew.local.scripted import filled, standing
-
-EVERYTHING = """
-dialect = "deployed"
-kind = "flow"
-inputs_shape = "objects"
-status_paths = "id_first"
-unknown_path = "error_body"
-cold_start = 20
-token = "t"
-user_token = "u"
-user_token_may_kickoff = false
-output = '{"about": "{city}"}'
-result_json = {about = [1, 2.5, "x"]}
-usage = {total_tokens = 12}
-statuses = [{state = "PENDING"}, "odd"]
-
-[[inputs]]
-name = "city"
-required = false
-type = "text"
-description = "Where"
-
-[[tasks]]
-name = "look"
-agent = "Scout"
-description = "Have a look at {city}"
-seconds = 1.5
-output = "looked at {city}"
-human_input = 2
-
-[[tasks]]
-name = "ask"
-human_input = true
-
-[[tasks]]
-name = "fall"
-error = "fell"
-
-"""
-# Inside of the tables that follow it, a list would be one of theirs.
-EVERYTHING = (
-    """
-faults = [
-  {kind = "answer", status = 503, on = "status", times = 2, retry_after = 3, retry_after_date = true},
-  {kind = "reset", after_taken = true, for_seconds = inf}, {kind = "hang", seconds = 2},
-  {kind = "drip", pause = 0.5, part = "body"}, {kind = "truncate", incomplete = true},
-  {kind = "huge", size = 1000, chunked = true}, {kind = "raw", data = "SSH-2.0"}, {kind = "refuse", seconds = 4},
-]
-"""
-    + EVERYTHING
-)
 
 
 @pytest.fixture
@@ -74,31 +22,6 @@ def written(tmp_path):
 
 
 class TestFile:
-    def test_may_say_everything(self, written):
-        scenario = Scenario.load(written(EVERYTHING))
-
-        assert scenario.inputs == (CrewInput(name="city", required=False, type="text", description="Where"),)
-        assert scenario.tasks == (
-            ScenarioTask(
-                name="look",
-                agent="Scout",
-                description="Have a look at {city}",
-                seconds=1.5,
-                output="looked at {city}",
-                human_input=2.0,
-            ),
-            ScenarioTask(name="ask", human_input=True),
-            ScenarioTask(name="fall", error="fell"),
-        )
-        assert (scenario.token, scenario.user_token, scenario.user_token_may_kickoff) == ("t", "u", False)
-        assert (scenario.dialect, scenario.kind, scenario.cold_start) == ("deployed", "flow", 20)
-        assert [task.patience for task in scenario.tasks] == [2, math.inf, 0]
-        assert scenario.result_json == {"about": [1, 2.5, "x"]}
-        assert scenario.usage == {"total_tokens": 12}
-        assert scenario.statuses == ({"state": "PENDING"}, "odd")
-        kinds = "answer reset hang drip truncate huge raw refuse"
-        assert " ".join(fault.kind for fault in scenario.faults) == kinds
-
     @pytest.mark.parametrize(
         ("text", "complaint"),
         [

@@ -143,14 +143,6 @@ def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent)
     assert page == RUN_PAGE
 
 
-def test_alert_of_dag_without_failed_crew_task_is_not_sent(alert, dag, airflow, sent):
-    airflow.states = {("report", -1): "success", ("each", 0): "upstream_failed", ("other", -1): "failed"}
-
-    alert(of_run(dag))
-
-    assert sent == []
-
-
 @pytest.mark.usefixtures("airflow")
 def test_alert_of_dag_with_unreadable_tasks_is_sent(alert, dag, sent):
     alert({"dag": dag, "run_id": "today", "reason": "timed_out"})

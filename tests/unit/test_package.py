@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import pkgutil
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import distribution, entry_points, packages_distributions, requires, version
+from importlib.metadata import entry_points, packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from tests.supported import AIRFLOW
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
-ROOT = PACKAGE.parent
 DISTRIBUTION = "airflow-provider-crew"
 
 
@@ -201,8 +199,6 @@ def imported_by(path: Path) -> Iterator[str]:
 THEIRS = {"pytest", "crewai", "dotenv", "pydantic_core", "flask_appbuilder", "flask_babel", "wtforms"}
 # What serves the tab is imported by an Airflow that has tabs, and that brings it.
 BROUGHT = {"fastapi"}
-# OpenLineage's own listener asks for the facets, and for nothing where it is not there.
-PROVIDERS = ("airflow.providers.common.compat.", "airflow.providers.openlineage.")
 
 
 def test_imported_distributions_are_declared():
@@ -217,39 +213,3 @@ def test_imported_distributions_are_declared():
     others = imports - sys.stdlib_module_names - {"airflow", "airflow_provider_crew"} - THEIRS - BROUGHT
     assert len(others) > 2
     assert {name for name in others if not declared & set(map(canonicalize_name, known.get(name, ())))} == set()
-
-
-def test_imported_providers_are_declared():
-    imports = {name for path in PACKAGE.rglob("*.py") for name in imported_by(path)}
-    providers = {name for name in imports if name.startswith("airflow.providers.")}
-
-    assert providers
-    assert {name for name in providers if not f"{name}.".startswith(PROVIDERS)} == set()
-
-
-@pytest.mark.skipif(AIRFLOW < (3, 3), reason="the page lists those of the newest Airflow")
-def test_page_lists_the_added_dependencies():
-    page = (ROOT / "docs/compatibility.md").read_text()
-    told = re.search(r"this package adds (\w+) and what it needs \(([^)]*)\)", page)
-
-    assert told
-    added = needed_by(DISTRIBUTION) - needed_by("apache-airflow") - {DISTRIBUTION}
-    assert {told[1], *re.split(r",\s+", told[2])} == added
-
-
-def needed_by(name: str) -> set[str]:
-    """Return the names of a distribution and of all that it needs here, without extras."""
-    found: set[str] = set()
-    waiting = [canonicalize_name(name)]
-    while waiting:
-        current = waiting.pop()
-        if current in found:
-            continue
-        found.add(current)
-        needs = map(Requirement, distribution(current).requires or ())
-        waiting += [
-            canonicalize_name(need.name)
-            for need in needs
-            if need.marker is None or need.marker.evaluate({"extra": ""})
-        ]
-    return found

@@ -18,7 +18,6 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.client.models import Paused, Progress, TaskResult
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.watch import WatchMemory
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, running
 
@@ -150,20 +149,6 @@ def test_unknown_execution_is_reported_as_unknown():
     # The service is away as well, and may know as little as before when it is back.
     assert told.see(DOWN, at=110)["state"] == "unknown"
     assert told.see(RESEARCH, at=120)["state"] == "running"
-
-
-@pytest.mark.parametrize("before", [[RESEARCH], [RESEARCH, DOWN], [UNKNOWN], [DOWN]])
-def test_first_poll_of_another_process_is_news(before):
-    first = Told(exists=True)
-    for number, outcome in enumerate(before):
-        first.see(outcome, at=60 + number)
-    carried = WatchMemory.recalled(json.loads(json.dumps(first.story.watch.memory.handed_over())))
-
-    then = Told(exists=True, memory=carried)
-
-    assert then.see(before[-1], at=100)
-    assert then.see(before[-1], at=105) is None
-    assert then.see(WRITING, at=110)
 
 
 def test_task_outputs_share_a_size_limit():

@@ -20,7 +20,6 @@ from airflow_provider_crew.client.errors import (
     Refused,
     ServiceError,
     UnreadableAnswer,
-    WaitedTooLong,
     WatchBroken,
 )
 from airflow_provider_crew.client.models import Failed, Running
@@ -81,14 +80,6 @@ UNKNOWN = ExecutionNotFound("The crew does not know it.")
             ],
             id="an unknown state with each progress",
         ),
-        pytest.param(
-            [
-                (0, UNKNOWN, []),
-                (29, UNKNOWN, []),
-                (30, RESEARCH, ["research_task"]),
-            ],
-            id="an execution that is not known yet is no trouble",
-        ),
     ],
 )
 def test_watch_logs_news_and_reminders(story: list[tuple[float, Any, list[str]]]) -> None:
@@ -119,24 +110,6 @@ def test_first_poll_is_spread_at_random(rules: dict[str, Any], longest: float) -
     put_off = [Story(dice=dice, **rules).watch.spread().poll_again_in for dice in (0.0, 1.0)]
 
     assert put_off == pytest.approx([0.0, longest])
-
-
-@pytest.mark.parametrize("dice", [0.0, 1.0])
-@pytest.mark.parametrize(
-    ("age", "shortest", "longest"),
-    [
-        pytest.param(0, 5, 5, id="young"),
-        pytest.param(100, 5, 5, id="a twentieth is the shortest"),
-        pytest.param(600, 25, 30, id="ten minutes"),
-        pytest.param(7200, 49, 60, id="hours"),
-    ],
-)
-def test_default_interval_grows_with_the_age(age: float, shortest: float, longest: float, dice: float) -> None:
-    for told in (
-        Story(dice=dice, poll_interval=None),
-        Story(dice=dice, poll_interval=None, kicked_off_at=NOW),
-    ):
-        assert shortest <= told.see(RESEARCH, at=age).poll_again_in <= longest
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
@@ -174,15 +147,6 @@ def test_end_seen_at_the_deadline_counts(at: float) -> None:
 
     assert Story(timeout=100.0).see(SUCCESS, at=at).completed is SUCCESS
     assert isinstance(Story(timeout=100.0).see(failure, at=at).error, ExecutionFailed)
-
-
-def test_deadline_error_names_the_trouble_of_the_last_poll() -> None:
-    story = Story(timeout=30.0)
-    story.see(RESEARCH, at=0)
-    story.see(DOWN, at=20)
-
-    assert DOWN.event in str(story.see(DOWN, at=30).error)
-    assert isinstance(Story(timeout=0).see(DOWN).error, WaitedTooLong)
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])

@@ -26,7 +26,6 @@ from airflow_provider_crew.client.errors import (
     UnreadableAnswer,
 )
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Progress, Running, TaskResult
-from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import SKIPS_POLLS
@@ -316,14 +315,3 @@ def test_trouble_with_another_request_id_is_logged_once(kind: type[CallError]) -
     steps = [life.see(kind(f"The crew answers. Request {n:x}.", http_status=503), 10) for n in range(1000, 1010)]
 
     assert [bool(step.lines) for step in steps] == [True] + 9 * [False]
-
-
-def test_trouble_with_another_request_id_is_no_news() -> None:
-    life = Life(carried=False)
-    report = ProgressReport(life.watch)
-    news = []
-    for number in range(3):
-        life.see(ServiceError(f"503. Request {number}.", http_status=503), 10)
-        news.append(report.update(None))
-
-    assert news == [True, False, False]

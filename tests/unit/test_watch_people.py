@@ -77,18 +77,6 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             EXISTS,
             [
                 (0, UNKNOWN, WARNING, SOON),
-                (599, RESEARCH, ["info", "research_task"], USUAL),
-                (600, RESEARCH, [], USUAL),
-                (610, UNKNOWN, WARNING, SOON),
-                (1209, UNKNOWN, WARNING, 1.0),
-                (1210, UNKNOWN, [], ExecutionUnknown),
-            ],
-            id="known again, which is said once, and the patience begins anew",
-        ),
-        pytest.param(
-            EXISTS,
-            [
-                (0, UNKNOWN, WARNING, SOON),
                 (300, DOWN, WARNING, USUAL),
                 (580, DOWN, [], USUAL),
                 (590, UNKNOWN, WARNING, 10.0),
@@ -121,23 +109,9 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             id="people may be asked: waited for to the deadline",
         ),
         pytest.param(
-            {**EXISTS, "max_outage": None, "timeout": 1000.0},
-            [
-                (0, UNKNOWN, WARNING, SOON),
-                (999, UNKNOWN, WARNING, 1.0),
-                (1000, UNKNOWN, [], ExecutionUnknown),
-            ],
-            id="any outage is waited out: waited for to the deadline",
-        ),
-        pytest.param(
             {**EXISTS, "address": ADDRESS},
             [(0, UNKNOWN, WARNING, SOON), (5, UNKNOWN_ELSEWHERE, [], ExecutionUnknown)],
             id="at another address it is not waited for",
-        ),
-        pytest.param(
-            {**JUST_KICKED_OFF, "address": ADDRESS, "human_input": True, "max_outage": None},
-            [(0, UNKNOWN_ELSEWHERE, [], ExecutionUnknown)],
-            id="at another address it is not waited for, whatever the rules",
         ),
         pytest.param(
             EXISTS,
@@ -219,15 +193,6 @@ def test_watch_stops_when_the_crew_needs_input(rules: dict[str, Any], outcome: A
     assert isinstance(step.error, HumanInputNeeded) is asks
     if "answered_at" in rules and not asks:
         assert step.poll_again_in <= SOON
-
-
-def test_unknown_at_another_address_names_both_addresses() -> None:
-    error = Story(address=ADDRESS, **JUST_KICKED_OFF).see(UNKNOWN_ELSEWHERE).error
-
-    assert isinstance(error, ExecutionUnknown)
-    assert (error.kickoff_id, error.elsewhere) == (KICKOFF_ID, ADDRESS)
-    assert ADDRESS in str(error)
-    assert ELSEWHERE in str(error)
 
 
 def test_only_an_execution_that_may_not_exist_is_in_doubt() -> None:
