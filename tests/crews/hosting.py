@@ -16,6 +16,7 @@ import airflow_provider_crew.local
 ROOT = Path(__file__).parents[2]
 RUNNER = Path(airflow_provider_crew.local.__file__).with_name("crew_runner.py")
 EXAMPLE = ROOT / "example_crews" / "briefing"
+INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
 PROJECTS = Path(__file__).parent / "projects"
 # The environment that ``make .venv-crew/.ready`` builds, or another one with an older crewai.
 PYTHON = os.environ.get("CREW_PYTHON", str(ROOT / ".venv-crew" / "bin" / "python"))

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crews.hosting import EXAMPLE, answer, by_hand, crewai_version, hosting, kickoff
+from tests.crews.hosting import EXAMPLE, INPUTS, answer, by_hand, crewai_version, hosting, kickoff
 
 pytestmark = pytest.mark.timeout(900)  # an import of crewai takes a minute where others want the processors, too
 SECRET = "a-key-that-nobody-may-see"
-INPUTS = {"topic": "electric ferries", "audience": "harbour masters"}
 
 
 def test_project_runs_as_it_does_by_hand(tmp_path):

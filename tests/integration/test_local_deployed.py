@@ -2,7 +2,7 @@
 
 import pytest
 
-from airflow_provider_crew.local import CrewInput, Scenario, ScenarioTask
+from airflow_provider_crew.local import Scenario, ScenarioTask
 
 TASKS = (
     ScenarioTask(name="first", agent="A", description="look at {topic}", seconds=2, output="about {topic}"),
@@ -22,32 +22,7 @@ def connect(serve):
     return lambda **keys: serve(Scenario(**{"dialect": "deployed", "tasks": TASKS} | keys))
 
 
-@pytest.mark.parametrize("shape", ["names", "objects"])
-@pytest.mark.parametrize(("kind", "names"), [("crew", ["topic"]), ("flow", ["id", "topic", "tone"])])
-def test_inputs_are_bare_names(connect, kind, names, shape):
-    wanted = (CrewInput(name="topic"), CrewInput(name="tone", required=False))
-    client = connect(kind=kind, inputs=wanted, inputs_shape=shape)
-
-    assert client.get("/inputs").json() == {"inputs": names}
-
-
 class TestKickoff:
-    @pytest.mark.parametrize(
-        ("body", "complaint"),
-        [
-            ({"inputs": {"other": 1}}, "Missing inputs: audience, topic"),
-            ({"inputs": {}, "restoreFromStateId": "earlier"}, ""),
-        ],
-    )
-    def test_unusable_inputs_of_a_crew_are_rejected(self, connect, body, complaint):
-        client = connect()
-
-        answer = client.post("/kickoff", body)
-
-        assert answer.status_code == 422
-        assert answer.json()["detail"].startswith(complaint)
-        assert client.service.kickoffs == ()
-
     def test_flow_needs_nothing_and_drops_unlisted_inputs(self, connect):
         client = connect(kind="flow", output="{topic} for {audience}.")
         kickoff_id = client.kickoff({"topic": "tides", "other": 1})

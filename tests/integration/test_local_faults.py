@@ -52,33 +52,6 @@ def connected(service):
 
 
 class TestAnswer:
-    @pytest.mark.parametrize(("status", "title"), [(500, "Internal Server Error")])
-    def test_error_has_the_documented_body(self, service, faults, kickoff, status, title):
-        faults.answer(status, on="kickoff")
-
-        answer, body = kickoff()
-
-        assert (answer.status, answer.headers["content-type"]) == (status, "application/json")
-        message = f"The local service was asked to answer {status}."
-        assert json.loads(body) == {"error": title, "message": message}
-        assert service.kickoffs == ()
-        assert (service.requests[0].fault, service.requests[0].status) == ("answer", status)
-
-    @pytest.mark.parametrize(
-        ("body", "sent", "content_type"),
-        [
-            (b"\xff{", b"\xff{", "application/json"),
-            ("<html>Bad gateway</html>", b"<html>Bad gateway</html>", "text/html; charset=utf-8"),
-        ],
-    )
-    def test_body_is_sent_as_it_is(self, faults, kickoff, body, sent, content_type):
-        faults.answer(502, body=body)
-
-        answer, received = kickoff()
-
-        assert received == sent
-        assert answer.headers["content-type"] == content_type
-
     def test_retry_after_is_seconds_or_a_date(self, faults, kickoff):
         faults.answer(429, retry_after=7)
         faults.answer(503, retry_after=30, retry_after_date=True)
@@ -95,29 +68,7 @@ class TestAnswer:
         assert [taken.inputs for taken in service.kickoffs] == [INPUTS]
 
 
-class TestReset:
-    @pytest.mark.parametrize(("after_taken", "taken"), [(False, 0), (True, 1)])
-    def test_connection_is_reset(self, service, faults, kickoff, after_taken, taken):
-        faults.reset(on="kickoff", after_taken=after_taken)
-
-        with pytest.raises(ConnectionResetError):
-            kickoff()
-
-        assert len(service.kickoffs) == taken
-        assert (service.requests[0].fault, service.requests[0].status) == ("reset", None)
-
-
 class TestHang:
-    @pytest.mark.parametrize(("after_taken", "taken"), [(False, 0), (True, 1)])
-    def test_kickoff_is_not_answered(self, service, faults, kickoff, after_taken, taken):
-        faults.hang(on="kickoff", after_taken=after_taken)
-
-        with pytest.raises(TimeoutError):
-            kickoff(timeout=0.2)
-
-        eventually(lambda: service.requests, pause=0.01)
-        eventually(lambda: len(service.kickoffs) == taken, pause=0.01)
-
     @pytest.mark.parametrize(("fault", "options"), [("hang", {}), ("huge", {"size": 10**12})])
     def test_service_stops_during_a_fault(self, fault, options):
         with LocalCrewService() as service:
@@ -157,26 +108,6 @@ class TestBody:
         assert body.startswith(b'{"kickoff_id": "')
         assert len(service.kickoffs) == 1
         assert kickoff()[1] == b'{"k'
-
-    @pytest.mark.parametrize(
-        ("chunked", "length", "encoding"), [(False, "3000000", None), (True, None, "chunked")]
-    )
-    def test_huge_answer_is_as_large_as_asked(self, service, faults, kickoff, chunked, length, encoding):
-        faults.huge(3_000_000, chunked=chunked)
-
-        answer, body = kickoff()
-
-        assert (answer.headers["content-length"], answer.headers["transfer-encoding"]) == (length, encoding)
-        assert len(body) == 3_000_000
-        assert json.loads(body)["kickoff_id"] == service.kickoffs[0].kickoff_id
-
-    def test_raw_bytes_are_sent_as_they_are(self, service, faults, kickoff):
-        faults.raw(b"SSH-2.0-OpenSSH_9.6\r\n", on="kickoff")
-
-        with pytest.raises(http.client.BadStatusLine, match=r"SSH-2\.0-OpenSSH_9\.6"):
-            kickoff()
-
-        assert service.kickoffs == ()
 
 
 class TestRefuse:

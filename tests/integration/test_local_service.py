@@ -10,30 +10,8 @@ from urllib.parse import quote, unquote, urlsplit
 import pytest
 import requests
 
-from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
+from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from tests.integration.local_client import INPUTS
-
-WITH_OPTIONAL = (CrewInput(name="topic", description="What about"), CrewInput(name="tone", required=False))
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [
-        ("names", ["topic"]),
-        ("mapping", {"topic": "What about"}),
-        (
-            "objects",
-            [
-                {"name": "topic", "required": True, "type": "string", "description": "What about"},
-                {"name": "tone", "required": False, "type": "string", "description": ""},
-            ],
-        ),
-    ],
-)
-def test_inputs_are_listed_in_each_shape(serve, shape, expected):
-    client = serve(Scenario(inputs=WITH_OPTIONAL, inputs_shape=shape))
-
-    assert client.get("/inputs").json() == {"inputs": expected}
 
 
 class TestKickoff:
@@ -48,27 +26,6 @@ class TestKickoff:
             "message": "These inputs are required: audience.",
             "details": {"missing_inputs": ["audience"]},
         }
-        assert client.service.kickoffs == ()
-
-    @pytest.mark.parametrize(
-        ("body", "complaint"),
-        [
-            (b"", "The body is not JSON"),
-            (b"[" * 100_000, "The body is not JSON"),
-            (b'{"inputs": ["topic"]}', "inputs: "),
-            (
-                b'{"inputs": {}, "humanInputWebhook": {"url": "x", "authentication": {"strategy": "basic"}}}',
-                "humanInputWebhook.authentication.basic.username: ",
-            ),
-        ],
-    )
-    def test_unusable_body_is_a_bad_request(self, serve, body, complaint):
-        client = serve()
-
-        answer = client.post("/kickoff", body)
-
-        assert (answer.status_code, answer.json()["error"]) == (400, "Bad request")
-        assert answer.json()["message"].startswith(complaint)
         assert client.service.kickoffs == ()
 
 
@@ -101,31 +58,19 @@ class TestStatus:
             "execution_time": 3.5,
         }
 
-    @pytest.mark.parametrize(
-        ("served", "status_first", "id_first"),
-        [("both", 200, 200), ("status_first", 200, 404), ("id_first", 404, 200)],
-    )
-    def test_paths_of_the_scenario(self, serve, served, status_first, id_first):
-        client = serve(Scenario(status_paths=served))
-        kickoff_id = client.kickoff()
-
-        assert client.get(f"/status/{kickoff_id}").status_code == status_first
-        assert client.get(f"/{kickoff_id}/status").status_code == id_first
-
 
 class TestStop:
     @pytest.fixture(params=["documented", "deployed"])
     def dialect(self, request):
         return request.param
 
-    @pytest.mark.parametrize("kind", ["flow"])
     @pytest.mark.parametrize("human_input", [False, True])
-    def test_running_or_waiting_execution_is_revoked(self, serve, clock, dialect, kind, human_input):
+    def test_running_or_waiting_execution_is_revoked(self, serve, clock, dialect, human_input):
         tasks = (
             ScenarioTask(name="first", seconds=2, human_input=human_input),
             ScenarioTask(name="second", seconds=10),
         )
-        client = serve(Scenario(dialect=dialect, kind=kind, tasks=tasks))
+        client = serve(Scenario(dialect=dialect, kind="flow", tasks=tasks))
         kickoff_id, other = client.kickoff(), client.kickoff()
         clock.now += 3
 

@@ -213,20 +213,6 @@ def test_running_crew_shows_its_progress_and_changes(shown, page, run):
     assert all_of(page, "[aria-current=step] .crew-name") == ["checking_task"]
 
 
-def test_screen_reader_gets_progress_and_rare_changes_only(shown, page):
-    shown("paused")
-    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
-
-    (bar,) = (node for node in nodes if node["role"]["value"] == "progressbar")
-    values = {each["name"]: each["value"].get("value") for each in bar["properties"]}
-    assert bar["name"]["value"] == "Progress of the crew"
-    assert (values["valuemin"], values["valuemax"], bar["value"]["value"]) == (0, 3, 1)
-    assert page.evaluate(f"{TAB}.querySelector('[role=progressbar]').ariaValueText") == "1 of 3 tasks done"
-    live = all_of(page, "[aria-live], [role=status]")
-    assert live[0].startswith("Waiting for human input")
-    assert not any("3h" in each for each in live)
-
-
 def test_hidden_or_finished_tab_sends_no_requests(shown, page):
     def be_hidden(hidden: str) -> None:
         page.evaluate(
