@@ -38,8 +38,7 @@ def receiver(**environment: str) -> Iterator[str]:
     """Run the program that the page shows, and return its address."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-c", anywhere("python", RECEIVER)],
-        env=os.environ | environment | {"PORT": str(port)},
+        [sys.executable, "-c", anywhere("python", RECEIVER)], env=os.environ | environment | {"PORT": str(port)}
     )
     try:
         eventually(lambda: not is_free(port))

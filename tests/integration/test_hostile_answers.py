@@ -15,12 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from airflow_provider_crew.client.errors import (
-    AnswerTooLarge,
-    UncertainKickoff,
-    Unreachable,
-    UnreadableAnswer,
-)
+from airflow_provider_crew.client.errors import AnswerTooLarge, UncertainKickoff, Unreachable, UnreadableAnswer
 from tests.integration.clients import KICKOFF
 from tests.integration.hostile import answer
 

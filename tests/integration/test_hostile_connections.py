@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_crew.client.errors import (
-    CrewError,
-)
+from airflow_provider_crew.client.errors import CrewError
 from tests.integration.hostile import CALLS, Hostile, answer, completed, hostile_service
 
 
@@ -40,7 +38,7 @@ HEADERS_THAT_LEAD_ELSEWHERE = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("status", [201, 300, 301, 302, 303, 305, 307, 308, 401, 407, 503])
+@pytest.mark.parametrize("status", [201, 301, 307, 401, 407, 503])
 def test_answer_causes_no_request_elsewhere(connect, hostile, elsewhere, call, status):
     headers = [header.format(host=f"127.0.0.1:{elsewhere.port}") for header in HEADERS_THAT_LEAD_ELSEWHERE]
     crew = connect(hostile.url)

@@ -113,11 +113,7 @@ class TestOfAProject:
         return start
 
     @pytest.mark.parametrize(
-        ("kind", "dialect", "word"),
-        [
-            ("crew", "deployed", "NOT FOUND"),
-            ("flow", "deployed", "PAUSED"),
-        ],
+        ("kind", "dialect", "word"), [("crew", "deployed", "NOT FOUND"), ("flow", "deployed", "PAUSED")]
     )
     def test_crew_hears_the_answers_of_a_person(self, host, kind, dialect, word):
         client = host(kind, dialect)

@@ -65,10 +65,7 @@ def page():
 
 @pytest.mark.parametrize(
     ("accept", "content_type"),
-    [
-        ("text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"),
-        ("*/*", "application/json"),
-    ],
+    [("text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"), ("*/*", "application/json")],
 )
 def test_browser_gets_a_page_and_a_program_json(serve, accept, content_type):
     client = serve()

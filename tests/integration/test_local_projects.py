@@ -193,8 +193,7 @@ class TestProcesses:
         assert len(crew.kickoffs) == 1
 
     @pytest.mark.parametrize(
-        ("step", "state"),
-        [(GO, "RUNNING"), ({"do": "wait", "task": "writing", "draft": "a page"}, "NOT FOUND")],
+        ("step", "state"), [(GO, "RUNNING"), ({"do": "wait", "task": "writing", "draft": "a page"}, "NOT FOUND")]
     )
     def test_stop_ends_its_process_and_no_other(self, crew, step, state):
         crew = crew(*STEPS, step, DONE)
@@ -231,7 +230,7 @@ class TestLoading:
                 {"not_loaded": {"error": "ImportError: no tools", "traceback": "in crew.py\n"}},
                 "no tools",
                 "in crew.py\n",
-            ),
+            )
         ],
     )
     def test_that_fails_is_an_error_at_the_start(self, crew, story, said, traceback):

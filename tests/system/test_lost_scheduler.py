@@ -12,8 +12,7 @@ from tests.supported import has
 pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(
-        has("Retries reattach"),
-        reason="from Airflow 3.3 on the next try knows, as other tests tell",
+        has("Retries reattach"), reason="from Airflow 3.3 on the next try knows, as other tests tell"
     ),
 ]
 

@@ -9,8 +9,7 @@ from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
 remembers = pytest.mark.skipif(
-    not has("Retries reattach"),
-    reason="before Airflow 3.3 a try knows nothing of another",
+    not has("Retries reattach"), reason="before Airflow 3.3 a try knows nothing of another"
 )
 
 

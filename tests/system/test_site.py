@@ -8,10 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_crew.exceptions import (
-    InvalidOutput,
-    UncertainKickoff,
-)
+from airflow_provider_crew.exceptions import InvalidOutput, UncertainKickoff
 from dev.chromium import EXECUTABLE, Chromium, Page
 from tests.airflow_runs import ROOT
 from tests.supported import AIRFLOW
@@ -89,10 +86,7 @@ def paste(page: Page, log: str) -> list[str]:
     return shown
 
 
-RAISED = [
-    InvalidOutput("title: Field required"),
-    UncertainKickoff("No answer in time."),
-]
+RAISED = [InvalidOutput("title: Field required"), UncertainKickoff("No answer in time.")]
 
 
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)

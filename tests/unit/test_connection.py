@@ -210,16 +210,12 @@ def test_token_type_selects_the_token(
         pytest.param({"password": None}, None, id="none"),
         pytest.param({}, "user", id="no user's"),
         pytest.param(
-            {"password": None, "extra": {"user_bearer_token": USER_TOKEN}},
-            "organization",
-            id="no organization's",
+            {"password": None, "extra": {"user_bearer_token": USER_TOKEN}}, "organization", id="no organization's"
         ),
         pytest.param({"password": None, "login": TOKEN}, None, id="in the login"),
         pytest.param({"password": 4711}, None, id="a number"),
         pytest.param(
-            {"password": None, "extra": {"user_bearer_token": f"Bearer {TOKEN}"}},
-            None,
-            id="user's with the word",
+            {"password": None, "extra": {"user_bearer_token": f"Bearer {TOKEN}"}}, None, id="user's with the word"
         ),
     ],
 )

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.client.models import (
-    Completed,
-    Failed,
-    Progress,
-    Running,
-    TaskResult,
-    read_execution,
-)
+from airflow_provider_crew.client.models import Completed, Failed, Progress, Running, TaskResult, read_execution
 from tests.unit.crew_builders import KICKOFF_ID, live_answer
 
 PROGRESS = {
@@ -89,11 +82,7 @@ def test_deployed_execution_without_output_has_an_empty_one(result: Any) -> None
 
 @pytest.mark.parametrize(
     "reason",
-    [
-        "RuntimeError: the crew is still running",
-        "Task failed: state NOT FOUND",
-        "not found: no such tool",
-    ],
+    ["RuntimeError: the crew is still running", "Task failed: state NOT FOUND", "not found: no such tool"],
 )
 def test_failed_state_counts_whatever_the_reason(reason: str) -> None:
     assert failed(status=reason).error == reason

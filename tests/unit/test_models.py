@@ -79,13 +79,7 @@ def test_known_states_in_either_field_and_any_case(key: str, words: list[str], s
 
 
 @pytest.mark.parametrize("key", ["status", "state"])
-@pytest.mark.parametrize(
-    "word",
-    [
-        "awaiting_human_feedback",
-        "Task is Running",
-    ],
-)
+@pytest.mark.parametrize("word", ["awaiting_human_feedback", "Task is Running"])
 def test_unknown_state_is_running(key: str, word: str) -> None:
     execution = read({key: word, "result": "something"})
 
@@ -107,15 +101,7 @@ def test_precedence_of_two_states(body: dict[str, Any], shape: type) -> None:
     assert type(read({"result": "Done.", **body})) is shape
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"status": ["running"]},
-        {"result": "x"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("body", [{}, {"status": ["running"]}, {"result": "x"}], ids=str)
 def test_body_without_a_status_is_rejected(body: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="status"):
         read(body)
@@ -219,13 +205,7 @@ def test_invalid_task_results_are_dropped(tasks: Any, read_to: tuple[TaskResult,
 
 @pytest.mark.parametrize(
     ("time", "seconds"),
-    [
-        (0, 0.0),
-        ("12.5", 12.5),
-        (-1, None),
-        (10**400, None),
-        (float("nan"), None),
-    ],
+    [(0, 0.0), ("12.5", 12.5), (-1, None), (10**400, None), (float("nan"), None)],
     ids=lambda value: str(value)[:10],
 )
 def test_invalid_execution_time_is_dropped(time: Any, seconds: float | None) -> None:
@@ -267,11 +247,7 @@ def test_error_without_text_is_rejected(word: str, body: dict[str, Any]) -> None
 @pytest.mark.parametrize("word", ["completed", "success", "SUCCESS"])
 @pytest.mark.parametrize(
     "body",
-    [
-        {"message": "OK"},
-        {"result": None, "state": None},
-        {"result": None, "state": {"is": "SUCCESS"}},
-    ],
+    [{"message": "OK"}, {"result": None, "state": None}, {"result": None, "state": {"is": "SUCCESS"}}],
     ids=str,
 )
 def test_success_without_a_result_is_rejected(word: str, body: dict[str, Any]) -> None:

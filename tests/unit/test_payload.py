@@ -23,11 +23,7 @@ plain_json = st.recursive(
 )
 
 
-WEBHOOKS = {
-    "events": ["task_completed"],
-    "url": "https://hooks.example/events",
-    "realtime": False,
-}
+WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example/events", "realtime": False}
 PERSON = "https://hooks.example/person"
 SECRET = WebhookSecret(password="webhook-secret")
 WITH_LOGIN = WebhookSecret(password="webhook-secret", login="crew")
@@ -201,10 +197,7 @@ def test_unlisted_input_is_a_doubt_with_the_nearest_name() -> None:
 
 @pytest.mark.parametrize(
     ("given", "names"),
-    [
-        ({"topic": 1}, {"audience"}),
-        ({"topics": 1, "audience": 2}, {"topic", "topics"}),
-    ],
+    [({"topic": 1}, {"audience"}), ({"topics": 1, "audience": 2}, {"topic", "topics"})],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_missing_required_inputs_are_named(given: dict[str, int], names: set[str]) -> None:
@@ -217,10 +210,7 @@ def test_missing_required_inputs_are_named(given: dict[str, int], names: set[str
 @each_form
 @pytest.mark.parametrize(
     ("given", "names"),
-    [
-        ({"topic": 1}, {"audience"}),
-        ({"zebra": 1, "audience": 2}, {"topic"}),
-    ],
+    [({"topic": 1}, {"audience"}), ({"zebra": 1, "audience": 2}, {"topic"})],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_missing_inputs_that_may_be_optional_are_one_doubt(

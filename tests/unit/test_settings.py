@@ -208,11 +208,7 @@ BREAKS = ["\n", "\r\n", "\t", "\x00", "\u2028", "\u200b", "\x7f"]
 
 @pytest.mark.parametrize("inside", BREAKS, ids=ascii)
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("address", "https://crew.{}example"),
-        ("proxy", "http://gateway.{}example:3128"),
-    ],
+    ("field", "value"), [("address", "https://crew.{}example"), ("proxy", "http://gateway.{}example:3128")]
 )
 def test_line_break_inside_an_address_is_refused(field: str, value: str, inside: str) -> None:
     told = str(fault_of(**{field: value.format(inside)}))
@@ -221,13 +217,7 @@ def test_line_break_inside_an_address_is_refused(field: str, value: str, inside:
     assert value.format("") not in told
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "https://crew.example/{}",
-        "https://{}.example",
-    ],
-)
+@pytest.mark.parametrize("address", ["https://crew.example/{}", "https://{}.example"])
 @pytest.mark.parametrize(
     ("token", "written"),
     [

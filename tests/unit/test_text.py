@@ -62,13 +62,7 @@ def test_quoted_text_keeps_its_lines(text: str, most: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "0 B"),
-        ("a" * 1000, "1.0 KB"),
-        ("a" * 1_500_000, "1.5 MB"),
-        ("\ud800", "1 B"),
-    ],
+    ("text", "said"), [("", "0 B"), ("a" * 1000, "1.0 KB"), ("a" * 1_500_000, "1.5 MB"), ("\ud800", "1 B")]
 )
 def test_size_is_readable(text: str, said: str) -> None:
     assert size(text) == said

@@ -43,12 +43,7 @@ class Story:
     """Watch of one execution, fed with outcomes at given times."""
 
     def __init__(
-        self,
-        *,
-        dice: float = 0.5,
-        timeout: float = 24 * 3600.0,
-        memory: WatchMemory | None = None,
-        **rules: Any,
+        self, *, dice: float = 0.5, timeout: float = 24 * 3600.0, memory: WatchMemory | None = None, **rules: Any
     ) -> None:
         self.time = 0.0
         self.looks = 0
