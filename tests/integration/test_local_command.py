@@ -149,15 +149,6 @@ def main(capsys, monkeypatch):
 
 
 class TestOptions:
-    @pytest.mark.parametrize(("given", "status"), [((), 200), (("--dialect", "documented"), 404)])
-    def test_dialect_option_comes_before_the_scenario(self, main, tmp_path, given, status):
-        file = tmp_path / "scenario.toml"
-        file.write_text('dialect = "deployed"\ntoken = "local-organization-token"')
-
-        answer = main("--scenario", str(file), *given, call=lambda client: client.get("/status/nobody"))
-
-        assert answer.status_code == status
-
     @pytest.mark.parametrize(
         ("given", "ends"),
         [
@@ -214,29 +205,6 @@ class TestCrew:
         rest, _, code = shown.end(how)
         assert (rest, code) == ("", 0)
         assert all_have_ended(project)
-
-    def test_nothing_is_lost_when_it_is_killed(self, host, project, tmp_path):
-        keep = ("--keep", str(tmp_path / "kept"))
-        killed = host(*keep)
-        ids = [killed.client.kickoff() for _ in range(3)]
-        for _ in ids:
-            killed.line("thinking")
-        (project / "go").touch()
-
-        def completed(kickoff_id):
-            return eventually(lambda: (body := killed.client.status(kickoff_id))["state"] == "SUCCESS" and body)
-
-        before = [completed(each) for each in ids]
-        (project / "go").unlink()
-        cut = killed.client.kickoff()
-        killed.line("thinking")
-        killed.end(signal.SIGKILL)
-        eventually(lambda: all_have_ended(project))
-
-        again = host(*keep).client
-
-        assert [again.status(each) for each in ids] == before
-        assert again.status(cut)["status"] == "The local service ended while the crew was at work."
 
 
 def all_have_ended(project):

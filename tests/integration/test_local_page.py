@@ -106,25 +106,6 @@ def test_waiting_execution_comes_first_and_stops_the_reload(serve, clock, page):
     assert (none.badges, none.reloads) == (["good", "good"], False)
 
 
-def test_page_of_one_shows_its_progress_and_then_its_output(serve, clock, page):
-    tasks = (
-        ScenarioTask(name="research", agent="Researcher", seconds=5, output="**notes**"),
-        ScenarioTask(name="writing", agent="Writer", seconds=5, output="the end"),
-    )
-    client = serve(Scenario(inputs=(), tasks=tasks))
-    kickoff_id = client.kickoff(meta={"team": "ships"})
-    clock.now += 7
-    running = page(client, f"/executions/{kickoff_id}")
-    clock.now += 7
-    completed = page(client, f"/executions/{kickoff_id}")
-
-    assert (running.badges, running.reloads) == (["active"], True)
-    assert all(text in running.text for text in ("notes", "writing", "Writer", '"ships"'))
-    assert "the end" not in running.text
-    assert (completed.badges, completed.reloads) == (["good"], False)
-    assert "the end" in completed.text
-
-
 @pytest.mark.parametrize(("index", "path", "name"), [(-1, "", "report"), (0, "/mapped/0", "report[0]")])
 def test_page_links_to_the_airflow_task(serve, page, index, path, name):
     client = serve()

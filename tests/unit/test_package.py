@@ -21,7 +21,6 @@ from packaging.utils import canonicalize_name
 import airflow_provider_crew
 from airflow_provider_crew.get_provider_info import get_provider_info
 from airflow_provider_crew.hooks.crew import CrewHook
-from tests.supported import AIRFLOW
 
 PACKAGE = Path(airflow_provider_crew.__file__).parent
 DISTRIBUTION = "airflow-provider-crew"

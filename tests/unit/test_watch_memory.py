@@ -142,17 +142,6 @@ def test_watch_carried_after_every_poll_takes_the_same_steps(
         assert staying.watch.memory.carried() == carried.watch.memory.carried()
 
 
-@pytest.mark.parametrize("carried", [False, True])
-def test_execution_seen_once_exists_in_the_next_process(carried: Any) -> None:
-    life = Life(carried=carried, kicked_off_at=None)
-    assert not life.watch.memory.seen
-    life.see(running("running", None, 0), 0)
-
-    assert life.see(ExecutionNotFound("404"), 10).error is None
-    assert life.watch.memory.seen
-    assert isinstance(life.see(ExecutionNotFound("404"), 600).error, ExecutionUnknown)
-
-
 def ended(*looks: Running | Paused, end: Completed, carried: bool = False) -> Completed:
     life = Life(carried=carried)
     for look in looks:
