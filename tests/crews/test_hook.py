@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_hook_returns_what_the_crew_returns_by_hand(tmp_path, monkeypatch):
     project = Project(EXAMPLE, python=Path(PYTHON))
     with LocalCrewService(Scenario(dialect="deployed"), project=project) as service:
         monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", service.connection_uri)
-        result = CrewHook().wait(CrewHook().kickoff(INPUTS), poll_interval=1)
+        result: Any = CrewHook().wait(CrewHook().kickoff(INPUTS), poll_interval=1)
 
     assert result.output == returned["raw"]
     assert result.usage["total_tokens"] == returned["token_usage"]["total_tokens"] > 0

@@ -2,7 +2,7 @@
 A runner without CrewAI, started by the local service in place of the real one. It plays ``story.json``.
 
 The file is in the folder of the project. Its steps are messages to say as they are, and besides ``{"do": "wait"}``
-for an answer, ``{"do": "print", "text": …}``, ``{"do": "until", "file": …}`` and ``{"do": "die", "code": …}``.
+for an answer, ``{"do": "print", "text": …}`` and ``{"do": "until", "file": …}``.
 """
 
 import argparse
@@ -32,14 +32,9 @@ def main():
 
     with (project / "started").open("a") as started:
         started.write(f"{os.getpid()}\n")
-    time.sleep(story.get("loading", 0))
-    for text in story.get("loads", ()):
-        print(text, flush=True)
     if "not_loaded" in story:
         say({"said": "not_loaded", **story["not_loaded"]})
         return 1
-    if story.get("dies_loading"):
-        return 3
     said = {"kind": "crew", "name": "a crew", "inputs": ["topic"], "required": ["topic"], "of": 2, "crewai": "1.0"}
     say({"said": "ready", **said, **story.get("ready", {})})
     kickoff = heard.get()
@@ -55,8 +50,6 @@ def play(project, steps, say, heard):
         match step:
             case {"do": "print", "text": text}:
                 print(text, flush=True)
-            case {"do": "die", "code": code}:
-                os._exit(code)
             case {"do": "until", "file": name}:
                 while not (project / name).exists():
                     time.sleep(0.02)

@@ -48,7 +48,8 @@ class ShownTask(Task):
         return super()._ended(operator, result)
 
     def _new_process(self) -> None:
-        self.ti.task = SimpleNamespace(dag=self._dag, retries=self._retries, template_ext=())
+        ti: Any = self.ti
+        ti.task = SimpleNamespace(dag=self._dag, retries=self._retries, template_ext=())
         self._context = super().context | {
             "dag": self._dag,
             "map_index_template": None,

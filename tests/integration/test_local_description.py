@@ -14,7 +14,7 @@ from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from tests.integration.local_client import Client
 
 # Of each operation. Always the same ones; many more when much bad input is tried.
-EXAMPLES = 100 if "CREW_FUZZ_CASES" in os.environ else 10
+EXAMPLES = 100 if "CREW_FUZZ_CASES" in os.environ else 5
 SCENARIOS = {
     "documented": Scenario(inputs_shape="objects"),
     "documented, on one path": Scenario(

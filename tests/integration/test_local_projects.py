@@ -131,6 +131,14 @@ class TestTold:
         assert (body.get("state"), body["status"]) in [("FAILED", "ValueError: no credit"), (None, "error")]
         assert f"{kickoff_id} |   here" in crew.lines
 
+    def test_prints_of_the_crew_are_logged_without_control_characters(self, crew):
+        crew = crew({"do": "print", "text": "thinking\x1b[2J …"}, DONE)
+        with crew.serve():
+            kickoff_id = crew.kickoff()
+            crew.until(kickoff_id, "SUCCESS")
+
+        assert f"{kickoff_id} | thinking[2J …" in crew.lines
+
     def test_flow_drops_unknown_inputs_and_restores_a_state(self, crew):
         crew = crew(DONE, ready={"kind": "flow", "inputs": ["topic", "tone"], "required": [], "of": None})
         with crew.serve():

@@ -56,25 +56,17 @@ def nested(levels: int) -> Any:
 @pytest.mark.parametrize(
     ("words", "shape"),
     [
-        pytest.param(
-            ["running", "RUNNING", "Running", "queued", "pending", "PENDING", "STARTED", " running "],
-            Running,
-            id="on",
-        ),
-        pytest.param(["paused", "PAUSED", "Paused "], Paused, id="waiting for a person"),
-        pytest.param(["completed", "COMPLETED", "SUCCESS", "success"], Completed, id="completed"),
-        pytest.param(
-            ["error", "ERROR", "FAILED", "failed", "FAILURE", "failure\n", "REVOKED"], Failed, id="failed"
-        ),
-        pytest.param(
-            ["NOT FOUND", "not found", "Not Found", "not_found"], type(None), id="unknown to the service"
-        ),
+        ("running|RUNNING|Running|queued|PENDING|STARTED| running ", Running),
+        ("paused|PAUSED|Paused ", Paused),
+        ("completed|COMPLETED|SUCCESS|success", Completed),
+        ("error|ERROR|FAILED|failed|FAILURE|failure\n|REVOKED", Failed),
+        ("NOT FOUND|not found|Not Found|not_found", type(None)),
     ],
 )
-def test_known_states_in_either_field_and_any_case(key: str, words: list[str], shape: type) -> None:
-    executions = [read({key: word, "result": "Done.", "error": "boom"}) for word in words]
+def test_known_states_in_either_field_and_any_case(key: str, words: str, shape: type) -> None:
+    executions = [read({key: word, "result": "Done.", "error": "boom"}) for word in words.split("|")]
 
-    assert [type(execution) for execution in executions] == [shape] * len(words)
+    assert {type(execution) for execution in executions} == {shape}
     assert all(execution.is_known for execution in executions if isinstance(execution, Running | Paused))
 
 

@@ -46,7 +46,6 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
                 (0, UNKNOWN, [], SOON),
                 (29.9, UNKNOWN, [], SOON),
                 (30, UNKNOWN, WARNING, A_MINUTE),
-                (93, UNKNOWN, [], A_MINUTE),
                 (329, UNKNOWN, [], A_MINUTE),
                 (330, UNKNOWN, WARNING, A_MINUTE),
                 (599, UNKNOWN, [], 1.0),
@@ -64,9 +63,7 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             [
                 (0, RESEARCH, ["research_task"], USUAL),
                 (10, UNKNOWN, WARNING, SOON),
-                (39, UNKNOWN, [], SOON),
                 (40, UNKNOWN, [], A_MINUTE),
-                (309, UNKNOWN, [], A_MINUTE),
                 (310, UNKNOWN, WARNING, A_MINUTE),
                 (609, UNKNOWN, [], 1.0),
                 (610, UNKNOWN, [], ExecutionUnknown),
@@ -89,8 +86,6 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             [
                 (0, DOWN, WARNING, USUAL),
                 (500, UNKNOWN, WARNING, SOON),
-                (510, DOWN, WARNING, USUAL),
-                (700, DOWN, [], USUAL),
                 (1099, UNKNOWN, WARNING, 1.0),
                 (1100, DOWN, WARNING, USUAL),
                 (1700, DOWN, [], LostContact),
@@ -101,7 +96,6 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             {**EXISTS, "human_input": True, "timeout": 1000.0},
             [
                 (0, UNKNOWN, WARNING, SOON),
-                (299, UNKNOWN, [], A_MINUTE),
                 (300, UNKNOWN, WARNING, A_MINUTE),
                 (990, UNKNOWN, WARNING, 10.0),
                 (1000, UNKNOWN, [], ExecutionUnknown),
@@ -118,11 +112,9 @@ JUST_KICKED_OFF: dict[str, Any] = {"exists": True, "kicked_off_at": NOW}
             [
                 (0, RESEARCH, ["research_task"], USUAL),
                 (10, PAUSED, WARNING, A_MINUTE),
-                (73, PAUSED, [], A_MINUTE),
                 (309, PAUSED, [], A_MINUTE),
                 (310, PAUSED, WARNING, A_MINUTE),
                 (320, WRITING, ["info", "writing_task"], USUAL),
-                (330, WRITING, [], USUAL),
                 (340, PAUSED, WARNING, A_MINUTE),
                 (403, WRITING, ["info"], USUAL),
             ],
