@@ -25,5 +25,6 @@ def test_hook_returns_what_the_crew_returns_by_hand(tmp_path, monkeypatch):
         result: Any = CrewHook().wait(CrewHook().kickoff(INPUTS), poll_interval=1)
 
     assert result.output == returned["raw"]
+    assert result.usage
     assert result.usage["total_tokens"] == returned["token_usage"]["total_tokens"] > 0
     assert len(service.kickoffs) == 1

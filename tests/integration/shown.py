@@ -52,7 +52,6 @@ class ShownTask(Task):
         ti.task = SimpleNamespace(dag=self._dag, retries=self._retries, template_ext=())
         self._context = super().context | {
             "dag": self._dag,
-            "map_index_template": None,
             "outlets": [*self._outlets],
             "outlet_events": OutletEventAccessors(),
         }

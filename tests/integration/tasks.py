@@ -188,6 +188,7 @@ class TaskInstance:
     xcoms: dict[str, Any] = field(default_factory=dict)
     _ti_context_from_server: Any = None
     refused_xcoms: frozenset[str] = frozenset()
+    task: Any = None
 
     def xcom_push(self, key: str, value: Any) -> None:
         if key in self.refused_xcoms:
