@@ -85,7 +85,7 @@ class Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.started_at = time.time()
         # A Ctrl-C between the start and the guardian's knowing of it would leave the process behind.
-        shielded(lambda _: self._start(), lambda: None)
+        shielded(lambda _: self._start())
 
     def _start(self) -> None:
         with self.log.open("ab") as output:

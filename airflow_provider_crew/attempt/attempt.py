@@ -198,11 +198,8 @@ class Attempt:
         self._recall()
         if self.next_kwargs is None:
             return None
-        last = self.record and self.record.last
-        is_old = versions.resumed_with_old_event(self.next_kwargs, self.ti)
-        found = self.event.kickoff_id if self.event else kickoff_id_left_by(self.ti) or (last and last.kickoff_id)
-        if is_old and (self.options.on_invalid_output == "retry" or (last and last.kickoff_id != found)):
-            # The event of an earlier attempt, whose execution is not wanted.
+        found = self.event.kickoff_id if self.event else kickoff_id_left_by(self.ti) or self._recorded_id
+        if versions.resumed_with_old_event(self.next_kwargs, self.ti) and self._is_unwanted(found):
             self.next_kwargs, self.event, self.phase = None, None, "before"
             self._recall()  # a kickoff must not tolerate an unreadable record
             return None
@@ -210,6 +207,17 @@ class Attempt:
             raise errors.InvalidKickoffId("The kickoff ID of this task is lost.", cost=errors.Cost.RUNNING)
         self._record.save_kickoff_id(found)
         return self._has(found)
+
+    def _is_unwanted(self, kickoff_id: str | None) -> bool:
+        """Whether a retry has to start another execution than that of an earlier attempt's event (Airflow 3.1)."""
+        if last := self._record.last:
+            return last.kickoff_id != kickoff_id or last.end == "failed"
+        if self.options.on_invalid_output == "retry" and self.event and self.event.result:
+            try:
+                value_of(self.event.result, kickoff_id or "", self.options.output_type, self.log)
+            except errors.InvalidOutput:
+                return True
+        return False
 
     def reattach(self) -> str | None:
         """Return the kickoff ID of an earlier attempt's execution. None if this attempt may start one."""
@@ -232,7 +240,7 @@ class Attempt:
         count_kickoff(self.hook, self.ti, self._origin(), self.log)
         self._warn_of_retries()
         digest = fingerprint(request.inputs, self.options.kickoff.get("restore_from_state_id"))
-        self.kickoff_id = shielded(lambda stop: self._send_once(request, digest, stop), self._save_while_sending)
+        self.kickoff_id = shielded(lambda interrupted: self._send_once(request, digest, interrupted))
         self.measure("kickoff.started")
         self._push_kickoff_id(self.kickoff_id)
         self.heed()
@@ -248,6 +256,7 @@ class Attempt:
         if option := chosen_option(next_kwargs.get("event")):
             return self._answered(option, next_kwargs)
         if versions.lacks_event(next_kwargs):  # the task was cleared during its deferral
+            self._record.save_reattached()
             self._log_reattached(self.kickoff_id)
             return self._finish(self.wait())
         return self._finish(self._poll_after_all(next_kwargs))
@@ -265,16 +274,27 @@ class Attempt:
 
     def end(self, error: BaseException) -> BaseException:
         """Return the exception with which the task ends. Cancel the execution first, if that is wanted."""
-        error = self._cancelled_if_wanted(error)
-        if isinstance(error, UncertainKickoff) or self.phase == "sending":
-            is_reported = not self._is_told_to_end() and self._record.save_report()
-            self.measure("kickoff.uncertain")
-        else:
-            is_reported = False
-        end = verdict(error, self.facts(is_reported=is_reported))
-        if not isinstance(error, AirflowSkipException):
-            self._record_end(end)
+        try:
+            error = self._cancelled_if_wanted(error)
+            is_reported = self._report_if_uncertain(error)
+            end = verdict(error, self.facts(is_reported=is_reported))
+            if not isinstance(error, AirflowSkipException):
+                self._record_end(end)
+        except BaseException:  # noqa: BLE001 - execution_timeout, which Airflow would retry
+            end = verdict(error, self.facts())
         return end.exception()
+
+    def _report_if_uncertain(self, error: BaseException) -> bool:
+        """Record an uncertain kickoff as reported, so that clearing the task starts another execution."""
+        if not isinstance(error, UncertainKickoff) and self.phase != "sending":
+            return False
+        self.measure("kickoff.uncertain")
+        return not self._is_told_to_end() and self._record.save_report()
+
+    def told_to_end(self) -> None:
+        """Do what cannot wait until the attempt notices that Airflow is ending the task."""
+        if self.record:
+            self.record.save_again()
 
     # What is known.
 
@@ -300,10 +320,10 @@ class Attempt:
         """Return the facts for the verdict on this attempt."""
         record, options = self.record, self.options
         earlier: Earlier = self._earlier() if self.phase == "before" and record else "none"
-        last = record and record.last
+        known = self.event.kickoff_id if self.event else self._recorded_id
         return Facts(
             phase=self.phase,
-            kickoff_id=self.kickoff_id or (last and last.kickoff_id if earlier != "none" else None) or "",
+            kickoff_id=self.kickoff_id or known or "",
             reattachable=bool(record and record.is_shared),
             earlier=earlier,
             may_start_twice=options.on_uncertain_kickoff == "retry",
@@ -314,16 +334,22 @@ class Attempt:
             is_sensor=self.is_sensor,
         )
 
+    @property
+    def _recorded_id(self) -> str | None:
+        last = self.record and self.record.last
+        return last.kickoff_id if last else None
+
     def _earlier(self) -> Earlier:
         """Return the state of the execution of an earlier attempt."""
         record, last = self._record, self._record.last
+        if self._is_blind:
+            return "unreadable"
         if record.running:
             return "abandoned" if self._has_abandoned else "running"
         if last and last.end and self._decision() is Decision.REATTACH:
             return "completed"
         chooses_twice = self._chooses_twice and self.ti.try_number > 1
-        is_blind = self._is_blind and self.ti.try_number > 1
-        is_forgotten = is_blind or (not record.is_shared and (chooses_twice or record.may_follow_a_clear))
+        is_forgotten = not record.is_shared and (chooses_twice or record.may_follow_a_clear)
         return "may have started" if is_forgotten or (last and not last.end) else "none"
 
     @property
@@ -336,14 +362,18 @@ class Attempt:
     def _recall(self) -> None:
         """Read the kickoff record of earlier attempts. If it is unreadable, no kickoff may be sent."""
         try:
-            self.record = Record(self.context, wanted=self.options.durable)
+            self.record = self._read_record(wanted=self.options.durable)
+            self._is_blind = False
         except Exception as error:  # noqa: BLE001 - a store may raise anything
-            self.record = Record(self.context, wanted=False)
+            self.record = self._read_record(wanted=False)
             self._is_blind = True
             if self.next_kwargs is None:
                 event = f"Airflow did not return the kickoff record, so nothing was sent: {in_words(error)}."
                 raise CrewTaskError(event) from None
             self.warn(f"The kickoff record is unreadable: {error}")
+
+    def _read_record(self, *, wanted: bool) -> Record:
+        return Record(self.context, wanted=wanted, may_start_twice=self._chooses_twice)
 
     def _decide(self) -> Decision:
         """Return the decision about the execution of an earlier attempt. Poll it if the decision depends on it."""
@@ -585,11 +615,6 @@ class Attempt:
         if interrupted.is_set() or self._is_told_to_end():
             raise CrewTaskError("The task was ended before the kickoff.")
 
-    def _save_while_sending(self) -> None:
-        if self._is_told_to_end() and not self._has_heeded and self.phase == "sending":
-            self._has_heeded = True
-            self._record.save_again()
-
     def _has(self, kickoff_id: str) -> str:
         """Take note of the execution of this attempt."""
         self.kickoff_id, self.phase = kickoff_id, "waiting"
@@ -606,8 +631,6 @@ class Attempt:
         if self._has_heeded or not self._is_told_to_end():
             return
         self._has_heeded = True
-        if self.record:
-            self.record.save_again()
         if self.phase == "waiting" and self.cancels_on("kill") and versions.has_ended(self.ti):
             event = f"Airflow ended the task while execution {self.kickoff_id} was running."
             raise EndedByAirflow(event, kickoff_id=self.kickoff_id)

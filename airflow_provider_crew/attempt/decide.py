@@ -99,7 +99,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     if record.kickoff_id is None:
         chosen = chooses_twice or (cleared and record.reported)
         return Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
-    is_another = other_inputs and (same_attempt or (is_mapped and cleared))
+    is_another_row = other_inputs and is_mapped and cleared
     match record.end or status:
         case None:
             return Decision.ASK
@@ -108,7 +108,8 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
         case "failed":
             return Decision.KICK_OFF_AFTER_END
         case "stopped":
-            return Decision.KICK_OFF_AFTER_END if cleared or is_another else Decision.FAIL_STOPPED
-        case "completed" if is_another or (cleared and record.delivered):
+            return Decision.KICK_OFF_AFTER_END if cleared else Decision.FAIL_STOPPED
+        case "completed" if is_another_row or (cleared and record.delivered):
             return Decision.KICK_OFF_AFTER_END
+    is_another = is_another_row or (other_inputs and same_attempt)
     return Decision.FAIL_OTHER_INPUTS if is_another else Decision.REATTACH

@@ -144,8 +144,9 @@ def _store_of(context: Context) -> Any:
 class Record:
     """Kickoff record of a task, with access to its store."""
 
-    def __init__(self, context: Context, *, wanted: bool) -> None:
+    def __init__(self, context: Context, *, wanted: bool, may_start_twice: bool) -> None:
         self._ti: Any = context["ti"]
+        self._may_start_twice = may_start_twice
         self._max_tries: int = self._ti.max_tries
         self._store = _store_of(context) if wanted else None
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
@@ -212,10 +213,11 @@ class Record:
         """
         Store the record again when Airflow stops the process.
 
-        On Airflow 3.4 and later, clearing a running task deletes the record before it stops the process.
+        On Airflow 3.4 and later, clearing a running task deletes the record before it stops the process. A signal
+        handler calls this, possibly during a request to Airflow, so a separate thread waits for that request.
         """
         if versions.CLEARING_DELETES_TASK_STATE and self.last:
-            self._save_if_possible()
+            threading.Thread(target=self._save_if_possible, daemon=True).start()
 
     def delete_intent(self) -> None:
         """Remove the record of a kickoff that certainly started nothing, and restore the one before it."""
@@ -270,7 +272,7 @@ class Record:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                lost = if_lost(self.last.kickoff_id, self.last.end)
+                lost = if_lost(self.last.kickoff_id, self.last.end, may_start_twice=self._may_start_twice)
                 kept = asdict(self.last) | {"if_lost": lost}  # shown by the Crew tab if the process is killed
                 keep = partial(self._store.set, KEY, kept, **versions.never_expires())
             else:

@@ -100,7 +100,7 @@ class SensorAttempt(Attempt):
 
     def _checked_id(self) -> str:
         given = self._given_id
-        if is_nothing(given) and self.event:
+        if self.event:
             return self.event.kickoff_id  # the kickoff task may have been cleared since the deferral
         if type(given) is int:  # not isinstance, because True is an int
             given = str(given)  # native rendering turns a numeric kickoff ID into an int

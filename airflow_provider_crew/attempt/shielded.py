@@ -10,7 +10,7 @@ T = TypeVar("T")
 _PAUSE = 0.5
 
 
-def shielded(work: Callable[[Event], T], meanwhile: Callable[[], None]) -> T:
+def shielded(work: Callable[[Event], T]) -> T:
     """
     Return the result of work that a signal must not interrupt, such as sending a kickoff and recording its ID.
 
@@ -18,7 +18,6 @@ def shielded(work: Callable[[Event], T], meanwhile: Callable[[], None]) -> T:
     handler arrives when the work has ended. A second signal may end the wait, but not the work.
 
     :param work: Takes an event that is set as soon as a handler has raised. It should end early if it can.
-    :param meanwhile: Called twice a second in the calling thread.
     """
     begin, interrupted, done, outcome = Event(), Event(), Event(), Future[T]()
 
@@ -35,9 +34,10 @@ def shielded(work: Callable[[Event], T], meanwhile: Callable[[], None]) -> T:
     try:
         Thread(target=run, name="crew-kickoff").start()
         begin.set()
-        # Not join(): if a signal handler raises there, Python takes the thread for ended (bpo-45274).
+        # Not join(): if a signal handler raises there, Python takes the thread for ended (bpo-45274). With a
+        # timeout, because Python may not notice a signal that arrives just before the main thread blocks.
         while not done.wait(_PAUSE):
-            meanwhile()
+            pass
     except BaseException:
         interrupted.set()
         if begin.is_set():

@@ -30,7 +30,7 @@ Phase = Literal["before", "sending", "waiting", "ended"]
 """
 Whether nothing was sent, the kickoff is on its way, the kickoff ID is known, or the execution has completed.
 """
-Earlier = Literal["none", "running", "completed", "may have started", "abandoned"]
+Earlier = Literal["none", "running", "completed", "may have started", "abandoned", "unreadable"]
 Action = Literal["retry", "fail", "skip", "time out", "pass on"]
 """What Airflow does with the task. ``pass on``: it gets the exception that it would get without this package."""
 
@@ -40,6 +40,7 @@ _MAY_BILL_TWO = "starts an execution, and two may be billed, because on_uncertai
 _WAITS = "waits for the same execution"
 _READS = "reads the result of the same execution, at no cost"
 _WHEN_ENDED = "starts an execution when that one has ended"
+_READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
 _ENDS_AGAIN = "ends with the same error"
 _REPORTS = "reports this once more and starts nothing; clearing it again starts an execution"
@@ -149,10 +150,10 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     return Verdict("pass on" if passes_on else row.action, failure, if_retried, row.effect, error)
 
 
-def if_lost(kickoff_id: str | None, end: str | None) -> dict[str, str]:
+def if_lost(kickoff_id: str | None, end: str | None, *, may_start_twice: bool = False) -> dict[str, str]:
     """Return the sentences for a task that ends without a report, as when its process is killed."""
     if kickoff_id is None:
-        cost, effect = Cost.UNKNOWN, _SEARCHES
+        cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else _SEARCHES
     elif end:
         cost, effect = Cost.ENDED, _READS if end == "completed" else _STARTS_ANOTHER
     else:
@@ -227,13 +228,15 @@ def _row(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR0911 - a tab
 
 def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a table
     """Return the row of an operator that has no execution of its own."""
-    then = {"running": _WAITS, "completed": _READS}.get(facts.earlier, _STARTS)
+    effects: dict[Earlier, str] = {"running": _WAITS, "completed": _READS, "unreadable": _READS_RECORD}
+    then = effects.get(facts.earlier, _STARTS)
     match error:
         case errors.UncertainKickoff() if facts.may_start_twice:
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
             fix = f"Find the execution in the crew's dashboard {facts.search}."
-            return _Row("fail", _STARTS_ANOTHER if facts.is_reported else _REPORTS, fix)
+            is_over = facts.is_reported or not facts.reattachable
+            return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix)
         case CutShort():
             return _Row("time out", then)
         case errors.ExecutionStopped():
@@ -380,6 +383,7 @@ def _with_earlier(error: CrewError, facts: Facts) -> str:
         "running": f"{which} is still running.",
         "completed": f"{which} has completed.",
         "abandoned": f"{which} is unknown to the crew.",
+        "unreadable": "An earlier attempt may have started an execution.",
         "may have started": "The kickoff of an earlier attempt may have started an execution.",
     }.get(facts.earlier)
     return f"{error.event} This attempt started nothing. {fact}" if fact else error.event

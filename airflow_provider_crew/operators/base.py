@@ -124,6 +124,8 @@ class CrewTask(BaseOperator):
     def on_kill(self) -> None:
         """Prevent a kickoff that is not yet sent. The attempt notices, and may cancel its execution."""
         self._is_told_to_end = True
+        if self._attempt:
+            self._attempt.told_to_end()
 
     def get_openlineage_facets_on_complete(self, _task_instance: object) -> object:
         """Return the kickoff ID and the crew's address for OpenLineage, which calls this if it is installed."""

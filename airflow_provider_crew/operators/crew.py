@@ -24,7 +24,7 @@ from airflow_provider_crew.operators.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from datetime import timedelta
 
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -72,9 +72,11 @@ class CrewKickoffOperator(CrewTask):
         ``None`` uses the connection's setting, which defaults to False.
     """
 
-    template_fields = ("inputs", "crew_conn_id", "webhook_conn_id", *KickoffOptions.__annotations__)
+    # A resumed task needs only the connection, so that is rendered first.
+    template_fields = ("crew_conn_id", "inputs", "webhook_conn_id", *KickoffOptions.__annotations__)
     template_fields_renderers: ClassVar[dict[str, str]] = {"inputs": "json", "meta": "json", "webhooks": "json"}
     ui_color = "#e4e0f3"
+    _render_error: Exception | None = None
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
         self,
@@ -136,12 +138,17 @@ class CrewKickoffOperator(CrewTask):
         """Return the inputs of the kickoff. Not called if the task reattaches."""
         return self.inputs
 
+    def _rendered_inputs(self, context: Context) -> Any:
+        if self._render_error:  # never send templates
+            raise self._render_error
+        return self.kickoff_inputs(context)
+
     def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Attempt:
         from airflow_provider_crew.attempt.attempt import Attempt, Options
 
         own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
         kickoff: Any = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
-        options = Options(**own, kickoff=kickoff, compute_inputs=lambda: self.kickoff_inputs(context))
+        options = Options(**own, kickoff=kickoff, compute_inputs=lambda: self._rendered_inputs(context))
         return Attempt(options, context, self.log, next_kwargs=next_kwargs, is_told_to_end=self._is_ending)
 
 
@@ -242,6 +249,25 @@ class CrewRunOperator(CrewKickoffOperator):
         """Return the result after a deferral, with or without an event."""
         result: dict[str, Any] = self._run(context, next_kwargs)
         return result
+
+    def _do_render_template_fields(
+        self, parent: Any, template_fields: Iterable[str], context: Context, jinja_env: Any, seen_oids: set[int]
+    ) -> None:
+        """
+        Render the templates, and continue after a deferral even if that fails.
+
+        Airflow renders them again when the task resumes. The data behind the inputs may be gone by then, but the
+        execution is billed. Airflow calls only this method for mapped tasks.
+        """
+        from airflow_provider_crew.attempt.record import kickoff_id_left_by
+
+        try:
+            super()._do_render_template_fields(parent, template_fields, context, jinja_env, seen_oids)
+        except Exception as error:
+            if parent is not self or not (known := kickoff_id_left_by(context["ti"])):
+                raise
+            self._render_error = error
+            self.log.warning("The wait for execution %s does not need the templates: %s", known, error)
 
     def _steps(self, attempt: Attempt) -> Any:
         attempt.resume() or attempt.reattach() or attempt.kick_off()

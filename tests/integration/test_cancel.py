@@ -263,3 +263,16 @@ def test_signal_during_a_request_to_airflow_still_cancels(live_crew, store, monk
         Task(lambda: operator, store=store).run()
 
     assert len(live_crew.requests.on("stop")) == 1
+
+
+@pytest.mark.parametrize("operator", [kickoff, run])
+def test_task_marked_while_its_kickoff_is_sent_cancels(live_crew, store, monkeypatch, operator):
+    made = operator(cancel_on_kill=True)
+    monkeypatch.setattr(versions, "has_ended", lambda _: True)
+    live_crew.scenario = SLOW
+    live_crew.at_kickoff = made.on_kill
+
+    with pytest.raises(ExecutionCancelled):
+        Task(lambda: made, store=store).run()
+
+    assert len(live_crew.requests.on("stop")) == 1

@@ -320,3 +320,18 @@ def test_task_killed_before_its_kickoff_warns_of_nothing(task_log):
     run().on_kill()
 
     assert not task_log.warnings
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_timeout_while_the_end_is_recorded_starts_nothing(live_crew, store, monkeypatch, with_store):
+    def ring(*_: object) -> None:
+        raise AirflowTaskTimeout("Timeout")
+
+    live_crew.scenario = SLOW
+    monkeypatch.setattr("airflow_provider_crew.attempt.progress.TaskProgress.ended", ring)
+    task = Task(lambda: run(timeout=0.1), store=store if with_store else None, retries=1)
+
+    with pytest.raises(WaitedTooLong if with_store else CrewTaskFailed):
+        task.run()
+
+    assert len(live_crew.kickoffs) == 1

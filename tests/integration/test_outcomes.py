@@ -78,7 +78,7 @@ kickoff: 500            | fail   | .     | UncertainKickoff  | Fail        | unk
 kickoff: 500            | retry  | .     | UncertainKickoff  | -           | unknown | yes     | 1     | kicks off
 kickoff: reset          | fail   | .     | UncertainKickoff  | Fail        | unknown | no      | 1     | kicks off
 kickoff: reset          | retry  | .     | UncertainKickoff  | -           | unknown | yes     | 1     | kicks off
-store: unreadable       | .      | yes   | CrewError         | Exception   | none    | yes     | 0     | kicks off
+store: unreadable       | .      | yes   | CrewError         | Exception   | unknown | yes     | 0     | kicks off
 store: not writable     | .      | yes   | CrewError         | Exception   | none    | yes     | 0     | kicks off
 task: told to end       | .      | .     | CrewError         | Exception   | none    | yes     | 0     | kicks off
 task: extra attempt     | fail   | no    | UncertainKickoff  | Fail        | unknown | no      | 0     | kicks off

@@ -51,6 +51,36 @@ def large_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
     return waiting, asyncio.run(fired(revived(waiting.trigger)))
 
 
+GONE = "{{ 1 // 0 }}"
+
+
+@pytest.mark.parametrize("with_store", [False, True])
+def test_resumed_task_does_not_need_its_templates(live_crew, store, with_store):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store if with_store else None, retries=1)
+    waiting = task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    event = asyncio.run(fired(revived(waiting.trigger)))
+    resumed = run(inputs={"topic": GONE}, crew_conn_id="crew_{{ 'default' }}")
+
+    resumed.render_template_fields(task.context)
+
+    result = resumed.resume_execution("execute_complete", {"event": event}, task.context)
+
+    assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert resumed.crew_conn_id == "crew_default"
+    assert len(live_crew.kickoffs) == 1
+
+
+def test_task_that_starts_needs_its_templates(live_crew, store):
+    task = Task(lambda: run(inputs={"topic": GONE}), store=store)
+
+    with pytest.raises(ZeroDivisionError):
+        task.begin().render_template_fields(task.context)
+
+    assert not live_crew.kickoffs
+
+
 def test_received_result_needs_no_connection(live_crew):
     live_crew.scenario = SLOW
     task = Task(lambda: run(deferrable=True))
