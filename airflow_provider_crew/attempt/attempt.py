@@ -740,6 +740,7 @@ class Attempt:
                 rules=asdict(rules),
                 token_type=options.token_type,
                 cancel_on_kill=self.cancels_on("kill"),
+                try_number=self.ti.try_number,
                 deferred_at=now,
                 memory=kept,
                 log_output=may_log_output(options.log_output, self.log),

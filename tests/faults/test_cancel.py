@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -313,6 +314,54 @@ def test_cancel_not_when_the_triggerer_is_killed(scene):
     with scene.harmed():
         scene.looked(2)
     scene.finish()
+    never_stopped(scene)
+
+
+@contextmanager
+def no_triggerer(airflow, _database):
+    # The next one starts the trigger of a task that no longer waits, unless the old one may still be alive.
+    for triggerer in airflow.all_of("triggerer"):
+        triggerer.stop(grace=60)
+    yield
+    airflow.start_what_has_ended()
+    airflow.wait_until_healthy(120)
+
+
+@row(CANCELLED, ways=BY_TRIGGER, harm=no_triggerer, needs_store=BY_TRIGGER, **ALWAYS)
+def test_cancel_marked_without_a_triggerer(scene):
+    """The task is marked as failed while no triggerer is running."""
+    waiting(scene)
+    with scene.harmed():
+        scene.mark("failed")
+    scene.answered("stop", seconds=60)
+
+
+@row(
+    COMPLETED_IN_ATTEMPT_2,
+    ways=BY_TRIGGER,
+    harm=no_triggerer,
+    needs_store=BY_TRIGGER,
+    forgotten={"deferred": paid_again()},
+    **ALWAYS,
+)
+def test_cancel_not_when_cleared_without_a_triggerer(scene):
+    """The task is cleared while no triggerer is running, and the next attempt returns the result."""
+    waiting(scene)
+    with scene.harmed():
+        scene.finish()
+        scene.run.clear(scene.task_id)
+        scene.wait_for("success", tries=2)
+    never_stopped(scene)
+
+
+@row(replace(STILL_RUNNING, tries=2), harm=no_triggerer, needs_store=("deferred",), **ALWAYS)
+def test_cancel_not_when_the_next_attempt_gives_up(scene):
+    """The task is cleared while no triggerer is running, and the next attempt gives up before the crew ends."""
+    waiting(scene)
+    with scene.harmed():
+        scene.rewrite_dag(ALWAYS | {"deferrable": False, "cancel_on_timeout": False, "timeout": 5, "retries": 0})
+        scene.run.clear(scene.task_id)
+        scene.wait_for("failed", tries=2)
     never_stopped(scene)
 
 

@@ -15,7 +15,7 @@ from airflow_provider_crew.client.errors import ExecutionFailed, LostContact, Wa
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
-from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, fired, revived
+from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, TaskInstance, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -151,3 +151,24 @@ async def test_stopped_trigger_logs_its_execution(live_crew, task_log):
         await running
 
     assert task_log.text.count(kickoff_id) > before
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "stops"),
+    [
+        ({}, "failed", 1),
+        ({}, "success", 1),
+        ({}, "running", 0),  # cleared
+        ({"cancel_on_kill": False}, "failed", 0),
+        ({"try_number": 1}, "failed", 0),  # the task was cleared, and attempt 2 has ended by itself
+        ({"deadline": 1.0}, "failed", 0),  # the wait has ended
+    ],
+)
+async def test_only_a_mark_cancels(live_crew, monkeypatch, changes, state, stops):
+    monkeypatch.setattr("airflow_provider_crew.compat._states_of", lambda _: {state})
+    marked = trigger(kicked_off(live_crew, SLOW), **{"try_number": 2, "cancel_on_kill": True} | changes)
+    marked.task_instance = TaskInstance(try_number=2)  # type: ignore[assignment]
+
+    await marked.on_kill()
+
+    assert len(live_crew.requests.on("stop")) == stops
