@@ -77,8 +77,8 @@ class Chaos:
         self.runs: list[Run] = []
         self.cleared: list[tuple[str, str, float]] = []
         """Run, task and time of each clear."""
-        self.marked: set[tuple[str, str]] = set()
-        """Run and task of each one that was marked as failed, which cancels its execution."""
+        self.marked: dict[tuple[str, str], float] = {}
+        """Time of the first attempt to mark a task as failed, which cancels its execution, by run and task."""
         self._harms: dict[str, tuple[int, Callable[[], bool | None]]] = {
             "task killed": (10, lambda: self._kill_task(with_supervisor=False)),
             "task and supervisor killed": (2, lambda: self._kill_task(with_supervisor=True)),
@@ -87,6 +87,7 @@ class Chaos:
             "task marked as failed": (3, self._mark),
             "task cleared that had given up an unknown execution": (3, self._clear_given_up),
             "triggerer killed": (2, lambda: self._restart("triggerer")),
+            "task cleared without a triggerer": (2, self._clear_without_triggerer),
             "scheduler killed": (1, lambda: self._restart("scheduler")),
             "API server killed": (1, lambda: self._restart("api-server")),
             "database crashed": (1, self._crash_database),
@@ -169,16 +170,26 @@ class Chaos:
         found = [(run, task) for run, task in self._tasks() if task["state"] in _CLEARED]
         return bool(found) and self._cleared(*self._dice.choice(found))
 
+    def _clear_without_triggerer(self) -> bool:
+        """Let an attempt begin while the trigger of the earlier one waits for a triggerer."""
+        for triggerer in self._airflow.all_of("triggerer"):
+            triggerer.stop(grace=60)
+        is_cleared = self._clear()
+        time.sleep(self._dice.uniform(0, 15))
+        whole(self._airflow, self._database)
+        return is_cleared
+
     def _mark(self) -> bool:
         found = [(run, task) for run, task in self._tasks() if task["state"] in {"running", "deferred"}]
         if not found:
             return False
         run, task = self._dice.choice(found)
+        # Airflow may have marked a task without an answer.
+        self.marked.setdefault((run.run_id, task["task_id"]), time.time())
         try:
             run.mark(task["task_id"], "failed")
         except (ApiError, OSError):
             return False
-        self.marked.add((run.run_id, task["task_id"]))
         return True
 
     def _clear_given_up(self) -> bool:

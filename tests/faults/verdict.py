@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -34,19 +35,19 @@ class Verdict:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     cleared: list[tuple[str, str, float]] = field(default_factory=list)
-    marked: set[tuple[str, str]] = field(default_factory=set)
+    marked: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 def judge(
     crew: LocalCrewService,
     runs: list[Run],
     cleared: list[tuple[str, str, float]],
-    marked: set[tuple[str, str]],
+    marked: Mapping[tuple[str, str], float],
 ) -> Verdict:
     """
     Compare every execution of these runs at the crew and in Airflow.
 
-    ``cleared``: run, task and time of each clear. ``marked``: run and task of each that was marked as failed.
+    ``cleared``: run, task and time of each clear. ``marked``: time of the first mark as failed, by run and task.
     """
     verdict = Verdict(cleared=cleared, marked=marked)
     started: dict[tuple[str, str], list[Execution]] = defaultdict(list)
@@ -58,7 +59,23 @@ def judge(
     for run in runs:
         for task_id, ends_in in RETURNED_BY.items():
             _judge_task(verdict, run, task_id, ends_in, started[run.run_id, task_id])
+            _judge_stops(verdict, crew, run, {task_id, ends_in}, started[run.run_id, task_id])
     return verdict
+
+
+def _judge_stops(
+    verdict: Verdict, crew: LocalCrewService, run: Run, tasks: set[str], executions: list[Execution]
+) -> None:
+    """Only the mark of a task may stop its execution."""
+    marks = [at for (run_id, task_id), at in verdict.marked.items() if run_id == run.run_id and task_id in tasks]
+    marked_at = min(marks, default=math.inf)
+    ids = {execution.kickoff_id for execution in executions}
+    for request in crew.requests.on("stop"):
+        kickoff_id = request.path.rpartition("/")[2]
+        if kickoff_id in ids:
+            verdict.counts["requests to stop"] += 1
+            if request.received_at < marked_at:
+                verdict.faults.append(f"{run.run_id} {tasks}: {kickoff_id} was stopped, and no task was marked")
 
 
 @dataclass(frozen=True)
@@ -91,7 +108,7 @@ def _judge_task(verdict: Verdict, run: Run, task_id: str, ends_in: str, executio
     record = kickoff_record(run, task_id)
     cancelled = [execution.kickoff_id for execution in executions if execution.standing(math.inf).revoked]
     verdict.counts["cancelled"] += len(cancelled)
-    is_marked = bool({(run.run_id, task_id), (run.run_id, ends_in)} & verdict.marked)
+    is_marked = bool({(run.run_id, task_id), (run.run_id, ends_in)} & verdict.marked.keys())
     if cancelled and last["state"] == "success" and not is_marked:
         verdict.faults.append(f"{where}: cancelled, and its task succeeded: {cancelled}")
     for execution in executions:

@@ -61,7 +61,9 @@ FIRST, SECOND = ("first", 1, 60.0), ("second", 2, 150.0)
 def faults(monkeypatch):
     """Return the faults that the judge finds in one history."""
 
-    def find(history: History, *executions: Any, cleared: Any = (), marked: Any = ()) -> list[str]:
+    def find(
+        history: History, *executions: Any, cleared: Any = (), marked: Any = (), stopped: Any = ()
+    ) -> list[str]:
         for one in executions:
             one.meta["airflow"]["task_id"] = history.task_id
         monkeypatch.setattr(verdict, "RETURNED_BY", {history.task_id: history.task_id})
@@ -69,9 +71,10 @@ def faults(monkeypatch):
         monkeypatch.setattr(
             verdict, "failure_in", lambda events: history.failures[events[0]["number"] - 1] if events else None
         )
-        crew: Any = SimpleNamespace(kickoffs=executions)
+        stops = [SimpleNamespace(path=f"/stop/{kickoff_id}", received_at=200.0) for kickoff_id in stopped]
+        crew: Any = SimpleNamespace(kickoffs=executions, requests=SimpleNamespace(on=lambda _: stops))
         runs: Any = [history]
-        return verdict.judge(crew, runs, list(cleared), set(marked)).faults
+        return verdict.judge(crew, runs, list(cleared), dict(marked)).faults
 
     return find
 
@@ -152,10 +155,23 @@ def test_result_of_another_task_is_a_fault(faults):
     assert "no result of its own" in found
 
 
-@pytest.mark.parametrize(("marked", "count"), [([], 1), ([("run", "run_sync")], 0)])
+MARKED = (("run", "run_sync"), 199.0)
+
+
+@pytest.mark.parametrize(("marked", "count"), [([], 1), ([MARKED], 0)])
 def test_cancelled_execution_of_a_successful_task_is_a_fault(faults, marked, count):
     history = History("run_sync", [["first"], ["second"]], returned="second")
 
     found = faults(history, execution(*FIRST, revoked=True), execution(*SECOND), marked=marked)
 
     assert len(found) == count
+
+
+@pytest.mark.parametrize(
+    ("marked", "count"),
+    [([], 1), ([MARKED], 0), ([(("run", "run_sync"), 201.0)], 1), ([(("run", "run_deferred"), 199.0)], 1)],
+)
+def test_stop_without_a_mark_of_the_task_is_a_fault(faults, marked, count):
+    history = History("run_sync", [["first"]], returned="first")
+
+    assert len(faults(history, execution(*FIRST), marked=marked, stopped=["first", "another"])) == count
