@@ -30,8 +30,6 @@ HOW_TO_FORGET = (
 """Instructions to delete a task's kickoff record."""
 # A deferred task resumes when a user answers its request under Required Actions.
 HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
-# A thread that sends a request to Airflow mixes up the answers of all others in its process.
-_ASKS_IN_ONE_THREAD = _RELEASE < (3, 2)
 
 KEEPING = " with 'Keep task state'" if CLEARING_DELETES_TASK_STATE else ""
 CLEARING = f"clearing the task{KEEPING}"
@@ -202,36 +200,11 @@ def delete_variable(name: str) -> None:
     _send("DeleteVariable", key=name)
 
 
-def leaves_progress() -> bool:
-    """Whether a separate thread may encode and push XComs in this process."""
-    if not _ASKS_IN_ONE_THREAD:
-        return True
-    from airflow.sdk.bases.xcom import BaseXCom
+def push_xcom(ti: Any, key: str, value: Any) -> None:
+    """Push an XCom from a trigger, whose task instance has no method for that."""
     from airflow.sdk.execution_time.xcom import XCom
 
-    # A custom backend may request a connection.
-    return XCom.serialize_value is BaseXCom.serialize_value
-
-
-def encoded_xcom(ti: Any, key: str, value: Any) -> Any:
-    """Return a value as encoded by the XCom backend. A custom backend may take any amount of time."""
-    from airflow.sdk.execution_time.xcom import XCom
-
-    return XCom.serialize_value(
-        value, key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index
-    )
-
-
-def leave_encoded_xcom(ti: Any, key: str, encoded: Any) -> None:
-    """Push an encoded value to XCom. Airflow's own API would encode and push in one step."""
-    from airflow.sdk.bases.xcom import BaseXCom
-
-    class Encoded(BaseXCom):
-        @staticmethod
-        def serialize_value(value: Any, **_: Any) -> Any:
-            return value
-
-    Encoded.set(key, encoded, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
+    XCom.set(key, value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
 
 
 def open_required_action(ti: Any, subject: str, body: str, options: Sequence[str]) -> None:

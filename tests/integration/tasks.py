@@ -324,7 +324,8 @@ class LeftXComs:
     def take(self, backend: Any, /, key: str, value: Any, **left_for: Any) -> None:
         """Take one as ``XCom.set`` does, which stores what the backend makes of it."""
         assert key == "crew_progress"
-        self.progress.append(json.loads(json.dumps(backend.serialize_value(value), allow_nan=False)))
+        stored = backend.serialize_value(value, key=key, **left_for)
+        self.progress.append(json.loads(json.dumps(stored, allow_nan=False)))
         self.left_for.append(left_for)
 
 

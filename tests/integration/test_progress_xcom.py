@@ -18,7 +18,6 @@ from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import read_event
 from tests.integration.operators import both_ways, run
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
-from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -54,7 +53,7 @@ def after_the_first_look(crew: WatchedService, *answers: Any) -> None:
 
 
 @pytest.fixture
-def own_backend(monkeypatch):
+def backend(monkeypatch):
     """A custom XCom backend that calls ``before`` first."""
     from airflow.sdk.bases.xcom import BaseXCom
 
@@ -72,27 +71,25 @@ def own_backend(monkeypatch):
     return Own
 
 
-@pytest.fixture
-def backend(own_backend):
-    """A custom backend on an Airflow where progress is pushed all the same."""
-    if AIRFLOW < (3, 2):
-        pytest.skip("On Airflow 3.1 no progress is left then.")
-    return own_backend
+class Stuck(threading.Event):
+    """Holds each thread that encodes, until it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[threading.Thread] = []
+
+    def hold(self) -> None:
+        self.threads.append(threading.current_thread())
+        self.wait()
 
 
 @pytest.fixture
 def stuck(backend):
     """A custom backend that hangs until this event is set."""
-    released = threading.Event()
-    backend.before = staticmethod(released.wait)
+    released = Stuck()
+    backend.before = staticmethod(released.hold)
     yield released
     released.set()
-    for thread in at_work():
-        thread.join(10)
-
-
-def at_work() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "crew-progress"]
 
 
 async def until(there: Callable[[], Any]) -> None:
@@ -203,30 +200,30 @@ def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) ->
     return trigger
 
 
-@pytest.mark.usefixtures("stuck")
-async def test_stuck_backend_delays_no_polls_and_no_events(live_crew):
+async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
     live_crew.scenario = SLOW
     running = [asyncio.create_task(fired(trigger_of(live_crew))) for _ in range(40)]
-    await until(at_work)
+    await until(lambda: stuck.threads)
     polls = len(live_crew.calls)
     await until(lambda: len(live_crew.calls) > polls + 5 * len(running))
-    assert len(at_work()) == 1
+    assert len(stuck.threads) == 1
 
     for taken in live_crew.kickoffs:
         live_crew.finish(taken.kickoff_id)
 
     events = await asyncio.wait_for(asyncio.gather(*running), 60)
     assert all(read_event(event).result for event in events)
-    assert len(at_work()) == 1
-    # A thread of the default pool is there for whoever asks.
+    assert len(stuck.threads) == 1
+    # The other threads of the default pool are there for whoever asks.
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
     assert live_crew.xcoms.progress == []
+    stuck.set()  # the event loop waits for its threads
 
 
 async def test_backend_that_was_stuck_pushes_the_newest_progress(live_crew, stuck):
     live_crew.scenario = SLOW
     running = asyncio.create_task(fired(trigger_of(live_crew)))
-    await until(at_work)
+    await until(lambda: stuck.threads)
     live_crew.set_status(live_crew.kickoffs[0].kickoff_id, SECOND)
     polls = len(live_crew.calls)
     await until(lambda: len(live_crew.calls) > polls + 5)
