@@ -41,6 +41,16 @@ class Row:
         self.called += 1
         return self.inputs
 
+    def run(self, scenario: Any) -> Any:
+        """Run the task to its end."""
+        self.crew.scenario = scenario
+        return self.task.run()
+
+    def next_item(self, inputs: Any) -> None:
+        """Run with other inputs within the same attempt, as a task does that iterates over items."""
+        self.inputs = inputs
+        self.task.ti.try_number -= 1
+
     def begin(self, scenario: Any = SLOW) -> str:
         """Kick off, and leave the execution running."""
         self.crew.scenario = scenario
@@ -146,3 +156,36 @@ def test_the_fingerprint_is_of_canonical_json():
     assert len(bytes.fromhex(told)) == 32
     assert told != fingerprint({"b": [1, "é"], "a": {"y": None, "x": 1.5}}, "4711")
     assert fingerprint({}, 4711) == fingerprint({}, "4711")
+
+
+@each_kind
+@pytest.mark.parametrize("map_index", [-1, 3])
+def test_next_item_of_the_same_attempt_gets_its_own_result(live_crew, store, kind, map_index):
+    row = Row(live_crew, store, kind=kind, map_index=map_index)
+    earlier = row.begin(QUICK) if kind == "kickoff" else row.run(QUICK)["kickoff_id"]
+    row.next_item(HARBOURS)
+
+    ended = row.run(QUICK)
+
+    assert [kickoff.inputs for kickoff in live_crew.kickoffs] == [FERRIES, HARBOURS]
+    assert (ended if kind == "kickoff" else ended["kickoff_id"]) != earlier
+
+
+@each_kind
+@pytest.mark.parametrize("map_index", [-1, 3])
+def test_next_item_of_the_same_attempt_never_waits_for_another(live_crew, store, kind, map_index):
+    row = Row(live_crew, store, kind=kind, map_index=map_index)
+    earlier = row.begin(SLOW)
+    row.next_item(HARBOURS)
+    waited_for = failure = None
+
+    try:
+        waited_for = row.run(SLOW)
+    except CrewTaskFailed as error:
+        failure = error.failure
+    except WaitedTooLong as error:
+        waited_for = error.kickoff_id
+
+    started = [kickoff.kickoff_id for kickoff in live_crew.kickoffs if kickoff.inputs == HARBOURS]
+    assert isinstance(failure, OtherInputs) or [waited_for] == started
+    assert waited_for != earlier
