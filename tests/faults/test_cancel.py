@@ -13,9 +13,10 @@ from urllib.parse import quote
 
 import psutil
 import pytest
+import requests
 
 from airflow_provider_crew.client.progress import PROGRESS
-from airflow_provider_crew.local import LocalCrewService
+from airflow_provider_crew.local import LocalCrewService, Scenario
 from dev.rest import ApiError
 from tests.airflow_runs import TOKEN, eventually
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, Way, paid_again, row
@@ -200,6 +201,42 @@ def test_cancel_when_completed(scene):
     scene.finish()
     scene.mark("failed")
     scene.answered("stop", seconds=30)
+
+
+# What the word REVOKED means is known only where a deployed crew says it.
+_DEPLOYED = Scenario.model_validate(LONG.model_dump() | {"dialect": "deployed"})
+
+
+def stopped_in_the_dashboard(scene) -> None:
+    """Stop the execution as a person does who does not use Airflow."""
+    address = f"{scene.crew.url}/stop/{quote(scene.execution(), safe='')}"
+    answer = requests.post(address, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)
+    assert answer.status_code == 200
+
+
+@row(CANCELLED, ways=(*RUN, *SENSOR), retries=2, scenario=_DEPLOYED)
+def test_stopped_in_the_dashboard(scene):
+    """A person stops the execution in the crew's dashboard."""
+    waiting(scene)
+    stopped_in_the_dashboard(scene)
+
+
+@row(Ends("failed", "nothing", "revoked", tries=2), ways=("sync",), retries=3, scenario=_DEPLOYED)
+def test_stopped_in_the_dashboard_before_a_retry(scene):
+    """A person stops the execution in the crew's dashboard before a retry of a killed worker."""
+    waiting(scene)
+    scene.kill()
+    stopped_in_the_dashboard(scene)
+
+
+@row(CANCELLED_AND_PAID_AGAIN, ways=RUN, retries=2, scenario=_DEPLOYED)
+def test_stopped_in_the_dashboard_and_cleared(scene):
+    """A person stops the execution in the crew's dashboard, and the task is cleared."""
+    waiting(scene)
+    stopped_in_the_dashboard(scene)
+    scene.wait_for("failed", tries=1)
+    scene.clear("failed")
+    scene.finish(2)
 
 
 @row(COMPLETED_IN_ATTEMPT_2, ways=WAITS, core=True, forgotten={"deferred": paid_again()}, **ALWAYS)
