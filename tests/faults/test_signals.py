@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import signal
+import time
+from contextlib import closing, contextmanager
+
+import psycopg2  # type: ignore[import-untyped]
 
 from airflow_provider_crew.local import Scenario
+from tests.airflow_runs import eventually
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, RUN, Ends, row
 from tests.faults.scenes import Code
 
 EIGHT_SECONDS = Code("datetime.timedelta(seconds=8)")
+TEN_SECONDS = Code("datetime.timedelta(seconds=10)")
 AT_ONCE = Scenario.model_validate({"inputs": [{"name": "topic"}], "tasks": [{"name": "writing_task"}]})
 WHY_IT_RUNS_ON = (
     "Airflow calls `on_kill` and lets the task run until it ends or is killed (apache/airflow#73006). "
@@ -123,3 +129,58 @@ def test_timed_out_while_a_retry_asks(scene):
     scene.crew.faults.hang(on="status", times=2)
     scene.start()
     scene.finish()
+
+
+# Another transaction that stores the same record makes the API server wait for it.
+_SAME_RECORD = """
+    INSERT INTO task_state_store (dag_run_id, task_id, map_index, key, dag_id, run_id, value, updated_at)
+    SELECT id, %s, -1, 'crew_kickoff', dag_id, run_id, '{}', now() FROM dag_run WHERE dag_id = %s AND run_id = %s
+"""
+_WAITS_FOR = "SELECT pid FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+
+
+@contextmanager
+def slow_store(scene):
+    """Start, and enter the block while the task stores its kickoff record. Leaving it lets Airflow answer."""
+    scene.airflow.api.wait_for_dag(scene.dag_id, timeout=240)
+    scene.start()
+    with closing(psycopg2.connect(scene.database.url)) as storing, storing.cursor() as cursor:
+        cursor.execute(_SAME_RECORD, (scene.task_id, scene.dag_id, scene.run.run_id))
+        eventually(lambda: scene.database.execute(_WAITS_FOR, storing.info.backend_pid), 120, 0.2)
+        yield
+        storing.rollback()
+
+
+def finished_in_attempt_2(scene):
+    """Check that attempt 1 has sent no kickoff, and let the execution complete."""
+    scene.execution()
+    assert [kickoff.meta["airflow"]["try_number"] for kickoff in scene.crew.kickoffs] == [2]
+    scene.finish()
+
+
+@row(
+    {"deferred": COMPLETED_IN_ATTEMPT_2, "kickoff": Ends("success", "the kickoff ID", "completed", tries=2)},
+    ways=("deferred", "kickoff"),
+    needs_store=("deferred", "kickoff"),
+    retries=1,
+    execution_timeout=TEN_SECONDS,
+)
+def test_timed_out_while_the_record_is_stored(scene):
+    """`execution_timeout` passes while Airflow stores the kickoff record."""
+    with slow_store(scene):
+        time.sleep(12)
+    finished_in_attempt_2(scene)
+
+
+@row(
+    {"deferred": COMPLETED_IN_ATTEMPT_2, "kickoff": Ends("success", "the kickoff ID", "completed", tries=2)},
+    ways=("deferred", "kickoff"),
+    needs_store=("deferred", "kickoff"),
+    retries=1,
+)
+def test_asked_to_end_while_the_record_is_stored(scene):
+    """The task gets SIGTERM while Airflow stores the kickoff record."""
+    with slow_store(scene):
+        scene.kill(number=signal.SIGTERM)
+        time.sleep(2)
+    finished_in_attempt_2(scene)
