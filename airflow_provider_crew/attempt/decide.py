@@ -86,7 +86,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     :param record: Kickoff record of the task. ``None`` if there is none.
     :param status: Status of the execution. ``None`` if the crew was not polled yet.
     :param cleared: Whether the task was cleared since the record was written, so this attempt is not a retry.
-    :param same_attempt: Whether this very attempt has sent the kickoff.
+    :param same_attempt: Whether this very attempt has sent the kickoff, and was not started again by Airflow.
     :param chooses_twice: Whether the DAG author prefers a second execution to a failure.
     :param is_old: Whether the kickoff is older than ``abandon_unknown_after``, the time allowed for human input.
     :param is_mapped: Whether the task is mapped.
@@ -99,7 +99,7 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
     if record.kickoff_id is None:
         chosen = chooses_twice or (cleared and record.reported)
         return Decision.KICK_OFF_BY_CHOICE if chosen else Decision.FAIL_UNCERTAIN
-    is_another_row = other_inputs and is_mapped and cleared
+    is_another = other_inputs and (same_attempt or (is_mapped and cleared))
     match record.end or status:
         case None:
             return Decision.ASK
@@ -109,7 +109,6 @@ def decide(  # noqa: PLR0911, PLR0913 - a table
             return Decision.KICK_OFF_AFTER_END
         case "stopped":
             return Decision.KICK_OFF_AFTER_END if cleared else Decision.FAIL_STOPPED
-        case "completed" if is_another_row or (cleared and record.delivered):
+        case "completed" if is_another or (cleared and record.delivered):
             return Decision.KICK_OFF_AFTER_END
-    is_another = is_another_row or (other_inputs and same_attempt)
     return Decision.FAIL_OTHER_INPUTS if is_another else Decision.REATTACH

@@ -194,8 +194,9 @@ class Record:
 
     @property
     def is_of_this_attempt(self) -> bool:
-        """Whether this very attempt has sent the kickoff."""
-        return self.last is not None and self.last.try_number == self._ti.try_number
+        """Whether this very attempt has sent the kickoff, and was not started again by Airflow (3.1 and 3.2)."""
+        is_own = self.last is not None and self.last.try_number == self._ti.try_number
+        return is_own and not versions.was_rescheduled(self._ti)
 
     def save_intent(self, address: str, digest: str) -> None:
         """Record a kickoff before it is sent. If this raises, the kickoff must not be sent."""

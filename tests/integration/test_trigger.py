@@ -165,7 +165,7 @@ async def test_stopped_trigger_logs_its_execution(live_crew, task_log):
     ],
 )
 async def test_only_a_mark_cancels(live_crew, monkeypatch, changes, state, stops):
-    monkeypatch.setattr("airflow_provider_crew.compat._states_of", lambda _: {state})
+    monkeypatch.setattr("airflow_provider_crew.versions._states_of", lambda _: {state})
     marked = trigger(kicked_off(live_crew, SLOW), **{"try_number": 2, "cancel_on_kill": True} | changes)
     marked.task_instance = TaskInstance(try_number=2)  # type: ignore[assignment]
 
