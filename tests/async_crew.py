@@ -1,39 +1,28 @@
-"""The asynchronous client for tests that are not."""
+"""The asynchronous polls for tests that are not asynchronous."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
-from airflow_provider_crew.client.async_client import AsyncCrewClient
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.poll import CrewPolls
 from airflow_provider_crew.client.settings import ServiceSettings
 
 
 class AsyncCrew:
-    """The asynchronous client behind the methods of the synchronous one, so that one suite proves both."""
+    """The synchronous client with asynchronous polls, so that one suite proves both."""
 
     def __init__(self, settings: ServiceSettings) -> None:
+        self._client = CrewClient(settings)
+        self.inputs, self.kickoff = self._client.inputs, self._client.kickoff
+        self._polls = CrewPolls(settings)
         self._runner = asyncio.Runner()
-        try:
-            self._client = self._runner.run(self._open(settings))
-        except BaseException:
-            self._runner.close()
-            raise
-
-    @staticmethod
-    async def _open(settings: ServiceSettings) -> AsyncCrewClient:
-        return AsyncCrewClient(settings)
-
-    def inputs(self, **options: Any) -> Any:
-        return self._runner.run(self._client.inputs(**options))
-
-    def kickoff(self, *args: Any, **options: Any) -> Any:
-        return self._runner.run(self._client.kickoff(*args, **options))
 
     def status(self, kickoff_id: str, **options: Any) -> Any:
-        asked: Any = self._client.status(kickoff_id, **options)
-        return self._runner.run(asked)
+        return self._runner.run(self._polls.status(kickoff_id, deadline=time.time() + 60, **options))
 
     def close(self) -> None:
-        self._runner.run(self._client.close())
+        self._client.close()
         self._runner.close()

@@ -1,8 +1,4 @@
-"""
-Calls to the service, without I/O: each one yields requests, receives their outcomes, and returns a model.
-
-Both clients run the same flows, so they behave alike. A client adds only the exchange of a request for an answer.
-"""
+"""Requests to a crew, and what its responses mean. There is no I/O here, so both clients behave alike."""
 
 import json
 import logging
@@ -10,15 +6,14 @@ import math
 import re
 import ssl
 import time
-import zlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
-from functools import cached_property, partial
+from functools import cached_property
 from http import HTTPStatus
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
 from urllib.parse import quote
 
 import tenacity
@@ -27,14 +22,7 @@ from pydantic.alias_generators import to_camel
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CallError, Cost, InvalidInputs, InvalidKickoffId, TransientError
-from airflow_provider_crew.client.models import (
-    Completed,
-    CrewInputs,
-    Execution,
-    Failed,
-    read_execution,
-    read_inputs,
-)
+from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
 from airflow_provider_crew.client.options import KickoffOptions
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
@@ -240,20 +228,33 @@ def _fault_of(kickoff_id: Any) -> str:
     return "" if kickoff_id.isprintable() else "has characters that cannot be printed"
 
 
+class Masks(NamedTuple):
+    """Spellings of the secrets to mask in results, and in errors."""
+
+    results: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """
-    HTTP request. ``url`` is already percent-encoded, so no library may decode or normalize it.
+    HTTP request. The path is already percent-encoded, so no library may decode or normalize it.
 
-    ``secrets`` are masked in an answer that repeats them. ``kickoff_id`` names an existing execution.
+    ``kickoff_id`` names an existing execution.
     """
 
     method: str
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    secrets: tuple[str, ...] = field(repr=False)
+    address: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    masks: Masks = field(default=Masks(), repr=False)
     body: bytes | None = field(default=None, repr=False)
     kickoff_id: str = ""
+
+    @property
+    def url(self) -> str:
+        """URL of the request."""
+        return self.address + self.path
 
     @property
     def starts_work(self) -> bool:
@@ -272,14 +273,89 @@ class Request:
         return f"{self.method} {self.url}"
 
 
-@dataclass(repr=False)
-class Answer:
-    """HTTP response of the service. Secrets, including the token, are masked if the service repeats them."""
+class CrewApi:
+    """
+    Requests to one crew. Everything that depends on the settings alone is computed once.
 
+    :param settings: Address and token of the crew.
+    :param secrets: Secrets to mask in responses besides the token, such as that of the crew's webhooks.
+    """
+
+    def __init__(self, settings: ServiceSettings, secrets: Iterable[str] = ()) -> None:
+        self.settings = settings
+        self.proxy = proxy_for(settings)
+        self.proxies = {"http": self.proxy, "https": self.proxy} if self.proxy else None
+        self._secrets = (settings.token, *secrets)
+        self._masks = self._masks_with()
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "Authorization": f"Bearer {settings.token}",
+            "User-Agent": settings.user_agent,
+        }
+        chosen = _STATUS_PATHS.get(settings.status_path)
+        self.status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
+        """Status paths that the crew may have. The first successful poll leaves one."""
+
+    def inputs(self) -> Request:
+        """Return the request for the inputs that the crew takes."""
+        return Request("GET", self.settings.address, "/inputs", self._headers, self._masks)
+
+    def kickoff(self, kickoff: KickoffRequest) -> Request:
+        """Return the request that starts an execution."""
+        headers, masks = self._headers | {"Content-Type": "application/json"}, self._masks_with(*kickoff.secrets)
+        return Request("POST", self.settings.address, "/kickoff", headers, masks, kickoff.body)
+
+    def status(self, kickoff_id: str, path: str) -> Request:
+        """Return the request for the status of an execution, at one of the status paths."""
+        return self._about(kickoff_id, "GET", path)
+
+    def stop(self, kickoff_id: str) -> Request:
+        """Return the request that stops an execution. The endpoint is undocumented, and a crew may lack it."""
+        return self._about(kickoff_id, "POST", "/stop/{}")
+
+    def _about(self, kickoff_id: str, method: str, path: str) -> Request:
+        path = path.format(path_segment(checked_kickoff_id(kickoff_id)))
+        return Request(method, self.settings.address, path, self._headers, self._masks, kickoff_id=kickoff_id)
+
+    def _masks_with(self, *more: str) -> Masks:
+        secrets = (*self._secrets, *more)
+        # Only an error page of the proxy can repeat the proxy's password, and a result must not be altered for it.
+        return Masks(forms_of(*secrets), forms_of(*secrets, *secrets_of_proxy(self.proxy)))
+
+
+def most_bytes(status: int, largest: int | None = None) -> int:
+    """Return the maximum number of bytes to read. The rest of an error response is left unread."""
+    return (largest or MAX_ANSWER_BYTES) if _is_success(status) else MAX_ERROR_BYTES
+
+
+@dataclass(repr=False)
+class Response:
+    """HTTP response of the crew. Secrets, including the token, are masked if the crew repeats them."""
+
+    request: Request
     status: int
     headers: Mapping[str, str]
     body: bytes
-    secrets: tuple[str, ...]
+
+    @classmethod
+    def received(
+        cls, request: Request, status: int, headers: Mapping[str, str], body: bytes, largest: int | None = None
+    ) -> Self:
+        """
+        Return a response. Raise AnswerTooLarge if the body exceeds its maximum.
+
+        :param body: Bytes that were read. If the maximum is exceeded, at least one byte more than the maximum.
+        """
+        most = most_bytes(status, largest)
+        if len(body) > most and _is_success(status):
+            raise errors.AnswerTooLarge(
+                f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
+                next_step="Read the result in the crew's dashboard.",
+                http_status=status,
+                **request.facts,
+            )
+        return cls(request, status, headers, body[:most])
 
     @property
     def is_success(self) -> bool:
@@ -287,8 +363,13 @@ class Answer:
         return _is_success(self.status)
 
     @property
+    def is_missing(self) -> bool:
+        """Whether nothing was found at the path (404)."""
+        return self.status == HTTPStatus.NOT_FOUND
+
+    @property
     def content_type(self) -> str:
-        """Content type of the body, as declared by the service."""
+        """Content type of the body, as declared by the crew."""
         return self._header("Content-Type") or "no content type"
 
     @property
@@ -309,7 +390,7 @@ class Answer:
 
     @property
     def has_error_body(self) -> bool:
-        """Whether the error was reported by the service itself rather than by a gateway in front of it."""
+        """Whether the error was reported by the crew itself rather than by a gateway in front of it."""
         return all(isinstance(self._error_body.get(key), str) for key in ("error", "message"))
 
     @property
@@ -323,23 +404,85 @@ class Answer:
         listed = names if isinstance(names, list) else []
         return tuple(filter(None, (one_line(name, _MAX_NAME) for name in listed if isinstance(name, str))))
 
-    def json_object(self) -> Mapping[str, Any]:
-        """Return the body as a JSON object. Raise ValueError for anything else."""
-        # Replace invalid bytes, so that one of them does not cost the whole result.
-        text = self.body.decode("utf-8-sig", "replace")
+    @property
+    def named_execution(self) -> str:
+        """Kickoff ID that the body names, whatever the HTTP status."""
+        with suppress(ValueError):
+            return issued_kickoff_id(self._error_body.get("kickoff_id"))
+        return ""
+
+    def read(self, reader: Callable[[Mapping[str, Any]], T]) -> T:
+        """Return what the reader makes of the body, or raise the error of the response."""
+        if not self.is_success:
+            raise self.error()
         try:
-            document = json.loads(text)
-        except ValueError:
-            raise ValueError("it is not JSON") from None
-        if not isinstance(document, dict):
-            raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
-        # Skip the walk through a large answer unless it holds a secret, or escapes that may spell one.
-        if "\\" in text or any(secret in text for secret in self.secrets):
-            document = mask_json(document, self.secrets)
-        return cast("Mapping[str, Any]", document)
+            return reader(self._json_object(self.request.masks.results))
+        except ValidationError:
+            fault = "a field has a type it should not have"
+        except RecursionError:
+            fault = "it is nested too deeply"
+        except ValueError as error:
+            fault = str(error)
+        raise self._unreadable(fault)
+
+    def inputs(self) -> CrewInputs:
+        """Return the inputs that the crew takes."""
+        return self.read(read_inputs)
+
+    def kickoff_id(self) -> str:
+        """Return the kickoff ID of the execution that the request has started."""
+        return self.read(lambda body: issued_kickoff_id(body.get("kickoff_id")))
+
+    def execution(self) -> Execution:
+        """Return the execution that the request asks for."""
+        found = self.read(lambda body: read_execution(body, self.request.kickoff_id))
+        if found is None:
+            raise self.not_found()
+        return found
+
+    def not_found(self) -> CallError:
+        """Return the error for an execution that is unknown to the crew."""
+        if not (self.is_success or self.has_error_body):
+            # A gateway without the crew behind it also returns 404, while the execution keeps running.
+            return self._unreadable("it is not the crew's own")
+        return errors.ExecutionNotFound(
+            f"Execution {self.request.kickoff_id} is unknown to the crew: {self._described()}",
+            next_step="Check the crew's dashboard before you start another: a crew that waits for human input "
+            "reads like this.",
+            http_status=self.status,
+            kickoff_id=self.request.kickoff_id,
+            address=self.request.address,
+        )
+
+    def refusal_to_stop(self) -> CallError | None:
+        """Return the error if the crew has rejected a request to stop an execution."""
+        if self.is_success:
+            return None
+        hint = " The deployment may lack this endpoint." if self.status in {404, 405} else ""
+        return self.error().replace(f"The crew rejected the request: {self._described()}{hint}")
+
+    def error(self) -> CallError:
+        """Return the error of a response without success."""
+        status = self.status
+        if status < HTTPStatus.OK:  # such as 102 and 103: the work may be in progress
+            return self._unreadable("it is not a final answer")
+        facts: dict[str, Any] = {"http_status": status, "error": self.reason().strip()} | self.request.facts
+        kind: type[CallError]
+        if status in _ERRORS:
+            kind, event, next_step = _ERRORS[status]
+        elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
+            self.request.method == "GET" and status in _PASSING_CLIENT_ERRORS
+        ):
+            kind, event, next_step = errors.ServiceError, "Crew failed:", "Try again later."
+        else:
+            kind, (event, next_step) = errors.Refused, self._rejection()
+            facts["missing_inputs"] = self.missing_inputs
+        if issubclass(kind, TransientError):
+            facts["retry_after"] = self.retry_after
+        return kind(f"{event} {self._described()}", next_step=next_step, **facts)
 
     def reason(self) -> str:
-        """Return the reason given by the service, or else the beginning of the body."""
+        """Return the reason given by the crew, or else the beginning of the body."""
         keys = ("status",) if "state" in self._error_body else ("error", "title", "message", "detail")
         given = [self._error_body.get(key) for key in keys]
         if reason := ": ".join(text.rstrip(". ") for text in given if isinstance(text, str) and text):
@@ -349,240 +492,63 @@ class Answer:
     def excerpt(self) -> str:
         """Return the beginning of the body, on one line."""
         beginning = self.body[:_EXCERPT_SOURCE].decode("utf-8", "replace")
-        return one_line(mask(beginning, self.secrets), _MAX_EXCERPT)
+        return one_line(mask(beginning, self.request.masks.errors), _MAX_EXCERPT)
 
     @cached_property
     def _error_body(self) -> Mapping[str, Any]:
         """The error as a JSON object. Empty if the body is anything else."""
         try:
-            return self.json_object()
+            return self._json_object(self.request.masks.errors)
         except (ValueError, RecursionError):
             return {}
 
+    def _json_object(self, masks: tuple[str, ...]) -> Mapping[str, Any]:
+        """Return the body as a JSON object. Raise ValueError for anything else."""
+        # Replace invalid bytes, so that one of them does not cost the whole result.
+        text = self.body.decode("utf-8-sig", "replace")
+        try:
+            document = json.loads(text)
+        except ValueError:
+            raise ValueError("it is not JSON") from None
+        if not isinstance(document, dict):
+            raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers handle all unreadable bodies alike
+        # Skip the walk through a large body unless it holds a secret, or escapes that may spell one.
+        if "\\" in text or any(secret in text for secret in masks):
+            document = mask_json(document, masks)
+        return cast("Mapping[str, Any]", document)
+
     def _header(self, name: str) -> str:
         value = self.headers.get(name, "").encode(errors="replace").decode()
-        return one_line(mask(value, self.secrets), _MAX_EXCERPT)
+        return one_line(mask(value, self.request.masks.errors), _MAX_EXCERPT)
+
+    def _rejection(self) -> tuple[str, str]:
+        if self.status < HTTPStatus.BAD_REQUEST:
+            target = self.redirect_target or "an unnamed address"
+            next_step = "If the crew has moved there, put that address into the connection."
+            return f"Crew redirects to {target}, and redirects are not followed:", next_step
+        if self.missing_inputs:
+            needed = f"Crew needs inputs that are missing: {some_names(self.missing_inputs)}."
+            return needed, "Add them to `inputs`."
+        if self.is_missing:
+            return "No crew at this address:", "Check the host in the connection."
+        return "Crew rejected the request:", "Fix what the answer names."
+
+    def _unreadable(self, fault: str) -> errors.UnreadableAnswer:
+        reason = self.reason() or " It is empty."
+        return errors.UnreadableAnswer(
+            f"Answer to {self.request} is unreadable: {fault}. It has HTTP status {self.status} and "
+            f"{self.content_type}.{reason}",
+            next_step="Check the host in the connection: another server may be answering.",
+            http_status=self.status,
+            **self.request.facts | {"error": self.reason().strip()},
+        )
+
+    def _described(self) -> str:
+        return f"{self.request} answered {self.status}.{self.reason()}"
 
 
 def _is_success(status: int) -> bool:
     return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
-
-
-# Return transport errors like answers and raise them in the flow: a transport traceback could show the token.
-Outcome = Answer | CallError
-Flow = Generator[Request, Outcome, T]
-
-
-class CrewApi:
-    """API calls of one crew. Remembers which of the two status paths the crew has."""
-
-    def __init__(self, settings: ServiceSettings, largest: int | None = None) -> None:
-        self.settings = settings
-        self._largest = largest
-        chosen = _STATUS_PATHS.get(settings.status_path)
-        self._status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
-
-    def inputs(self) -> Flow[CrewInputs]:
-        """Return the inputs that the crew takes."""
-        request = self._request("GET", "/inputs")
-        return _read(request, (yield request), read_inputs)
-
-    def kickoff(self, kickoff: KickoffRequest) -> Flow[str]:
-        """
-        Send a kickoff once and return its kickoff ID.
-
-        Treat every outcome as an uncertain kickoff, unless it proves that no execution started.
-        """
-        request = self._request("POST", "/kickoff", kickoff.body, *kickoff.secrets)
-        try:
-            outcome = yield request
-        except GeneratorExit:
-            log.warning("Interrupted while the kickoff was being sent: an execution may have started.")
-            raise
-        started = _started(outcome)
-        try:
-            kickoff_id = _read(request, outcome, lambda body: issued_kickoff_id(body.get("kickoff_id")))
-        except CallError as error:
-            if not started and _proves_nothing_started(error):
-                raise
-            raise _uncertain(error, started) from None
-        # Log the ID before returning it: a cancelled coroutine never returns it, and the execution is billed.
-        log.info("Started execution %s.", kickoff_id)
-        return kickoff_id
-
-    def status(self, kickoff_id: str) -> Flow[Execution]:
-        """Return the status of an execution, from whichever of the two paths the crew has."""
-        segment = path_segment(checked_kickoff_id(kickoff_id))
-        failures: list[CallError] = []
-        for path in self._status_paths:
-            request = self._request("GET", path.format(segment), kickoff_id=kickoff_id)
-            outcome = yield request
-            if isinstance(outcome, CallError) or outcome.status != HTTPStatus.NOT_FOUND:
-                execution = _read(request, outcome, partial(read_execution, kickoff_id=kickoff_id))
-                if execution is None:
-                    raise self._not_found(request, cast("Answer", outcome))
-                self._status_paths = (path,)
-                return execution
-            failures.append(self._not_found(request, outcome))
-        raise next((each for each in failures if isinstance(each, errors.ExecutionNotFound)), failures[-1])
-
-    def cancel(self, kickoff_id: str) -> Flow[Completed | Failed]:
-        """
-        Ask the crew to stop an execution, and return the end that its status confirms.
-
-        The endpoint is undocumented, and a crew may lack it. Raise NotCancelled if the execution has not ended.
-        """
-        segment = path_segment(checked_kickoff_id(kickoff_id))
-        request = self._request("POST", f"/stop/{segment}", kickoff_id=kickoff_id)
-        failure, why = _refusal_to_stop(request, (yield request))
-        cost = Cost.RUNNING
-        try:
-            execution = yield from self.status(kickoff_id)
-            if isinstance(execution, Completed | Failed):
-                return execution
-        except CallError as error:
-            failure, why, cost = error, error.event, Cost.UNKNOWN
-        verdict = "was not cancelled" if cost is Cost.RUNNING else "may have been cancelled"
-        raise errors.NotCancelled(
-            f"Execution {kickoff_id} {verdict}. {why}",
-            error=f"It {verdict}. {why}",
-            cost=cost,
-            next_step="Check the crew's dashboard before you start another.",
-            kickoff_id=kickoff_id,
-            passes=failure is None or isinstance(failure, TransientError),
-        )
-
-    def max_bytes(self, status: int) -> int:
-        """Return the maximum number of bytes to read. The rest of an error response is left unread."""
-        return (self._largest or MAX_ANSWER_BYTES) if _is_success(status) else MAX_ERROR_BYTES
-
-    def received(self, request: Request, status: int, headers: Mapping[str, str], body: bytes) -> Outcome:
-        """
-        Return the answer of an exchange, or the error for one that is too large to read.
-
-        :param body: Bytes that were read. If the maximum is exceeded, at least one byte more than the maximum.
-        """
-        most = self.max_bytes(status)
-        if headers.get("Content-Encoding", "").strip().lower() in {"gzip", "x-gzip", "deflate"}:
-            with suppress(zlib.error):  # otherwise, reading the body as JSON reports the error
-                body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(body, most + 1)
-        if len(body) > most and _is_success(status):
-            return errors.AnswerTooLarge(
-                f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
-                next_step="Read the result in the crew's dashboard.",
-                http_status=status,
-                **request.facts,
-            )
-        return Answer(status, headers, body[:most], request.secrets)
-
-    def unreachable(self, request: Request, error: BaseException, *, sent: bool) -> errors.Unreachable:
-        """Return the error for an exchange without an answer."""
-        reason = reason_for(error, self.settings, sent=sent)
-        trusted = not is_caused_by(error, ssl.SSLCertVerificationError)
-        facts = {"sent": sent, "trusted": trusted, "timed_out": is_caused_by(error, TimeoutError), **request.facts}
-        event, next_step = f"No complete answer to {request}: {reason}.", "Try again later."
-        if not sent:
-            problem = "unreachable" if trusted else "not trusted"
-            event = f"Crew is {problem} at {self.settings.host}: {reason}. {request} was not sent."
-            next_step = "Check the host and port in the connection, and whether the crew is deployed."
-            facts = {"cost": Cost.NONE} | facts
-        if not (sent or trusted):
-            next_step = (
-                "Check the host in the connection. If a certificate authority of your own has signed the "
-                "certificate, put the path of that authority's certificate into `verify`."
-            )
-        return errors.Unreachable(event, next_step=next_step, **facts)
-
-    def _request(
-        self, method: str, path: str, body: bytes | None = None, *secrets: str, kickoff_id: str = ""
-    ) -> Request:
-        # Build the headers for each request, so that the repr of a client never shows the token.
-        headers = {
-            "Accept": "application/json",
-            # Some gateways compress anyway; received() decompresses.
-            "Accept-Encoding": "identity",
-            "Authorization": f"Bearer {self.settings.token}",
-            "User-Agent": self.settings.user_agent,
-        }
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-        hidden = forms_of(self.settings.token, *secrets_of_proxy(proxy_for(self.settings)), *secrets)
-        return Request(method, f"{self.settings.address}{path}", headers, hidden, body, kickoff_id)
-
-    def _not_found(self, request: Request, answer: Answer) -> CallError:
-        if not (answer.is_success or answer.has_error_body):
-            # A gateway without the crew behind it also answers 404, while the execution keeps running.
-            return _unreadable(request, answer, "it is not the crew's own")
-        return errors.ExecutionNotFound(
-            f"Execution {request.kickoff_id} is unknown to the crew: {_described(request, answer)}",
-            next_step="Check the crew's dashboard before you start another: a crew that waits for human input "
-            "reads like this.",
-            http_status=answer.status,
-            kickoff_id=request.kickoff_id,
-            address=self.settings.address,
-        )
-
-
-def _refusal_to_stop(request: Request, outcome: Outcome) -> tuple[CallError | None, str]:
-    """Return the error for the outcome of a request to stop, if there is one, and a sentence about it."""
-    if isinstance(outcome, CallError):
-        return outcome, outcome.event
-    if outcome.is_success:
-        return None, "The crew accepted the request, but has not ended the execution yet."
-    hint = " The deployment may lack this endpoint." if outcome.status in {404, 405} else ""
-    return _error_for(request, outcome), f"The crew rejected the request: {_described(request, outcome)}{hint}"
-
-
-def _started(outcome: Outcome) -> str:
-    """Return the ID of the execution that an answer names, whatever its HTTP status."""
-    if isinstance(outcome, Answer):
-        with suppress(ValueError, RecursionError):
-            return issued_kickoff_id(outcome.json_object().get("kickoff_id"))
-    return ""
-
-
-# A gateway may answer these after it has forwarded the request: See Other, Request Timeout, Conflict, and Client
-# Closed Request.
-_UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
-
-
-def _proves_nothing_started(error: CallError) -> bool:
-    """Whether the outcome of a kickoff proves that no execution started. Defaults to False in case of doubt."""
-    if isinstance(error, errors.Unreachable):
-        return not error.sent
-    if isinstance(error, errors.Refused):
-        return error.http_status not in _UNCERTAIN_REFUSALS
-    return isinstance(error, errors.NotAuthenticated | errors.NotAllowed | errors.RateLimited)
-
-
-def _uncertain(error: CallError, kickoff_id: str) -> errors.UncertainKickoff:
-    """Return the error for a kickoff that may have started an execution, or that names one."""
-    if kickoff_id:
-        return errors.UncertainKickoff(
-            f"Kickoff has probably started execution {kickoff_id}, which its answer names. {error.event}",
-            next_step=f'Wait for it with CrewExecutionSensor(kickoff_id="{kickoff_id}") before you start another.',
-            kickoff_id=kickoff_id,
-        )
-    return errors.UncertainKickoff(
-        f"Kickoff may have started an execution. {error.event}",
-        next_step="Check the crew's dashboard before you start another.",
-    )
-
-
-def _read(request: Request, outcome: Outcome, read: Callable[[Mapping[str, Any]], T]) -> T:
-    if isinstance(outcome, CallError):
-        raise outcome
-    if not outcome.is_success:
-        raise _error_for(request, outcome)
-    try:
-        return read(outcome.json_object())
-    except ValidationError:
-        fault = "a field has a type it should not have"
-    except RecursionError:
-        fault = "it is nested too deeply"
-    except ValueError as error:
-        fault = str(error)
-    raise _unreadable(request, outcome, fault)
 
 
 # Statuses of one meaning: the error, its event and the next step.
@@ -599,56 +565,80 @@ _ERRORS: dict[int, tuple[type[CallError], str, str]] = {
     ),
     429: (errors.RateLimited, "Crew limits the rate of requests:", "Try again later."),
 }
-# A load balancer that closes an idle connection answers 408 to the next request on it.
+# A load balancer that closes an idle connection returns 408 to the next request on it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
+# A gateway may return these after it has forwarded the request: See Other, Request Timeout, Conflict, and Client
+# Closed Request.
+_UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
 
 
-def _error_for(request: Request, answer: Answer) -> CallError:
-    """Return the error for an answer without success."""
-    status = answer.status
-    if status < HTTPStatus.OK:  # such as 102 and 103: the work may be in progress
-        return _unreadable(request, answer, "it is not a final answer")
-    facts: dict[str, Any] = {"http_status": status, "error": answer.reason().strip()} | request.facts
-    kind: type[CallError]
-    if status in _ERRORS:
-        kind, event, next_step = _ERRORS[status]
-    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
-        request.method == "GET" and status in _PASSING_CLIENT_ERRORS
-    ):
-        kind, event, next_step = errors.ServiceError, "Crew failed:", "Try again later."
-    else:
-        kind, (event, next_step) = errors.Refused, _rejection(answer)
-        facts["missing_inputs"] = answer.missing_inputs
-    if issubclass(kind, TransientError):
-        facts["retry_after"] = answer.retry_after
-    return kind(f"{event} {_described(request, answer)}", next_step=next_step, **facts)
+def unreachable(
+    request: Request, settings: ServiceSettings, error: BaseException, *, sent: bool
+) -> errors.Unreachable:
+    """Return the error for a request without a response."""
+    reason = reason_for(error, settings, sent=sent)
+    trusted = not is_caused_by(error, ssl.SSLCertVerificationError)
+    facts = {"sent": sent, "trusted": trusted, "timed_out": is_caused_by(error, TimeoutError), **request.facts}
+    event, next_step = f"No complete answer to {request}: {reason}.", "Try again later."
+    if not sent:
+        problem = "unreachable" if trusted else "not trusted"
+        event = f"Crew is {problem} at {settings.host}: {reason}. {request} was not sent."
+        next_step = "Check the host and port in the connection, and whether the crew is deployed."
+        facts = {"cost": Cost.NONE} | facts
+    if not (sent or trusted):
+        next_step = (
+            "Check the host in the connection. If a certificate authority of your own has signed the "
+            "certificate, put the path of that authority's certificate into `verify`."
+        )
+    return errors.Unreachable(event, next_step=next_step, **facts)
 
 
-def _rejection(answer: Answer) -> tuple[str, str]:
-    if answer.status < HTTPStatus.BAD_REQUEST:
-        target = answer.redirect_target or "an unnamed address"
-        next_step = "If the crew has moved there, put that address into the connection."
-        return f"Crew redirects to {target}, and redirects are not followed:", next_step
-    if answer.missing_inputs:
-        return f"Crew needs inputs that are missing: {some_names(answer.missing_inputs)}.", "Add them to `inputs`."
-    if answer.status == HTTPStatus.NOT_FOUND:
-        return "No crew at this address:", "Check the host in the connection."
-    return "Crew rejected the request:", "Fix what the answer names."
+def unknown_at_all_paths(failures: Sequence[CallError]) -> CallError:
+    """Return the error for an execution with a 404 at each status path. That of the crew itself counts most."""
+    return next((each for each in failures if isinstance(each, errors.ExecutionNotFound)), failures[-1])
 
 
-def _unreadable(request: Request, answer: Answer, fault: str) -> errors.UnreadableAnswer:
-    reason = answer.reason() or " It is empty."
-    return errors.UnreadableAnswer(
-        f"Answer to {request} is unreadable: {fault}. It has HTTP status {answer.status} and "
-        f"{answer.content_type}.{reason}",
-        next_step="Check the host in the connection: another server may be answering.",
-        http_status=answer.status,
-        **request.facts | {"error": answer.reason().strip()},
+def after_kickoff(error: CallError, response: Response | None) -> CallError | errors.UncertainKickoff:
+    """
+    Return the error for a kickoff whose response has no usable kickoff ID, or that has no response.
+
+    Every outcome is an uncertain kickoff, unless it proves that no execution started.
+    """
+    if response and (kickoff_id := response.named_execution):
+        return errors.UncertainKickoff(
+            f"Kickoff has probably started execution {kickoff_id}, which its answer names. {error.event}",
+            next_step=f'Wait for it with CrewExecutionSensor(kickoff_id="{kickoff_id}") before you start another.',
+            kickoff_id=kickoff_id,
+        )
+    if _proves_nothing_started(error):
+        return error
+    return errors.UncertainKickoff(
+        f"Kickoff may have started an execution. {error.event}",
+        next_step="Check the crew's dashboard before you start another.",
     )
 
 
-def _described(request: Request, answer: Answer) -> str:
-    return f"{request} answered {answer.status}.{answer.reason()}"
+def _proves_nothing_started(error: CallError) -> bool:
+    """Whether the outcome of a kickoff proves that no execution started. Defaults to False in case of doubt."""
+    if isinstance(error, errors.Unreachable):
+        return not error.sent
+    if isinstance(error, errors.Refused):
+        return error.http_status not in _UNCERTAIN_REFUSALS
+    return isinstance(error, errors.NotAuthenticated | errors.NotAllowed | errors.RateLimited)
+
+
+def not_cancelled(kickoff_id: str, failure: CallError | None, cost: Cost) -> errors.NotCancelled:
+    """Return the error for an execution whose end is not confirmed. ``failure``: the last error of the crew."""
+    why = failure.event if failure else "The crew accepted the request, but has not ended the execution yet."
+    verdict = "was not cancelled" if cost is Cost.RUNNING else "may have been cancelled"
+    return errors.NotCancelled(
+        f"Execution {kickoff_id} {verdict}. {why}",
+        error=f"It {verdict}. {why}",
+        cost=cost,
+        next_step="Check the crew's dashboard before you start another.",
+        kickoff_id=kickoff_id,
+        passes=failure is None or isinstance(failure, TransientError),
+    )
 
 
 _ATTEMPTS = 3

@@ -7,26 +7,37 @@ import ssl
 import sys
 import threading
 import time
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable
+from typing import Any, Self
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 
-from airflow_provider_crew.client.api import CrewApi, Flow, KickoffRequest, Outcome, Request
+from airflow_provider_crew.client.api import (
+    CrewApi,
+    KickoffRequest,
+    Request,
+    Response,
+    after_kickoff,
+    most_bytes,
+    not_cancelled,
+    unknown_at_all_paths,
+    unreachable,
+)
+from airflow_provider_crew.client.errors import CallError, Cost
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
     detach,
     is_caused_by,
-    proxy_for,
     tls_context,
     trusted_certificates,
 )
 
-T = TypeVar("T")
+log = logging.getLogger(__name__)
 
-# Only these prove that nothing was sent. A ProxyError does not: urllib3 raises it for a lost answer as well.
+# Only these prove that nothing was sent. A ProxyError does not: urllib3 raises it for a lost response as well.
 _NOT_CONNECTED = (
     urllib3.exceptions.NewConnectionError,
     urllib3.exceptions.ConnectTimeoutError,
@@ -35,7 +46,7 @@ _NOT_CONNECTED = (
 _CHUNK = 65536
 
 _this_thread = threading.local()
-# urllib3 logs malformed headers, in which a service may have repeated the token.
+# urllib3 logs malformed headers, in which a crew may have repeated the token.
 logging.getLogger("urllib3.connection").addFilter(lambda _: not getattr(_this_thread, "sends", False))
 
 
@@ -48,11 +59,16 @@ class _Adapter(HTTPAdapter):
 
 
 class CrewClient:
-    """Client for one crew. Use it as a context manager, or close it."""
+    """
+    Client for one crew. Use it as a context manager, or close it.
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    :param settings: Address and token of the crew.
+    :param secrets: Secrets to mask in responses besides the token, such as that of the crew's webhooks.
+    """
+
+    def __init__(self, settings: ServiceSettings, secrets: Iterable[str] = ()) -> None:
         self.settings = settings
-        self._api = CrewApi(settings)
+        self._api = CrewApi(settings, secrets)
         tls_context(settings)  # rejects unreadable certificates
         self._verify = trusted_certificates(settings) or False
         if not self._verify:  # turned off in the connection; each poll would warn
@@ -61,19 +77,49 @@ class CrewClient:
 
     def inputs(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
-        return self._run(self._api.inputs())
+        return self._send(self._api.inputs()).inputs()
 
-    def kickoff(self, request: KickoffRequest) -> str:
+    def kickoff(self, kickoff: KickoffRequest) -> str:
         """Send a kickoff once and return its kickoff ID. Raise UncertainKickoff if its outcome is unknown."""
-        return self._run(self._api.kickoff(request))
+        response = None
+        try:
+            response = self._send(self._api.kickoff(kickoff))
+            kickoff_id = response.kickoff_id()
+        except CallError as error:
+            raise after_kickoff(error, response) from None
+        except BaseException:
+            log.warning("Interrupted while the kickoff was being sent: an execution may have started.")
+            raise
+        # Log the ID before returning it: a cancelled caller never receives it, and the execution is billed.
+        log.info("Started execution %s.", kickoff_id)
+        return kickoff_id
 
     def status(self, kickoff_id: str) -> Execution:
-        """Return the status of an execution."""
-        return self._run(self._api.status(kickoff_id))
+        """Return the status of an execution, from whichever of the two paths the crew has."""
+        failures = []
+        for path in self._api.status_paths:
+            response = self._send(self._api.status(kickoff_id, path))
+            if not response.is_missing:
+                execution = response.execution()
+                self._api.status_paths = (path,)
+                return execution
+            failures.append(response.not_found())
+        raise unknown_at_all_paths(failures)
 
     def cancel(self, kickoff_id: str) -> Completed | Failed:
         """Stop an execution and return its end. Raise NotCancelled unless its status confirms one."""
-        return self._run(self._api.cancel(kickoff_id))
+        cost = Cost.RUNNING
+        try:
+            failure = self._send(self._api.stop(kickoff_id)).refusal_to_stop()
+        except CallError as error:
+            failure = error
+        try:
+            execution = self.status(kickoff_id)
+            if isinstance(execution, Completed | Failed):
+                return execution
+        except CallError as error:
+            failure, cost = error, Cost.UNKNOWN
+        raise not_cancelled(kickoff_id, failure, cost)
 
     def close(self) -> None:
         """Close the kept connections."""
@@ -91,50 +137,40 @@ class CrewClient:
         self._adapter = _Adapter()
         self._process = os.getpid()
 
-    def _run(self, flow: Flow[T]) -> T:
-        outcome: Any = None
-        try:
-            while True:
-                outcome = self._exchange(flow.send(outcome))
-        except StopIteration as end:
-            value: T = end.value
-            return value
-        finally:
-            flow.close()
-
-    def _exchange(self, request: Request) -> Outcome:
+    def _send(self, request: Request) -> Response:
         """Send the request once. Any failure counts as sent, unless it proves that no connection was open."""
         if os.getpid() != self._process:
-            self._connect()  # a forked process would read its parent's answers
+            self._connect()  # a forked process would read its parent's responses
         if request.starts_work:
-            self.close()  # a kept connection that the peer has closed looks like a lost answer
+            self.close()  # a kept connection that the peer has closed looks like a lost response
         handled = sys.exception()
         _this_thread.sends = True
         try:
-            return self._send(request)
+            return self._exchange(request)
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:  # those of requests are OSErrors
             detach(error, handled)
-            # Drop the traceback, which holds the token.
             sent = not is_caused_by(error, *_NOT_CONNECTED)
-            return self._api.unreachable(request, error.with_traceback(None), sent=sent)
+            failure = unreachable(request, self.settings, error, sent=sent)
         finally:
             _this_thread.sends = False
+        raise failure  # outside the except clause: a chained traceback would show the token
 
-    def _send(self, request: Request) -> Outcome:
+    def _exchange(self, request: Request) -> Response:
         prepared = requests.Request(request.method, request.url, request.headers, data=request.body).prepare()
         prepared.url = request.url  # requests would undo escapes that an unusual kickoff ID needs
-        proxy, until = proxy_for(self.settings), time.monotonic() + self.settings.request_timeout
+        until = time.monotonic() + self.settings.request_timeout
         with self._adapter.send(
             prepared,
             stream=True,
             timeout=(self.settings.connect_timeout, self.settings.request_timeout),
             verify=self._verify,
-            proxies={"http": proxy, "https": proxy} if proxy else None,
+            proxies=self._api.proxies,
         ) as response:
-            most = self._api.max_bytes(response.status_code)
+            most = most_bytes(response.status_code)
             body = bytearray()
-            while len(body) <= most and (chunk := response.raw.read1(_CHUNK, decode_content=False)):
+            # Some gateways compress although the request forbids it.
+            while len(body) <= most and (chunk := response.raw.read1(_CHUNK, decode_content=True)):
                 body += chunk
                 if time.monotonic() > until:
                     raise TimeoutError(errno.ETIMEDOUT, "the answer is incomplete")
-            return self._api.received(request, response.status_code, response.headers, bytes(body))
+            return Response.received(request, response.status_code, response.headers, bytes(body))

@@ -263,6 +263,11 @@ class Watch:
                 return self._silent(error)
         return self._broken(error)
 
+    def on_deadline(self) -> Step:
+        """End the watch because the deadline has passed before there was an answer."""
+        self._take_time()
+        return self._out_of_time()
+
     def token_renewed(self) -> None:
         """Record that the connection held a new token when it was read again."""
         self.memory.troubles.pop("rejected", None)

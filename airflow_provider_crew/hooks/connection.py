@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from airflow import __version__ as airflow_version
+from airflow.providers.common.compat.connection import get_async_connection
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, Connection, mask_secret
+from asgiref.sync import sync_to_async
 from pydantic import AfterValidator, Field, Json, SkipValidation, TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.api import checked_kickoff_id, path_segment
@@ -76,17 +78,28 @@ class CrewConnection(CheckedFields):
 
 
 def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
-    """
-    Look up a connection and read it.
-
-    In an event loop, call this in a thread: the look-up and the masking of secrets may block.
-    """
+    """Look up a connection and read it."""
     return read_connection(_find(conn_id), token_type=token_type)
+
+
+async def load_connection_async(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
+    """Look up a connection and read it, without blocking the event loop."""
+    found = await _find_async(conn_id)
+    # In a thread, because masking a secret may send a request to Airflow.
+    return await sync_to_async(read_connection)(found, token_type=token_type)
 
 
 def load_secret(conn_id: str) -> WebhookSecret:
     """Return the webhook secret, which is a connection's password and login. Mask it in Airflow's logs."""
-    connection = _find(conn_id)
+    return _read_secret(_find(conn_id))
+
+
+async def load_secret_async(conn_id: str) -> WebhookSecret:
+    """Return the webhook secret, like load_secret(), without blocking the event loop."""
+    return await sync_to_async(_read_secret)(await _find_async(conn_id))
+
+
+def _read_secret(connection: Connection) -> WebhookSecret:
     with _named(connection):
         _mask(connection.password)
         secret = WebhookSecret.model_validate({"password": connection.password, "login": connection.login})
@@ -126,15 +139,28 @@ def _named(connection: Connection) -> Iterator[None]:
 
 
 def _find(conn_id: str) -> Connection:
-    """Return a connection. Raise Unreachable if it is missing or unreadable, since a later attempt may find it."""
-    try:
+    with _unreadable_if_not_found(conn_id):
         return BaseHook.get_connection(conn_id)
+
+
+async def _find_async(conn_id: str) -> Connection:
+    with _unreadable_if_not_found(conn_id):
+        return await get_async_connection(conn_id)
+
+
+@contextmanager
+def _unreadable_if_not_found(conn_id: str) -> Iterator[None]:
+    """Raise Unreachable if a connection is missing or unreadable, since a later attempt may find it."""
+    try:
+        yield
     except AirflowNotFoundException:
         why = "it does not exist, or Airflow could not read it"
     except Exception as error:
         if not api_server_is_away(error):
             raise
         why = "Airflow's API server did not answer"
+    else:
+        return
     raise Unreachable(
         f"Connection {conn_id!r} is unreadable: {why}.",
         cost=Cost.NONE,
@@ -142,7 +168,7 @@ def _find(conn_id: str) -> Connection:
         "token in a URI.",
         sent=False,
         lacks_connection=True,
-    ) from None
+    )
 
 
 def _mask(*secrets: Any) -> None:

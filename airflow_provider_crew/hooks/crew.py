@@ -1,15 +1,15 @@
 """Airflow hook for a deployed crew."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import tenacity
 from airflow.providers.common.compat.sdk import BaseHook
-from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client.api import KickoffRequest, retry_policy, some_names
 from airflow_provider_crew.client.errors import CrewError, InvalidSettings, NotCancelled
@@ -17,12 +17,19 @@ from airflow_provider_crew.client.models import Completed, CrewInputs, Execution
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.get_provider_info import CONNECTION_FIELDS, FORM_BEHAVIOUR
-from airflow_provider_crew.hooks.connection import CrewConnection, TokenType, load_connection, load_secret
-from airflow_provider_crew.hooks.polling import Poller, load_async_client
+from airflow_provider_crew.hooks.connection import (
+    CrewConnection,
+    TokenType,
+    load_connection,
+    load_connection_async,
+    load_secret,
+)
+from airflow_provider_crew.hooks.polling import Poller, SharedConnection
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.client.async_client import AsyncCrewClient
     from airflow_provider_crew.client.client import CrewClient
+
+T = TypeVar("T")
 
 _CANCELLING: dict[str, Any] = {
     "stop": tenacity.stop_after_attempt(3),
@@ -39,9 +46,8 @@ class CrewHook(BaseHook):
     :param crew_conn_id: Connection that holds the crew's address and its bearer token.
     :param token_type: ``organization`` or ``user``. Defaults to the connection's setting, or to its only token.
 
-    Synchronous methods reuse one keep-alive connection. ``wait_async`` shares a connection pool with other waits
-    for the same crew on the same event loop. Each of the other ``_async`` methods opens and closes its own
-    connection. For many calls in a row, use ``async with await hook.get_async_conn() as crew``.
+    The methods reuse one keep-alive connection. ``wait_async`` polls on the event loop, and shares connections
+    with all other waits there. The other ``_async`` methods call the synchronous ones in a thread.
     """
 
     conn_name_attr = "crew_conn_id"
@@ -91,14 +97,6 @@ class CrewHook(BaseHook):
         """Return the client for the crew. It is created once per hook."""
         return self._client
 
-    async def get_async_conn(self) -> "AsyncCrewClient":
-        """Return a new asynchronous client. Use it as an asynchronous context manager, or close it."""
-        settings = (await sync_to_async(load_connection)(self.crew_conn_id, self.token_type)).settings
-        await asyncio.to_thread(load_async_client, settings)
-        from airflow_provider_crew.client.async_client import AsyncCrewClient
-
-        return AsyncCrewClient(settings)
-
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the crew answers, with the inputs that it expects or the reason of the failure."""
         try:
@@ -116,8 +114,7 @@ class CrewHook(BaseHook):
 
     async def inputs_async(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
-        async with await self.get_async_conn() as crew:
-            return await tenacity.AsyncRetrying(**retry_policy())(crew.inputs)
+        return await self._in_thread(self.inputs)
 
     def kickoff(
         self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Unpack[KickoffOptions]
@@ -140,20 +137,22 @@ class CrewHook(BaseHook):
         :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state the new one starts
             with.
         """
-        secret = load_secret(webhook_conn_id) if webhook_conn_id else None
-        request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
-        policy = tenacity.Retrying(**retry_policy(only_if_not_started=True))
-        return self._note(policy(self._client.kickoff, request))
+        return self._kickoff(inputs, webhook_conn_id, options, threading.Event())
 
     async def kickoff_async(
         self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Unpack[KickoffOptions]
     ) -> str:
-        """Start an execution and return its kickoff ID, like kickoff()."""
-        secret = await sync_to_async(load_secret)(webhook_conn_id) if webhook_conn_id else None
-        request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
-        policy = tenacity.AsyncRetrying(**retry_policy(only_if_not_started=True))
-        async with await self.get_async_conn() as crew:
-            return self._note(await policy(crew.kickoff, request))
+        """
+        Start an execution and return its kickoff ID, like kickoff().
+
+        If the caller is cancelled while a kickoff is under way, its thread finishes it and logs the kickoff ID.
+        Nothing else is sent.
+        """
+        is_cancelled = threading.Event()
+        try:
+            return await self._in_thread(self._kickoff, inputs, webhook_conn_id, options, is_cancelled)
+        finally:
+            is_cancelled.set()
 
     def status(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
@@ -161,8 +160,7 @@ class CrewHook(BaseHook):
 
     async def status_async(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
-        async with await self.get_async_conn() as crew:
-            return await tenacity.AsyncRetrying(**retry_policy())(crew.status, kickoff_id)
+        return await self._in_thread(self.status, kickoff_id)
 
     def cancel(self, kickoff_id: str) -> Completed | Failed:
         """
@@ -175,8 +173,7 @@ class CrewHook(BaseHook):
 
     async def cancel_async(self, kickoff_id: str) -> Completed | Failed:
         """Stop an execution and return its end, like cancel()."""
-        async with await self.get_async_conn() as crew:
-            return await tenacity.AsyncRetrying(**_CANCELLING)(crew.cancel, kickoff_id)
+        return await self._in_thread(self.cancel, kickoff_id)
 
     def wait(
         self,
@@ -201,6 +198,7 @@ class CrewHook(BaseHook):
         """
         rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
         with self._watching(kickoff_id, timeout, **rules) as poller:
+            self.get_conn()  # a missing connection is no outage of the crew
             return poller.to_end()
 
     async def wait_async(
@@ -215,9 +213,8 @@ class CrewHook(BaseHook):
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
         rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
         with self._watching(kickoff_id, timeout, **rules) as poller:
-            crew = poller.shared_crew()
-            poller.client = await crew.take()
-            return await poller.to_end_async(crew)
+            await SharedConnection.of(self).crew()  # a missing connection is no outage of the crew
+            return await poller.to_end_async()
 
     @cached_property
     def _client(self) -> "CrewClient":
@@ -225,10 +222,34 @@ class CrewHook(BaseHook):
 
         return CrewClient(self.connection.settings)
 
-    def _note(self, kickoff_id: str) -> str:
-        """Record the start time of an execution, because the service may need a moment to know it."""
+    def _kickoff(
+        self, inputs: Any, webhook_conn_id: str | None, options: KickoffOptions, is_cancelled: threading.Event
+    ) -> str:
+        secret = load_secret(webhook_conn_id) if webhook_conn_id else None
+        request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
+        client = self._client
+
+        def send() -> str:
+            if is_cancelled.is_set():
+                raise asyncio.CancelledError
+            return client.kickoff(request)
+
+        policy = retry_policy(only_if_not_started=True)
+        try:
+            kickoff_id = tenacity.Retrying(**policy, sleep=tenacity.sleep_using_event(is_cancelled))(send)
+        except CrewError as error:
+            if is_cancelled.is_set():  # nothing else receives the error
+                self.log.warning("%s", error)
+            raise
+        # The crew may need a moment to know the execution.
         self._kicked_off_at[kickoff_id] = time.time()
         return kickoff_id
+
+    async def _in_thread(self, method: Callable[..., T], *args: Any) -> T:
+        """Call a synchronous method in a thread. Look up the connection before, as Airflow requires it here."""
+        if "connection" not in vars(self):
+            self.connection = await load_connection_async(self.crew_conn_id, self.token_type)
+        return await asyncio.to_thread(method, *args)
 
     @contextmanager
     def _watching(self, kickoff_id: str, timeout: float, **rules: Any) -> Iterator[Poller]:

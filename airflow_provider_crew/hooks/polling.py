@@ -6,26 +6,22 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
-from asgiref.sync import sync_to_async
-
-from airflow_provider_crew.client.errors import CallError, Cost, CrewError, Unreachable
+from airflow_provider_crew.client.errors import CallError, Cost, CrewError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.settings import ServiceSettings, tls_context
-from airflow_provider_crew.client.text import warn
+from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
-from airflow_provider_crew.hooks.connection import load_connection
+from airflow_provider_crew.hooks.connection import load_connection_async
 
 if TYPE_CHECKING:
-    from airflow_provider_crew.client.async_client import AsyncCrewClient
+    from airflow_provider_crew.client.client import CrewClient
+    from airflow_provider_crew.client.poll import CrewPolls
+    from airflow_provider_crew.client.settings import ServiceSettings
     from airflow_provider_crew.hooks.crew import CrewHook
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -37,119 +33,69 @@ _FRESH_AFTER_REJECTION = 5.0
 _LOOK_UP = 10.0
 
 
-class SharedCrew:
+class SharedConnection:
     """
-    Crew behind a connection, shared by all watches on one event loop.
+    Connection that all watches on one event loop read with one look-up at a time.
 
-    The connection is looked up in a separate task, one at a time, and all waiting watches use the result. A watch
-    keeps its client unless the token is rejected. If a connection is pointed to another crew, executions of the
-    first are therefore still polled. A client is closed when its last user returns it.
-
-    :param name: Name of the connection in messages.
-    :param ask: Function that reads the connection.
+    A watch keeps the crew that it was given unless the token is rejected. If a connection is pointed to another
+    crew, executions of the first are therefore still polled.
     """
 
-    def __init__(self, name: str, ask: Callable[[], Awaitable[ServiceSettings]]) -> None:
-        self._name = name
-        self._ask = ask
-        self._asking: asyncio.Task[None] | None = None
-        self._answer: ServiceSettings | Exception | None = None
-        self._answered_at = -math.inf
-        self._clients: dict[tuple[ServiceSettings, int | None], AsyncCrewClient] = {}
+    def __init__(self, hook: "CrewHook") -> None:
+        self._conn_id, self._token_type = hook.crew_conn_id, hook.token_type
+        self._looking_up: asyncio.Task[CrewPolls] | None = None
+        self._crew: CrewPolls | None = None
+        self._read_at = -math.inf
 
-    async def take(self, largest: int | None = None) -> "AsyncCrewClient":
-        """
-        Return a client, after reading the connection unless it was read recently.
+    @classmethod
+    def of(cls, hook: "CrewHook") -> "SharedConnection":
+        """Return the connection of a hook, shared on this event loop."""
+        here = _shared.setdefault(asyncio.get_running_loop(), {})
+        # Format it with repr, because a stored trigger may hold any type.
+        return here.setdefault(repr((hook.crew_conn_id, hook.token_type)), cls(hook))
 
-        :param largest: Maximum size of an answer in bytes. ``None`` uses the default limit of the clients.
-        """
-        return await self._client(await self._settings(_FRESH), largest)
+    async def crew(self, max_age: float | None = None) -> "CrewPolls":
+        """Return the crew behind the connection, which is read again unless that was done recently."""
+        max_age = _FRESH if max_age is None else max_age
+        if self._looking_up is None or self._looking_up.done():
+            if self._crew and time.monotonic() - self._read_at < max_age:
+                return self._crew
+            # A task of its own outlives the watch that happens to be the first.
+            self._looking_up = asyncio.create_task(self._look_up())
+        looking_up = self._looking_up
+        await asyncio.wait({looking_up}, timeout=_LOOK_UP)
+        if not looking_up.done():
+            raise self._unreadable(f"Airflow has not returned it within {_LOOK_UP:g} s")
+        if looking_up.cancelled():
+            raise self._unreadable("its look-up was cancelled")
+        error = looking_up.exception()
+        if isinstance(error, CallError | InvalidSettings):
+            raise error.with_traceback(None)
+        if error:
+            raise self._unreadable(in_words(error))
+        return looking_up.result()
 
-    async def reach(self, largest: int | None) -> "AsyncCrewClient":
-        """Return a client for a poll. Treat an unreadable connection as an outage."""
-        try:
-            return await self.take(largest)
-        except (ImportError, Unreachable):  # an incomplete installation, or wrapped already
-            raise
-        except Exception as error:  # noqa: BLE001 - a failed look-up must not end the watch
-            raise Unreachable(
-                f"Connection {self._name} is unreadable: {_reason(error)}",
-                cost=Cost.RUNNING,
-                sent=False,
-                lacks_connection=True,
-            ) from None
+    async def _look_up(self) -> "CrewPolls":
+        settings = (await load_connection_async(self._conn_id, self._token_type)).settings
+        if self._crew is None or self._crew.settings != settings:
+            # In a thread, because imports and certificates take long enough to block all other watches.
+            self._crew = await asyncio.to_thread(_polls_of, settings)
+        self._read_at = time.monotonic()
+        return self._crew
 
-    async def renewed(self, old: "AsyncCrewClient") -> "AsyncCrewClient | None":
-        """Return a client after reading the connection again, or None if the connection is unreadable."""
-        try:
-            return await self._client(await self._settings(_FRESH_AFTER_REJECTION), old.largest)
-        except Exception as error:  # noqa: BLE001 - a failed look-up must not end the watch
-            warn(log, f"Connection {self._name} is unreadable, so the old token is used: {_reason(error)}")
-            return None
-
-    async def give_back(self, client: "AsyncCrewClient") -> None:
-        """Release a client, and close it after its last user."""
-        client.users -= 1
-        if not client.users:
-            del self._clients[client.settings, client.largest]
-            await client.close()
-
-    async def _client(self, settings: ServiceSettings, largest: int | None) -> "AsyncCrewClient":
-        wanted = settings, largest
-        if wanted not in self._clients:
-            await asyncio.to_thread(load_async_client, settings)
-        if not (client := self._clients.get(wanted)):
-            from airflow_provider_crew.client.async_client import AsyncCrewClient
-
-            client = self._clients[wanted] = AsyncCrewClient(settings, largest=largest)
-        client.users += 1
-        return client
-
-    async def _settings(self, fresh: float) -> ServiceSettings:
-        """Return the connection's settings, read again unless recent. Concurrent callers share one look-up."""
-        if not self._asking:
-            is_fresh = time.monotonic() - self._answered_at < fresh
-            if is_fresh and isinstance(self._answer, ServiceSettings):
-                return self._answer
-            self._asking = asyncio.create_task(self._look_up())
-        done, _ = await asyncio.wait({self._asking}, timeout=_LOOK_UP)
-        if not done:
-            raise TimeoutError(f"Airflow has not returned it within {_LOOK_UP:g} s")
-        if isinstance(self._answer, ServiceSettings):
-            return self._answer
-        raise cast("Exception", self._answer).with_traceback(None)
-
-    async def _look_up(self) -> None:
-        try:
-            self._answer = await self._ask()
-        except Exception as error:  # noqa: BLE001 - raised in all waiting watches
-            self._answer = error
-        finally:
-            self._answered_at, self._asking = time.monotonic(), None
+    def _unreadable(self, why: str) -> Unreachable:
+        event = f"Connection {self._conn_id!r} is unreadable: {why}."
+        return Unreachable(event, cost=Cost.RUNNING, sent=False, lacks_connection=True)
 
 
-def _reason(error: Exception) -> str:
-    return error.event if isinstance(error, CrewError) else str(error)
+# Connections by event loop.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedConnection]] = WeakKeyDictionary()
 
 
-def load_async_client(settings: ServiceSettings) -> None:
-    """Import the modules of the asynchronous client. Call this in a thread: it would block an event loop."""
-    import_module("airflow_provider_crew.client.async_client")
-    import_module("requests.utils")
-    tls_context(settings)
+def _polls_of(settings: "ServiceSettings") -> "CrewPolls":
+    from airflow_provider_crew.client.poll import CrewPolls
 
-
-def shared_here(key: str, make: Callable[[], T]) -> T:
-    """Return the object shared under a key on this event loop. It is created for its first user."""
-    here = _shared.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
-    shared = here.get(key)
-    if shared is None:
-        shared = here[key] = make()
-    return cast("T", shared)
-
-
-# Shared objects by event loop and key.
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, Any]] = WeakKeyDictionary()
+    return CrewPolls(settings)
 
 
 # Receives the progress after each poll, and whether it has changed.
@@ -174,9 +120,9 @@ class Poller:
         self._hook = hook
         self.watch = Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
         self.report = ProgressReport(self.watch)
-        self.client: AsyncCrewClient | None = None
-        """Asynchronous client, set from the first poll to the end."""
         self.observer = observer
+        self._client: CrewClient | None = None
+        self._crew: CrewPolls | None = None
 
     def to_end(self) -> Completed:
         """Poll until the execution has completed. Raise the error that ends the watch otherwise."""
@@ -188,7 +134,7 @@ class Poller:
         """Poll once, log what is new, and raise any error that ends the watch. The step holds the pause."""
         execution = None
         try:
-            client = self._hook.get_conn()
+            self._client = client = self._client or self._hook.get_conn()
             self.watch.request_timeout = client.settings.request_timeout
             execution = client.status(self.watch.kickoff_id)
             step = self.watch.on_status(execution)
@@ -199,46 +145,32 @@ class Poller:
     def pause(self, step: Step, sleep: Callable[[float], object] = time.sleep) -> None:
         """Sleep until the next poll, then renew the token if the step requires it."""
         sleep(step.poll_again_in)
-        if step.renew_token:
-            self._renew()
+        if step.renew_token and self._client:
+            self._renew(self._client)
 
-    async def to_end_async(self, crew: SharedCrew, *, largest: int | None = None) -> Completed:
-        """Poll until the execution has completed, like to_end(). ``largest``: maximum answer size in bytes."""
-        try:
-            while not (step := await self._poll_async(crew, largest)).completed:
-                pause, renew_token = step.poll_again_in, step.renew_token
-                del step  # free it during the pause: thousands of watches slow down the garbage collector
-                await asyncio.sleep(pause)
-                if renew_token:
-                    await self._renew_async(crew)
-            return step.completed
-        finally:
-            client, self.client = self.client, None
-            if client:
-                await crew.give_back(client)
+    async def to_end_async(self, *, largest: int | None = None) -> Completed:
+        """Poll until the execution has completed, like to_end(). ``largest``: maximum response size in bytes."""
+        shared = SharedConnection.of(self._hook)
+        while not (step := await self._poll_async(shared, largest)).completed:
+            pause, renew_token = step.poll_again_in, step.renew_token
+            del step  # free it during the pause: thousands of watches slow down the garbage collector
+            await asyncio.sleep(pause)
+            if renew_token and self._crew:
+                await self._renew_async(shared, self._crew)
+        return step.completed
 
-    def shared_crew(self) -> SharedCrew:
-        """Return the crew behind the connection, shared by all pollers on this event loop."""
-        conn_id, token_type = self._hook.crew_conn_id, self._hook.token_type
-
-        async def settings() -> ServiceSettings:
-            return (await sync_to_async(load_connection)(conn_id, token_type)).settings
-
-        # Format it with repr, because a stored trigger may hold any type.
-        token = f" ({token_type!r} token)" if token_type else ""
-        name = f"{conn_id!r}{token}"
-        return shared_here(name, lambda: SharedCrew(name, settings))
-
-    async def _poll_async(self, crew: SharedCrew, largest: int | None) -> Step:
+    async def _poll_async(self, shared: SharedConnection, largest: int | None) -> Step:
         """Poll once, like poll()."""
-        execution = None
+        execution, watch = None, self.watch
         try:
-            self.client = self.client or await crew.reach(largest)
-            self.watch.request_timeout = self.client.settings.request_timeout
-            execution = await self.client.status(self.watch.kickoff_id)
-            step = self.watch.on_status(execution)
+            self._crew = crew = self._crew or await shared.crew()
+            watch.request_timeout = crew.settings.request_timeout
+            execution = await crew.status(watch.kickoff_id, deadline=watch.rules.deadline, largest=largest)
+            step = watch.on_status(execution)
+        except TimeoutError:  # until the deadline, too many other polls were under way
+            step = watch.on_deadline()
         except CallError as error:
-            step = self.watch.on_error(error)
+            step = watch.on_error(error)
         return self._told(step, execution)
 
     def _told(self, step: Step, execution: Execution | None) -> Step:
@@ -253,25 +185,29 @@ class Poller:
             raise step.error
         return step
 
-    async def _renew_async(self, crew: SharedCrew) -> None:
-        """Read the connection again, like _renew()."""
-        old = self.client
-        if old and (fresh := await crew.renewed(old)):
-            self.client = fresh
-            await crew.give_back(old)
-            if fresh.settings.token != old.settings.token:
-                self.watch.token_renewed()
-
-    def _renew(self) -> None:
+    def _renew(self, old: "CrewClient") -> None:
         """Read the connection again. If it is unreadable, keep the current client."""
-        old, fresh = self._hook, copy.copy(self._hook)
         try:
-            client = fresh.get_conn()
+            self._client = fresh = copy.copy(self._hook).get_conn()
         except Exception as error:  # noqa: BLE001 - a failed look-up must not end the watch
-            reason = error.event if isinstance(error, CrewError) else error
-            warn(old.log, f"Connection {old.crew_conn_id!r} is unreadable, so the old token is used: {reason}")
+            self._keep_token(error)
             return
-        self._hook = fresh
-        old.get_conn().close()
-        if client.settings.token != old.get_conn().settings.token:
+        old.close()
+        self._note_token(old.settings, fresh.settings)
+
+    async def _renew_async(self, shared: SharedConnection, old: "CrewPolls") -> None:
+        """Read the connection again, like _renew()."""
+        try:
+            self._crew = fresh = await shared.crew(_FRESH_AFTER_REJECTION)
+        except CrewError as error:
+            self._keep_token(error)
+            return
+        self._note_token(old.settings, fresh.settings)
+
+    def _keep_token(self, error: Exception) -> None:
+        reason = error.event if isinstance(error, CrewError) else in_words(error)
+        warn(self._hook.log, f"The old token of {self._hook.crew_conn_id!r} is used again. {reason}")
+
+    def _note_token(self, old: "ServiceSettings", fresh: "ServiceSettings") -> None:
+        if fresh.token != old.token:
             self.watch.token_renewed()

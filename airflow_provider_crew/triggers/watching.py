@@ -11,7 +11,7 @@ from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import warn
 from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules, after_cancelling
 from airflow_provider_crew.hooks.crew import CrewHook
-from airflow_provider_crew.hooks.polling import Poller, shared_here
+from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import (
     ANSWERED,
@@ -40,7 +40,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     trigger.report = poller.report
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
-        completed = await poller.to_end_async(poller.shared_crew(), largest=LARGEST_ANSWER)
+        completed = await poller.to_end_async(largest=LARGEST_ANSWER)
         # Encode in a thread: a large result takes long enough to block all other triggers.
         event |= await asyncio.to_thread(told_completed, completed, with_output=trigger.log_output)
     except CrewError as error:
@@ -102,7 +102,4 @@ class RequestedAction:
 
 
 def _hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
-    """Return the hook shared by all watches of this connection, which saves nine objects per trigger."""
-    conn_id, token_type = trigger.crew_conn_id, trigger.token_type
-    # Format them with repr, because a stored trigger may hold any type.
-    return shared_here(f"hook {conn_id!r} {token_type!r}", lambda: CrewHook(conn_id, token_type=token_type))
+    return CrewHook(trigger.crew_conn_id, token_type=trigger.token_type)

@@ -9,7 +9,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import Answer, CrewApi, KickoffRequest, checked_kickoff_id, path_segment
+from airflow_provider_crew.client.api import KickoffRequest, Request, Response, checked_kickoff_id, path_segment
+from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import (
     CallError,
     ExecutionNotFound,
@@ -21,7 +22,6 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
-from airflow_provider_crew.client.text import forms_of
 from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 from tests.fuzz.bad_values import (
@@ -53,19 +53,15 @@ REPEATING = [
 ]
 
 
-def outcome_of(conversation: Any, *answers: tuple[int, dict[str, str], bytes]) -> Any:
-    """Hand a conversation one answer after the other, the last one repeatedly, and return its outcome."""
+class Scripted(CrewClient):
+    """Client that is handed one response after the other, the last one repeatedly."""
 
-    def play() -> Any:
-        waiting = [Answer(*each, forms_of(TOKEN, SECRET)) for each in answers]
-        conversation.send(None)
-        while True:
-            try:
-                conversation.send(waiting.pop(0) if len(waiting) > 1 else waiting[0])
-            except StopIteration as end:
-                return end.value
+    def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
+        super().__init__(SETTINGS)
+        self._waiting = list(answers)
 
-    return outcome(play)
+    def _send(self, request: Request) -> Response:
+        return Response(request, *(self._waiting.pop(0) if len(self._waiting) > 1 else self._waiting[0]))
 
 
 def answers_with(documents: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
@@ -75,7 +71,7 @@ def answers_with(documents: list[dict[str, Any]]) -> st.SearchStrategy[Any]:
 @cases(answers_with(KICKOFFS), known=[(status, {}, body) for status in (200, 302, 422, 500) for body in REPEATING])
 def test_kickoff_is_rejected_uncertain_or_has_an_id(case: Any) -> None:
     status = case[0]
-    result = outcome_of(CrewApi(SETTINGS).kickoff(REQUEST), case)
+    result = outcome(lambda: Scripted(case).kickoff(REQUEST))
 
     if isinstance(result, Exception):
         assert_presentable(result, SECRET)
@@ -100,7 +96,7 @@ def test_kickoff_is_rejected_uncertain_or_has_an_id(case: Any) -> None:
     ],
 )
 def test_any_status_answer_is_an_execution_or_an_error(case: Any) -> None:
-    result = outcome_of(CrewApi(SETTINGS).status("4711"), *case)
+    result = outcome(lambda: Scripted(*case).status("4711"))
 
     answered = [status for status, *_ in case if 200 <= status < 300]
     assert isinstance(result, EXECUTIONS | CallError)

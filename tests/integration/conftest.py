@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
-from airflow_provider_crew.client.async_client import AsyncCrewClient
 from airflow_provider_crew.client.client import CrewClient
-from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.local import LocalCrewService, Scenario
 from tests.async_crew import AsyncCrew
 from tests.integration.clients import TOKEN, Connect
@@ -90,12 +88,6 @@ def tls_service(certificates: tuple[Path, Path, Path]) -> Iterator[LocalCrewServ
 def hostile() -> Iterator[Hostile]:
     with hostile_service() as running:
         yield running
-
-
-@pytest.fixture
-async def async_crew(hostile: Hostile) -> AsyncIterator[AsyncCrewClient]:
-    async with AsyncCrewClient(ServiceSettings(address=hostile.url, token=TOKEN, request_timeout=1)) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-import tenacity
-from aiohttp.client_proto import ResponseHandler
 
-from airflow_provider_crew.client.api import retry_policy
-from airflow_provider_crew.client.async_client import AsyncCrewClient
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.settings import ServiceSettings
-from tests.integration.clients import INPUTS, KICKOFF, TOKEN
-from tests.integration.sent_server import ACCEPTED, SentServer, Talk, answer, says, tls
+from airflow_provider_crew.hooks.crew import CrewHook
+from tests.integration.clients import INPUTS, TOKEN
+from tests.integration.sent_server import Talk, answer
 
 pytest_plugins = ["tests.integration.sent_fixtures", "tests.integration.task_fixtures"]
 
@@ -54,83 +48,47 @@ def test_client_used_before_fork_opens_a_connection_of_its_own(server):
     assert arrived.connections == 2
 
 
-@pytest.mark.parametrize("sent", [0, 1], ids=["in the handshake", "before the answer"])
-async def test_timeout_of_the_caller_sends_nothing_more(server, trust, sent):
-    """A TimeoutError that the caller raises is the caller's, and no reason to try again."""
-    loop, scope, has_left = asyncio.get_running_loop(), asyncio.timeout(None), threading.Event()
-
-    def interrupt(talk: Talk) -> None:
-        talk.wait_for_bytes()
-        loop.call_soon_threadsafe(scope.reschedule, loop.time())
-        has_left.wait(10)
-
-    steps = [tls(trust.known), says(answer(200, ACCEPTED))]
-    steps.insert(sent, interrupt)
-    arrived = server.play(*steps)
-    address = f"https://127.0.0.1:{server.port}"
-    settings = ServiceSettings(address=address, token=TOKEN, request_timeout=10, verify=trust.authority)
-    kick_off = tenacity.AsyncRetrying(**retry_policy(only_if_not_started=True))
-
-    async with AsyncCrewClient(settings) as crew:
-        with pytest.raises(TimeoutError):
-            async with scope:
-                await kick_off(crew.kickoff, KICKOFF)
-        has_left.set()
-    await asyncio.to_thread(server.settle)
-
-    assert scope.expired()
-    assert arrived.connections == 1
-    assert len(arrived.posts) <= sent
+@pytest.fixture
+def hook(server, monkeypatch) -> CrewHook:
+    monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", f"crew://:{TOKEN}@127.0.0.1:{server.port}/http")
+    return CrewHook()
 
 
-class TestCancelledAfterTheAnswer:
-    """An ID that has arrived is told, in whichever turn of the event loop the task is cancelled."""
+async def test_cancelled_kickoff_async_logs_the_id(server, hook, task_log):
+    loop, has_arrived, may_respond = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-    @pytest.fixture
-    def cancel_after(self, monkeypatch) -> Callable[[asyncio.Task[Any], int], None]:
-        """Cancel a task so many turns of the event loop after the answer has arrived."""
-        arrive = ResponseHandler.data_received
+    def respond(talk: Talk) -> None:
+        talk.read_request()
+        loop.call_soon_threadsafe(has_arrived.set)
+        may_respond.wait(10)
+        talk.send(answer(200, b'{"kickoff_id": "the-id-that-was-paid-for"}'))
 
-        def cancel(task: asyncio.Task[Any], turns: int) -> None:
-            loop = asyncio.get_running_loop()
+    arrived = server.play(respond)
+    task = asyncio.ensure_future(hook.kickoff_async(INPUTS))
+    await has_arrived.wait()
 
-            def turn(left: int) -> None:
-                if left:
-                    loop.call_soon(turn, left - 1)
-                else:
-                    task.cancel()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    may_respond.set()
 
-            def arrived(protocol: ResponseHandler, data: bytes) -> None:
-                arrive(protocol, data)
-                if b"kickoff_id" in data:
-                    loop.call_soon(turn, turns)
+    async with asyncio.timeout(10):
+        while "the-id-that-was-paid-for" not in task_log.text:  # noqa: ASYNC110 - a thread logs it
+            await asyncio.sleep(0.02)
+    assert len(arrived.posts) == 1
 
-            monkeypatch.setattr(ResponseHandler, "data_received", arrived)
 
-        return cancel
+async def test_cancelled_kickoff_async_sends_nothing_more(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 30.0)
+    live_crew.faults.answer(429, on="kickoff")
+    loop, has_sent = asyncio.get_running_loop(), asyncio.Event()
+    live_crew.after = lambda request: request.operation == "kickoff" and loop.call_soon_threadsafe(has_sent.set)
+    task = asyncio.ensure_future(CrewHook().kickoff_async(INPUTS))
+    await has_sent.wait()
 
-    @pytest.mark.parametrize("turns", range(8))
-    @pytest.mark.parametrize("scheme", ["http", "https"])
-    async def test_kickoff_async_logs_or_returns_the_id(
-        self, server: SentServer, trust, monkeypatch, task_log, cancel_after, turns, scheme
-    ):
-        from airflow_provider_crew.hooks.crew import CrewHook
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await loop.shutdown_default_executor()
 
-        accepted = b'{"kickoff_id": "the-id-that-was-paid-for"}'
-        arrived = server.play(*([tls(trust.known)] if scheme == "https" else []), says(answer(200, accepted)))
-        uri = f"crew://:{TOKEN}@127.0.0.1:{server.port}/{scheme}"
-        monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", uri)
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", trust.authority)
-        told = ""
-
-        task = asyncio.ensure_future(CrewHook().kickoff_async(INPUTS))
-        cancel_after(task, turns)
-        try:
-            told = await task
-        except asyncio.CancelledError as error:
-            told = f"{error} {vars(error)} {getattr(error, '__notes__', '')}"
-
-        assert "the-id-that-was-paid-for" in told + task_log.text
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(server.settle), 5)
-        assert len(arrived.posts) == 1
+    assert len(live_crew.requests.on("kickoff")) == 1

@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_crew.client.errors import Unreachable
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import KICKOFF, TOKEN
-from tests.integration.sent_clients import CLIENTS, LIMITED, NOT_SENT, STARTED, UNCERTAIN, Trust, send
+from tests.integration.sent_clients import LIMITED, NOT_SENT, STARTED, UNCERTAIN, Trust, send
 from tests.integration.sent_server import (
     ACCEPTED,
     SentServer,
@@ -166,19 +166,18 @@ def makes_sense(route: Route, credentials: str, case: str) -> bool:
 
 
 CELLS = [
-    pytest.param(route, credentials, case, client, id=f"{route}-{credentials}-{case}-{client}")
+    pytest.param(route, credentials, case, id=f"{route}-{credentials}-{case}")
     for route in ROUTES
     for credentials in CREDENTIALS
     for case in CASES
-    for client in CLIENTS
     if makes_sense(ROUTES[route], credentials, case)
 ]
 
 
-def outcome_of(case: Case, client: str) -> str:
+def outcome_of(case: Case) -> str:
     """Return what the client must say. requests does not tell a failed handshake from a lost answer."""
     is_in_doubt = case.at in {"proxy_tls", "connect", "crew_tls"} and case.act != "untrusted"
-    return UNCERTAIN if client == "sync" and is_in_doubt else case.outcome
+    return UNCERTAIN if is_in_doubt else case.outcome
 
 
 @pytest.fixture(scope="module")
@@ -218,8 +217,8 @@ def steps_of(route: Route, case: Case, trust: Trust) -> list[Step]:
     return [*steps, ready, case.act]
 
 
-@pytest.mark.parametrize(("route_name", "credentials_name", "case_name", "client"), CELLS)
-def test_kickoff_is_sent_once(route_name, credentials_name, case_name, client, server, trust, closed_ports):
+@pytest.mark.parametrize(("route_name", "credentials_name", "case_name"), CELLS)
+def test_kickoff_is_sent_once(route_name, credentials_name, case_name, server, trust, closed_ports):
     route, credentials, case = ROUTES[route_name], CREDENTIALS[credentials_name], CASES[case_name]
     if credentials.ipv6 and server.ipv6_port is None:
         pytest.skip("there is no IPv6 here")
@@ -227,12 +226,11 @@ def test_kickoff_is_sent_once(route_name, credentials_name, case_name, client, s
     where = address_of(route, credentials, case, server, closed_ports[credentials.ipv6])
 
     sent = send(
-        CLIENTS[client],
         ServiceSettings(token=TOKEN, verify=trust.authority, request_timeout=case.timeout, **where),
     )
     server.settle()
 
-    assert sent.outcome == outcome_of(case, client)
+    assert sent.outcome == outcome_of(case)
     if case.posts:
         # Each kickoff has a connection of its own, on which nothing else can have been sent.
         assert arrived.after_connect == case.posts

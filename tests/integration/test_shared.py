@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from airflow_provider_crew.client.errors import LostContact, WaitedTooLong
-from airflow_provider_crew.hooks.connection import load_connection
+from airflow_provider_crew.client.poll import _sessions
+from airflow_provider_crew.hooks.connection import load_connection_async
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
@@ -36,15 +37,14 @@ class LookUps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.number, self.seconds, self.hang_from = 0, 0.0, math.inf
         self.over = threading.Event()
-        for module in ("polling", "crew"):
-            monkeypatch.setattr(f"airflow_provider_crew.hooks.{module}.load_connection", self._look_up)
+        monkeypatch.setattr("airflow_provider_crew.hooks.polling.load_connection_async", self._look_up)
 
-    def _look_up(self, *connection: Any) -> Any:
+    async def _look_up(self, *connection: Any) -> Any:
         self.number += 1
-        time.sleep(self.seconds)
-        if self.number >= self.hang_from:
-            self.over.wait(60)
-        return load_connection(*connection)
+        await asyncio.sleep(self.seconds)
+        while self.number >= self.hang_from and not self.over.is_set():
+            await asyncio.sleep(0.02)
+        return await load_connection_async(*connection)
 
 
 @pytest.fixture
@@ -108,16 +108,19 @@ async def test_watches_share_lookup_and_connections(live_crew, look_ups):
     assert len({request.client for request in live_crew.requests}) <= 100
 
 
-async def test_connections_are_closed_with_last_watch(live_crew):
-    first, second = kicked_off(live_crew, 2)
-    one, other = watch(first, second)
-    await seen(polled(live_crew, [first, second], times=2))
+def test_connections_are_closed_with_their_event_loop(live_crew):
+    kickoff_ids = kicked_off(live_crew, 2)
 
-    await stopped([one])
-    await seen(lambda: open_connections(live_crew) > 0)
-    await stopped([other])
+    async def run() -> None:
+        watches = watch(*kickoff_ids)
+        await seen(polled(live_crew, kickoff_ids, times=2))
+        await seen(lambda: open_connections(live_crew) > 0)
+        await stopped(watches)
 
-    await seen(lambda: open_connections(live_crew) == 0)
+    asyncio.run(run())
+
+    assert open_connections(live_crew) == 0
+    assert not _sessions
 
 
 async def test_rotated_token_is_picked_up_with_one_lookup(live_crew, look_ups, monkeypatch):
@@ -203,18 +206,18 @@ def from_now(rules: dict[str, Any]) -> dict[str, Any]:
     return rules | {"deadline": time.time() + rules.get("deadline", 3600)}
 
 
-@ENDS
-async def test_server_that_never_answers_ends_no_watch_late(monkeypatch, rules, error):
+async def test_server_that_never_answers_ends_no_watch_late(monkeypatch):
     """A queue for a place would take 150 seconds. A busy machine may take half a minute."""
-    monkeypatch.setattr("airflow_provider_crew.client.async_client._MOST_AT_ONCE", 2)
+    monkeypatch.setattr("airflow_provider_crew.client.poll._MOST_AT_ONCE", 2)
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as mute:
         connect(monkeypatch, f"http://127.0.0.1:{mute.getsockname()[1]}", request_timeout=1.0)
+        watches = watch(*["4711"] * 300, deadline=time.time() + 2, max_outage=None)
 
-        assert await errors_of(watch(*["4711"] * 300, **from_now(rules)), 34) == {error}
+        assert await errors_of(watches, 34) == {WaitedTooLong}
 
 
 async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.async_client._MOST_AT_ONCE", 1)
+    monkeypatch.setattr("airflow_provider_crew.client.poll._MOST_AT_ONCE", 1)
     connect(monkeypatch, live_crew.url, request_timeout=0.5)
     kickoff_ids = kicked_off(live_crew, 8)
     live_crew.faults.hang(seconds=0.3, on="status", times=8)

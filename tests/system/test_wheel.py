@@ -75,17 +75,16 @@ def test_the_client_works_without_airflow(wheel, tmp_path):
     code = """
 import importlib.util
 assert importlib.util.find_spec("airflow") is None
-import asyncio
+import asyncio, time
 from airflow_provider_crew.local import LocalCrewService, Scenario
-from airflow_provider_crew.client.async_client import AsyncCrewClient
+from airflow_provider_crew.client.poll import CrewPolls
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.api import KickoffRequest
 from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.client.watch import Watch
 
 async def look(settings, kickoff_id):
-    async with AsyncCrewClient(settings) as crew:
-        return await crew.status(kickoff_id)
+    return await CrewPolls(settings).status(kickoff_id, deadline=time.time() + 60)
 
 with LocalCrewService(Scenario().without_waiting()) as service:
     settings = ServiceSettings(address=service.url, token=service.token)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import Answer, Request
+from airflow_provider_crew.client.api import Masks, Request, Response
+from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.settings import ServiceSettings
 from airflow_provider_crew.client.text import forms_of
 
 TOKEN = "org/Token-0123+45=6789"
+FORMS = forms_of(TOKEN)
 PART_OF_TOKEN = r"\borg\b|Token-"
 KICKOFF_ID = "6f1d9c1e-3f0c-4f6e-9f43-2a1f6f0f9a11"
 NOW = 1_750_000_000.0
@@ -22,10 +25,13 @@ def settings(**changes: Any) -> ServiceSettings:
     return ServiceSettings(**{"address": "https://crew.example", "token": TOKEN} | changes)
 
 
-def answer(status: int = 200, body: Any = b"", headers: dict[str, str] | None = None) -> Answer:
+def answer(
+    status: int = 200, body: Any = b"", headers: dict[str, str] | None = None, forms: tuple[str, ...] = FORMS
+) -> Response:
     """Build an answer; a body that is not bytes is sent as JSON."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Answer(status, headers or {}, content, forms_of(TOKEN))
+    request = Request("GET", "https://crew.example", "/inputs", masks=Masks(forms, forms))
+    return Response(request, status, headers or {}, content)
 
 
 def live_answer(state: str = "RUNNING", status: Any = None, **fields: Any) -> dict[str, Any]:
@@ -38,25 +44,24 @@ def live_answer(state: str = "RUNNING", status: Any = None, **fields: Any) -> di
     return {"state": state, "status": status, **dict.fromkeys(names), **fields}
 
 
-class Script:
-    """Answers the requests of a call one after the other, and keeps the requests."""
+class Script(CrewClient):
+    """Client that takes the outcomes of its requests from a list, and keeps the requests."""
 
-    def __init__(self, *outcomes: Any) -> None:
-        self._outcomes = list(outcomes)
+    def __init__(self, *outcomes: Any, **changes: Any) -> None:
+        super().__init__(settings(**changes))
+        self.outcomes = list(outcomes)
         self.requests: list[Request] = []
 
     @property
     def paths(self) -> list[str]:
         return [urlsplit(request.url).path for request in self.requests]
 
-    def play(self, call: Any) -> Any:
-        outcome = None
-        while True:
-            try:
-                self.requests.append(call.send(outcome))
-            except StopIteration as end:
-                return end.value
-            outcome = self._outcomes.pop(0)
+    def _send(self, request: Request) -> Response:
+        self.requests.append(request)
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return replace(outcome, request=request)
 
 
 # Whatever can come in JSON as Python reads it: half surrogate pairs, NaN and infinities, integers of any width.

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from airflow_provider_crew.client.api import MAX_ANSWER_BYTES, Answer, CrewApi, KickoffRequest
+from airflow_provider_crew.client.api import MAX_ANSWER_BYTES, CrewApi, KickoffRequest, Response, unreachable
 from airflow_provider_crew.client.errors import (
     AnswerTooLarge,
     CallError,
@@ -42,7 +42,6 @@ from tests.unit.crew_builders import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_crew.client.api import Request
 
 REQUEST = KickoffRequest.of({"topic": "AI"})
 RUNNING = {"status": "running"}
@@ -55,9 +54,9 @@ TOO_LARGE = AnswerTooLarge("It is too large.", http_status=200)
 UNCERTAIN = {303, 408, 409, 499}
 
 CONVERSATIONS = {
-    "inputs": lambda api: api.inputs(),
-    "kickoff": lambda api: api.kickoff(REQUEST),
-    "status": lambda api: api.status(KICKOFF_ID),
+    "inputs": lambda crew: crew.inputs(),
+    "kickoff": lambda crew: crew.kickoff(REQUEST),
+    "status": lambda crew: crew.status(KICKOFF_ID),
 }
 each_conversation = pytest.mark.parametrize("conversation", CONVERSATIONS.values(), ids=CONVERSATIONS)
 
@@ -67,22 +66,16 @@ def api() -> CrewApi:
     return CrewApi(settings())
 
 
-def first_request(call: Any) -> Request:
-    request: Request = call.send(None)
-    call.close()
-    return request
-
-
 def failure_of(conversation: Any, *outcomes: Any) -> Any:
     with pytest.raises(CrewError) as caught:
-        Script(*outcomes).play(conversation)
+        conversation(Script(*outcomes))
     return caught.value
 
 
-def test_kickoff_is_sent_once_and_returns_the_id(api: CrewApi) -> None:
+def test_kickoff_is_sent_once_and_returns_the_id() -> None:
     script = Script(answer(200, {"kickoff_id": KICKOFF_ID}))
 
-    assert script.play(api.kickoff(REQUEST)) == KICKOFF_ID
+    assert script.kickoff(REQUEST) == KICKOFF_ID
 
     (request,) = script.requests
     assert (str(request), request.starts_work) == ("POST https://crew.example/kickoff", True)
@@ -90,9 +83,12 @@ def test_kickoff_is_sent_once_and_returns_the_id(api: CrewApi) -> None:
 
 
 @pytest.mark.parametrize(("name", "path"), [("inputs", "/inputs"), ("status", STATUS_FIRST)])
-def test_read_is_a_get_that_starts_nothing(api: CrewApi, name: str, path: str) -> None:
-    request = first_request(CONVERSATIONS[name](api))
+def test_read_is_a_get_that_starts_nothing(name: str, path: str) -> None:
+    script = Script(LOST)
+    with pytest.raises(CrewError):
+        CONVERSATIONS[name](script)
 
+    (request,) = script.requests
     assert (str(request), request.starts_work) == (f"GET https://crew.example{path}", False)
 
 
@@ -100,26 +96,26 @@ def test_kickoff_request_knows_its_secrets(api: CrewApi) -> None:
     secret = WebhookSecret(password="webhook-secret")
     told = KickoffRequest.of({}, webhooks={"url": "x", "events": []}, webhook_secret=secret)
 
-    request = first_request(api.kickoff(told))
+    request = api.kickoff(told)
 
-    assert {TOKEN, "webhook-secret"} <= {*request.secrets}
+    assert {TOKEN, "webhook-secret"} <= {*request.masks.results} & {*request.masks.errors}
     assert "webhook-secret" not in repr(request)
-    assert "webhook-secret" not in first_request(api.kickoff(REQUEST)).secrets
+    assert "webhook-secret" not in api.kickoff(REQUEST).masks.results
 
 
 @pytest.mark.parametrize(
     "outcome", [NEVER_SENT, answer(429, headers={"Retry-After": "7"})], ids=["never sent", "429"]
 )
-def test_kickoff_that_was_not_accepted_is_transient(api: CrewApi, outcome: Any) -> None:
-    failure = failure_of(api.kickoff(REQUEST), outcome)
+def test_kickoff_that_was_not_accepted_is_transient(outcome: Any) -> None:
+    failure = failure_of(CONVERSATIONS["kickoff"], outcome)
 
     assert isinstance(failure, RateLimited if outcome is not NEVER_SENT else Unreachable)
     assert failure.retry_after == (7.0 if outcome is not NEVER_SENT else None)
 
 
 @pytest.mark.parametrize("status", sorted({*range(300, 500)} - {401, 403, 429} - UNCERTAIN))
-def test_other_3xx_and_4xx_reject_a_kickoff(api: CrewApi, status: int) -> None:
-    failure = failure_of(api.kickoff(REQUEST), answer(status))
+def test_other_3xx_and_4xx_reject_a_kickoff(status: int) -> None:
+    failure = failure_of(CONVERSATIONS["kickoff"], answer(status))
 
     assert type(failure) is Refused
     assert failure.http_status == status
@@ -127,10 +123,8 @@ def test_other_3xx_and_4xx_reject_a_kickoff(api: CrewApi, status: int) -> None:
 
 @each_conversation
 @pytest.mark.parametrize(("status", "kind"), [(401, NotAuthenticated), (403, NotAllowed)])
-def test_rejected_token(
-    api: CrewApi, conversation: Callable[[CrewApi], Any], status: int, kind: type[CallError]
-) -> None:
-    failure = failure_of(conversation(api), answer(status, {"error": "No", "message": "Not with this token."}))
+def test_rejected_token(conversation: Callable[[Any], Any], status: int, kind: type[CallError]) -> None:
+    failure = failure_of(conversation, answer(status, {"error": "No", "message": "Not with this token."}))
 
     assert type(failure) is kind
     assert failure.http_status == status
@@ -157,8 +151,8 @@ def test_rejected_token(
         pytest.param(answer(200, b"[" * 100_000), "200", id="deep"),
     ],
 )
-def test_any_other_answer_leaves_a_kickoff_uncertain(api: CrewApi, outcome: Any, told: str) -> None:
-    failure = failure_of(api.kickoff(REQUEST), outcome)
+def test_any_other_answer_leaves_a_kickoff_uncertain(outcome: Any, told: str) -> None:
+    failure = failure_of(CONVERSATIONS["kickoff"], outcome)
 
     assert type(failure) is UncertainKickoff
     assert told in str(failure)
@@ -166,29 +160,29 @@ def test_any_other_answer_leaves_a_kickoff_uncertain(api: CrewApi, outcome: Any,
 
 
 @pytest.mark.parametrize("status", [302, 303, 400, 401, 403, 404, 409, 422, 429, 500, 503])
-def test_error_answer_with_an_id_is_uncertain(api: CrewApi, status: int) -> None:
-    failure = failure_of(api.kickoff(REQUEST), answer(status, {"kickoff_id": KICKOFF_ID}))
+def test_error_answer_with_an_id_is_uncertain(status: int) -> None:
+    failure = failure_of(CONVERSATIONS["kickoff"], answer(status, {"kickoff_id": KICKOFF_ID}))
 
     assert type(failure) is UncertainKickoff
     assert failure.kickoff_id == KICKOFF_ID
     assert failure.cost is Cost.UNKNOWN
 
 
-def test_missing_inputs_are_named(api: CrewApi) -> None:
-    failure = failure_of(api.kickoff(REQUEST), answer(422, {"detail": "Missing inputs: audience, topic"}))
+def test_missing_inputs_are_named() -> None:
+    failure = failure_of(CONVERSATIONS["kickoff"], answer(422, {"detail": "Missing inputs: audience, topic"}))
 
     assert (failure.http_status, failure.missing_inputs) == (422, ("audience", "topic"))
     assert "audience, topic" in str(failure)
 
 
-def test_impossible_id_is_not_requested(api: CrewApi) -> None:
+def test_impossible_id_is_not_requested() -> None:
     with pytest.raises(InvalidKickoffId):
-        first_request(api.status("inputs\n"))
+        Script().status("inputs\n")
 
 
-def test_id_stays_one_path_segment(api: CrewApi) -> None:
+def test_id_stays_one_path_segment() -> None:
     script = Script(answer(200, RUNNING))
-    script.play(api.status("../inputs?b#ü"))
+    script.status("../inputs?b#ü")
 
     assert script.paths == ["/status/%2E%2E%2Finputs%3Fb%23%C3%BC"]
 
@@ -205,16 +199,15 @@ def test_id_stays_one_path_segment(api: CrewApi) -> None:
         ),
     ],
 )
-def test_status_path_is_found_and_remembered(api: CrewApi, first: Any, second: Any, remembered: str) -> None:
-    looking = Script(*filter(None, (first, second)))
-    looking.play(api.status(KICKOFF_ID))
-    later = Script(answer(404))
+def test_status_path_is_found_and_remembered(first: Any, second: Any, remembered: str) -> None:
+    script = Script(*filter(None, (first, second)), answer(404))
+    script.status(KICKOFF_ID)
 
-    assert looking.paths == [STATUS_FIRST, ID_FIRST][: len(looking.paths)]
-    assert looking.paths[-1] == remembered
+    assert script.paths == [STATUS_FIRST, ID_FIRST][: len(script.paths)]
+    assert script.paths[-1] == remembered
     with pytest.raises(UnreadableAnswer, match="404"):
-        later.play(api.status(KICKOFF_ID))
-    assert later.paths == [remembered]
+        script.status(KICKOFF_ID)
+    assert script.paths[-2:] == [remembered, remembered]
 
 
 @pytest.mark.parametrize(
@@ -243,25 +236,22 @@ def test_status_path_is_found_and_remembered(api: CrewApi, first: Any, second: A
         pytest.param([answer(200, {})], UnreadableAnswer, id="no status"),
     ],
 )
-def test_status_variant_is_tried_only_after_a_404(
-    api: CrewApi, outcomes: list[Any], kind: type[CallError]
-) -> None:
-    script = Script(*outcomes)
+def test_status_variant_is_tried_only_after_a_404(outcomes: list[Any], kind: type[CallError]) -> None:
+    script = Script(*outcomes, answer(404), answer(200, RUNNING))
     with pytest.raises(kind):
-        script.play(api.status(KICKOFF_ID))
+        script.status(KICKOFF_ID)
     assert script.paths == [STATUS_FIRST, ID_FIRST][: len(outcomes)]
 
-    again = Script(answer(404), answer(200, RUNNING))
-    again.play(api.status(KICKOFF_ID))
-    assert again.paths == [STATUS_FIRST, ID_FIRST], "a failure taught something about the path"
+    script.status(KICKOFF_ID)
+    assert script.paths[len(outcomes) :] == [STATUS_FIRST, ID_FIRST], "a failure taught something about the path"
 
 
 @pytest.mark.parametrize(("choice", "path"), [("status_first", STATUS_FIRST), ("id_first", ID_FIRST)])
 def test_chosen_status_path_is_the_only_one_tried(choice: str, path: str) -> None:
-    script = Script(answer(404))
+    script = Script(answer(404), status_path=choice)
 
     with pytest.raises(UnreadableAnswer):
-        script.play(CrewApi(settings(status_path=choice)).status(KICKOFF_ID))
+        script.status(KICKOFF_ID)
 
     assert script.paths == [path]
 
@@ -274,8 +264,8 @@ def test_chosen_status_path_is_the_only_one_tried(choice: str, path: str) -> Non
     ],
     ids=["documented", "deployed"],
 )
-def test_unknown_execution_is_named(api: CrewApi, outcomes: list[Any], status: int, words: str) -> None:
-    failure = failure_of(api.status(KICKOFF_ID), *outcomes)
+def test_unknown_execution_is_named(outcomes: list[Any], status: int, words: str) -> None:
+    failure = failure_of(CONVERSATIONS["status"], *outcomes)
 
     assert type(failure) is ExecutionNotFound
     assert (failure.kickoff_id, failure.http_status) == (KICKOFF_ID, status)
@@ -298,9 +288,9 @@ def test_unknown_execution_is_named(api: CrewApi, outcomes: list[Any], status: i
     ],
 )
 def test_transient_errors_of_a_read(
-    api: CrewApi, name: str, outcome: Any, kind: type[TransientError], retry_after: float | None
+    name: str, outcome: Any, kind: type[TransientError], retry_after: float | None
 ) -> None:
-    failure = failure_of(CONVERSATIONS[name](api), outcome)
+    failure = failure_of(CONVERSATIONS[name], outcome)
 
     assert type(failure) is kind
     assert isinstance(failure, TransientError)
@@ -308,8 +298,8 @@ def test_transient_errors_of_a_read(
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 410, 422])
-def test_inputs_endpoint_missing_is_a_rejection(api: CrewApi, status: int) -> None:
-    assert type(failure_of(api.inputs(), answer(status))) is Refused
+def test_inputs_endpoint_missing_is_a_rejection(status: int) -> None:
+    assert type(failure_of(CONVERSATIONS["inputs"], answer(status))) is Refused
 
 
 @each_conversation
@@ -323,18 +313,16 @@ def test_inputs_endpoint_missing_is_a_rejection(api: CrewApi, status: int) -> No
         ("", "302"),
     ],
 )
-def test_redirect_is_named_and_not_followed(
-    api: CrewApi, conversation: Callable[[CrewApi], Any], location: str, told: str
-) -> None:
-    failure = failure_of(conversation(api), answer(302, headers={"Location": location}))
+def test_redirect_is_named_and_not_followed(conversation: Callable[[Any], Any], location: str, told: str) -> None:
+    failure = failure_of(conversation, answer(302, headers={"Location": location}))
 
     assert type(failure) is Refused
     assert told in str(failure)
     assert "secret" not in str(failure)
 
 
-def test_unreadable_answer_is_described(api: CrewApi) -> None:
-    failure = failure_of(api.inputs(), answer(200, b"<html>\n<h1>Hello", {"Content-Type": "text/html"}))
+def test_unreadable_answer_is_described() -> None:
+    failure = failure_of(CONVERSATIONS["inputs"], answer(200, b"<html>\n<h1>Hello", {"Content-Type": "text/html"}))
 
     assert failure.http_status == 200
     for words in ("GET https://crew.example/inputs", "200", "text/html", "<html> <h1>Hello"):
@@ -343,12 +331,12 @@ def test_unreadable_answer_is_described(api: CrewApi) -> None:
 
 @pytest.mark.parametrize("key", ["message", "detail", "title"])
 @pytest.mark.parametrize("status", [{}, {"status": "error"}, {"status": "error", "error": None}], ids=str)
-def test_unreadable_answer_has_the_services_own_words(api: CrewApi, key: str, status: Any) -> None:
+def test_unreadable_answer_has_the_services_own_words(key: str, status: Any) -> None:
     # Behind more than an excerpt shows.
     body = {"trace": "x" * 2_000, **status, key: f"No database for {TOKEN}"}
 
-    for call in (api.inputs(), api.status(KICKOFF_ID)):
-        failure = failure_of(call, answer(200, body))
+    for name in ("inputs", "status"):
+        failure = failure_of(CONVERSATIONS[name], answer(200, body))
 
         assert isinstance(failure, UnreadableAnswer)
         assert "No database for ***" in failure.error
@@ -365,17 +353,17 @@ def test_request_knows_its_proxy_credentials(
     api = CrewApi(settings(proxy=None if by_environment else proxy))
     name, _, password = map(unquote, credentials.partition(":"))
 
-    request = first_request(api.inputs())
+    request = api.inputs()
     page = f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}; {password or name}"
-    shown = Answer(407, {}, page.encode(), request.secrets).excerpt()
+    shown = Response(request, 407, {}, page.encode()).excerpt()
 
     assert shown.startswith("***")
     assert len(password or name) < 8 or (password or name) not in shown
     assert credentials not in repr(request)
 
 
-def test_field_of_a_wrong_type_does_not_name_pydantic(api: CrewApi) -> None:
-    failure = failure_of(api.inputs(), answer(200, {"inputs": [{"name": 7}]}))
+def test_field_of_a_wrong_type_does_not_name_pydantic() -> None:
+    failure = failure_of(CONVERSATIONS["inputs"], answer(200, {"inputs": [{"name": 7}]}))
 
     assert type(failure) is UnreadableAnswer
     assert "pydantic" not in str(failure)
@@ -386,7 +374,7 @@ def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> Non
     failure = RuntimeError()
     failure.__cause__ = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
 
-    error = api.unreachable(first_request(api.inputs()), failure, sent=sent)
+    error = unreachable(api.inputs(), api.settings, failure, sent=sent)
 
     assert error.sent is sent
     assert "GET https://crew.example/inputs" in str(error)
@@ -394,10 +382,10 @@ def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> Non
 
 
 def test_too_large_answer_is_described(api: CrewApi) -> None:
-    error = api.received(first_request(api.inputs()), 200, {}, bytes(MAX_ANSWER_BYTES + 1))
+    with pytest.raises(AnswerTooLarge, match="64 MiB") as caught:
+        Response.received(api.inputs(), 200, {}, bytes(MAX_ANSWER_BYTES + 1))
 
-    assert error.http_status == 200
-    assert "64 MiB" in str(error)
+    assert caught.value.http_status == 200
 
 
 @each_conversation
@@ -412,19 +400,17 @@ def test_too_large_answer_is_described(api: CrewApi) -> None:
         pytest.param(TOKEN.encode(), id="text"),
     ],
 )
-def test_no_error_repeats_the_token(
-    api: CrewApi, conversation: Callable[[CrewApi], Any], status: int, body: Any
-) -> None:
+def test_no_error_repeats_the_token(conversation: Callable[[Any], Any], status: int, body: Any) -> None:
     headers = {"Content-Type": f"text/{TOKEN}", "Location": f"https://{TOKEN}@x.example/{TOKEN}?{TOKEN}"}
     outcome = answer(status, body, headers)
 
-    failure = failure_of(conversation(api), outcome, outcome)
+    failure = failure_of(conversation, outcome, outcome)
 
     told = "".join(traceback.format_exception(failure)) + repr(failure) + repr(vars(failure))
     assert TOKEN not in told
 
 
-def test_crew_error_does_not_repeat_the_token(api: CrewApi) -> None:
+def test_crew_error_does_not_repeat_the_token() -> None:
     body = {"status": "error", "error": f"401 for Bearer {TOKEN}"}
 
-    assert Script(answer(200, body)).play(api.status(KICKOFF_ID)).error == "401 for Bearer ***"
+    assert Script(answer(200, body)).status(KICKOFF_ID).error == "401 for Bearer ***"

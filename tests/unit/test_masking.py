@@ -14,10 +14,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.api import Answer
 from airflow_provider_crew.client.settings import secrets_of_proxy
 from airflow_provider_crew.client.text import forms_of
-from tests.unit.crew_builders import TOKEN
+from tests.unit.crew_builders import TOKEN, answer
 
 WEBHOOK_SECRET = "webhook/secret+0123=&<q>"
 PASSWORD = "pässwort/+ 0123 😀"
@@ -79,7 +78,7 @@ def test_secret_in_json_is_masked(encode: Any, spell: Any, secret: str) -> None:
     told = encode(f"before {spelled} after")
     body = f'{{"error": "{told}", "{told}": [["{told}"], {{"a": "{told}"}}]}}'
 
-    document = Answer(401, {}, body.encode(), HIDDEN).json_object()
+    document = answer(200, body.encode(), forms=HIDDEN).read(dict)
 
     first, second = document.items()
     texts = [first[1], second[0], second[1][0][0], second[1][1]["a"]]
@@ -96,7 +95,7 @@ def test_secret_in_a_page_and_in_a_header_is_masked(spell: Any, secret: str) -> 
     spelled = spell(secret)
     headers = {"Content-Type": f"text/html; x={spelled}", "Location": f"/{spelled}/"}
 
-    received = Answer(407, headers, f"<p>before {spelled} after</p>".encode(), HIDDEN)
+    received = answer(407, f"<p>before {spelled} after</p>".encode(), headers, HIDDEN)
 
     for shown in (received.excerpt(), received.reason(), received.content_type):
         assert not [left for left in least_left(secret, spelled) if left in shown]
@@ -122,7 +121,7 @@ def test_secret_in_a_page_and_in_a_header_is_masked(spell: Any, secret: str) -> 
 def test_proxy_credentials_on_its_page_are_masked(proxy: str, shown: list[str]) -> None:
     for each in shown:
         page = f"<p>Proxy-Authorization: {each} is wrong</p>"
-        received = Answer(407, {}, page.encode(), forms_of(*secrets_of_proxy(proxy)))
+        received = answer(407, page.encode(), {}, forms_of(*secrets_of_proxy(proxy)))
 
         assert each[:-4] not in received.excerpt()
         assert "***" in received.excerpt()
@@ -133,7 +132,7 @@ def test_text_around_a_spelled_secret_stays_as_it_is() -> None:
     told = f"{around}{quote(TOKEN, safe='')}{around}{TOKEN}{around}{html.escape(WEBHOOK_SECRET)}{around}"
     body = json.dumps({"a": told, "b": around}).encode()
 
-    document = Answer(200, {}, body, HIDDEN).json_object()
+    document = answer(200, body, {}, HIDDEN).read(dict)
 
     assert document == {"a": f"{around}***{around}***{around}***{around}", "b": around}
 
@@ -141,13 +140,13 @@ def test_text_around_a_spelled_secret_stays_as_it_is() -> None:
 def test_secret_in_json_nested_deeply_is_masked() -> None:
     body = '{"a":' * 200 + f'"{TOKEN}"' + "}" * 200
 
-    assert TOKEN not in json.dumps(Answer(200, {}, body.encode(), HIDDEN).json_object())
+    assert TOKEN not in json.dumps(answer(200, body.encode(), {}, HIDDEN).read(dict))
 
 
 def test_secret_that_is_a_number_is_masked() -> None:
     body = b'{"error": 1234567890, "code": [1234567890.5, 7, true, null]}'
 
-    document = Answer(200, {}, body, forms_of("1234567890")).json_object()
+    document = answer(200, body, {}, forms_of("1234567890")).read(dict)
 
     assert document == {"error": "***", "code": ["***", 7, True, None]}
 
@@ -164,7 +163,7 @@ def test_secret_in_any_spelling_of_json_is_masked(secret: str, turns: list[str],
     quoted = json.dumps(around)[1:-1]
     body = f'{{"a": "{quoted}{spelled}{quoted}"}}'.encode()
 
-    shown = Answer(200, {}, body, forms_of(secret)).json_object()["a"]
+    shown = answer(200, body, {}, forms_of(secret)).read(dict)["a"]
 
     assert secret not in shown.replace("***", "\0")
     assert "***" in shown

@@ -13,7 +13,7 @@ import pytest
 
 import airflow_provider_crew
 from airflow_provider_crew import CrewExecutionSensor, CrewHook, CrewKickoffOperator, CrewRunOperator
-from airflow_provider_crew.client import async_client, client
+from airflow_provider_crew.client import client
 from airflow_provider_crew.client.options import KickoffOptions
 
 
@@ -103,7 +103,7 @@ def test_type_checkers_find_wrong_arguments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name, _ in inspect.getmembers(CrewHook, inspect.isfunction)])
 def test_type_hints_of_the_hook_resolve(name: str) -> None:
     if name in vars(CrewHook):
-        assert get_type_hints(getattr(CrewHook, name), localns={**vars(client), **vars(async_client)})
+        assert get_type_hints(getattr(CrewHook, name), localns=vars(client))
 
 
 def test_hook_has_only_the_public_methods() -> None:
@@ -115,7 +115,6 @@ def test_hook_has_only_the_public_methods() -> None:
         *(f"{name}_async" for name in operations),
         "connection",
         "get_conn",
-        "get_async_conn",
         "test_connection",
         "get_connection_form_widgets",
         "get_ui_field_behaviour",
