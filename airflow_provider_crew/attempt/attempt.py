@@ -44,6 +44,7 @@ from airflow_provider_crew.client.api import KickoffRequest, retry_policy
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import (
+    LONGEST_INTERVAL,
     MAX_OUTAGE,
     NOT_FOUND_GRACE,
     TIMEOUT,
@@ -308,7 +309,10 @@ class Attempt:
     def hook(self) -> CrewHook:
         """Hook for the connection, created at first use. A task whose trigger returns the result needs none."""
         self._check_option("crew_conn_id", self.options.crew_conn_id, errors.InvalidSettings, is_set=True)
-        return CrewHook(self.options.crew_conn_id, token_type=self.options.token_type)
+        options = self.options
+        return CrewHook(
+            options.crew_conn_id, token_type=options.token_type, webhook_conn_id=options.webhook_conn_id
+        )
 
     @property
     def _record(self) -> Record:
@@ -739,6 +743,7 @@ class Attempt:
                 options.crew_conn_id,
                 rules=asdict(rules),
                 token_type=options.token_type,
+                webhook_conn_id=options.webhook_conn_id,
                 cancel_on_kill=self.cancels_on("kill"),
                 try_number=self.ti.try_number,
                 deferred_at=now,
@@ -758,6 +763,9 @@ class Attempt:
             return self._finish(self._ask(event))
         if event.error:
             raise _seen_by_triggerer(event.error, event)
+        if event.too_large:  # a running execution may have a large status as well, so the task may defer again
+            again = time.time() + LONGEST_INTERVAL
+            return self._finish(self.wait(memory=event.memory, deadline=event.deadline, first_poll_at=again))
         # The crew has just reported the execution, so the grace period after a kickoff applies.
         return self._finish(event.result or self._read(event, kicked_off_at=time.time()))
 

@@ -62,9 +62,9 @@ def count_kickoff(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any) -> 
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
         if versions.refuses_runs(error):
             raise errors.InvalidSettings(
-                "Its max_kickoffs_per_day needs the DAG crew_budget, which is missing. Copy the DAG with "
-                f"`python -m airflow_provider_crew dags --into DIR`: {in_words(error)}.",
-                conn_id=conn_id,
+                f"Connection {conn_id!r} is unusable. Its max_kickoffs_per_day needs the DAG crew_budget, which is "
+                "missing. Copy the DAG with `python -m airflow_provider_crew dags --into DIR`: "
+                f"{in_words(error)}.",
             ) from None
         raise errors.TransientError(
             f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}.",

@@ -18,12 +18,11 @@ from urllib.parse import quote
 
 import tenacity
 from pydantic import ValidationError
-from pydantic.alias_generators import to_camel
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import CallError, Cost, InvalidInputs, InvalidKickoffId, TransientError
 from airflow_provider_crew.client.models import CrewInputs, Execution, read_execution, read_inputs
-from airflow_provider_crew.client.options import KickoffOptions
+from airflow_provider_crew.client.options import SENT_AS, KickoffOptions
 from airflow_provider_crew.client.settings import (
     ServiceSettings,
     WebhookSecret,
@@ -51,9 +50,10 @@ _MAX_NAME = 100
 # Longer than the excerpt shown, so that a secret is found before it is cut off.
 _EXCERPT_SOURCE = 16 * 1024
 
+# Error bodies of Spring and NestJS have these besides the fields of a crew's error body.
+_GATEWAY_KEYS = frozenset({"path", "statusCode", "timestamp"})
 _STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
 _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
-_OBJECTS = frozenset({"inputs", "meta", "webhooks"})
 # Flows list this field of their state among their inputs.
 _STATE_ID = "id"
 
@@ -83,33 +83,39 @@ class KickoffRequest:
 
         :param webhook_secret: Authenticates the service to the receivers of ``webhooks`` and of human input.
         """
-        if unknown := options.keys() - KickoffOptions.__annotations__.keys():
+        if unknown := options.keys() - SENT_AS.keys():
             raise TypeError(f"a kickoff takes no {some_names(sorted(unknown))}")
-        sent = {name: _checked(name, value) for name, value in options.items() if value}
-        sent["inputs"] = _checked("inputs", inputs)
+        sent = {
+            SENT_AS[name].name: _checked(name, SENT_AS[name].kind, value)
+            for name, value in options.items()
+            if value is not None
+        }
+        if not sent.get("meta"):  # the documented way to send none
+            sent.pop("meta", None)
+        sent["inputs"] = _checked("inputs", Mapping, inputs)
         if "webhooks" in sent:
             _check_webhooks(sent["webhooks"])
         if webhook_secret is not None:
             _add_secret(sent, webhook_secret)
-        body = json.dumps({to_camel(name): value for name, value in sent.items()}).encode()
+        body = json.dumps(sent).encode()
         return cls(sent["inputs"], body, () if webhook_secret is None else webhook_secret.secrets)
 
 
-def _checked(name: str, value: Any) -> Any:
+def _checked(name: str, kind: type, value: Any) -> Any:
     if name == "restore_from_state_id":
         try:
-            # Native template rendering turns an ID that looks like a number into one.
             return issued_kickoff_id(value)
         except ValueError:
             raise InvalidInputs(
                 f"restore_from_state_id of type {type(value).__name__} is not a kickoff ID.",
                 next_step="Pass the ID that the kickoff returned.",
             ) from None
-    if name in _OBJECTS and not isinstance(value, Mapping):
-        raise InvalidInputs(
-            f"{name} must be an object of names and values, not {type(value).__name__}.",
-            next_step=f"Fix `{name}`.",
-        )
+    # A template renders to a string, whatever the option should be.
+    if not isinstance(value, kind) or value == "":
+        known: dict[Any, str] = {Mapping: "an object of names and values", str: "a text"}
+        wanted = known.get(kind, kind.__name__)
+        given = "empty" if value == "" else f"of type {type(value).__name__}"
+        raise InvalidInputs(f"{name} must be {wanted}, and is {given}.", next_step=f"Fix `{name}`.")
     return plain(value, name)
 
 
@@ -124,7 +130,7 @@ def _check_webhooks(webhooks: dict[str, Any]) -> None:
 
 
 def _add_secret(sent: dict[str, Any], secret: WebhookSecret) -> None:
-    if not sent.keys() & {"webhooks", "human_input_webhook_url"}:
+    if not sent.keys() & {"webhooks", "humanInputWebhookUrl"}:
         raise InvalidInputs(
             "webhook_conn_id is set without webhooks or human_input_webhook_url.",
             next_step="Add one of them, or remove `webhook_conn_id`.",
@@ -132,9 +138,9 @@ def _add_secret(sent: dict[str, Any], secret: WebhookSecret) -> None:
     bearer = {"strategy": "bearer", "token": secret.password}
     if "webhooks" in sent:
         sent["webhooks"]["authentication"] = bearer
-    if url := sent.pop("human_input_webhook_url", None):
+    if url := sent.pop("humanInputWebhookUrl", None):
         basic = {"strategy": "basic", "username": secret.login, "password": secret.password}
-        sent["human_input_webhook"] = {"url": url, "authentication": basic if secret.login else bearer}
+        sent["humanInputWebhook"] = {"url": url, "authentication": basic if secret.login else bearer}
 
 
 def plain(value: Any, path: str) -> Any:
@@ -155,13 +161,12 @@ def plain(value: Any, path: str) -> Any:
     )
 
 
-def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool = False) -> list[str]:
+def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
     """
     Return warnings about inputs that the crew does not list and about listed inputs that are missing.
 
     Raise InvalidInputs if a required input is missing, or if a name looks like a misspelled listed one. A flow
-    would ignore the misspelled name and start a billed execution with its defaults. ``strict`` also rejects every
-    unlisted name, and requires every listed input that the service does not mark as optional.
+    would ignore the misspelled name and start a billed execution with its defaults.
     """
     listed = [name for name in known.names if name != _STATE_ID]
     unlisted = [name for name in given if name not in known.names and name != _STATE_ID]
@@ -172,7 +177,7 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs, *, strict: bool 
         for name in unlisted
     ]
     is_misspelled = any(_suggestion(name, missing) for name in unlisted)
-    if required or is_misspelled or (strict and (missing or doubts)):
+    if required or is_misspelled:
         if missing:
             needed = f"Crew needs inputs that are missing: {some_names(required or missing)}."
             doubts = [needed, f"Given: {some_names(given) or 'none'}.", *doubts]
@@ -391,7 +396,9 @@ class Response:
     @property
     def has_error_body(self) -> bool:
         """Whether the error was reported by the crew itself rather than by a gateway in front of it."""
-        return all(isinstance(self._error_body.get(key), str) for key in ("error", "message"))
+        body = self._error_body
+        is_like_crew = all(isinstance(body.get(key), str) for key in ("error", "message"))
+        return is_like_crew and _GATEWAY_KEYS.isdisjoint(body)
 
     @property
     def missing_inputs(self) -> tuple[str, ...]:

@@ -76,6 +76,10 @@ _SENTENCES = {
 }
 
 
+# Classes of the errors that one process may pass to another.
+_KINDS: dict[str, type["CrewError"]] = {}
+
+
 @dataclass_transform(eq_default=False, kw_only_default=True)
 @dataclass(eq=False, repr=False)
 class CrewError(Exception):
@@ -97,6 +101,7 @@ class CrewError(Exception):
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, repr=False, kw_only=True)(cls)
+        _KINDS[cls.__name__] = cls
 
     def __post_init__(self, message: str) -> None:
         """Use the message as the reason if there is none."""
@@ -110,7 +115,7 @@ class CrewError(Exception):
     def replace(self, event: str | None = None, **changes: Any) -> Self:
         """Return a copy of the error with other attributes."""
         facts = {each.name: getattr(self, each.name) for each in fields(self)}
-        return type(self)(event or str(self.args[0]), **facts | changes)
+        return type(self)(event or self.event, **facts | changes)
 
     def as_dict(self) -> dict[str, str]:
         """Return the fields that the Crew tab shows."""
@@ -131,13 +136,6 @@ class InvalidSettings(CrewError):
     """The address, the token or another setting is unusable."""
 
     cost: Cost = Cost.NONE
-    conn_id: str = ""
-
-    @property
-    def event(self) -> str:
-        """Description of the error, with the connection that holds the settings."""
-        fault = str(self.args[0])
-        return f"Connection {self.conn_id!r} is unusable. {fault}" if self.conn_id else fault
 
 
 class InvalidKickoffId(CrewError):
@@ -264,6 +262,10 @@ class ExecutionFailed(WatchError):
     usage: Mapping[str, float] | None = None
 
 
+class ExecutionStopped(ExecutionFailed):
+    """The execution was stopped outside this task, such as by a user in the crew's dashboard."""
+
+
 class ExecutionCancelled(ExecutionFailed):
     """The task has cancelled its execution, because a timeout passed or Airflow has ended the task."""
 
@@ -298,7 +300,7 @@ class WaitedTooLong(WatchError):
 class WatchBroken(WatchError):
     """The execution can no longer be polled, and waiting does not help. ``cause`` is the reason."""
 
-    cause: CallError | None = None
+    cause: CrewError | None = None
 
 
 class ExecutionUnknown(WatchError):
@@ -331,7 +333,7 @@ _STAYS_HERE = {"cause", "misfits", "missing_inputs"}
 def error_record(error: CrewError) -> dict[str, Any]:
     """Return the class, the message and the attributes of an error as JSON data."""
     facts = {each.name: getattr(error, each.name) for each in fields(error) if each.name not in _STAYS_HERE}
-    return dict(storable_json({"kind": type(error).__name__, "message": str(error.args[0]), "facts": facts}))
+    return dict(storable_json({"kind": type(error).__name__, "message": error.event, "facts": facts}))
 
 
 def recorded_error(record: Any) -> CrewError:
@@ -343,8 +345,7 @@ def recorded_error(record: Any) -> CrewError:
     """
     match record:
         case {"kind": str(name), "message": str(message), "facts": Mapping() as facts}:
-            found = globals().get(name)
-            kind = found if isinstance(found, type) and issubclass(found, CrewError) else CrewError
+            kind = _KINDS.get(name, CrewError)
             known = {each.name: facts[each.name] for each in fields(kind) if each.name in facts}
             if known.pop("cost", None) in list(Cost):
                 known["cost"] = Cost(facts["cost"])

@@ -70,7 +70,7 @@ def _read(text: str, begin: int | None = None) -> Any:
     return storable_json(value)
 
 
-Meaning = Literal["running", "paused", "completed", "error", "not found"]
+Meaning = Literal["running", "paused", "completed", "error", "stopped", "not found"]
 
 # No crew has this many tasks. A 2 MB answer can list 700,000 empty ones, which take seconds to read.
 _MOST_TASKS = 10_000
@@ -80,10 +80,15 @@ _STATES: dict[Meaning, tuple[str, ...]] = {
     "running": ("queued", "pending", "started", "running"),
     "paused": ("paused",),
     "completed": ("completed", "success"),
-    "error": ("error", "failed", "failure", "revoked"),
+    "error": ("error", "failed", "failure"),
+    # "revoked" was observed. The others are guesses: the state of an execution that was ended from outside.
+    "stopped": ("revoked", "cancelled", "canceled", "stopped", "killed", "aborted", "timeout", "timed_out"),
     "not found": ("not found", "not_found"),
 }
 MEANINGS: dict[str, Meaning] = {state: meaning for meaning, states in _STATES.items() for state in states}
+
+# Reasons of a stopped execution in a dialect that has no such state.
+_REASONS_OF_STOP = frozenset({"revoked", "task was revoked", "the execution was revoked"})
 
 # Fields that hold the error in documented answers or in answers observed in the field.
 _REASONS = ("error", "error_message")
@@ -98,7 +103,7 @@ def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
     # Treat an unrecognized state as running.
     meaning = MEANINGS.get(word.lower(), "running")
     # A gateway also reports ``error`` if a call fails, with its reason in ``message`` or ``detail``.
-    if meaning == "error" and not state and not any(_word(body.get(key)) for key in _REASONS):
+    if meaning in {"error", "stopped"} and not state and not any(_word(body.get(key)) for key in _REASONS):
         raise ValueError("it reports an error without a reason")
     return storable_text(word), meaning
 
@@ -266,6 +271,12 @@ class Failed(_Shape):
     usage: Usage = None
     execution_time: Seconds = None
 
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the execution was ended from outside. A crew may itself fail because something was revoked."""
+        is_told_by_reason = self.error.lower().rstrip(". ") in _REASONS_OF_STOP
+        return is_told_by_reason or MEANINGS.get(self.word.lower()) == "stopped"
+
 
 Execution = Running | Paused | Completed | Failed
 
@@ -313,8 +324,8 @@ def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None
             return Paused.model_validate(fields)
         case "completed":
             return Completed.model_validate({**fields, **result_of(body)})
-        case "error":
-            return Failed.model_validate({**fields, "error": reason_of(body, word)})
+        case "error" | "stopped":
+            return Failed.model_validate({**fields, "status": "error", "error": reason_of(body, word)})
     return None
 
 

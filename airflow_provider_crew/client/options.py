@@ -1,11 +1,7 @@
-"""Options of a kickoff and default limits. DAG files import this module, so it imports nothing."""
+"""Options of a kickoff and default limits. DAG files import this module, so it imports nothing else."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 TIMEOUT = 24 * 60 * 60.0
 MAX_OUTAGE = 600.0
@@ -23,24 +19,36 @@ LONGEST_INTERVAL = 60.0
 
 
 OnUncertainKickoff = Literal["fail", "retry"]
-ValidateInputs = Literal[True, False, "strict"]
+ValidateInputs = Literal[True, False]
 OnInvalidOutput = Literal["fail", "retry"]
+
+
+class Sent(NamedTuple):
+    """How an option of a kickoff is sent: the name of its field, and the type that it must have."""
+
+    name: str
+    kind: type
 
 
 class KickoffOptions(TypedDict, total=False):
     """
-    Options of a kickoff besides the inputs. The service uses the same names in camel case: ``taskWebhookUrl``.
+    Options of a kickoff besides the inputs. ``None`` leaves an option out.
 
-    ``meta`` is passed to the crew. The service calls the URLs after each task, after each step of an agent, at the
+    ``meta`` is passed to the crew. The crew calls the URLs after each task, after each step of an agent, at the
     end, and when a task waits for human input. ``webhooks`` selects the ``events`` to send to a ``url``, and is
     sent as given. ``restore_from_state_id`` is the kickoff ID of an earlier execution of a flow, whose state the
     new one starts with.
     """
 
-    meta: Mapping[str, Any] | None
-    task_webhook_url: str | None
-    step_webhook_url: str | None
-    crew_webhook_url: str | None
-    human_input_webhook_url: str | None
-    webhooks: Mapping[str, Any] | None
-    restore_from_state_id: Any
+    meta: Annotated[Mapping[str, Any] | None, Sent("meta", Mapping)]
+    task_webhook_url: Annotated[str | None, Sent("taskWebhookUrl", str)]
+    step_webhook_url: Annotated[str | None, Sent("stepWebhookUrl", str)]
+    crew_webhook_url: Annotated[str | None, Sent("crewWebhookUrl", str)]
+    human_input_webhook_url: Annotated[str | None, Sent("humanInputWebhookUrl", str)]
+    webhooks: Annotated[Mapping[str, Any] | None, Sent("webhooks", Mapping)]
+    # Native template rendering turns an ID that looks like a number into one.
+    restore_from_state_id: Annotated[str | int | None, Sent("restoreFromStateId", str)]
+
+
+# An option without a declaration of how it is sent fails here.
+SENT_AS: dict[str, Sent] = {name: hint.__metadata__[0] for name, hint in KickoffOptions.__annotations__.items()}

@@ -162,13 +162,11 @@ def secrets_of_proxy(proxy: str | None) -> tuple[str, ...]:
     """
     Return the password in a proxy's URL and its Basic credentials, since an error page may repeat either.
 
-    A user name with a password is not a secret: it may be a word, and masking it would damage the crew's output.
+    A user name is not a secret: it may be a word.
     """
     user = (proxy or "").split("://", 1)[-1].rpartition("@")[0]
     name, _, password = map(unquote, user.partition(":"))
-    if not user:
-        return ()
-    return (password or name, *_basic_credentials(name, password))
+    return (password, *_basic_credentials(name, password)) if password else ()
 
 
 def _basic_credentials(name: str, password: str) -> tuple[str, ...]:

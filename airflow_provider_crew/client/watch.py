@@ -24,8 +24,6 @@ from airflow_provider_crew.client.models import Completed, Execution, Failed, Pa
 from airflow_provider_crew.client.text import one_line, size
 
 _JITTER = 0.1
-# State of a cancelled execution, or its reason if the dialect has no such state.
-_REVOKED = frozenset({"revoked", "task was revoked", "the execution was revoked"})
 _LONGEST_SPREAD = 15.0
 _SHARE_OF_AGE = 0.05
 _LONGEST_RETRY_AFTER = 300.0
@@ -104,7 +102,8 @@ class WatchRules:
     ``exists``: the service issued the kickoff ID, so the execution exists even while it is unknown. ``address``:
     the address of the kickoff, if it is known. ``human_input``: the crew may wait for human input until the
     deadline. ``stops_for_input``: the watch ends as soon as the crew waits for human input. ``answered_at``: the
-    time at which a user has answered the crew, so it should continue soon.
+    time at which a user has answered the crew, so it should continue soon. ``first_poll_at``: the time before
+    which not to poll, because another process has just done so.
     """
 
     deadline: Time
@@ -116,6 +115,7 @@ class WatchRules:
     human_input: StrictBool = False
     stops_for_input: StrictBool = False
     answered_at: Time | None = None
+    first_poll_at: Time | None = None
 
 
 @dataclass(slots=True, config=_WHEN_USED)
@@ -226,6 +226,8 @@ class Watch:
         The delay is short, because the execution may not have been polled for a while after a triggerer restart.
         """
         left = max(self.rules.deadline - self.polled_at, 0.0)
+        if self.rules.first_poll_at is not None:
+            return Step(poll_again_in=min(max(self.rules.first_poll_at - self.polled_at, 0.0), left))
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
     def on_status(self, execution: Execution) -> Step:
@@ -250,12 +252,12 @@ class Watch:
                 self.memory.keep(execution.last_task)
                 return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
 
-    def on_error(self, error: errors.CallError) -> Step:
+    def on_error(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         """Decide the next step after a poll without an answer."""
         self._take_time()
         self.polls.failed += 1
         match error:
-            case errors.NotAuthenticated() | errors.NotAllowed():
+            case errors.NotAuthenticated() | errors.NotAllowed() | errors.Refused() | errors.InvalidSettings():
                 return self._rejected(error)
             case errors.ExecutionNotFound():
                 return self._unknown(error)
@@ -331,16 +333,18 @@ class Watch:
             lasted=lasted,
         )
 
-    def _rejected(self, error: errors.CallError) -> Step:
-        left = limits.TOKEN_PATIENCE - self._lasted("rejected")
+    def _rejected(self, error: errors.CallError | errors.InvalidSettings) -> Step:
+        lasted = self._lasted("rejected")
+        left = limits.TOKEN_PATIENCE - lasted
         if left <= 0:
-            return self._broken(error)
+            # A gateway may respond to anything for a while. A token or a connection stays wrong until it is fixed.
+            return self._lost(error, lasted) if isinstance(error, errors.Refused) else self._broken(error)
         lines = self._report_trouble(
             f"{error.event} The connection is read again before each poll, for up to "
             f"{duration(limits.TOKEN_PATIENCE)}.",
             about=error,
         )
-        return self._poll_again(lines, at_most=left)._replace(renew_token=True)
+        return self._poll_again(lines, at_most=left)._replace(renew_token=isinstance(error, errors.CallError))
 
     def _silent(self, error: errors.TransientError) -> Step:
         lasted = self._lasted("silent")
@@ -353,7 +357,7 @@ class Watch:
         asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         return self._poll_again(lines, at_least=asked_for, at_most=left)
 
-    def _lost(self, error: errors.TransientError, lasted: float) -> Step:
+    def _lost(self, error: errors.CallError, lasted: float) -> Step:
         hint = _MAY_HAVE_FAILED if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ""
         return self._end(
             errors.LostContact,
@@ -363,7 +367,7 @@ class Watch:
             lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
         )
 
-    def _broken(self, error: errors.CallError) -> Step:
+    def _broken(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         """End a watch that cannot continue until its cause is fixed."""
         event = f"Execution {self.kickoff_id} can no longer be polled. {error.event}"
         return self._end(errors.WatchBroken, event, error.next_step, cause=error)
@@ -415,7 +419,7 @@ class Watch:
             since = troubles[trouble] = self.polled_at
         return self.polled_at - since
 
-    def _report_trouble(self, text: str, *, about: errors.CallError | None = None) -> tuple[Line, ...]:
+    def _report_trouble(self, text: str, *, about: errors.CrewError | None = None) -> tuple[Line, ...]:
         """
         Log a trouble when it is new, and again at intervals while it lasts.
 
@@ -423,7 +427,8 @@ class Watch:
         """
         memory, kind = self.memory, text
         if about:
-            kind = about.event if about.http_status is None else f"{type(about).__name__} {about.http_status}"
+            status = getattr(about, "http_status", None)
+            kind = about.event if status is None else f"{type(about).__name__} {status}"
         if kind == memory.said_about and self.polled_at - memory.said_at < _REMINDER:
             return ()
         memory.said_trouble, memory.said_about, memory.said_at = text, kind, self.polled_at
@@ -502,7 +507,7 @@ def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Except
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
         step = "Start a new execution, which is billed again."
-        kind = errors.ExecutionCancelled if _is_revoked(outcome) else errors.ExecutionFailed
+        kind = errors.ExecutionCancelled if outcome.was_stopped else errors.ExecutionFailed
         return kind(event, next_step=step, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
     return end.replace(event, cost=errors.Cost.ENDED)
 
@@ -511,22 +516,20 @@ def describe_end(execution: Completed | Failed) -> str:
     """Return a sentence about an execution that a cancellation has found ended."""
     if isinstance(execution, Completed):
         return "The execution completed before it could be cancelled."
-    if _is_revoked(execution):
+    if execution.was_stopped:
         return "The execution was cancelled."
     return f"The execution has ended: {one_line(execution.error, _SHOWN_ERROR).rstrip('. ')}."
 
 
-def _is_revoked(failed: Failed) -> bool:
-    """Whether the execution was cancelled. A crew may itself fail because of something that was revoked."""
-    return not _REVOKED.isdisjoint((failed.word.lower(), failed.error.lower().rstrip(". ")))
-
-
 def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
-    """Return the error for a failed crew. ``was_at``: its position at the last poll before."""
+    """Return the error for a crew that failed or was stopped. ``was_at``: its position at the last poll before."""
     place = f", last seen at {was_at}" if was_at else ""
     reason = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
-    return errors.ExecutionFailed(
-        f"Execution {failed.kickoff_id} failed{after(failed)}{place}: {reason}.",
+    kind, verb = (
+        (errors.ExecutionStopped, "was stopped") if failed.was_stopped else (errors.ExecutionFailed, "failed")
+    )
+    return kind(
+        f"Execution {failed.kickoff_id} {verb}{after(failed)}{place}: {reason}.",
         next_step="Start a new execution, which is billed again.",
         kickoff_id=failed.kickoff_id,
         error=failed.error[:_KEPT_ERROR],

@@ -1,5 +1,6 @@
 """Read an Airflow connection of type crew into settings for a client."""
 
+import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from asgiref.sync import sync_to_async
 from pydantic import AfterValidator, Field, Json, SkipValidation, TypeAdapter, ValidationError
 
 from airflow_provider_crew.client.api import checked_kickoff_id, path_segment
-from airflow_provider_crew.client.errors import Cost, InvalidSettings, Unreachable
+from airflow_provider_crew.client.errors import Cost, CrewError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.settings import (
     USER_AGENT,
     CheckedFields,
@@ -23,7 +24,11 @@ from airflow_provider_crew.client.settings import (
     reject_secret_in,
     secrets_of_proxy,
 )
+from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.versions import api_server_is_away
+
+# Maximum wait for the secret of webhooks. It is shorter than that for the connection, which includes it.
+_LOOK_UP = 5.0
 
 TokenType = Literal["organization", "user"]
 
@@ -94,9 +99,23 @@ def load_secret(conn_id: str) -> WebhookSecret:
     return _read_secret(_find(conn_id))
 
 
-async def load_secret_async(conn_id: str) -> WebhookSecret:
-    """Return the webhook secret, like load_secret(), without blocking the event loop."""
-    return await sync_to_async(_read_secret)(await _find_async(conn_id))
+@contextmanager
+def polls_without_secret(log: Any, conn_id: str | None) -> Iterator[None]:
+    """Log why the secret of webhooks is unreadable. It is only masked, so polls go on without."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
+        reason = error.event if isinstance(error, CrewError) else in_words(error)
+        warn(log, f"Secret of webhooks ({conn_id!r}) is unreadable, so responses are not masked for it: {reason}")
+
+
+async def load_secrets_async(log: Any, conn_id: str | None) -> tuple[str, ...]:
+    """Return the secrets of webhooks, or none if they are unreadable."""
+    with polls_without_secret(log, conn_id):
+        if conn_id:
+            async with asyncio.timeout(_LOOK_UP):
+                return (await sync_to_async(_read_secret)(await _find_async(conn_id))).secrets
+    return ()
 
 
 def _read_secret(connection: Connection) -> WebhookSecret:
@@ -135,7 +154,7 @@ def _named(connection: Connection) -> Iterator[None]:
     try:
         yield
     except InvalidSettings as error:
-        raise error.replace(conn_id=connection.conn_id) from None
+        raise error.replace(f"Connection {connection.conn_id!r} is unusable. {error.event}") from None
 
 
 def _find(conn_id: str) -> Connection:

@@ -23,6 +23,8 @@ from airflow_provider_crew.hooks.connection import (
     load_connection,
     load_connection_async,
     load_secret,
+    load_secrets_async,
+    polls_without_secret,
 )
 from airflow_provider_crew.hooks.polling import Poller, SharedConnection
 
@@ -45,6 +47,8 @@ class CrewHook(BaseHook):
 
     :param crew_conn_id: Connection that holds the crew's address and its bearer token.
     :param token_type: ``organization`` or ``user``. Defaults to the connection's setting, or to its only token.
+    :param webhook_conn_id: Connection whose password the crew sends with events to its webhooks and with requests
+        for human input. It is masked in responses.
 
     The methods reuse one keep-alive connection. ``wait_async`` polls on the event loop, and shares connections
     with all other waits there. The other ``_async`` methods call the synchronous ones in a thread.
@@ -55,16 +59,24 @@ class CrewHook(BaseHook):
     conn_type = "crew"
     hook_name = "Crew"
 
-    def __init__(self, crew_conn_id: str = default_conn_name, *, token_type: TokenType | None = None) -> None:
+    def __init__(
+        self,
+        crew_conn_id: str = default_conn_name,
+        *,
+        token_type: TokenType | None = None,
+        webhook_conn_id: str | None = None,
+    ) -> None:
         super().__init__()
         self.crew_conn_id = crew_conn_id
         self.token_type = token_type
+        self.webhook_conn_id = webhook_conn_id
         self._kicked_off_at: dict[str, float] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Drop the connection's data and the client, which hold the token. A copy or another process reads them
         # again.
-        return {name: value for name, value in vars(self).items() if name not in {"connection", "_client"}}
+        left_out = {"connection", "_client", "_secrets"}
+        return {name: value for name, value in vars(self).items() if name not in left_out}
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
@@ -102,9 +114,9 @@ class CrewHook(BaseHook):
         try:
             inputs = self._client.inputs()
         except CrewError as error:
-            # The form shows the connection's name already.
-            error = error.replace(conn_id="") if isinstance(error, InvalidSettings) else error
-            return False, f"{error.event} {error.next_step}".rstrip()
+            # The form shows the connection's name already, and tests a copy that has another one.
+            event = error.error if isinstance(error, InvalidSettings) else error.event
+            return False, f"{event} {error.next_step}".rstrip()
         listed = [f"{name} (optional)" if name in inputs.optional else name for name in inputs.names]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 
@@ -116,9 +128,7 @@ class CrewHook(BaseHook):
         """Return the inputs that the crew takes."""
         return await self._in_thread(self.inputs)
 
-    def kickoff(
-        self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Unpack[KickoffOptions]
-    ) -> str:
+    def kickoff(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
         """
         Start an execution and return its kickoff ID. Each call starts one execution, which is billed.
 
@@ -132,16 +142,12 @@ class CrewHook(BaseHook):
         :param crew_webhook_url: URL that the service calls at the end of the execution.
         :param human_input_webhook_url: URL that the service calls when a task of the crew waits for human input.
         :param webhooks: The ``events`` that the service sends, and the ``url`` that receives them.
-        :param webhook_conn_id: Connection whose password the service sends along with ``webhooks`` and to
-            ``human_input_webhook_url``, there as HTTP Basic if the connection has a login.
         :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state the new one starts
             with.
         """
-        return self._kickoff(inputs, webhook_conn_id, options, threading.Event())
+        return self._kickoff(inputs, options, threading.Event())
 
-    async def kickoff_async(
-        self, inputs: Mapping[str, Any], *, webhook_conn_id: str | None = None, **options: Unpack[KickoffOptions]
-    ) -> str:
+    async def kickoff_async(self, inputs: Mapping[str, Any], **options: Unpack[KickoffOptions]) -> str:
         """
         Start an execution and return its kickoff ID, like kickoff().
 
@@ -150,7 +156,7 @@ class CrewHook(BaseHook):
         """
         is_cancelled = threading.Event()
         try:
-            return await self._in_thread(self._kickoff, inputs, webhook_conn_id, options, is_cancelled)
+            return await self._in_thread(self._kickoff, inputs, options, is_cancelled)
         finally:
             is_cancelled.set()
 
@@ -220,12 +226,17 @@ class CrewHook(BaseHook):
     def _client(self) -> "CrewClient":
         from airflow_provider_crew.client.client import CrewClient
 
-        return CrewClient(self.connection.settings)
+        return CrewClient(self.connection.settings, self._secrets)
 
-    def _kickoff(
-        self, inputs: Any, webhook_conn_id: str | None, options: KickoffOptions, is_cancelled: threading.Event
-    ) -> str:
-        secret = load_secret(webhook_conn_id) if webhook_conn_id else None
+    @cached_property
+    def _secrets(self) -> tuple[str, ...]:
+        """Secrets of webhooks, to mask them. If they are unreadable, polls go on without."""
+        with polls_without_secret(self.log, self.webhook_conn_id):
+            return load_secret(self.webhook_conn_id).secrets if self.webhook_conn_id else ()
+        return ()
+
+    def _kickoff(self, inputs: Any, options: KickoffOptions, is_cancelled: threading.Event) -> str:
+        secret = load_secret(self.webhook_conn_id) if self.webhook_conn_id else None
         request = KickoffRequest.of(inputs, webhook_secret=secret, **options)
         client = self._client
 
@@ -249,6 +260,8 @@ class CrewHook(BaseHook):
         """Call a synchronous method in a thread. Look up the connection before, as Airflow requires it here."""
         if "connection" not in vars(self):
             self.connection = await load_connection_async(self.crew_conn_id, self.token_type)
+        if "_secrets" not in vars(self):
+            self._secrets = await load_secrets_async(self.log, self.webhook_conn_id)
         return await asyncio.to_thread(method, *args)
 
     @contextmanager

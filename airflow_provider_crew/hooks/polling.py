@@ -15,7 +15,7 @@ from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
-from airflow_provider_crew.hooks.connection import load_connection_async
+from airflow_provider_crew.hooks.connection import load_connection_async, load_secrets_async
 
 if TYPE_CHECKING:
     from airflow_provider_crew.client.client import CrewClient
@@ -43,6 +43,8 @@ class SharedConnection:
 
     def __init__(self, hook: "CrewHook") -> None:
         self._conn_id, self._token_type = hook.crew_conn_id, hook.token_type
+        self._webhook_conn_id = hook.webhook_conn_id
+        self._secrets: tuple[str, ...] = ()
         self._looking_up: asyncio.Task[CrewPolls] | None = None
         self._crew: CrewPolls | None = None
         self._read_at = -math.inf
@@ -52,7 +54,8 @@ class SharedConnection:
         """Return the connection of a hook, shared on this event loop."""
         here = _shared.setdefault(asyncio.get_running_loop(), {})
         # Format it with repr, because a stored trigger may hold any type.
-        return here.setdefault(repr((hook.crew_conn_id, hook.token_type)), cls(hook))
+        key = repr((hook.crew_conn_id, hook.token_type, hook.webhook_conn_id))
+        return here.setdefault(key, cls(hook))
 
     async def crew(self, max_age: float | None = None) -> "CrewPolls":
         """Return the crew behind the connection, which is read again unless that was done recently."""
@@ -77,9 +80,11 @@ class SharedConnection:
 
     async def _look_up(self) -> "CrewPolls":
         settings = (await load_connection_async(self._conn_id, self._token_type)).settings
-        if self._crew is None or self._crew.settings != settings:
+        secrets = self._secrets or await load_secrets_async(log, self._webhook_conn_id)
+        if self._crew is None or (self._crew.settings, self._secrets) != (settings, secrets):
             # In a thread, because imports and certificates take long enough to block all other watches.
-            self._crew = await asyncio.to_thread(_polls_of, settings)
+            self._crew = await asyncio.to_thread(_polls_of, settings, secrets)
+        self._secrets = secrets
         self._read_at = time.monotonic()
         return self._crew
 
@@ -92,10 +97,10 @@ class SharedConnection:
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedConnection]] = WeakKeyDictionary()
 
 
-def _polls_of(settings: "ServiceSettings") -> "CrewPolls":
+def _polls_of(settings: "ServiceSettings", secrets: tuple[str, ...]) -> "CrewPolls":
     from airflow_provider_crew.client.poll import CrewPolls
 
-    return CrewPolls(settings)
+    return CrewPolls(settings, secrets)
 
 
 # Receives the progress after each poll, and whether it has changed.
@@ -138,7 +143,7 @@ class Poller:
             self.watch.request_timeout = client.settings.request_timeout
             execution = client.status(self.watch.kickoff_id)
             step = self.watch.on_status(execution)
-        except CallError as error:
+        except (CallError, InvalidSettings) as error:
             step = self.watch.on_error(error)
         return self._told(step, execution)
 
@@ -169,7 +174,7 @@ class Poller:
             step = watch.on_status(execution)
         except TimeoutError:  # until the deadline, too many other polls were under way
             step = watch.on_deadline()
-        except CallError as error:
+        except (CallError, InvalidSettings) as error:
             step = watch.on_error(error)
         return self._told(step, execution)
 

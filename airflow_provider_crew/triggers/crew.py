@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.progress import ProgressReport
     from airflow_provider_crew.hooks.connection import TokenType
 
-_STORED = "kickoff_id crew_conn_id rules token_type try_number deferred_at memory log_output asked cancel_on_kill"
+_STORED = (
+    "kickoff_id crew_conn_id rules token_type webhook_conn_id try_number deferred_at memory log_output asked "
+    "cancel_on_kill"
+)
 
 # Cancellations under way. The event loop itself keeps only weak references.
 _cancelling: set[asyncio.Task[None]] = set()
@@ -33,6 +36,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param crew_conn_id: Connection to the crew.
     :param rules: WatchRules as plain data, including the deadline.
     :param token_type: Token of the connection to use. ``None`` uses the connection's setting.
+    :param webhook_conn_id: Connection with the secret of the crew's webhooks, which is masked in responses.
     :param try_number: Attempt that deferred. ``None`` never cancels.
     :param deferred_at: Time at which the task was deferred.
     :param memory: WatchMemory of the task before it was deferred, as plain data.
@@ -48,6 +52,7 @@ class CrewExecutionTrigger(BaseTrigger):
         *,
         rules: Mapping[str, Any],
         token_type: TokenType | None = None,
+        webhook_conn_id: str | None = None,
         try_number: int | None = None,
         deferred_at: float | None = None,
         memory: Mapping[str, Any] | None = None,
@@ -60,6 +65,7 @@ class CrewExecutionTrigger(BaseTrigger):
         self.crew_conn_id = crew_conn_id
         self.rules = rules
         self.token_type = token_type
+        self.webhook_conn_id = webhook_conn_id
         self.try_number = try_number
         self.deferred_at = deferred_at
         self.memory = memory

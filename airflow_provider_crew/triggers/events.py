@@ -37,15 +37,17 @@ class WatchEnd(BaseModel):
     """
     End of a watch: a result, an error, or an answer that the task must read itself.
 
-    ``deadline``: time at which the wait ends. ``completed``: a poll saw the execution complete. ``seen``: a poll
-    found the execution. ``progress``: progress at the last poll. ``memory``: state of the watch, if the task is to
-    continue it.
+    ``deadline``: time at which the wait ends. ``too_large``: the answer was too large for the triggerer, and the
+    execution may be running. ``completed``: a poll saw the execution complete. ``seen``: a poll found the
+    execution. ``progress``: progress at the last poll. ``memory``: state of the watch, if the task is to continue
+    it.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     kickoff_id: str = Field(min_length=1)
     deadline: Time = 0.0
+    too_large: bool = False
     result: Json[dict[str, Any]] | None = None
     error: Annotated[CrewError, BeforeValidator(_recorded)] | None = None
     completed: bool = False

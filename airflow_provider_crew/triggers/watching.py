@@ -46,9 +46,10 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     except CrewError as error:
         if isinstance(error, WatchBroken) and isinstance(error.cause, AnswerTooLarge):
             trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
+            event["too_large"] = True
         else:
             event |= told_error(error)
-        if isinstance(error, HumanInputNeeded):
+        if isinstance(error, HumanInputNeeded) or "too_large" in event:
             event |= told_memory(poller.watch.memory, with_outputs=trigger.log_output)
     finally:
         if progress:
@@ -102,4 +103,4 @@ class RequestedAction:
 
 
 def _hook_of(trigger: CrewExecutionTrigger) -> CrewHook:
-    return CrewHook(trigger.crew_conn_id, token_type=trigger.token_type)
+    return CrewHook(trigger.crew_conn_id, token_type=trigger.token_type, webhook_conn_id=trigger.webhook_conn_id)

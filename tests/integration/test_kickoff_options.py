@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -22,8 +23,9 @@ from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import CrewInput
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from tests.integration.operators import run_deferred
-from tests.integration.tasks import INPUTS, QUICK, Task, WatchedService
+from tests.integration.tasks import INPUTS, QUICK, Task, WatchedService, fired
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -111,8 +113,8 @@ class TestOnTheWire:
     @pytest.mark.usefixtures("hooks")
     @pytest.mark.parametrize("is_async", [False, True])
     def test_goes_what_a_hook_is_given(self, live_crew, is_async):
-        options: Any = {"webhooks": RENDERED, "webhook_conn_id": "hooks_login", "restore_from_state_id": "4711"}
-        hook = CrewHook()
+        options: Any = {"webhooks": RENDERED, "restore_from_state_id": "4711"}
+        hook = CrewHook(webhook_conn_id="hooks_login")
 
         kicked_off = asyncio.run(hook.kickoff_async(INPUTS, **options)) if is_async else None
         assert kicked_off or hook.kickoff(INPUTS, **options)
@@ -135,6 +137,40 @@ def shown(error: BaseException | None) -> str:
         parts.append(shown(inner) if isinstance(inner := getattr(error, "error", None), BaseException) else "")
         error = error.__cause__ or error.__context__
     return " ".join(parts)
+
+
+REPEATING = json.dumps({"state": "SUCCESS", "result": f"Sent {SECRET} and {PAIR}."})
+
+
+@pytest.mark.usefixtures("hooks")
+class TestTheSecretInAStatus:
+    """A crew may repeat the secret in any response, not only in that to the kickoff."""
+
+    def test_is_masked_by_a_hook(self, live_crew):
+        live_crew.faults.answer(200, body=REPEATING, on="status", times=3)
+        hook = CrewHook(webhook_conn_id="hooks_login")
+
+        shown = [hook.status("4711"), hook.wait("4711"), asyncio.run(hook.wait_async("4711"))]
+
+        assert_hidden(*(execution.output for execution in shown))
+
+    async def test_is_masked_by_a_trigger(self, live_crew):
+        live_crew.faults.answer(200, body=REPEATING, on="status", times=3)
+        rules = {"deadline": time.time() + 60}
+
+        event = await fired(
+            CrewExecutionTrigger("4711", "crew_default", rules=rules, webhook_conn_id="hooks_login")
+        )
+
+        assert "result" in event
+        assert_hidden(event)
+
+    def test_that_is_unreadable_ends_no_poll(self, live_crew):
+        live_crew.faults.answer(200, body=REPEATING, on="status", times=3)
+        hook = CrewHook(webhook_conn_id="no_such_connection")
+
+        assert hook.status("4711").status == "completed"
+        assert asyncio.run(hook.wait_async("4711")).status == "completed"
 
 
 @pytest.mark.usefixtures("hooks")
@@ -196,7 +232,7 @@ class TestTheSecret:
             Task(lambda: kickoff(human_input_webhook_url=PERSON, webhook_conn_id="odd"), store=store).run()
 
         assert isinstance(caught.value.failure, InvalidSettings)
-        assert caught.value.failure.conn_id == "odd"
+        assert caught.value.failure.event.startswith("Connection 'odd' is unusable. ")
         assert_hidden(shown(caught.value))
         assert live_crew.calls == []
         assert store.kickoff is None

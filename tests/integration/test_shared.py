@@ -42,7 +42,7 @@ class LookUps:
     async def _look_up(self, *connection: Any) -> Any:
         self.number += 1
         await asyncio.sleep(self.seconds)
-        while self.number >= self.hang_from and not self.over.is_set():
+        while self.number >= self.hang_from and not self.over.is_set():  # noqa: ASYNC110 - of any event loop
             await asyncio.sleep(0.02)
         return await load_connection_async(*connection)
 
@@ -225,6 +225,28 @@ async def test_poll_that_waits_for_a_place_gets_one(live_crew, monkeypatch):
     watches = watch(*kickoff_ids, poll_interval=0.1, max_outage=20)
     await seen(polled(live_crew, kickoff_ids), 30)
     await stopped(watches)
+
+
+async def test_waiting_for_a_place_is_no_outage(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.client.poll._MOST_AT_ONCE", 1)
+    connect(monkeypatch, live_crew.url, request_timeout=0.5)
+    kickoff_ids = kicked_off(live_crew, 12, QUICK)
+    live_crew.faults.hang(seconds=0.3, on="status", times=12)
+
+    assert await errors_of(watch(*kickoff_ids, max_outage=0.1), 60) == {type(None)}
+
+
+async def test_cancelled_lookup_is_an_outage(live_crew, look_ups, task_log):
+    look_ups.hang_from = 1
+    (watching,) = watch(*kicked_off(live_crew, 1, QUICK), max_outage=60)
+    await seen(lambda: look_ups.number == 1)
+
+    look_ups.hang_from = math.inf
+    (looking_up,) = [each for each in asyncio.all_tasks() if "_look_up" in repr(each)]
+    looking_up.cancel()
+
+    assert read_event(await watching).result
+    assert "its look-up was cancelled" in task_log.text
 
 
 @ENDS

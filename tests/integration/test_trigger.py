@@ -78,6 +78,15 @@ async def test_large_answer_is_left_to_the_task(live_crew):
     end = read_event(await fired(trigger(kickoff_id)))
 
     assert (end.kickoff_id, end.result, end.error) == (kickoff_id, None, None)
+    assert (end.too_large, end.completed, bool(end.memory)) == (True, False, True)
+
+
+async def test_first_poll_waits_for_the_interval_of_another_process(live_crew, pauses):
+    kickoff_id = kicked_off(live_crew)
+
+    await fired(trigger(kickoff_id, first_poll_at=time.time() + 30))
+
+    assert pauses[0] == (pytest.approx(30, abs=1), [])
 
 
 async def test_outage_without_max_outage_is_waited_out(live_crew):

@@ -17,7 +17,7 @@ FIVE_MINUTES = limits.WAKING_UP
 ASLEEP = 3600
 
 
-however_inputs_are_checked = pytest.mark.parametrize("validate_inputs", [True, False, "strict"])
+however_inputs_are_checked = pytest.mark.parametrize("validate_inputs", [True, False])
 
 
 @pytest.fixture

@@ -65,6 +65,14 @@ def test_any_retry_after_is_a_time_or_none(header: str) -> None:
         pytest.param({"error": "Not found", "message": "No execution 7."}, True, id="documented"),
         pytest.param({"error": "a", "message": "b", "details": {}}, True, id="with more"),
         pytest.param({"error": "a"}, False, id="no message"),
+        pytest.param(
+            {"timestamp": "2026-01-01", "status": 404, "error": "Not Found", "message": "", "path": "/status/7"},
+            False,
+            id="Spring",
+        ),
+        pytest.param(
+            {"statusCode": 404, "message": "Cannot GET /status/7", "error": "Not Found"}, False, id="NestJS"
+        ),
         pytest.param({"message": "a"}, False, id="no error"),
         pytest.param({"detail": "Not Found"}, False, id="a framework's"),
         pytest.param({"error": {"code": 404}, "message": "b"}, False, id="an object"),

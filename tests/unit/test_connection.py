@@ -44,7 +44,7 @@ def address_of(connection: Connection) -> str:
 def fault_of(connection: Connection, **options: Any) -> InvalidSettings:
     with pytest.raises(InvalidSettings) as caught:
         read_connection(connection, **options)
-    assert caught.value.conn_id == "my_crew"
+    assert caught.value.event.startswith("Connection 'my_crew' is unusable. ")
     assert "my_crew" in str(caught.value)
     return caught.value
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 RATE_LIMITED = errors.RateLimited("429", http_status=429, retry_after=2.5)
 ONE_OF_EACH = [
     errors.CrewError("something"),
-    errors.InvalidSettings("wrong token", conn_id="my_crew"),
+    errors.InvalidSettings("wrong token"),
+    errors.ExecutionStopped("stopped by a user", usage={"total_tokens": 7}),
     errors.InvalidKickoffId("wrong id"),
     errors.InvalidInputs("wrong inputs"),
     errors.BudgetSpent("no more today"),
@@ -125,11 +126,17 @@ def test_errors_of_a_crew_that_may_be_waking_up(error: errors.TransientError, ma
     assert error.may_be_waking_up is may_be
 
 
-def test_invalid_settings_name_their_connection() -> None:
-    error = errors.InvalidSettings("There is no token.", conn_id="my_crew")
+def test_replaced_error_has_its_event_once() -> None:
+    error = errors.InvalidSettings("There is no token.").replace("Connection 'my_crew' is unusable.")
 
-    for words in ("my_crew", "There is no token."):
-        assert words in str(error)
+    assert error.replace(cost=errors.Cost.UNKNOWN).event == "Connection 'my_crew' is unusable."
+    assert error.error == "There is no token."
+
+
+def test_record_names_no_class_but_that_of_an_error() -> None:
+    record = {"kind": "Cost", "message": "x", "facts": {}}
+
+    assert type(errors.recorded_error(record)) is errors.CrewError
 
 
 @pytest.mark.parametrize(

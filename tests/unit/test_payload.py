@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from datetime import UTC, datetime
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from airflow_provider_crew.client.api import KickoffRequest, compare_inputs
 from airflow_provider_crew.client.errors import Cost, InvalidInputs
 from airflow_provider_crew.client.models import CrewInputs, read_inputs
+from airflow_provider_crew.client.options import SENT_AS, KickoffOptions, Sent
 from airflow_provider_crew.client.settings import WebhookSecret
+from airflow_provider_crew.operators.crew import KickoffTask
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -60,10 +63,41 @@ def test_options_are_sent_in_camel_case() -> None:
     }
 
 
-@pytest.mark.parametrize("nothing", [{}, None])
-def test_empty_options_are_not_sent(nothing: Any) -> None:
-    assert sent({}, meta=nothing, crew_webhook_url=None, step_webhook_url="") == {"inputs": {}}
-    assert sent({}, webhooks=None, human_input_webhook_url=None, restore_from_state_id="") == {"inputs": {}}
+@pytest.mark.parametrize("meta", [{}, None])
+def test_options_that_are_none_are_not_sent(meta: Any) -> None:
+    assert sent({}, **dict.fromkeys(KickoffOptions.__annotations__) | {"meta": meta}) == {"inputs": {}}
+
+
+@pytest.mark.parametrize("name", sorted(SENT_AS.keys() - {"meta"}))
+def test_empty_option_is_rejected(name: str) -> None:
+    with pytest.raises(InvalidInputs, match=name):
+        sent({}, **{name: SENT_AS[name].kind() if SENT_AS[name].kind is str else {}})
+
+
+@pytest.mark.parametrize("name", SENT_AS)
+def test_option_of_another_type_is_rejected(name: str) -> None:
+    value: Any = "{'rendered': 'by a template'}" if SENT_AS[name].kind is not str else ["a list"]
+
+    with pytest.raises(InvalidInputs, match=name):
+        sent({}, **{name: value})
+
+
+def test_falsy_option_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SENT_AS, "max_steps", Sent("maxSteps", int))
+    options: Any = {"max_steps": 0}
+
+    assert sent({}, **options) == {"inputs": {}, "maxSteps": 0}
+
+
+def test_every_argument_of_a_kickoff_is_sent_or_is_known_to_stay_here() -> None:
+    stay_here = {"inputs", "crew_conn_id", "token_type", "webhook_conn_id", "validate_inputs"}
+    stay_here |= {"on_uncertain_kickoff", "durable", "abandon_unknown_after", "cancel_on_kill"}
+    stay_here |= {"cancel_on_timeout"}
+    arguments = inspect.signature(inspect.unwrap(KickoffTask.__init__)).parameters.values()
+
+    own = {each.name for each in arguments if each.kind is each.KEYWORD_ONLY}
+
+    assert own - stay_here == SENT_AS.keys()
 
 
 @pytest.mark.parametrize("inputs", [None, "topic=AI", ["topic"], 7])
@@ -173,20 +207,19 @@ def doubts(given: dict[str, Any], known: CrewInputs) -> list[set[str]]:
     return [named(doubt) for doubt in compare_inputs(given, known)]
 
 
-def refusal(given: dict[str, Any], known: CrewInputs, *, strict: bool = False) -> InvalidInputs:
+def refusal(given: dict[str, Any], known: CrewInputs) -> InvalidInputs:
     with pytest.raises(InvalidInputs) as caught:
-        compare_inputs(given, known, strict=strict)
+        compare_inputs(given, known)
     return caught.value
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_listed_inputs_raise_no_doubt(strict: Any) -> None:
+def test_listed_inputs_raise_no_doubt() -> None:
     whole = {"audience": "sailors", "topic": None}
 
-    assert compare_inputs(whole, KNOWN, strict=strict) == []
-    assert compare_inputs({**whole, "tone": "dry"}, KNOWN, strict=strict) == []
-    assert compare_inputs(whole, BARE, strict=strict) == []
-    assert compare_inputs({}, read_inputs({"inputs": []}), strict=strict) == []
+    assert compare_inputs(whole, KNOWN) == []
+    assert compare_inputs({**whole, "tone": "dry"}, KNOWN) == []
+    assert compare_inputs(whole, BARE) == []
+    assert compare_inputs({}, read_inputs({"inputs": []})) == []
 
 
 def test_unlisted_input_is_a_doubt_with_the_nearest_name() -> None:
@@ -226,20 +259,6 @@ def test_missing_input_that_looks_mistyped_is_rejected(known: CrewInputs) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "known", "names"),
-    [
-        pytest.param(
-            {"topic": 1, "audience": 2, "tonne": 3, "zebra": 4}, KNOWN, {"tonne", "zebra"}, id="not listed"
-        ),
-        pytest.param({"topics": 1, "zebra": 2}, KNOWN, {"topic", "audience", "topics", "zebra"}, id="both"),
-    ],
-)
-def test_strict_rejects_every_doubt(given: dict[str, int], known: CrewInputs, names: set[str]) -> None:
-    assert named(refusal(given, known, strict=True)) >= names
-
-
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize(
     "known",
     [
         BARE,
@@ -248,11 +267,11 @@ def test_strict_rejects_every_doubt(given: dict[str, int], known: CrewInputs, na
     ],
     ids=["listed", "not listed", "required"],
 )
-def test_state_id_is_never_missing(known: CrewInputs, strict: Any) -> None:
+def test_state_id_is_never_missing(known: CrewInputs) -> None:
     whole = {name: 1 for name in known.names if name != "id"}
 
-    assert compare_inputs(whole, known, strict=strict) == []
-    (deprecated,) = compare_inputs({**whole, "id": "6f1d9c1e"}, known, strict=strict)
+    assert compare_inputs(whole, known) == []
+    (deprecated,) = compare_inputs({**whole, "id": "6f1d9c1e"}, known)
     assert named(deprecated) == STATE_ID
 
 

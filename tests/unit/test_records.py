@@ -55,12 +55,6 @@ def test_recorded_unknown_execution_keeps_its_address() -> None:
     assert (arrived.kickoff_id, arrived.lasted, arrived.elsewhere) == ("7", 3.0, "https://crew.example")
 
 
-def test_recorded_settings_error_names_the_connection_once() -> None:
-    settings = errors.InvalidSettings("There is no token.", conn_id="my_crew")
-
-    assert str(carried(carried(settings))) == str(settings)
-
-
 def test_error_class_of_a_newer_version_is_generic() -> None:
     record = {"kind": "SolarStorm", "message": "It storms.", "facts": {"kickoff_id": "7"}}
 

@@ -13,6 +13,8 @@ from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionFailed,
     ExecutionNotFound,
+    ExecutionStopped,
+    InvalidSettings,
     LostContact,
     NotAllowed,
     NotAuthenticated,
@@ -22,7 +24,7 @@ from airflow_provider_crew.client.errors import (
     UnreadableAnswer,
     WatchBroken,
 )
-from airflow_provider_crew.client.models import Failed, Running
+from airflow_provider_crew.client.models import Failed, Running, read_execution
 from airflow_provider_crew.client.watch import describe_progress, duration
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import DOWN, RESEARCH, SUCCESS, WRITING, Story, logged, running
@@ -207,9 +209,40 @@ def test_unknown_execution_has_half_a_minute_after_kickoff(kicked_off_at: Any, a
     assert over or step.poll_again_in == pytest.approx(5)
 
 
-@pytest.mark.parametrize(
-    "error", [AnswerTooLarge("It is too large."), Refused("405"), CallError("any other")], ids=str
-)
+@pytest.mark.parametrize("status", [302, 400, 405, 410, 421])
+def test_odd_answer_is_an_outage_after_two_minutes(status: int) -> None:
+    story, odd = Story(), Refused("An odd answer.", http_status=status)
+    first = story.see(odd, at=0)
+
+    assert logged(first) == ["warning"]
+    assert story.see(RESEARCH, at=100).error is None
+    assert story.see(odd, at=110).error is None
+    assert story.see(odd, at=229).error is None
+    assert isinstance(story.see(odd, at=231).error, LostContact)
+
+
+def test_unusable_connection_ends_the_watch_after_two_minutes() -> None:
+    story, unusable = Story(), InvalidSettings("Connection 'crew' is unusable. There is no token.")
+    first = story.see(unusable, at=0)
+
+    assert (first.error, first.renew_token) == (None, False)
+    assert story.see(unusable, at=119).error is None
+    error = story.see(unusable, at=121).error
+    assert isinstance(error, WatchBroken)
+    assert error.cause is unusable
+
+
+@pytest.mark.parametrize("word", ["REVOKED", "Cancelled", "canceled", "stopped", "KILLED", "aborted", "timed_out"])
+@pytest.mark.parametrize("key", ["state", "status"])
+def test_stopped_execution_is_not_a_failed_one(word: str, key: str) -> None:
+    body = {key: word, "error": "It was ended.", "usage_metrics": {"total_tokens": 7}}
+    error = Story().see(read_execution(body, KICKOFF_ID)).error
+
+    assert type(error) is ExecutionStopped
+    assert (error.cost, error.kickoff_id, error.usage) == (Cost.ENDED, KICKOFF_ID, {"total_tokens": 7})
+
+
+@pytest.mark.parametrize("error", [AnswerTooLarge("It is too large."), CallError("any other")], ids=str)
 def test_permanent_error_ends_the_watch_at_once(error: CallError) -> None:
     step = Story(kicked_off_at=NOW).see(error)
 
