@@ -62,8 +62,8 @@ def count_kickoff(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any) -> 
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
         if versions.refuses_runs(error):
             raise errors.InvalidSettings(
-                f"Connection {conn_id!r} is unusable. Its max_kickoffs_per_day needs the DAG crew_budget, which is "
-                "missing. Copy the DAG with `python -m airflow_provider_crew dags --into DIR`: "
+                f"Connection {conn_id!r} is unusable. Its max_kickoffs_per_day needs the DAG crew_budget, which "
+                "is missing. Copy the DAG with `python -m airflow_provider_crew dags --into DIR`: "
                 f"{in_words(error)}.",
             ) from None
         raise errors.TransientError(

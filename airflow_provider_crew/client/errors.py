@@ -270,10 +270,6 @@ class ExecutionCancelled(ExecutionFailed):
     """The task has cancelled its execution, because a timeout passed or Airflow has ended the task."""
 
 
-class ExecutionStopped(ExecutionFailed):
-    """A person has stopped the execution, as in the crew's dashboard."""
-
-
 class InvalidOutput(WatchError):
     """
     The execution has completed, but its output does not match ``output_type``.

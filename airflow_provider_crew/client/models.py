@@ -17,14 +17,8 @@ from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, storable_json,
 _FENCED = re.compile(
     r"^[ \t]*+`{3,}+[ \t]*+json\b[^\n]*+\n(.*?)(?:^[ \t]*+`{3,}|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
-# Matches the beginning of data but not of prose, with its footnotes [1], {placeholders} and [links](…).
-_BEGIN = re.compile(
-    r"""
-    \{\s*+ (?: "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+" | '[^'\n]*+' ) \s*+:
-    | \[\s*+ (?: ["'\[] | \{\s*+["'] )
-    """,
-    re.VERBOSE,
-)
+_BRACKET = re.compile(r"[{\[]")
+_LOOKS_LIKE_JSON = re.compile(r"\s*(\{|\[\s*[{\[\"'])")
 
 
 def json_of(text: str) -> Any:
@@ -33,20 +27,20 @@ def json_of(text: str) -> Any:
 
 
 def json_within(text: str) -> Any:
-    """Return the JSON value of a text, of its longest fenced block, or of the first one in prose."""
+    """Return the JSON value of a text, of its longest fenced block, or at the first brackets in prose."""
     try:
         return _read(text)
     except ValueError:
         if blocks := _FENCED.findall(text):
             return _read(max(blocks, key=len))
-    if found := _BEGIN.search(text):
+    if found := _BRACKET.search(text):
         return _read(text, found.start())
     raise ValueError("it holds no JSON object or array")
 
 
 def doubt_about(text: str) -> str:
     """Return the error in a text that looks like a JSON object or array but cannot be parsed."""
-    if _BEGIN.match((_only_block(text) or text).lstrip()):
+    if _LOOKS_LIKE_JSON.match(_only_block(text) or text):
         try:
             json_of(text)
         except ValueError as error:

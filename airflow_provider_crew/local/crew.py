@@ -33,6 +33,8 @@ class Crew:
         The new one's tokens, faults and cold start are ignored, because they apply only at the service's start."""
         self.token = scenario.token
         self.user_token = scenario.user_token
+        self.rejects_unknown_fields = False
+        """Whether a kickoff with an unknown field is rejected with 422. A deployment ignores such fields."""
         self.airflow_url: str | None = None
         """Address of the Airflow UI, for links to the tasks that started the executions."""
         self._engine = engine

@@ -36,6 +36,7 @@ def connect(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def service() -> Iterator[LocalCrewService]:
     with LocalCrewService(Scenario().without_waiting(), token=TOKEN) as running:
+        running.rejects_unknown_fields = True
         yield running
 
 

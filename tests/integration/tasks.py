@@ -334,6 +334,7 @@ class WatchedService(LocalCrewService):
 
     def __init__(self) -> None:
         super().__init__(QUICK, token=TOKEN, on_request=self._answered)
+        self.rejects_unknown_fields = True
         self.xcoms = LeftXComs()
         self.required_actions: list[Any] = []
         self.at_kickoff: Callable[[], None] = lambda: None

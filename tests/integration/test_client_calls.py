@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from airflow_provider_crew.client.api import KickoffRequest
-from airflow_provider_crew.client.errors import InvalidKickoffId, UncertainKickoff
+from airflow_provider_crew.client.errors import InvalidKickoffId, Refused, UncertainKickoff
+from airflow_provider_crew.client.options import SENT_AS
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
 from tests.integration.hostile import answer
@@ -36,6 +39,25 @@ def test_requests_carry_token_and_body(crew, service):
     assert kickoff.header("Content-Type") == "application/json"
     assert kickoff.json == {"inputs": INPUTS, "meta": {"run": 7}, "crewWebhookUrl": "https://hooks.example/end"}
     assert inputs.body == status.body == b""
+
+
+def test_every_option_is_a_field_of_the_api(crew):
+    options: dict[str, Any] = {
+        name: {"url": "https://hooks.example", "events": []} if sent.kind is Mapping else "https://hooks.example"
+        for name, sent in SENT_AS.items()
+    }
+
+    assert crew.kickoff(KickoffRequest.of(INPUTS, **options))
+
+
+def test_renamed_field_is_rejected(crew, service):
+    body = json.dumps({"inputs": INPUTS, "task_webhook_url": "https://hooks.example"}).encode()
+
+    with pytest.raises(Refused) as caught:
+        crew.kickoff(KickoffRequest(INPUTS, body))
+
+    assert caught.value.http_status == 422
+    assert service.kickoffs == ()
 
 
 def test_reads_share_connection_and_kickoff_does_not(crew, service):

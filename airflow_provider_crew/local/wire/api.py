@@ -19,6 +19,7 @@ from airflow_provider_crew.local.wire.description import described
 from airflow_provider_crew.local.wire.page import LIST
 
 Handler = Callable[[ReceivedRequest], Answer]
+KICKOFF_FIELDS = {field.alias or name for name, field in KickoffRequest.model_fields.items()}
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
@@ -99,6 +100,9 @@ class Api:
     def _kickoff(self, request: ReceivedRequest) -> Answer:
         self._authorize(request, "kick off")
         wanted = self._read(KickoffRequest, request.body)
+        unknown = json.loads(request.body).keys() - KICKOFF_FIELDS
+        if unknown and self._crew.rejects_unknown_fields:
+            raise Refused(self._dialect.refusal(422, "Unknown fields", f"{', '.join(sorted(unknown))}."))
         inputs = self._crew.received(wanted.inputs, wanted.restored_from)
         missing = self._crew.scenario.missing(inputs)
         if missing:
