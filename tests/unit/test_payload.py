@@ -17,7 +17,7 @@ from airflow_provider_crew.client.errors import Cost, InvalidInputs
 from airflow_provider_crew.client.models import CrewInputs, read_inputs
 from airflow_provider_crew.client.options import SENT_AS, KickoffOptions, Sent
 from airflow_provider_crew.client.settings import WebhookSecret
-from airflow_provider_crew.operators.crew import KickoffTask
+from airflow_provider_crew.operators.crew import CrewKickoffOperator
 
 plain_json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -93,7 +93,7 @@ def test_every_argument_of_a_kickoff_is_sent_or_is_known_to_stay_here() -> None:
     stay_here = {"inputs", "crew_conn_id", "token_type", "webhook_conn_id", "validate_inputs"}
     stay_here |= {"on_uncertain_kickoff", "durable", "abandon_unknown_after", "cancel_on_kill"}
     stay_here |= {"cancel_on_timeout"}
-    arguments = inspect.signature(inspect.unwrap(KickoffTask.__init__)).parameters.values()
+    arguments = inspect.signature(inspect.unwrap(CrewKickoffOperator.__init__)).parameters.values()
 
     own = {each.name for each in arguments if each.kind is each.KEYWORD_ONLY}
 

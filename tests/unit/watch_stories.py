@@ -6,7 +6,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_crew.client.errors import CrewError, Unreachable
+from airflow_provider_crew.client.errors import CallError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.models import Completed, Progress, Running
 from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
 from tests.unit.crew_builders import KICKOFF_ID, NOW
@@ -59,7 +59,11 @@ class Story:
     def see(self, outcome: Any, *, at: float | None = None) -> Step:
         self.time = self.time if at is None else at
         self.looks += 1
-        return self.watch.on_error(outcome) if isinstance(outcome, CrewError) else self.watch.on_status(outcome)
+        return (
+            self.watch.on_error(outcome)
+            if isinstance(outcome, CallError | InvalidSettings)
+            else self.watch.on_status(outcome)
+        )
 
     def see_until_the_end(self, look: Callable[[], Any]) -> Step:
         """Poll as often as the steps ask for, until one of them ends the watch."""
