@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_crew.client.errors import CrewError
     from airflow_provider_crew.client.models import Execution
 
 ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
@@ -143,10 +144,17 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
         if options.command == "status" and not isinstance(error, errors.ExecutionNotFound):
             error = error.replace(cost=errors.Cost.UNKNOWN)  # a failed query reveals nothing about the execution
         state = {"state": "unknown"} if isinstance(error, errors.ExecutionNotFound) else {}
-        return UNDECIDED if is_undecided else FAILED, {**about, **state, **error.as_dict()}
+        return UNDECIDED if is_undecided else FAILED, {**about, **state, **_shown(error)}
+
+
+def _shown(error: CrewError) -> dict[str, str]:
+    from airflow_provider_crew.attempt.verdict import fix_for
+
+    return {**error.as_dict(), "next_step": fix_for(error)}
 
 
 def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str, Any]]:
+    from airflow_provider_crew.attempt.verdict import AFTER_COMPLETION, WHILE_PAUSED, WHILE_RUNNING
     from airflow_provider_crew.client.errors import Cost
     from airflow_provider_crew.client.models import Completed, Failed, Paused
     from airflow_provider_crew.client.watch import describe_progress, execution_failed
@@ -156,15 +164,14 @@ def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str,
             **about,
             "state": "failed",
             "usage": execution.usage,
-            **execution_failed(execution, "").as_dict(),
+            **_shown(execution_failed(execution, "")),
         }
     if isinstance(execution, Completed):
-        step = "If no task has returned the result, CrewExecutionSensor with this kickoff ID does."
-        facts = {"state": "completed", "cost": Cost.ENDED.value, "next_step": step}
+        facts = {"state": "completed", "cost": Cost.ENDED.value, "next_step": AFTER_COMPLETION}
         return ANSWERED, {**about, **facts, "result": execution.result()}
-    step = "Answer what the crew asks in its dashboard." if isinstance(execution, Paused) else "Wait."
+    step = WHILE_PAUSED if isinstance(execution, Paused) else WHILE_RUNNING
     facts = {"state": execution.status, "progress": describe_progress(execution), "cost": Cost.RUNNING.value}
-    return UNDECIDED, {**about, **facts, "next_step": f"{step} Do not start another execution."}
+    return UNDECIDED, {**about, **facts, "next_step": step}
 
 
 def _line(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, redact
 
+from airflow_provider_crew.attempt.verdict import UNREPORTED
 from airflow_provider_crew.client.errors import Cost, CrewError, recorded_error
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.exceptions import EndedTask
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 _MOST_URGENT_FIRST = (Cost.UNKNOWN, Cost.RUNNING, Cost.ENDED, Cost.NONE)
-_NEXT_STEP = "Check the crew's dashboard before you clear the task."
 # XCom key of the subject, which a task pushes after it has sent its alert.
 SENT = "crew_alert"
 # Airflow calls the callback of a lost process about a second before it fails the task.
@@ -110,7 +110,7 @@ def _state_of_lost(context: Context) -> str:
 def _failures_of_run(context: Context) -> list[_Failure]:
     states, tasks = task_states(context), context["dag"].task_dict
     if not states and context["reason"] != "success":
-        unread = CrewError("Airflow did not return their states.", next_step=_NEXT_STEP)
+        unread = CrewError("Airflow did not return their states.", next_step=UNREPORTED)
         return [_Failure("crew tasks", unread.cost, str(unread))]
     return [
         failure
@@ -153,4 +153,4 @@ def _error(exception: BaseException | None, progress: Mapping[str, Any], kickoff
     if exception:
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
     cost = Cost.ENDED if progress.get("state") == "completed" else Cost.RUNNING if kickoff_id else Cost.UNKNOWN
-    return CrewError(event, cost=cost, next_step=_NEXT_STEP, kickoff_id=kickoff_id)
+    return CrewError(event, cost=cost, next_step=UNREPORTED, kickoff_id=kickoff_id)

@@ -4,7 +4,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from functools import partial
 from hashlib import sha256
@@ -50,23 +50,15 @@ _FIELDS = tuple(field.name for field in fields(KickoffRecord))
 
 def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord, str]:
     """
-    Return a stored record without its unreadable values, and those values on one line for the log.
+    Return a stored record, or one of a kickoff without a response and the unreadable text on one line.
 
-    :param max_tries: Replaces an unreadable value, so that the attempt counts as a retry.
-    :param now: Replaces an unreadable time of the kickoff, so that the execution does not count as old.
+    :param max_tries: That of this attempt, which so counts as a retry.
+    :param now: Time of this attempt, so that the execution does not count as old.
     """
-    needed = {"max_tries": max_tries, "kicked_off_at": now}
-    stored = {name: kept[name] for name in _FIELDS if name in kept} if isinstance(kept, Mapping) else {}
-    unread = dict.fromkeys(needed.keys() - stored.keys()) if stored else {"record": kept}
     try:
-        record = _RECORD.validate_python(needed | stored)
-    except ValidationError as error:
-        for name in {str(each["loc"][0]) for each in error.errors()}:
-            unread[name] = stored.pop(name)
-        if "kickoff_id" in unread:
-            stored["reported"] = False  # log the value first, before clearing the task can start another execution
-        record = _RECORD.validate_python(needed | stored)
-    return record, one_line(repr(unread), _LONGEST) if unread else ""
+        return _RECORD.validate_python({name: kept[name] for name in _FIELDS if name in kept}), ""
+    except (TypeError, ValidationError):
+        return KickoffRecord(max_tries, now), one_line(repr(kept), _LONGEST)
 
 
 KEY = "crew_kickoff"
@@ -130,7 +122,6 @@ log = logging.getLogger(__name__)
 # Airflow ends a task whose heartbeats fail for about this long.
 _LONGEST_OUTAGE = 120.0
 _PAUSE = 2.0
-_NOTHING_READ = "is unreadable, and counts as a kickoff without an answer"
 
 
 def _store_of(context: Context) -> Any:
@@ -161,10 +152,10 @@ class Record:
         if kept is not None:
             self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
             if unread:
-                kickoff_id = self.last.kickoff_id  # logged before it is overwritten
-                what = f"of execution {kickoff_id} is partly unreadable" if kickoff_id else _NOTHING_READ
-                warn(log, f"Kickoff record {what}: {unread}")
-                # Stored with this attempt's max_tries, so the next attempt can tell whether it is a retry.
+                # Logged before it is overwritten, with this attempt's max_tries, so the next one counts as a retry.
+                warn(
+                    log, f"The kickoff record is unreadable, and counts as a kickoff without a response: {unread}"
+                )
                 self._save_if_possible()
 
     @property

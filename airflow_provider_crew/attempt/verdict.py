@@ -26,6 +26,13 @@ from airflow_provider_crew.exceptions import (
 )
 from airflow_provider_crew.versions import HOW_TO_FORGET, KEEPING
 
+# Next steps of ``python -m airflow_provider_crew status``.
+AFTER_COMPLETION = "If no task has returned the result, CrewExecutionSensor with this kickoff ID does."
+WHILE_PAUSED = "Answer what the crew asks in its dashboard. Do not start another execution."
+WHILE_RUNNING = "Wait. Do not start another execution."
+# That of an alert about a task that has left none.
+UNREPORTED = "Check the crew's dashboard before you clear the task."
+
 Phase = Literal["before", "sending", "waiting", "ended"]
 """
 Whether nothing was sent, the kickoff is on its way, the kickoff ID is known, or the execution has completed.
@@ -113,8 +120,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the sentences that the Crew tab shows."""
-        shown = self.failure.as_dict() | {"billed": self.failure.cost.sentence}
-        return shown | {"if_retried": self.if_retried, "if_cleared": self.if_cleared}
+        return {"if_retried": self.if_retried, "if_cleared": self.if_cleared}
 
 
 @dataclass(frozen=True, slots=True)

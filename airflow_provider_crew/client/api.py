@@ -108,33 +108,29 @@ def _checked(name: str, kind: type, value: Any) -> Any:
         except ValueError:
             raise InvalidInputs(
                 f"restore_from_state_id of type {type(value).__name__} is not a kickoff ID.",
-                next_step="Pass the ID that the kickoff returned.",
             ) from None
     # A template renders to a string, whatever the option should be.
     if not isinstance(value, kind) or value == "":
         known: dict[Any, str] = {Mapping: "an object of names and values", str: "a text"}
         wanted = known.get(kind, kind.__name__)
         given = "empty" if value == "" else f"of type {type(value).__name__}"
-        raise InvalidInputs(f"{name} must be {wanted}, and is {given}.", next_step=f"Fix `{name}`.")
+        raise InvalidInputs(f"{name} must be {wanted}, and is {given}.")
     return plain(value, name)
 
 
 def _check_webhooks(webhooks: dict[str, Any]) -> None:
     if "authentication" in webhooks:
         raise InvalidInputs(
-            "webhooks.authentication would show a secret in the rendered template.",
-            next_step="Put the secret into the password of a connection, and name it in `webhook_conn_id`.",
+            "webhooks.authentication would show a secret in the rendered template. It belongs in the password of "
+            "the connection that `webhook_conn_id` names."
         )
     if not (webhooks.get("url") and isinstance(webhooks.get("events"), list)):
-        raise InvalidInputs("webhooks needs a url and a list of events.", next_step="Fix `webhooks`.")
+        raise InvalidInputs("webhooks needs a url and a list of events.")
 
 
 def _add_secret(sent: dict[str, Any], secret: WebhookSecret) -> None:
     if not sent.keys() & {"webhooks", "humanInputWebhookUrl"}:
-        raise InvalidInputs(
-            "webhook_conn_id is set without webhooks or human_input_webhook_url.",
-            next_step="Add one of them, or remove `webhook_conn_id`.",
-        )
+        raise InvalidInputs("webhook_conn_id is set without webhooks or human_input_webhook_url.")
     bearer = {"strategy": "bearer", "token": secret.password}
     if "webhooks" in sent:
         sent["webhooks"]["authentication"] = bearer
@@ -156,8 +152,8 @@ def plain(value: Any, path: str) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
     raise InvalidInputs(
-        f"{one_line(path, _MAX_NAMES)} of type {type(value).__name__} is not JSON.",
-        next_step="Pass strings, finite numbers, booleans, lists, and objects with string keys.",
+        f"{one_line(path, _MAX_NAMES)} of type {type(value).__name__} is not JSON: not a string, finite number, "
+        "boolean, list, or object with string keys."
     )
 
 
@@ -181,7 +177,7 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
         if missing:
             needed = f"Crew needs inputs that are missing: {some_names(required or missing)}."
             doubts = [needed, f"Given: {some_names(given) or 'none'}.", *doubts]
-        raise InvalidInputs(" ".join(doubts), next_step="Pass the inputs that the crew lists.")
+        raise InvalidInputs(" ".join(doubts))
     warnings = [f"{doubt} It is sent anyway." for doubt in doubts]
     if missing:
         warnings.append(
@@ -215,9 +211,7 @@ def checked_kickoff_id(kickoff_id: str) -> str:
     """Reject a kickoff ID that no kickoff can have returned, before it becomes part of a path."""
     if not (fault := _fault_of(kickoff_id)):
         return kickoff_id
-    raise InvalidKickoffId(
-        f"Kickoff ID {kickoff_id!r:.80} {fault}.", next_step="Pass the ID that the kickoff returned."
-    )
+    raise InvalidKickoffId(f"Kickoff ID {kickoff_id!r:.80} {fault}.")
 
 
 def path_segment(kickoff_id: str) -> str:
@@ -356,7 +350,6 @@ class Response:
         if len(body) > most and _is_success(status):
             raise errors.AnswerTooLarge(
                 f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
-                next_step="Read the result in the crew's dashboard.",
                 http_status=status,
                 **request.facts,
             )
@@ -454,8 +447,6 @@ class Response:
             return self._unreadable("it is not the crew's own")
         return errors.ExecutionNotFound(
             f"Execution {self.request.kickoff_id} is unknown to the crew: {self._described()}",
-            next_step="Check the crew's dashboard before you start another: a crew that waits for human input "
-            "reads like this.",
             http_status=self.status,
             kickoff_id=self.request.kickoff_id,
             address=self.request.address,
@@ -476,17 +467,17 @@ class Response:
         facts: dict[str, Any] = {"http_status": status, "error": self.reason().strip()} | self.request.facts
         kind: type[CallError]
         if status in _ERRORS:
-            kind, event, next_step = _ERRORS[status]
+            kind, event = _ERRORS[status]
         elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
             self.request.method == "GET" and status in _PASSING_CLIENT_ERRORS
         ):
-            kind, event, next_step = errors.ServiceError, "Crew failed:", "Try again later."
+            kind, event = errors.ServiceError, "Crew failed:"
         else:
-            kind, (event, next_step) = errors.Refused, self._rejection()
+            kind, event = errors.Refused, self._rejection()
             facts["missing_inputs"] = self.missing_inputs
         if issubclass(kind, TransientError):
             facts["retry_after"] = self.retry_after
-        return kind(f"{event} {self._described()}", next_step=next_step, **facts)
+        return kind(f"{event} {self._described()}", **facts)
 
     def reason(self) -> str:
         """Return the reason given by the crew, or else the beginning of the body."""
@@ -528,24 +519,19 @@ class Response:
         value = self.headers.get(name, "").encode(errors="replace").decode()
         return one_line(mask(value, self.request.masks.errors), _MAX_EXCERPT)
 
-    def _rejection(self) -> tuple[str, str]:
+    def _rejection(self) -> str:
         if self.status < HTTPStatus.BAD_REQUEST:
             target = self.redirect_target or "an unnamed address"
-            next_step = "If the crew has moved there, put that address into the connection."
-            return f"Crew redirects to {target}, and redirects are not followed:", next_step
+            return f"Crew redirects to {target}, and redirects are not followed:"
         if self.missing_inputs:
-            needed = f"Crew needs inputs that are missing: {some_names(self.missing_inputs)}."
-            return needed, "Add them to `inputs`."
-        if self.is_missing:
-            return "No crew at this address:", "Check the host in the connection."
-        return "Crew rejected the request:", "Fix what the answer names."
+            return f"Crew needs inputs that are missing: {some_names(self.missing_inputs)}."
+        return "No crew at this address:" if self.is_missing else "Crew rejected the request:"
 
     def _unreadable(self, fault: str) -> errors.UnreadableAnswer:
         reason = self.reason() or " It is empty."
         return errors.UnreadableAnswer(
             f"Answer to {self.request} is unreadable: {fault}. It has HTTP status {self.status} and "
             f"{self.content_type}.{reason}",
-            next_step="Check the host in the connection: another server may be answering.",
             http_status=self.status,
             **self.request.facts | {"error": self.reason().strip()},
         )
@@ -558,19 +544,11 @@ def _is_success(status: int) -> bool:
     return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
 
 
-# Statuses of one meaning: the error, its event and the next step.
-_ERRORS: dict[int, tuple[type[CallError], str, str]] = {
-    401: (
-        errors.NotAuthenticated,
-        "Crew rejected the token:",
-        "Replace the token in the connection with the one from the crew's Status tab.",
-    ),
-    403: (
-        errors.NotAllowed,
-        "Token is not allowed to do this:",
-        "Use the organization token, or extend the permissions of the user.",
-    ),
-    429: (errors.RateLimited, "Crew limits the rate of requests:", "Try again later."),
+# Statuses of one meaning.
+_ERRORS: dict[int, tuple[type[CallError], str]] = {
+    401: (errors.NotAuthenticated, "Crew rejected the token:"),
+    403: (errors.NotAllowed, "Token is not allowed to do this:"),
+    429: (errors.RateLimited, "Crew limits the rate of requests:"),
 }
 # A load balancer that closes an idle connection returns 408 to the next request on it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
@@ -586,18 +564,12 @@ def unreachable(
     reason = reason_for(error, settings, sent=sent)
     trusted = not is_caused_by(error, ssl.SSLCertVerificationError)
     facts = {"sent": sent, "trusted": trusted, "timed_out": is_caused_by(error, TimeoutError), **request.facts}
-    event, next_step = f"No complete answer to {request}: {reason}.", "Try again later."
+    event = f"No complete answer to {request}: {reason}."
     if not sent:
         problem = "unreachable" if trusted else "not trusted"
         event = f"Crew is {problem} at {settings.host}: {reason}. {request} was not sent."
-        next_step = "Check the host and port in the connection, and whether the crew is deployed."
         facts = {"cost": Cost.NONE} | facts
-    if not (sent or trusted):
-        next_step = (
-            "Check the host in the connection. If a certificate authority of your own has signed the "
-            "certificate, put the path of that authority's certificate into `verify`."
-        )
-    return errors.Unreachable(event, next_step=next_step, **facts)
+    return errors.Unreachable(event, **facts)
 
 
 def unknown_at_all_paths(failures: Sequence[CallError]) -> CallError:
@@ -614,15 +586,11 @@ def after_kickoff(error: CallError, response: Response | None) -> CallError | er
     if response and (kickoff_id := response.named_execution):
         return errors.UncertainKickoff(
             f"Kickoff has probably started execution {kickoff_id}, which its answer names. {error.event}",
-            next_step=f'Wait for it with CrewExecutionSensor(kickoff_id="{kickoff_id}") before you start another.',
             kickoff_id=kickoff_id,
         )
     if _proves_nothing_started(error):
         return error
-    return errors.UncertainKickoff(
-        f"Kickoff may have started an execution. {error.event}",
-        next_step="Check the crew's dashboard before you start another.",
-    )
+    return errors.UncertainKickoff(f"Kickoff may have started an execution. {error.event}")
 
 
 def _proves_nothing_started(error: CallError) -> bool:
@@ -642,7 +610,6 @@ def not_cancelled(kickoff_id: str, failure: CallError | None, cost: Cost) -> err
         f"Execution {kickoff_id} {verdict}. {why}",
         error=f"It {verdict}. {why}",
         cost=cost,
-        next_step="Check the crew's dashboard before you start another.",
         kickoff_id=kickoff_id,
         passes=failure is None or isinstance(failure, TransientError),
     )

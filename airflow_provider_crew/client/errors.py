@@ -88,7 +88,7 @@ class CrewError(Exception):
 
     :param message: The event, in sentences that name their subject.
     :param cost: Billing state of the execution.
-    :param next_step: Action for the reader.
+    :param next_step: Action for the reader. The client does not know it; ``attempt/verdict.py`` does.
     :param kickoff_id: The execution, if there is one.
     :param error: The crew's own reason. Defaults to the message.
     """
@@ -323,12 +323,14 @@ class LostContact(WatchError):
 
 
 # Attributes that stay in the process that raised the error.
-_STAYS_HERE = {"cause", "misfits", "missing_inputs"}
+_STAYS_HERE = {"misfits", "missing_inputs"}
 
 
 def error_record(error: CrewError) -> dict[str, Any]:
     """Return the class, the message and the attributes of an error as JSON data."""
     facts = {each.name: getattr(error, each.name) for each in fields(error) if each.name not in _STAYS_HERE}
+    if isinstance(cause := facts.get("cause"), CrewError):
+        facts["cause"] = error_record(cause)
     return dict(storable_json({"kind": type(error).__name__, "message": error.event, "facts": facts}))
 
 
@@ -345,5 +347,7 @@ def recorded_error(record: Any) -> CrewError:
             known = {each.name: facts[each.name] for each in fields(kind) if each.name in facts}
             if known.pop("cost", None) in list(Cost):
                 known["cost"] = Cost(facts["cost"])
+            if known.get("cause"):
+                known["cause"] = recorded_error(known["cause"])
             return kind(message, **known)
     raise ValueError("the record of an error is malformed")

@@ -150,6 +150,7 @@ def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict
         case errors.ExecutionUnknown() | errors.ExecutionNotFound():
             state = "unknown"
     end: dict[str, Any] = {name: one_line(text, _MAX_TEXT) for name, text in error.as_dict().items()}
+    end["billed"] = error.cost.sentence
     if isinstance(error, errors.InvalidOutput):
         end["misfits"] = list(error.misfits)
     return _ended(known, now) | {"state": state, "end": end}

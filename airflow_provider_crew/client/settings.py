@@ -49,7 +49,7 @@ class CheckedFields(pydantic.BaseModel):
 
 def invalid_field(name: str, description: str) -> InvalidSettings:
     """Return the error for a field, without its value, which may be a secret in the wrong field."""
-    return InvalidSettings(f"{name} must be {description}.", next_step="Fix the connection.")
+    return InvalidSettings(f"{name} must be {description}.")
 
 
 def parsed_url(text: str, default_scheme: str = "") -> HttpUrl:
@@ -75,8 +75,8 @@ def usable_proxy(proxy: str) -> str:
         return str(parsed_url(proxy, "http")).rstrip("/")
     except ValueError:
         raise InvalidSettings(
-            "Proxy must look like http://proxy.example:3128. SOCKS proxies are not supported.",
-            next_step="Fix `proxy` in the connection, or https_proxy, http_proxy or all_proxy in the environment.",
+            "`proxy` of the connection, or https_proxy, http_proxy or all_proxy of the environment, must be like "
+            "http://proxy.example:3128. SOCKS proxies are not supported."
         ) from None
 
 
@@ -145,8 +145,7 @@ class ServiceSettings(CheckedFields):
         if self.address.startswith("https://") or self.allow_http or is_loopback(self.address):
             return self
         raise InvalidSettings(
-            "Address would send the token unencrypted.",
-            next_step="Use https://, or set `allow_http` in the connection if the network is trusted.",
+            "The address would send the token unencrypted: it has no https://, and `allow_http` is not set."
         )
 
 
@@ -202,8 +201,8 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
     except (OSError, ValueError):  # also raised for a file without certificates
         # Omit the path from the message: it may be a token in the wrong field.
         raise InvalidSettings(
-            "Certificates are unreadable.",
-            next_step="Fix the path in `verify`, or in REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE of the environment.",
+            "The certificates are unreadable: those of `verify`, or of REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE in "
+            "the environment."
         ) from None
 
 

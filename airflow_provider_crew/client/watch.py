@@ -321,7 +321,7 @@ class Watch:
             return self._poll_again(lines, at_most=min(_SOON, at_most))
         if rules.stops_for_input and (rules.human_input or "paused" in self.memory.troubles):
             event = f"Execution {self.kickoff_id} waits for human input."
-            return self._end(errors.HumanInputNeeded, event, "Answer the crew.")._replace(lines=lines)
+            return self._end(errors.HumanInputNeeded, event)._replace(lines=lines)
         return self._poll_again(lines, at_least=_WHILE_PEOPLE_DECIDE, at_most=at_most)
 
     def _still_unknown(self, lasted: float) -> Step:
@@ -329,7 +329,6 @@ class Watch:
             errors.ExecutionUnknown,
             f"Execution {self.kickoff_id} has been unknown to the crew for {duration(lasted)}, as it is "
             f"while a crew waits for human input. Last seen: {self.memory.progress}.",
-            "Check the crew's dashboard, and answer what it asks, before you start another execution.",
             lasted=lasted,
         )
 
@@ -363,14 +362,13 @@ class Watch:
             errors.LostContact,
             f"Crew gave no usable answer about execution {self.kickoff_id} for {duration(lasted)}. "
             f"{error.event}{hint} Last seen: {self.memory.progress}.",
-            "Wait for it with its kickoff ID when the crew answers again. Do not start another.",
             lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
         )
 
     def _broken(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         """End a watch that cannot continue until its cause is fixed."""
         event = f"Execution {self.kickoff_id} can no longer be polled. {error.event}"
-        return self._end(errors.WatchBroken, event, error.next_step, cause=error)
+        return self._end(errors.WatchBroken, event, cause=error)
 
     def _out_of_time(self) -> Step:
         memory = self.memory
@@ -381,11 +379,10 @@ class Watch:
             errors.WaitedTooLong,
             f"Execution {self.kickoff_id} was still running when the timeout passed, after "
             f"{duration(self.polled_at - memory.started_at)}. Last seen: {memory.progress}.{trouble}",
-            "Wait for it with its kickoff ID and a longer timeout. Do not start another.",
         )
 
-    def _end(self, kind: type[errors.WatchError], event: str, next_step: str, **facts: Any) -> Step:
-        return Step(error=kind(event, next_step=next_step, kickoff_id=self.kickoff_id, **facts))
+    def _end(self, kind: type[errors.WatchError], event: str, **facts: Any) -> Step:
+        return Step(error=kind(event, kickoff_id=self.kickoff_id, **facts))
 
     def _poll_again(
         self, lines: tuple[Line, ...] = (), *, at_least: float = 0.0, at_most: float = math.inf
@@ -506,9 +503,8 @@ def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Except
         return end.replace(f"{end.event} The request to cancel it was not sent: {why}.")
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
-        step = "Start a new execution, which is billed again."
         kind = errors.ExecutionCancelled if outcome.was_stopped else errors.ExecutionFailed
-        return kind(event, next_step=step, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
+        return kind(event, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
     return end.replace(event, cost=errors.Cost.ENDED)
 
 
@@ -530,7 +526,6 @@ def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
     )
     return kind(
         f"Execution {failed.kickoff_id} {verb}{after(failed)}{place}: {reason}.",
-        next_step="Start a new execution, which is billed again.",
         kickoff_id=failed.kickoff_id,
         error=failed.error[:_KEPT_ERROR],
         execution_time=failed.execution_time,
@@ -544,7 +539,6 @@ def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnkno
         f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has answered for "
         f"{duration(lasted)} that the execution is unknown.",
         cost=errors.Cost.ENDED,
-        next_step="Check the crew's dashboard, which may show the result.",
         kickoff_id=kickoff_id,
         lasted=lasted,
         has_completed=True,
@@ -556,7 +550,6 @@ def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> er
     return errors.ExecutionUnknown(
         f"Execution {kickoff_id} was started at {kicked_off_at}, and is unknown at {polled_at}, where the "
         "connection points now.",
-        next_step="Point the connection to the address of the kickoff before you start another execution.",
         kickoff_id=kickoff_id,
         elsewhere=kicked_off_at,
     )

@@ -183,8 +183,6 @@ def _unreadable_if_not_found(conn_id: str) -> Iterator[None]:
     raise Unreachable(
         f"Connection {conn_id!r} is unreadable: {why}.",
         cost=Cost.NONE,
-        next_step=f"Add a connection of type Crew, or set AIRFLOW_CONN_{conn_id.upper()}. Percent-encode the "
-        "token in a URI.",
         sent=False,
         lacks_connection=True,
     )
@@ -202,8 +200,7 @@ def _extra_of(connection: Connection) -> dict[str, Any]:
         return _EXTRA.validate_python(connection.extra or "{}")
     except ValidationError:
         raise InvalidSettings(
-            "extra is not a JSON object.",
-            next_step='Write it like {"token_type": "user", "user_bearer_token": "..."}.',
+            'extra is not a JSON object such as {"token_type": "user", "user_bearer_token": "..."}.'
         ) from None
 
 
@@ -213,7 +210,7 @@ def _chosen_token(fields: _Fields) -> str:
     token = fields.user_bearer_token if kind == "user" else fields.password
     if not token:
         where = "the password field" if kind == "organization" else "`user_bearer_token`"
-        raise InvalidSettings(f"There is no {kind} token.", next_step=f"Put the crew's bearer token into {where}.")
+        raise InvalidSettings(f"There is no {kind} token in {where}.")
     return token
 
 

@@ -116,7 +116,7 @@ class CrewHook(BaseHook):
         except CrewError as error:
             # The form shows the connection's name already, and tests a copy that has another one.
             event = error.error if isinstance(error, InvalidSettings) else error.event
-            return False, f"{event} {error.next_step}".rstrip()
+            return False, event
         listed = [f"{name} (optional)" if name in inputs.optional else name for name in inputs.names]
         return True, f"Connected. This crew expects: {some_names(listed) or 'no inputs'}"
 

@@ -95,7 +95,6 @@ KICKOFF = {
     "reported": False,
     "address": "",
     "delivered": False,
-    "name": "",
     "fingerprint": "",
 }
 near = st.sampled_from(
