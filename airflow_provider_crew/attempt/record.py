@@ -152,10 +152,8 @@ class Record:
         if kept is not None:
             self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
             if unread:
-                # Logged before it is overwritten, with this attempt's max_tries, so the next one counts as a retry.
-                warn(
-                    log, f"The kickoff record is unreadable, and counts as a kickoff without a response: {unread}"
-                )
+                # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
+                warn(log, f"Kickoff record is unreadable, so its kickoff counts as uncertain: {unread}")
                 self._save_if_possible()
 
     @property
