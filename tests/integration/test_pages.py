@@ -194,8 +194,10 @@ def test_errors_page_lists_every_error():
         errors.CrewError,
         errors.ExecutionFailed,
         errors.TransientError,
+        ends.CrewTaskError,
         ends.OtherInputs,
         ends.CutShort,
+        ends.EndedByAirflow,
     }
     names = {kind.__name__ for kind in raised}
     assert sorted(listed) == sorted(f'<a id="{name.lower()}"></a>`{name}`' for name in names)
