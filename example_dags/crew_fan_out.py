@@ -25,8 +25,8 @@ def crew_fan_out() -> None:
 
     `airflow pools set crews 4 "Crew runs at a time" --include-deferred`
 
-    `map_index_template` names the mapped tasks in the grid. If some of them fail, as one does here, the summary
-    contains the others.
+    `map_index_template` names the mapped tasks in the grid, when they end. If some of them fail, as one does here,
+    the summary contains the others.
     """
 
     @task
