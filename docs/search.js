@@ -2,7 +2,7 @@
 const PENALTIES = [
   [/^docs\/api\//, 30],
   [/^(CHANGELOG|docs\/index|docs\/recipes\/(?!index))/, 10],
-  [/^docs\/(operators|connection|configuration|xcoms|metrics|command-line|errors|compatibility|limitations)$/, 3],
+  [/^docs\/(operators|connection|xcoms|command-line|errors|compatibility)$/, 3],
 ];
 
 const wordsInTitle = (title) => {

@@ -225,8 +225,8 @@ def test_errors_page_quotes_log_lines_of_the_package():
         assert all(part.strip() in source for part in text.split("…")), text
 
 
-def test_configuration_page_lists_every_option_and_default():
-    listed = {row[0].strip("`"): row[1].strip("`") for row in table("docs/configuration.md", "Options")}
+def test_connection_page_lists_every_option_and_default():
+    listed = {row[0].strip("`"): row[1].strip("`") for row in table("docs/connection.md", "Configuration options")}
 
     assert listed == {name: option["default"] for name, option in CONFIGURATION["crew"]["options"].items()}
 

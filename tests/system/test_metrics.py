@@ -73,6 +73,6 @@ def test_pause_is_counted_once_with_the_token_usage(told, crews):
 
 
 def test_every_metric_is_documented(told):
-    listed = re.findall(r"^\| `crew\.([a-z_.]+)` \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `crew\.([a-z_.]+)` \|", (ROOT / "docs/xcoms.md").read_text(), re.MULTILINE)
 
     assert set(listed) == {name for task in told.values() for name in (*task.counted, *task.took)}
