@@ -19,7 +19,7 @@ with DAG(
     ### Update an asset when a crew completes
 
     When the task succeeds, Airflow sends an asset event, which starts the DAG `crew_asset_reader`. The event's
-    `extra` holds `kickoff_id`, `usage` and `execution_time`, and your own values from `outlet_events`.
+    `extra` contains `kickoff_id`, `usage` and `execution_time`, and your own values from `outlet_events`.
     """,
 ):
     CrewRunOperator(
@@ -36,7 +36,7 @@ def crew_asset_reader() -> None:
     """
     ### Publish the report of the newest asset event.
 
-    The event names the execution, and the DAG, run and task whose XCom holds the result.
+    The event identifies the execution, and the DAG, run and task whose XCom contains the result.
     """
 
     @task(inlets=[REPORT])
