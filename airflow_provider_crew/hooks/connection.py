@@ -1,6 +1,6 @@
 """Read an Airflow connection of type crew into settings for a client."""
 
-import asyncio
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +27,7 @@ from airflow_provider_crew.client.settings import (
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.versions import api_server_is_away
 
-# Maximum wait for the secret of webhooks. It is shorter than that for the connection, which includes it.
-_LOOK_UP = 5.0
+log = logging.getLogger(__name__)
 
 TokenType = Literal["organization", "user"]
 
@@ -96,34 +95,22 @@ async def load_connection_async(conn_id: str, token_type: TokenType | None = Non
 
 def load_secret(conn_id: str) -> WebhookSecret:
     """Return the webhook secret, which is a connection's password and login. Mask it in Airflow's logs."""
-    return _read_secret(_find(conn_id))
-
-
-@contextmanager
-def polls_without_secret(log: Any, conn_id: str | None) -> Iterator[None]:
-    """Log why the secret of webhooks is unreadable. It is only masked, so polls go on without."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
-        reason = error.event if isinstance(error, CrewError) else in_words(error)
-        warn(log, f"Secret of webhooks ({conn_id!r}) is unreadable, so responses are not masked for it: {reason}")
-
-
-async def load_secrets_async(log: Any, conn_id: str | None) -> tuple[str, ...]:
-    """Return the secrets of webhooks, or none if they are unreadable."""
-    with polls_without_secret(log, conn_id):
-        if conn_id:
-            async with asyncio.timeout(_LOOK_UP):
-                return (await sync_to_async(_read_secret)(await _find_async(conn_id))).secrets
-    return ()
-
-
-def _read_secret(connection: Connection) -> WebhookSecret:
+    connection = _find(conn_id)
     with _named(connection):
         _mask(connection.password)
         secret = WebhookSecret.model_validate({"password": connection.password, "login": connection.login})
         _mask(*secret.secrets)
         return secret
+
+
+def load_secrets(conn_id: str | None) -> tuple[str, ...]:
+    """Return the secrets of webhooks. If they are unreadable, polls go on without masking them."""
+    try:
+        return load_secret(conn_id).secrets if conn_id else ()
+    except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
+        reason = error.event if isinstance(error, CrewError) else in_words(error)
+        warn(log, f"Secret of webhooks ({conn_id!r}) is unreadable, so responses are not masked for it: {reason}")
+        return ()
 
 
 def read_connection(connection: Connection, *, token_type: str | None = None) -> CrewConnection:

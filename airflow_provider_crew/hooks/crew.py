@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import tenacity
 from airflow.providers.common.compat.sdk import BaseHook
+from asgiref.sync import sync_to_async
 
 from airflow_provider_crew.client.api import KickoffRequest, retry_policy, some_names
 from airflow_provider_crew.client.errors import CrewError, InvalidSettings, NotCancelled
@@ -23,8 +24,7 @@ from airflow_provider_crew.hooks.connection import (
     load_connection,
     load_connection_async,
     load_secret,
-    load_secrets_async,
-    polls_without_secret,
+    load_secrets,
 )
 from airflow_provider_crew.hooks.polling import Poller, SharedConnection
 
@@ -230,10 +230,7 @@ class CrewHook(BaseHook):
 
     @cached_property
     def _secrets(self) -> tuple[str, ...]:
-        """Secrets of webhooks, to mask them. If they are unreadable, polls go on without."""
-        with polls_without_secret(self.log, self.webhook_conn_id):
-            return load_secret(self.webhook_conn_id).secrets if self.webhook_conn_id else ()
-        return ()
+        return load_secrets(self.webhook_conn_id)
 
     def _kickoff(self, inputs: Any, options: KickoffOptions, is_cancelled: threading.Event) -> str:
         secret = load_secret(self.webhook_conn_id) if self.webhook_conn_id else None
@@ -261,7 +258,7 @@ class CrewHook(BaseHook):
         if "connection" not in vars(self):
             self.connection = await load_connection_async(self.crew_conn_id, self.token_type)
         if "_secrets" not in vars(self):
-            self._secrets = await load_secrets_async(self.log, self.webhook_conn_id)
+            self._secrets = await sync_to_async(load_secrets)(self.webhook_conn_id)
         return await asyncio.to_thread(method, *args)
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import logging
 import math
 import random
 import time
@@ -10,20 +9,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from asgiref.sync import sync_to_async
+
 from airflow_provider_crew.client.errors import CallError, Cost, CrewError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
 from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
-from airflow_provider_crew.hooks.connection import load_connection_async, load_secrets_async
+from airflow_provider_crew.hooks.connection import load_connection_async, load_secrets
 
 if TYPE_CHECKING:
     from airflow_provider_crew.client.client import CrewClient
     from airflow_provider_crew.client.poll import CrewPolls
     from airflow_provider_crew.client.settings import ServiceSettings
     from airflow_provider_crew.hooks.crew import CrewHook
-
-log = logging.getLogger(__name__)
 
 # Seconds before a connection is read again.
 _FRESH = 60.0
@@ -80,13 +79,21 @@ class SharedConnection:
 
     async def _look_up(self) -> "CrewPolls":
         settings = (await load_connection_async(self._conn_id, self._token_type)).settings
-        secrets = self._secrets or await load_secrets_async(log, self._webhook_conn_id)
+        secrets = self._secrets or await self._webhook_secrets()
         if self._crew is None or (self._crew.settings, self._secrets) != (settings, secrets):
             # In a thread, because imports and certificates take long enough to block all other watches.
             self._crew = await asyncio.to_thread(_polls_of, settings, secrets)
         self._secrets = secrets
         self._read_at = time.monotonic()
         return self._crew
+
+    async def _webhook_secrets(self) -> tuple[str, ...]:
+        """Return the secrets of webhooks, or none if their look-up takes too long."""
+        if not self._webhook_conn_id:
+            return ()
+        looking_up = asyncio.ensure_future(sync_to_async(load_secrets)(self._webhook_conn_id))
+        await asyncio.wait({looking_up}, timeout=_LOOK_UP / 2)
+        return looking_up.result() if looking_up.done() else ()
 
     def _unreadable(self, why: str) -> Unreachable:
         event = f"Connection {self._conn_id!r} is unreadable: {why}."

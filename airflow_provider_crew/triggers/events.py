@@ -68,27 +68,8 @@ def _text(told: Mapping[str, Any]) -> str:
 
 def told_completed(completed: Completed, *, with_output: bool) -> dict[str, Any]:
     """Return the event data of a completed execution, without the result if the task must read it itself."""
-    # Skip results that are certainly too large: encoding many small objects takes a second.
-    if not with_output or _is_larger((completed.output, completed.output_json, completed.tasks, completed.usage)):
-        return {"completed": True}
-    result = _text(completed.result())
-    return {"completed": True} | ({"result": result} if len(result) <= _LARGEST_RESULT else {})
-
-
-def _is_larger(value: Any, than: int = _LARGEST_RESULT) -> bool:
-    """Whether data is certainly larger as JSON. Stops counting at the limit."""
-    values = [value]
-    while values and than >= 0:
-        each = values.pop()
-        if isinstance(each, str):
-            than -= len(each)
-        elif isinstance(each, dict):
-            than -= len(each)
-            values.extend(each.values())
-        elif isinstance(each, list | tuple):
-            than -= len(each)
-            values.extend(each)
-    return than < 0
+    result = _text(completed.result()) if with_output else ""
+    return {"completed": True} | ({"result": result} if 0 < len(result) <= _LARGEST_RESULT else {})
 
 
 def told_error(error: CrewError) -> dict[str, Any]:

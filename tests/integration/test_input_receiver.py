@@ -56,14 +56,13 @@ def test_receiver_forwards_the_call_of_a_crew_with_its_secret(
     served: Any, told: list[str], monkeypatch: Any, connection: dict[str, str] | None
 ) -> None:
     lines: list[str] = []
-    options: Any = {"human_input_webhook_url": served[1]}
     if connection:
         monkeypatch.setenv("AIRFLOW_CONN_CREW_WEBHOOK", json.dumps({"conn_type": "generic", **connection}))
-        options["webhook_conn_id"] = "crew_webhook"
     with LocalCrewService(ASKING, call_webhooks=True, log=lines.append) as crew:
         monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", crew.connection_uri)
 
-        kickoff_id = CrewHook().kickoff({}, meta=META, **options)
+        hook = CrewHook(webhook_conn_id="crew_webhook" if connection else None)
+        kickoff_id = hook.kickoff({}, meta=META, human_input_webhook_url=served[1])
 
         eventually(lambda: told or lines, 60, 0.02)
     page = "https://airflow.example/dags/report/runs/manual__1/tasks/crew"

@@ -67,7 +67,7 @@ STORIES = {
     "completed with nothing": Story(one_task(output=""), (("", None), ("", None))),
     "after the answer of a person": Story(one_task(output="Done.", human_input=0.3), (DONE, DONE)),
     "failed": Story(one_task(error="ValueError: completed"), ("ExecutionFailed", "ExecutionFailed anew")),
-    "revoked": Story(SLOW, ("ExecutionFailed", "ExecutionFailed anew"), revoked),
+    "revoked": Story(SLOW, ("ExecutionStopped", "ExecutionStopped anew"), revoked),
     "forgotten": Story(SLOW, ("ExecutionUnknown for good", "ExecutionUnknown for good"), forgotten),
     "rejected for an input": Story(
         one_task().model_copy(update={"inputs": (CrewInput(name="port"),)}),
@@ -120,7 +120,7 @@ def test_run_ends_alike_in_both_dialects(told, store, story, deferrable):
         ("completed later", DONE),
         ("completed with JSON", PARSED),
         ("failed", "ExecutionFailed for good"),
-        ("revoked", "ExecutionFailed for good"),
+        ("revoked", "ExecutionStopped for good"),
         ("forgotten", "ExecutionUnknown for good"),
     ],
 )
