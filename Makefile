@@ -54,9 +54,9 @@ demo: $(READY) $(if $(CREW),$(CREW_READY))  ## Run a crew from a DAG, all on thi
 airflow: $(STACK_READY)  ## Open an Airflow on this machine, with the example DAGs and a crew
 	@$(STACK_BIN)/python -m dev.run explore $(EXECUTOR)
 
-# Two cores wait less when four processes take turns on them.
+# Two cores wait less when three processes take turns on them. Each more costs the CPU seconds of its imports.
 test: $(READY)  ## Run the tests: three minutes on two cores
-	$(BIN)/python -m pytest --no-cov $(or $(ARGS),--numprocesses 4)
+	$(BIN)/python -m pytest --no-cov $(or $(ARGS),--numprocesses 3)
 
 # Each run keeps its coverage data in a folder of its own: a run would take in the data of another beside it.
 coverage: $(READY)  ## Run the tests, and fail where they cover less than 95 % of the branches
