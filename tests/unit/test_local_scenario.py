@@ -90,15 +90,6 @@ class TestWhen:
         assert (globex.tasks, globex.usage) == (self.SCENARIO.tasks, {"total_tokens": 1})
         assert ([task.name for task in initech.tasks], initech.usage) == (["search"], {})
 
-    def test_changes_of_all_tasks_change_those_of_when(self):
-        def seconds(scenario):
-            courses = (scenario, *(scenario.for_inputs({"company": name}) for name in ("Globex", "Initech")))
-            return [[task.seconds for task in course.tasks] for course in courses]
-
-        assert seconds(self.SCENARIO.lasting(1)) == [[1, 1], [1, 1], [1]]
-        assert seconds(self.SCENARIO.without_waiting()) == [[0, 0], [0, 0], [0]]
-        assert self.SCENARIO.failing("broken").for_inputs({"company": "Initech"}).tasks[-1].error == "broken"
-
 
 class TestTemplate:
     @pytest.mark.parametrize(
