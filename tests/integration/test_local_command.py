@@ -129,39 +129,7 @@ class TestScript:
         )
 
 
-@pytest.fixture
-def main(capsys, monkeypatch):
-    """Run the command with a call in place of its wait at the terminal, and return the call's result."""
-
-    def run(*given, call):
-        results = []
-
-        class Wait:
-            def wait(self, _):
-                results.append(call(client_of(EXPORT.search(capsys.readouterr().out))))
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=Wait))
-        assert __main__.main(["--port", "0", *given]) == 0
-        return results[0]
-
-    return run
-
-
 class TestOptions:
-    @pytest.mark.parametrize(
-        ("given", "ends"),
-        [
-            (("--seconds", "0"), {"status": "completed"}),
-            (("--seconds", "3600"), {"status": "running"}),
-            (("--seconds", "0", "--fail", "out of credit"), {"status": "error", "error": "out of credit"}),
-        ],
-    )
-    def test_seconds_and_fail_change_the_script(self, main, given, ends):
-        body = main(*given, call=lambda client: client.status(client.kickoff()))
-
-        assert body.items() >= ends.items()
-
     @pytest.mark.parametrize(
         ("given", "complaint"),
         [

@@ -139,25 +139,6 @@ class TestControl:
         assert [client.get("/inputs").status_code for _ in range(2)] == [429, 200]
 
 
-class TestRecord:
-    def test_request_is_kept_as_it_came(self, serve):
-        service = serve().service
-        with socket.create_connection(("127.0.0.1", service.port), timeout=60) as connection:
-            connection.sendall(
-                b"GET /a%2Fb/status?x=1%202 HTTP/1.1\r\nHost: crew\r\nX-Twice: 1\r\nX-Twice: 2\r\n"
-                b"Connection: close\r\n\r\n"
-            )
-            address = connection.getsockname()
-            connection.makefile("rb").read()
-
-        (request,) = service.requests
-        assert (request.method, request.path, request.query) == ("GET", "/a%2Fb/status", "x=1%202")
-        assert [value for name, value in request.headers if name == "x-twice"] == ["1", "2"]
-        assert (request.header("X-Twice"), request.header("absent"), request.client) == ("1", None, address)
-        assert (request.operation, request.status, request.fault) == ("status", 401, None)
-        assert (request.body, request.json) == (b"", None)
-
-
 class TestServing:
     def test_connection_keeps_an_odd_token(self, serve):
         service = serve(token="a/b:c@d %'é").service

@@ -156,16 +156,6 @@ def test_failed_task_is_the_one_that_had_not_finished(page):
     assert [state for _, state, _ in rows(after_b)] == ["done", "done", "failed"]
 
 
-def test_finished_tasks_take_missing_times_from_the_polls(page):
-    tasks = [{"task_id": name, "agent": "", "output": "", "execution_time": None} for name in "ab"]
-    known = progress(state="completed", started_at=1, since=10, steps=[step("a", 1, 4), step("b", 4, 10)])
-    shown = told(page, "success", return_value=result(tasks=tasks, execution_time=None), crew_progress=known)
-
-    assert (shown["title"], shown["took"]) == ("Completed", 9)
-    assert rows(shown) == [("a", "done", 3), ("b", "done", 6)]
-    assert shown["rows"][0]["agent"] == "Writer"
-
-
 def drawn(page: Page, source: str) -> str:
     """Return Markdown as elements in one line."""
     return (
@@ -205,16 +195,6 @@ def drawn(page: Page, source: str) -> str:
 )
 def test_markdown_becomes_elements(page, source, elements):
     assert drawn(page, source) == elements
-
-
-def test_table_keeps_pipes_and_alignment(page):
-    source = "| a | b |\n|:-:|--:|\n| x \\| y | `p|q` |\n| only |"
-
-    assert drawn(page, source) == (
-        "<div><table><thead><tr><th align=center>a</th><th align=right>b</th></tr></thead><tbody>"
-        "<tr><td align=center>x | y</td><td align=right><code>p|q</code></td></tr>"
-        "<tr><td align=center>only</td><td align=right></td></tr></tbody></table></div>"
-    )
 
 
 @pytest.mark.parametrize(
@@ -299,15 +279,6 @@ def test_long_output_is_cut_at_a_line(page):
     assert 150 < shown.count("<a href=https://a.example/x>the report</a>") < 400
     assert "](https" not in shown
     assert "Show all" in shown
-
-
-def test_json_output_is_shown_once_as_a_tree(page):
-    value = {"ports": [{"name": "Aero", "ready": True}], "note": None}
-    shown = output(page, source=json.dumps(value), json=value)
-
-    assert "Rendered" not in shown
-    assert shown.count("Aero") == 1
-    assert '{name: "Aero", ready: true}' in shown
 
 
 TASK = {"dagId": "dag", "runId": "run", "taskId": "task", "mapIndex": "-1"}

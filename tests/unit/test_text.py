@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.text import one_line, quoted, size
+from airflow_provider_crew.client.text import one_line, quoted
 
 # What Airflow's log page folds by, anywhere in a line.
 FOLDS = re.compile(r"::group::|::endgroup::")
@@ -59,10 +59,3 @@ def test_any_text_folds_nothing_and_has_no_control_codes(text: str, most: int) -
 )
 def test_quoted_text_keeps_its_lines(text: str, most: int, shown: str) -> None:
     assert quoted(text, most)[0] == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "said"), [("", "0 B"), ("a" * 1000, "1.0 KB"), ("a" * 1_500_000, "1.5 MB"), ("\ud800", "1 B")]
-)
-def test_size_is_readable(text: str, said: str) -> None:
-    assert size(text) == said
