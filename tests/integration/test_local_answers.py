@@ -10,6 +10,7 @@ import requests
 from airflow_provider_crew.local import Scenario, ScenarioTask
 from airflow_provider_crew.local.projects import engine
 from airflow_provider_crew.local.projects.engine import Project
+from tests.airflow_runs import eventually
 from tests.integration.local_client import Client
 
 RUNNER = Path(__file__).parent / "fake_runner.py"
@@ -110,6 +111,31 @@ class TestOfAProject:
             return Person(serve(Scenario(dialect=dialect), project=Project(tmp_path)).service)
 
         return start
+
+    @pytest.mark.parametrize(
+        ("kind", "dialect", "word"),
+        [
+            ("crew", "deployed", "NOT FOUND"),
+            ("flow", "deployed", "PAUSED"),
+        ],
+    )
+    def test_crew_hears_the_answers_of_a_person(self, host, kind, dialect, word):
+        client = host(kind, dialect)
+        kickoff_id = client.kickoff()
+        execution = client.service.execution(kickoff_id)
+
+        def waits(draft):
+            eventually(lambda: (at := execution.standing(0)).waiting and at.draft.startswith(draft), 60, 0.02)
+
+        waits("a draft\n\nApprove this.")
+        body = client.status(kickoff_id)
+        client.resume(**documented(kickoff_id, approve=False))
+        waits("a draft, shorter")
+        assert client.resume(**documented(kickoff_id, approve=True)).status_code == 200
+        eventually(lambda: execution.standing(0).over, 60, 0.02)
+
+        assert (body.get("state") or body["status"]) == word
+        assert "sent" in str(client.status(kickoff_id))
 
     def test_draft_is_shown_with_the_token_only(self, host):
         client = host("crew")

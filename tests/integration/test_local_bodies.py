@@ -4,8 +4,10 @@ import contextlib
 import socket
 
 import pytest
+import requests
 
 from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.local.record import MOST_OF_STRANGERS
 from airflow_provider_crew.local.wire.front import LARGEST_BODY
 
 PATIENCE = 60
@@ -78,3 +80,22 @@ def test_chunked_body_is_read_up_to_the_limit(service, post):
 
     assert wire.head()[0] == 413
     assert [(each.status, each.body) for each in service.requests] == [(413, b"")]
+
+
+def test_requests_of_strangers_are_kept_up_to_a_size(service):
+    known = {"Authorization": f"Bearer {service.token}"}
+    with requests.Session() as session:
+        session.get(f"{service.url}/inputs", headers=known, timeout=PATIENCE)
+        for number in range(2 * MOST_OF_STRANGERS // 60_000):
+            large = {"X-Large": "x" * 60_000, "X-Number": f"{number}"}
+            answer = session.post(f"{service.url}/kickoff", headers=large, timeout=PATIENCE)
+            assert answer.status_code == 401
+
+    of_strangers = [each for each in service.requests if each.header("x-large")]
+    assert sum(each.size for each in of_strangers) <= MOST_OF_STRANGERS
+    assert of_strangers[-1].header("x-number") == f"{number}"
+    assert service.requests[0].status == 200
+
+    service.requests.clear()
+    assert session.post(f"{service.url}/kickoff", timeout=PATIENCE).status_code == 401
+    assert len(service.requests) == 1

@@ -1,6 +1,7 @@
 """``python -m airflow_provider_crew.local``, at a terminal and as a process that is killed."""
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import requests
 
 from airflow_provider_crew.local import LocalCrewService, __main__
 from airflow_provider_crew.local.projects import engine
@@ -128,8 +130,68 @@ class TestScript:
             f"Cannot listen on port {other.port}: Address already in use. Choose another with --port.\n"
         )
 
+    def test_invalid_scenario_is_an_error(self, capsys, tmp_path):
+        file = tmp_path / "scenario.toml"
+        file.write_text("colour = 'red'")
+
+        assert __main__.main(["--scenario", str(file)]) == 1
+        assert capsys.readouterr().err == f"{file}: colour: Extra inputs are not permitted\n"
+
+
+@pytest.fixture
+def main(capsys, monkeypatch):
+    """Run the command with a call in place of its wait at the terminal, and return the call's result."""
+
+    def run(*given, call):
+        results = []
+
+        class Wait:
+            def wait(self, _):
+                results.append(call(client_of(EXPORT.search(capsys.readouterr().out))))
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(__main__, "threading", SimpleNamespace(Event=Wait))
+        assert __main__.main(["--port", "0", *given]) == 0
+        return results[0]
+
+    return run
+
 
 class TestOptions:
+    @pytest.mark.parametrize(
+        ("given", "ends"),
+        [
+            (("--seconds", "0"), {"status": "completed"}),
+            (("--seconds", "3600"), {"status": "running"}),
+            (("--seconds", "0", "--fail", "out of credit"), {"status": "error", "error": "out of credit"}),
+        ],
+    )
+    def test_seconds_and_fail_change_the_script(self, main, given, ends):
+        body = main(*given, call=lambda client: client.status(client.kickoff()))
+
+        assert body.items() >= ends.items()
+
+    def test_one_line_is_printed_per_request(self, main, capsys, tmp_path):
+        file = tmp_path / "scenario.toml"
+        file.write_text('[[faults]]\nkind = "answer"\nstatus = 503\n[[faults]]\nkind = "reset"\n')
+
+        def visit(client):
+            client.get("/inputs")
+            with contextlib.suppress(requests.ConnectionError, http.client.HTTPException):
+                client.get("/inputs")
+            client.get("/inputs", headers={})
+            client.post("/kickoff", {"inputs": {"topic": "tides"}})
+
+        main("--scenario", str(file), call=visit)
+
+        printed = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines() if line]
+        assert printed == [
+            "GET /inputs 503 (fault: answer)",
+            "GET /inputs no answer (fault: reset)",
+            "GET /inputs 401",
+            'POST /kickoff 422 {"topic": "tides"}',
+        ]
+
     @pytest.mark.parametrize(
         ("given", "complaint"),
         [
@@ -173,6 +235,37 @@ class TestCrew:
         rest, _, code = shown.end(how)
         assert (rest, code) == ("", 0)
         assert all_have_ended(project)
+
+    def test_nothing_is_lost_when_it_is_killed(self, host, project, tmp_path):
+        keep = ("--keep", str(tmp_path / "kept"))
+        killed = host(*keep)
+        ids = [killed.client.kickoff() for _ in range(3)]
+        for _ in ids:
+            killed.line("thinking")
+        (project / "go").touch()
+
+        def completed(kickoff_id):
+            return eventually(lambda: (body := killed.client.status(kickoff_id))["state"] == "SUCCESS" and body)
+
+        before = [completed(each) for each in ids]
+        (project / "go").unlink()
+        cut = killed.client.kickoff()
+        killed.line("thinking")
+        killed.end(signal.SIGKILL)
+        eventually(lambda: all_have_ended(project))
+
+        again = host(*keep).client
+
+        assert [again.status(each) for each in ids] == before
+        assert again.status(cut)["status"] == "The local service ended while the crew was at work."
+
+    def test_project_that_cannot_be_loaded_is_an_error(self, capsys, project):
+        trace = "Traceback:\n  File crew.py\nImportError: no tools\n"
+        story = {"not_loaded": {"error": "ImportError: no tools", "traceback": trace}}
+        (project / "story.json").write_text(json.dumps(story))
+
+        assert __main__.main(["--crew", str(project), "--port", "0"]) == 1
+        assert capsys.readouterr().err == f"{trace}ImportError: no tools\n"
 
 
 def all_have_ended(project):

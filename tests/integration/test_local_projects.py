@@ -188,6 +188,18 @@ class TestProcesses:
         assert body["status"] == "The process of the crew ended at writing, with exit code -9."
         assert len(crew.kickoffs) == 2
 
+    def test_broken_project_fails_kickoffs_until_it_is_fixed(self, crew):
+        crew = crew(DONE)
+        with crew.serve():
+            crew.tell(not_loaded={"error": "ImportError: no tools", "traceback": "in crew.py\n"})
+            (crew.folder / "crew.py").touch()
+            body = crew.until(crew.kickoff(), "FAILED")
+            crew.tell(steps=[DONE])
+            crew.until(crew.kickoff(), "SUCCESS")
+
+        assert body["status"] == "ImportError: no tools"
+        assert len(crew.kickoffs) == 1
+
     @pytest.mark.parametrize(
         ("step", "state"), [(GO, "RUNNING"), ({"do": "wait", "task": "writing", "draft": "a page"}, "NOT FOUND")]
     )
