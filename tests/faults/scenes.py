@@ -27,6 +27,8 @@ from tests.faults.held import HeldAnswer
 TOPIC = "ferries"
 # Between two requests to Airflow, because many rows run at a time.
 PAUSE = 1.0
+# A task notes its delivery about a second after its success. Cleared earlier, it returns the same result again.
+_NOTES_DELIVERY = 4.0
 
 _HEAD = """\
 import datetime
@@ -318,7 +320,13 @@ class Scene:
         if state in _OVER:
             # If the scheduler is about to end the run, it would stay ended.
             self.wait_until_over()
+            self.wait_until_noted()
         self.run.clear(self.task_id)
+
+    def wait_until_noted(self) -> None:
+        """Give a successful task the time to note its delivery."""
+        if self.task["state"] == "success":
+            time.sleep(_NOTES_DELIVERY)
 
     def waits_for_a_person(self, number: int = 1) -> None:
         """Let the crew wait for human input from now on: its service answers NOT FOUND."""

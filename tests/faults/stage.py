@@ -102,6 +102,7 @@ class Stage:
                 raise
 
     def _check(self, row: Row, scene: Scene, ends: Ends) -> None:
+        scene.wait_until_noted()
         facts = facts_of(scene)
         if self.recorded_in:
             with self.recorded_in.open("a") as file:

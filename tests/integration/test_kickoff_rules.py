@@ -245,3 +245,16 @@ def test_lost_answer_is_reported_before_a_clear_kicks_off(live_crew, store, oper
 
     assert id_of(task.run()) == live_crew.kickoffs[0].kickoff_id
     assert store.kickoff["reported"] is False
+
+
+@outlives_the_return
+@every_operator
+def test_success_that_airflow_may_have_dropped_is_returned_again(live_crew, store, monkeypatch, operator):
+    monkeypatch.setattr("airflow_provider_crew.compat.has_succeeded", lambda _: False)
+    task = Task(operator, store=store)
+    returned = id_of(task.run())
+    live_crew.finish(returned)
+    task.clear()
+
+    assert id_of(task.run()) == returned
+    assert len(live_crew.kickoffs) == 1

@@ -126,7 +126,7 @@ def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, 
 
     Task(operator, store=store).run()
 
-    assert remembered == [None]
+    assert remembered[0] is None
     assert store.kickoff["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
 
 
