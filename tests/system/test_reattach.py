@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.airflow_runs import DASHBOARD, eventually
+from tests.faults.facts import kickoff_record, record_state
 from tests.supported import has
 
 pytestmark = pytest.mark.timeout(300)
@@ -58,6 +59,8 @@ def test_delivery_is_noted_when_the_callback_is_replaced(begin, dag_id):
     first = started.wait_for(1)
     crew.finish(first)
     assert run.wait() == "success"
+    # The task notes it about a second after its success.
+    eventually(lambda: record_state(kickoff_record(run, "report")) in {"delivered", "none"}, 30)
     run.clear("report", keep_task_state=True)
     second = started.wait_for(2)
     crew.finish(second)
