@@ -92,6 +92,13 @@ class TestResume:
         assert client.resume(**spelt(waiting, approve=True)).status_code == 200
         assert client.status(waiting)["state"] == "SUCCESS"
 
+    def test_of_what_does_not_wait_changes_nothing(self, client):
+        kickoff_id = client.kickoff()
+
+        assert client.resume(**documented(kickoff_id, approve=True)).status_code == 409
+        assert client.resume(**documented("nobody", approve=True)).status_code == 404
+        assert client.status(kickoff_id)["state"] == "STARTED"
+
     def test_needs_a_token(self, client, waiting):
         client.token = "wrong"
 

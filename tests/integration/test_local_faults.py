@@ -125,6 +125,15 @@ class TestRefuse:
 
         assert kickoff()[0].status == 200
 
+    def test_connections_are_accepted_again_after_some_seconds(self, faults, kickoff):
+        def is_accepted():
+            with contextlib.suppress(ConnectionError):
+                return kickoff()[0].status == 200
+
+        faults.refuse(0.1)
+
+        eventually(is_accepted, pause=0.05)
+
 
 class TestExtent:
     @pytest.fixture
