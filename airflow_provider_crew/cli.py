@@ -28,7 +28,7 @@ _EXIT_CODES = """exit codes:
   0  inputs: the crew answered; status: the execution completed; cancel: it has ended; dags: they were copied
   1  the execution failed, or the connection or the request was rejected; cancel: not confirmed, or still running
   2  wrong usage
-  3  status: the execution is running, waits for human input, or is unknown; or the crew gave no usable answer
+  3  status: the execution is running, waits for human input, or is unknown; or the crew gave no usable response
 """
 
 

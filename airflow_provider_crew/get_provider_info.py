@@ -37,13 +37,13 @@ CONNECTION_FIELDS = {
     ),
     "max_kickoffs_per_day": _field(
         "Kickoffs per day",
-        "At most so many in a day (UTC), counted as runs of the DAG crew_budget. Empty: any number.",
+        "Maximum per day (UTC), counted as runs of the DAG crew_budget. Empty: any number.",
         "integer",
         minimum=0,
     ),
     "cancel_on_kill": _field(
         "Cancel on kill",
-        "Cancel the execution if a user marks the task. The task argument of the same name takes precedence.",
+        "Cancel the execution if someone marks the task as failed, success or skipped. The task argument of the same name takes precedence.",
         "boolean",
         default=False,
     ),
@@ -55,12 +55,12 @@ CONNECTION_FIELDS = {
     ),
     "proxy": _field(
         "Proxy",
-        "http://proxy.example:3128. Empty: what the environment says (https_proxy, no_proxy).",
+        "http://proxy.example:3128. Empty: the environment's proxy (https_proxy, no_proxy).",
         format="password",
     ),
     "status_path": _field(
         "Status path",
-        "auto, status_first (/status/ID) or id_first (/ID/status). Empty: auto, which finds out.",
+        "auto, status_first (/status/ID) or id_first (/ID/status). Empty: auto, which detects it.",
         enum=["auto", "status_first", "id_first"],
     ),
     "allow_http": _field(
@@ -85,7 +85,7 @@ def _switch(description: str, default: str) -> dict[str, Any]:
 # The code repeats each default as a fallback, because some Airflow processes do not load this metadata.
 CONFIGURATION: dict[str, Any] = {
     "crew": {
-        "description": "What is shown of crews, and what their tasks remember.",
+        "description": "What tasks and triggers show of crews, and where kickoff records are kept.",
         "options": {
             "log_output": _switch(
                 "Show the crew's output in the task's log, up to 4 KB. Set it to False if the output may "

@@ -130,11 +130,6 @@ def has_ended(ti: Any) -> bool:
     return bool(states) and states <= _LAST_STATES
 
 
-def has_succeeded(ti: Any) -> bool:
-    """Whether Airflow has recorded the success of the task. Defaults to False. Airflow 2 is about to record it."""
-    return IS_AIRFLOW_2 or _states_of(ti) == {"success"}
-
-
 def _states_of(ti: Any) -> set[Any]:
     """Return the state of a task in a set, which is empty if it is unknown."""
     which = {"dag_id": ti.dag_id, "task_ids": [ti.task_id], "run_ids": [ti.run_id]}

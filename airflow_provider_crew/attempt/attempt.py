@@ -55,8 +55,8 @@ from airflow_provider_crew.client.options import (
 from airflow_provider_crew.client.text import in_words, one_line, warn
 from airflow_provider_crew.client.watch import (
     Step,
-    WatchMemory,
     WatchRules,
+    WatchState,
     after_cancelling,
     execution_failed,
     result_out_of_reach,
@@ -68,7 +68,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import ANSWERED, STOP_WAITING, WatchEnd, chosen_option, read_event
+from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd, chosen_option, read_event
 
 _NO_RESPONSE = "An earlier attempt sent a kickoff and ended before the response, so an execution may have started."
 _ONE_ATTEMPT_TOO_MANY = (
@@ -663,7 +663,7 @@ class Attempt:
         known = {"kicked_off_at": last.kicked_off_at, "address": last.address} if last else {}
         return {"exists": True} | known
 
-    def note_seen(self, memory: WatchMemory) -> None:
+    def note_seen(self, memory: WatchState) -> None:
         """Handle the state of the watch after a poll."""
 
     def deadline(self) -> float:
@@ -692,7 +692,7 @@ class Attempt:
         rules = self.rules(changes.pop("deadline", None) or self.deadline(), **changes)
         # Defer only after the execution was found or the grace period is over: a new triggerer does not know.
         defers_at = time.time() + (0.0 if rules.exists or rules.human_input else NOT_FOUND_GRACE)
-        poller = self.poller(rules, WatchMemory.recalled(memory))
+        poller = self.poller(rules, WatchState.recalled(memory))
         while not (step := poller.poll()).completed:
             memory = poller.watch.memory
             self.note_seen(memory)
@@ -703,7 +703,7 @@ class Attempt:
             self.pause(poller, step)
         return step.completed.result()
 
-    def poller(self, rules: WatchRules, memory: WatchMemory | None = None) -> Poller:
+    def poller(self, rules: WatchRules, memory: WatchState | None = None) -> Poller:
         """Return a poller of the execution. A connection that is missing from the start is no outage."""
         if not (memory and memory.seen):
             try:
@@ -733,7 +733,7 @@ class Attempt:
             return False
         return bool(wanted and versions.HAS_REQUIRED_ACTIONS)
 
-    def _defer(self, rules: WatchRules, memory: WatchMemory, *, asked: bool) -> NoReturn:
+    def _defer(self, rules: WatchRules, memory: WatchState, *, asked: bool) -> NoReturn:
         options, now, kept = self.options, time.time(), memory.handed_over()
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
@@ -775,14 +775,14 @@ class Attempt:
         where = f"[on its page]({page})" if page else "in its dashboard"
         body = (
             f"Execution {self.kickoff_id} waits for human input. Answer the crew {where}.\n\n"
-            f"**{ANSWERED}** polls the crew at once. **{STOP_WAITING}** fails this task, and the crew keeps "
+            f"**{HAS_ANSWERED}** polls the crew at once. **{STOP_WAITING}** fails this task, and the crew keeps "
             "waiting."
         )
         if draft := tasks[-1].get("output"):
             body += "\n\n" + indent(draft[:_LONGEST_DRAFT], "    ")  # as code, because the crew wrote it
         subject = f"Crew is waiting for human input: {self.ti.task_id}"
         try:
-            versions.open_required_action(self.ti, subject, body, [ANSWERED, STOP_WAITING])
+            versions.open_required_action(self.ti, subject, body, [HAS_ANSWERED, STOP_WAITING])
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
             self.warn(f"No request was created under Required Actions: {error}")
             return self.wait(memory=event.memory, asks=False, deadline=event.deadline)
@@ -809,7 +809,7 @@ class Attempt:
         if versions.trigger_timed_out(next_kwargs):
             self.log.warning("No triggerer ended the wait for execution %s in time.", self.kickoff_id)
             deadline = time.time()
-        poller = self.poller(self.rules(deadline, exists=True), WatchMemory(self.started_at))
+        poller = self.poller(self.rules(deadline, exists=True), WatchState(self.started_at))
         if completed := poller.poll().completed:
             return completed.result()
         raise errors.LostContact(

@@ -25,10 +25,10 @@ def check_inputs(hook: CrewHook, request: KickoffRequest, log: Any, *, validate:
     policy = tenacity.Retrying(**retry_policy(wake_up_within=WAKING_UP))
     try:
         known = policy(hook.get_conn().inputs)
-    except (errors.NotAllowed, errors.Refused) as error:
+    except (errors.NotAllowed, errors.Rejected) as error:
         if validate:
             warn(log, f"Inputs are not checked, because the crew does not list them. {error.event}")
-    except (errors.TransientError, errors.AnswerTooLarge) as error:
+    except (errors.TransientError, errors.ResponseTooLarge) as error:
         # If /inputs is unreadable, the kickoff ID would be as well, and its execution would be billed but lost.
         if validate or (isinstance(error, errors.TransientError) and error.may_be_waking_up):
             raise
@@ -42,7 +42,7 @@ BUDGET_DAG = "crew_budget"
 
 def count_kickoff(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any) -> None:
     """
-    Count the next kickoff against the daily limit, or raise BudgetSpent.
+    Count the next kickoff against the daily limit, or raise DailyLimitReached.
 
     :param origin: DAG, run and task of the kickoff, stored in the run that counts it.
     """
@@ -71,7 +71,7 @@ def count_kickoff(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any) -> 
             cost=Cost.NONE,
         ) from None
     if not number:
-        raise errors.BudgetSpent(
+        raise errors.DailyLimitReached(
             f"Connection {conn_id!r} has reached its limit of {limit} kickoffs a day (max_kickoffs_per_day)."
         )
     log.info("Kickoff %d of at most %d today.", number, limit)

@@ -155,7 +155,7 @@ class Record:
             self.last, unread = read_record(kept, max_tries=self._max_tries, now=time.time())
             if unread:
                 # Log it before it is overwritten, with this attempt's max_tries: the next counts as a retry.
-                warn(log, f"Kickoff record is unreadable, so its kickoff counts as uncertain: {unread}")
+                warn(log, f"The kickoff record is unreadable, so its kickoff counts as uncertain: {unread}")
                 self._save_if_possible()
 
     @property
@@ -258,7 +258,7 @@ class Record:
         try:
             self._save()
         except Exception as error:  # noqa: BLE001 - a billed execution must not be lost to its bookkeeping
-            warn(log, f"Kickoff record was not stored, so a retry will not know of it: {error}. {self.last}")
+            warn(log, f"The kickoff record was not stored, so a retry will not know of it: {error}. {self.last}")
             return False
         return True
 
@@ -288,5 +288,5 @@ def _retry_while_away(ask: Callable[[], Any]) -> Any:
         except Exception as error:
             if not versions.api_server_is_away(error) or time.monotonic() > until:
                 raise
-            warn(log, f"Airflow's API server does not answer. Trying again: {error}")
+            warn(log, f"Airflow's API server does not respond. Trying again: {error}")
         time.sleep(_PAUSE)

@@ -17,7 +17,7 @@ from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import checked_kickoff_id
 from airflow_provider_crew.client.options import LONGEST_INTERVAL
 from airflow_provider_crew.client.text import warn
-from airflow_provider_crew.client.watch import WatchMemory
+from airflow_provider_crew.client.watch import WatchState
 from airflow_provider_crew.versions import MIN_DEFERRAL_SECONDS
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class SensorAttempt(Attempt):
                 adapter_of(self.options.output_type)
             self.push_link(self.kickoff_id)
         elif self.event and self.event.seen and not self.event.result:
-            self.note_seen(WatchMemory(time.time(), seen=True))
+            self.note_seen(WatchState(time.time(), seen=True))
 
     def poll_or_reschedule(self) -> dict[str, Any]:
         """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
@@ -69,7 +69,7 @@ class SensorAttempt(Attempt):
         memory = seen.recall()
         origin = {"kicked_off_at": began}
         if not seen.lasts:  # without a store, each poke starts a new watch
-            origin, memory = {}, WatchMemory(began, said_at=time.time())
+            origin, memory = {}, WatchState(began, said_at=time.time())
         poller = self.poller(self.rules(began + self.options.timeout, **origin), memory)
         step = poller.poll()
         # Without a store, keep polling in this process while only a quick next poll can settle the doubt.
@@ -89,7 +89,7 @@ class SensorAttempt(Attempt):
         """Return the facts about the kickoff. The upstream task may have started the execution just now."""
         return {"kicked_off_at": time.time(), "exists": self._seen.exists}
 
-    def note_seen(self, memory: WatchMemory) -> None:
+    def note_seen(self, memory: WatchState) -> None:
         """Store that the execution exists once the crew knows it, so a later NOT FOUND means unknown."""
         if memory.seen and not self._seen.exists:
             self._seen.keep(memory)
@@ -139,11 +139,11 @@ class SeenBefore:
         """Whether the crew has known the execution in this attempt or an earlier one."""
         return bool(self._kept.get("seen", {}).get("seen"))
 
-    def recall(self) -> WatchMemory | None:
+    def recall(self) -> WatchState | None:
         """Return the watch stored by the previous poke of this attempt, or None."""
-        return WatchMemory.recalled(self._kept["seen"]) if self._kept.get("try") == self._try else None
+        return WatchState.recalled(self._kept["seen"]) if self._kept.get("try") == self._try else None
 
-    def keep(self, memory: WatchMemory) -> None:
+    def keep(self, memory: WatchState) -> None:
         """Store the watch for the next process, unless it has not changed."""
         # A new attempt starts a new watch, but an execution that an earlier attempt has seen still exists.
         kept = {"try": self._try, "seen": memory.carried() | {"seen": memory.seen or self.exists}}

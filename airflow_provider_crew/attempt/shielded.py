@@ -40,8 +40,8 @@ def shielded(work: Callable[[Event], T]) -> T:
             pass
     except BaseException:
         interrupted.set()
-        if begin.is_set():
-            done.wait()
+        while begin.is_set() and not done.wait(_PAUSE):
+            pass
         begin.set()
         raise
     return outcome.result()

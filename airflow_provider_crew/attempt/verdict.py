@@ -46,7 +46,7 @@ _STARTS_ANOTHER = "starts a new execution, which is billed again"
 _MAY_BILL_TWO = "starts an execution, and two may be billed, because on_uncertain_kickoff='retry'"
 _WAITS = "waits for the same execution"
 _READS = "reads the result of the same execution, at no cost"
-_WHEN_ENDED = "starts an execution when that one has ended"
+_WHEN_ENDED = "starts an execution after that one has ended"
 _READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
 _ENDS_AGAIN = "ends with the same error"
@@ -307,14 +307,14 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
             return "Replace the token in the connection with the one from the crew's Status tab."
         case errors.NotAllowed():
             return "Use the organization token, or extend the permissions of the user."
-        case errors.Refused(http_status=int(status)) if status < HTTPStatus.BAD_REQUEST:
+        case errors.Rejected(http_status=int(status)) if status < HTTPStatus.BAD_REQUEST:
             return "If the crew has moved, put the new address into the connection."
-        case errors.Refused() if error.missing_inputs:
+        case errors.Rejected() if error.missing_inputs:
             return "Add the missing names to `inputs`."
-        case errors.Refused(http_status=404):
+        case errors.Rejected(http_status=404):
             return "Check the host in the connection."
-        case errors.Refused():
-            return "Fix what the response names."
+        case errors.Rejected():
+            return "Fix what the response reports."
         case errors.Unreachable(lacks_connection=True) | errors.LostContact(lacks_connection=True):
             return (
                 "Add the connection, of type Crew, or set its AIRFLOW_CONN_ variable. Percent-encode the token in "
@@ -327,19 +327,19 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
             )
         case errors.Unreachable(sent=False):
             return "Check the host and port in the connection, and whether the crew is deployed."
-        case errors.UnreadableAnswer():
+        case errors.UnreadableResponse():
             return "Check the host in the connection: another server may be responding."
-        case errors.AnswerTooLarge():
+        case errors.ResponseTooLarge():
             return "Read the result in the crew's dashboard."
         case errors.TransientError() | errors.LostContact():
             return "Try again when the crew responds again."
         case errors.InvalidSettings():
-            return "Fix the connection, or the configuration that the error names."
+            return "Fix the connection, or the configuration that the error mentions."
         case errors.InvalidInputs():
             return "Fix the inputs or options of the task."
         case errors.InvalidOutputType() | errors.InvalidOutput():
             return "Fix `output_type`."
-        case errors.BudgetSpent():
+        case errors.DailyLimitReached():
             return "Wait until midnight (UTC), or raise max_kickoffs_per_day."
         case errors.NotCancelled() | errors.UncertainKickoff():
             return "Check the crew's dashboard before you start another execution."
@@ -399,7 +399,7 @@ def _next_step(row: _Row, facts: Facts, if_retried: str) -> str:
     clearing = _clearing(row.effect, "this task" if facts.is_sensor else "the task")
     if row.action == "skip":
         return row.fix
-    effects = f"a retry, or {clearing}" if if_retried and facts.has_retry else clearing
+    effects = f"a retry or {clearing}" if if_retried and facts.has_retry else clearing
     return " ".join(filter(None, (row.fix, _sentence(effects), row.after)))
 
 

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 # Error responses may be of any length, and are read only for their reason.
 MAX_ERROR_BYTES = 64 * 1024
 
@@ -46,7 +46,7 @@ _MAX_ID = 1_000
 _MAX_REASON = 500
 _MAX_NAMES = 300
 _MAX_EXCERPT = 200
-_MAX_NAME = 100
+_MAX_INPUT_NAME = 100
 # Longer than the excerpt shown, so that a secret is found before it is cut off.
 _EXCERPT_SOURCE = 16 * 1024
 
@@ -63,7 +63,7 @@ class KickoffRequest:
     """
     Validated kickoff. Each attempt to send it uses the same body.
 
-    ``inputs`` are plain JSON data. ``secrets`` are the parts of the body to mask in an answer that repeats them.
+    ``inputs`` are plain JSON data. ``secrets`` are the parts of the body to mask in a response that repeats them.
     """
 
     inputs: dict[str, Any]
@@ -81,7 +81,7 @@ class KickoffRequest:
         """
         Build a kickoff from the options that are set. InvalidInputs names the path to a value that is not JSON.
 
-        :param webhook_secret: Authenticates the service to the receivers of ``webhooks`` and of human input.
+        :param webhook_secret: Authenticates the crew to the receivers of ``webhooks`` and of human input.
         """
         if unknown := options.keys() - SENT_AS.keys():
             raise TypeError(f"a kickoff takes no {some_names(sorted(unknown))}")
@@ -169,13 +169,13 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
     missing = [name for name in listed if name not in given and name not in known.optional]
     required = [name for name in missing if name in known.required]
     doubts = [
-        f"Crew does not list the input {name!r}.{_suggestion(name, missing) or _suggestion(name, listed)}"
+        f"The crew does not list the input {name!r}.{_suggestion(name, missing) or _suggestion(name, listed)}"
         for name in unlisted
     ]
     is_misspelled = any(_suggestion(name, missing) for name in unlisted)
     if required or is_misspelled:
         if missing:
-            needed = f"Crew needs inputs that are missing: {some_names(required or missing)}."
+            needed = f"The crew needs inputs that are missing: {some_names(required or missing)}."
             doubts = [needed, f"Given: {some_names(given) or 'none'}.", *doubts]
         raise InvalidInputs(" ".join(doubts))
     warnings = [f"{doubt} It is sent anyway." for doubt in doubts]
@@ -185,7 +185,9 @@ def compare_inputs(given: Mapping[str, Any], known: CrewInputs) -> list[str]:
             "flow runs on its defaults."
         )
     if _STATE_ID in given:
-        warnings.append("The input 'id' is deprecated and mixes up two runs. Use restore_from_state_id.")
+        warnings.append(
+            "The input 'id' is deprecated, and overwrites another run's state. Use restore_from_state_id."
+        )
     return warnings
 
 
@@ -200,7 +202,7 @@ def some_names(names: Iterable[str]) -> str:
 
 
 def issued_kickoff_id(value: Any) -> str:
-    """Return the kickoff ID as a string, as the service sent it. Raise ValueError if it is missing or unusable."""
+    """Return the kickoff ID as a string, as the crew sent it. Raise ValueError if it is missing or unusable."""
     text = str(value) if type(value) in (str, int) else ""
     if fault := _fault_of(text):
         raise ValueError(f"its kickoff_id {fault}")
@@ -325,7 +327,7 @@ class CrewApi:
 
 def most_bytes(status: int, largest: int | None = None) -> int:
     """Return the maximum number of bytes to read. The rest of an error response is left unread."""
-    return (largest or MAX_ANSWER_BYTES) if _is_success(status) else MAX_ERROR_BYTES
+    return (largest or MAX_RESPONSE_BYTES) if _is_success(status) else MAX_ERROR_BYTES
 
 
 @dataclass(repr=False)
@@ -342,14 +344,14 @@ class Response:
         cls, request: Request, status: int, headers: Mapping[str, str], body: bytes, largest: int | None = None
     ) -> Self:
         """
-        Return a response. Raise AnswerTooLarge if the body exceeds its maximum.
+        Return a response. Raise ResponseTooLarge if the body exceeds its maximum.
 
         :param body: Bytes that were read. If the maximum is exceeded, at least one byte more than the maximum.
         """
         most = most_bytes(status, largest)
         if len(body) > most and _is_success(status):
-            raise errors.AnswerTooLarge(
-                f"Answer to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
+            raise errors.ResponseTooLarge(
+                f"The response to {request} is larger than {most / 1024**2:g} MiB, and was not read.",
                 http_status=status,
                 **request.facts,
             )
@@ -402,7 +404,7 @@ class Response:
             # A deployed crew lists them in a sentence: ``Missing inputs: audience, topic``.
             names = detail[found.end() :].split(",")
         listed = names if isinstance(names, list) else []
-        return tuple(filter(None, (one_line(name, _MAX_NAME) for name in listed if isinstance(name, str))))
+        return tuple(filter(None, (one_line(name, _MAX_INPUT_NAME) for name in listed if isinstance(name, str))))
 
     @property
     def named_execution(self) -> str:
@@ -452,7 +454,7 @@ class Response:
             address=self.request.address,
         )
 
-    def refusal_to_stop(self) -> CallError | None:
+    def rejection_of_stop(self) -> CallError | None:
         """Return the error if the crew has rejected a request to stop an execution."""
         if self.is_success:
             return None
@@ -463,7 +465,7 @@ class Response:
         """Return the error of a response without success."""
         status = self.status
         if status < HTTPStatus.OK:  # such as 102 and 103: the work may be in progress
-            return self._unreadable("it is not a final answer")
+            return self._unreadable("it is not a final response")
         facts: dict[str, Any] = {"http_status": status, "error": self.reason().strip()} | self.request.facts
         kind: type[CallError]
         if status in _ERRORS:
@@ -471,9 +473,9 @@ class Response:
         elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (
             self.request.method == "GET" and status in _PASSING_CLIENT_ERRORS
         ):
-            kind, event = errors.ServiceError, "Crew failed:"
+            kind, event = errors.ServiceError, "The crew failed:"
         else:
-            kind, event = errors.Refused, self._rejection()
+            kind, event = errors.Rejected, self._rejection()
             facts["missing_inputs"] = self.missing_inputs
         if issubclass(kind, TransientError):
             facts["retry_after"] = self.retry_after
@@ -484,7 +486,7 @@ class Response:
         keys = ("status",) if "state" in self._error_body else ("error", "title", "message", "detail")
         given = [self._error_body.get(key) for key in keys]
         if reason := ": ".join(text.rstrip(". ") for text in given if isinstance(text, str) and text):
-            return f" The service says: {one_line(reason, _MAX_REASON).rstrip('. ')}."
+            return f" The crew says: {one_line(reason, _MAX_REASON).rstrip('. ')}."
         return f" It begins: {self.excerpt()!r} ({self.content_type})." if self.body else ""
 
     def excerpt(self) -> str:
@@ -522,22 +524,22 @@ class Response:
     def _rejection(self) -> str:
         if self.status < HTTPStatus.BAD_REQUEST:
             target = self.redirect_target or "an unnamed address"
-            return f"Crew redirects to {target}, and redirects are not followed:"
+            return f"The crew redirects to {target}, and redirects are not followed:"
         if self.missing_inputs:
-            return f"Crew needs inputs that are missing: {some_names(self.missing_inputs)}."
-        return "No crew at this address:" if self.is_missing else "Crew rejected the request:"
+            return f"The crew needs inputs that are missing: {some_names(self.missing_inputs)}."
+        return "There is no crew at this address:" if self.is_missing else "The crew rejected the request:"
 
-    def _unreadable(self, fault: str) -> errors.UnreadableAnswer:
+    def _unreadable(self, fault: str) -> errors.UnreadableResponse:
         reason = self.reason() or " It is empty."
-        return errors.UnreadableAnswer(
-            f"Answer to {self.request} is unreadable: {fault}. It has HTTP status {self.status} and "
+        return errors.UnreadableResponse(
+            f"The response to {self.request} is unreadable: {fault}. It has HTTP status {self.status} and "
             f"{self.content_type}.{reason}",
             http_status=self.status,
             **self.request.facts | {"error": self.reason().strip()},
         )
 
     def _described(self) -> str:
-        return f"{self.request} answered {self.status}.{self.reason()}"
+        return f"{self.request} returned {self.status}.{self.reason()}"
 
 
 def _is_success(status: int) -> bool:
@@ -546,15 +548,15 @@ def _is_success(status: int) -> bool:
 
 # Statuses of one meaning.
 _ERRORS: dict[int, tuple[type[CallError], str]] = {
-    401: (errors.NotAuthenticated, "Crew rejected the token:"),
-    403: (errors.NotAllowed, "Token is not allowed to do this:"),
-    429: (errors.RateLimited, "Crew limits the rate of requests:"),
+    401: (errors.NotAuthenticated, "The crew rejected the token:"),
+    403: (errors.NotAllowed, "The token is not allowed to do this:"),
+    429: (errors.RateLimited, "The crew limits the rate of requests:"),
 }
 # A load balancer that closes an idle connection returns 408 to the next request on it.
 _PASSING_CLIENT_ERRORS = frozenset({408, 425})
 # A gateway may return these after it has forwarded the request: See Other, Request Timeout, Conflict, and Client
 # Closed Request.
-_UNCERTAIN_REFUSALS = frozenset({303, 408, 409, 499})
+_UNCERTAIN_REJECTIONS = frozenset({303, 408, 409, 499})
 
 
 def unreachable(
@@ -564,10 +566,10 @@ def unreachable(
     reason = reason_for(error, settings, sent=sent)
     trusted = not is_caused_by(error, ssl.SSLCertVerificationError)
     facts = {"sent": sent, "trusted": trusted, "timed_out": is_caused_by(error, TimeoutError), **request.facts}
-    event = f"No complete answer to {request}: {reason}."
+    event = f"No complete response to {request}: {reason}."
     if not sent:
         problem = "unreachable" if trusted else "not trusted"
-        event = f"Crew is {problem} at {settings.host}: {reason}. {request} was not sent."
+        event = f"The crew is {problem} at {settings.host}: {reason}. {request} was not sent."
         facts = {"cost": Cost.NONE} | facts
     return errors.Unreachable(event, **facts)
 
@@ -585,20 +587,20 @@ def after_kickoff(error: CallError, response: Response | None) -> CallError | er
     """
     if response and (kickoff_id := response.named_execution):
         return errors.UncertainKickoff(
-            f"Kickoff has probably started execution {kickoff_id}, which its answer names. {error.event}",
+            f"The kickoff has probably started execution {kickoff_id}, which its response names. {error.event}",
             kickoff_id=kickoff_id,
         )
     if _proves_nothing_started(error):
         return error
-    return errors.UncertainKickoff(f"Kickoff may have started an execution. {error.event}")
+    return errors.UncertainKickoff(f"The kickoff may have started an execution. {error.event}")
 
 
 def _proves_nothing_started(error: CallError) -> bool:
     """Whether the outcome of a kickoff proves that no execution started. Defaults to False in case of doubt."""
     if isinstance(error, errors.Unreachable):
         return not error.sent
-    if isinstance(error, errors.Refused):
-        return error.http_status not in _UNCERTAIN_REFUSALS
+    if isinstance(error, errors.Rejected):
+        return error.http_status not in _UNCERTAIN_REJECTIONS
     return isinstance(error, errors.NotAuthenticated | errors.NotAllowed | errors.RateLimited)
 
 
@@ -616,9 +618,9 @@ def not_cancelled(kickoff_id: str, failure: CallError | None, cost: Cost) -> err
 
 
 _ATTEMPTS = 3
-_LONGEST_RETRY_AFTER = 30.0
+_LONGEST_RETRY_AFTER_IN_CALL = 30.0
 _WAKING_PAUSE = 5.0
-_JITTER = tenacity.wait_random_exponential(multiplier=0.5, max=10)
+_BACKOFF = tenacity.wait_random_exponential(multiplier=0.5, max=10)
 
 
 def retry_policy(*, only_if_not_started: bool = False, wake_up_within: float = 0.0) -> dict[str, Any]:
@@ -664,7 +666,7 @@ def retry_policy(*, only_if_not_started: bool = False, wake_up_within: float = 0
 
 def _wait(state: tenacity.RetryCallState) -> float:
     # Add the jitter to Retry-After, or all clients that received the same value would return together.
-    return _JITTER(state) + min(_error_of(state).retry_after or 0.0, _LONGEST_RETRY_AFTER)
+    return _BACKOFF(state) + min(_error_of(state).retry_after or 0.0, _LONGEST_RETRY_AFTER_IN_CALL)
 
 
 def _error_of(state: tenacity.RetryCallState) -> TransientError:

@@ -110,7 +110,7 @@ class CrewClient:
         """Stop an execution and return its end. Raise NotCancelled unless its status confirms one."""
         cost = Cost.RUNNING
         try:
-            failure = self._send(self._api.stop(kickoff_id)).refusal_to_stop()
+            failure = self._send(self._api.stop(kickoff_id)).rejection_of_stop()
         except CallError as error:
             failure = error
         try:
@@ -172,5 +172,5 @@ class CrewClient:
             while len(body) <= most and (chunk := response.raw.read1(_CHUNK, decode_content=True)):
                 body += chunk
                 if time.monotonic() > until:
-                    raise TimeoutError(errno.ETIMEDOUT, "the answer is incomplete")
+                    raise TimeoutError(errno.ETIMEDOUT, "the response is incomplete")
             return Response.received(request, response.status_code, response.headers, bytes(body))

@@ -139,7 +139,7 @@ class InvalidSettings(CrewError):
 
 
 class InvalidKickoffId(CrewError):
-    """The service cannot have issued this kickoff ID."""
+    """The crew cannot have issued this kickoff ID."""
 
     cost: Cost = Cost.NONE
 
@@ -150,7 +150,7 @@ class InvalidInputs(CrewError):
     cost: Cost = Cost.NONE
 
 
-class BudgetSpent(CrewError):
+class DailyLimitReached(CrewError):
     """The connection's daily kickoff limit is reached. Nothing was sent."""
 
     cost: Cost = Cost.NONE
@@ -161,7 +161,7 @@ class InvalidOutputType(CrewError):
 
 
 class CallError(CrewError):
-    """A call failed to return the requested answer."""
+    """A call failed to return the requested response."""
 
     http_status: int | None = None
 
@@ -179,27 +179,27 @@ class NotAllowed(CallError):
 
 
 class ExecutionNotFound(CallError):
-    """The execution is unknown to the service: not yet, no longer, or while it waits for human input."""
+    """The execution is unknown to the crew: not yet, no longer, or while it waits for human input."""
 
     address: str = ""
 
 
-class Refused(CallError):
-    """Another 3xx or 4xx: the service rejected the request, so nothing was started."""
+class Rejected(CallError):
+    """Another 3xx or 4xx: the crew rejected the request, so nothing was started."""
 
     cost: Cost = Cost.NONE
     missing_inputs: tuple[str, ...] = ()
 
 
 class TransientError(CallError):
-    """The same call may succeed later. ``timed_out``: there was no answer in time."""
+    """The same call may succeed later. ``timed_out``: there was no response in time."""
 
     retry_after: float | None = None
     timed_out: bool = False
 
     @property
     def may_be_waking_up(self) -> bool:
-        """Whether a crew that is starting up after a quiet period answers like this."""
+        """Whether a crew that is starting up after a quiet period responds like this."""
         return self.timed_out or self.http_status in _GATEWAY_WITHOUT_CREW
 
 
@@ -210,12 +210,12 @@ class RateLimited(TransientError):
 
 
 class ServiceError(TransientError):
-    """5xx: the service or a gateway failed. The work may have begun."""
+    """5xx: the crew or a gateway failed. The work may have begun."""
 
 
 class Unreachable(TransientError):
     """
-    There was no answer. ``sent`` is False only if the request was certainly not sent.
+    There was no response. ``sent`` is False only if the request was certainly not sent.
 
     ``trusted`` is False if a certificate was rejected. ``lacks_connection``: Airflow's connection is unreadable.
     """
@@ -225,12 +225,12 @@ class Unreachable(TransientError):
     lacks_connection: bool = False
 
 
-class UnreadableAnswer(TransientError):
-    """The answer is unreadable."""
+class UnreadableResponse(TransientError):
+    """The response is unreadable."""
 
 
-class AnswerTooLarge(CallError):
-    """The answer exceeds the size limit, so a retry fails in the same way."""
+class ResponseTooLarge(CallError):
+    """The response exceeds the size limit, so a retry fails in the same way."""
 
 
 class UncertainKickoff(CrewError):
@@ -301,7 +301,7 @@ class WatchBroken(WatchError):
 
 class ExecutionUnknown(WatchError):
     """
-    An existing execution is unknown to the service, as it is while a crew waits for human input.
+    An existing execution is unknown to the crew, as it is while a crew waits for human input.
 
     ``elsewhere`` is the address of the kickoff, if a different one was polled. ``has_completed``: an earlier poll
     saw the execution complete, but its result is unreadable.
@@ -314,7 +314,7 @@ class ExecutionUnknown(WatchError):
 
 class LostContact(WatchError):
     """
-    There was no usable answer for longer than ``max_outage``.
+    There was no usable response for longer than ``max_outage``.
 
     ``lacks_connection``: Airflow's connection was unreadable.
     """

@@ -1,5 +1,5 @@
 """
-Models of the service's answers, in one form for both dialects of the API.
+Models of the crew's responses, in one form for both dialects of the API.
 
 Whether and how an execution has ended is read strictly. Any other malformed field is dropped, so that a detail
 cannot cost the result of a billed execution.
@@ -66,8 +66,8 @@ def _read(text: str, begin: int | None = None) -> Any:
 
 Meaning = Literal["running", "paused", "completed", "error", "stopped", "not found"]
 
-# No crew has this many tasks. A 2 MB answer can list 700,000 empty ones, which take seconds to read.
-_MOST_TASKS = 10_000
+# No crew has this many tasks. A 2 MB response can list 700,000 empty ones, which take seconds to read.
+_MOST_TASKS_READ = 10_000
 
 # State names, documented or observed in the field.
 _STATES: dict[Meaning, tuple[str, ...]] = {
@@ -84,12 +84,12 @@ MEANINGS: dict[str, Meaning] = {state: meaning for meaning, states in _STATES.it
 # Reasons of a stopped execution in a dialect that has no such state.
 _REASONS_OF_STOP = frozenset({"revoked", "task was revoked", "the execution was revoked"})
 
-# Fields that hold the error in documented answers or in answers observed in the field.
+# Fields that hold the error in documented responses or in responses observed in the field.
 _REASONS = ("error", "error_message")
 
 
 def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
-    """Return the service's name for the state of an execution, and its meaning. Raise ValueError if missing."""
+    """Return the crew's name for the state of an execution, and its meaning. Raise ValueError if missing."""
     state = _word(body.get("state"))
     word = state or _word(body.get("status"))
     if not word:
@@ -103,7 +103,7 @@ def state_of(body: Mapping[str, Any]) -> tuple[str, Meaning]:
 
 
 def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the output of an execution. Raise ValueError if a documented answer lacks a result."""
+    """Return the output of an execution. Raise ValueError if a documented response lacks a result."""
     result, tasks = body.get("result"), None
     if isinstance(result, Mapping) and "output" in result:
         result, tasks = result["output"], result.get("tasks")
@@ -116,8 +116,8 @@ def result_of(body: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "output": output,
         "output_json": _output_json(result_json, output),
-        "tasks": listed[-_MOST_TASKS:] or [body.get("last_executed_task")],
-        "lists_tasks": 0 < len(listed) <= _MOST_TASKS,
+        "tasks": listed[-_MOST_TASKS_READ:] or [body.get("last_executed_task")],
+        "lists_tasks": 0 < len(listed) <= _MOST_TASKS_READ,
     }
 
 
@@ -132,7 +132,7 @@ def _word(value: Any) -> str:
 
 
 def _output_json(result_json: Any, output: Any) -> Any:
-    """Return the service's JSON result, or else the output if it is a JSON object or array, or else None."""
+    """Return the crew's JSON result, or else the output if it is a JSON object or array, or else None."""
     if (parsed := _parsed(result_json)) is not None:
         return parsed
     parsed = _parsed(output)
@@ -192,7 +192,7 @@ class TaskResult(_Shape):
 
 
 class _Ongoing(_Shape):
-    """Base class of executions that have not ended. ``word`` is the service's name for the state."""
+    """Base class of executions that have not ended. ``word`` is the crew's name for the state."""
 
     kickoff_id: str
     word: str
@@ -205,7 +205,7 @@ class _Ongoing(_Shape):
 
     @property
     def is_known(self) -> bool:
-        """Whether the service's name for the state is documented or was observed in the field."""
+        """Whether the crew's name for the state is documented or was observed in the field."""
         return self.word.lower() in MEANINGS
 
 
@@ -222,7 +222,7 @@ class Paused(_Ongoing):
 
 
 class Completed(_Shape):
-    """Execution that ended with a result. ``lists_tasks``: the answer itself lists the tasks."""
+    """Execution that ended with a result. ``lists_tasks``: the response itself lists the tasks."""
 
     status: Literal["completed"]
     kickoff_id: str
@@ -236,14 +236,14 @@ class Completed(_Shape):
 
     @property
     def tasks_complete(self) -> bool:
-        """Whether ``tasks`` is certainly complete: the answer lists them, or the service counts as many."""
+        """Whether ``tasks`` is certainly complete: the response lists them, or the crew counts as many."""
         if self.lists_tasks:
             return True
         counted = self.progress.total if self.progress and self.progress.unit == "task" else None
         return bool(counted) and counted == len({task.task_id or task for task in self.tasks})
 
     def including(self, seen: Sequence[TaskResult]) -> Self:
-        """Return a copy that includes the tasks of earlier polls, if the service lists only the last task."""
+        """Return a copy that includes the tasks of earlier polls, if the crew lists only the last task."""
         if self.lists_tasks or not seen:
             return self
         return self.model_copy(update={"tasks": tuple(dict.fromkeys((*seen, *self.tasks)))})
@@ -255,7 +255,7 @@ class Completed(_Shape):
 
 
 class Failed(_Shape):
-    """Execution that ended without a result. ``word`` is the service's name for the state."""
+    """Execution that ended without a result. ``word`` is the crew's name for the state."""
 
     status: Literal["error"]
     kickoff_id: str
@@ -276,7 +276,7 @@ Execution = Running | Paused | Completed | Failed
 
 
 class CrewInput(_Shape):
-    """Input that the crew takes. ``required`` defaults to None, if the service does not specify it."""
+    """Input that the crew takes. ``required`` defaults to None, if the crew does not specify it."""
 
     name: Words
     required: Annotated[bool | None, OrNone] = None
@@ -289,23 +289,23 @@ class CrewInputs(_Shape):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All listed names, in the service's order."""
+        """All listed names, in the crew's order."""
         return tuple(known.name for known in self.inputs)
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Names that the service marks as required."""
+        """Names that the crew marks as required."""
         return tuple(known.name for known in self.inputs if known.required)
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Names that the service marks as optional."""
+        """Names that the crew marks as optional."""
         return tuple(known.name for known in self.inputs if known.required is False)
 
 
 def read_execution(body: Mapping[str, Any], kickoff_id: str) -> Execution | None:
     """
-    Read an answer of either dialect. Return None if the execution is unknown to the service.
+    Read a response of either dialect. Return None if the execution is unknown to the crew.
 
     Raise ValueError (or its subclass ValidationError, from pydantic) for a body without a status or a result.
     """
@@ -333,5 +333,5 @@ def read_inputs(body: Mapping[str, Any]) -> CrewInputs:
     elif isinstance(listed, list):
         listed = [{"name": entry} if isinstance(entry, str) else entry for entry in listed]
     else:
-        raise ValueError("it lists no inputs")  # noqa: TRY004 - callers handle all malformed answers alike
+        raise ValueError("it lists no inputs")  # noqa: TRY004 - callers handle all malformed responses alike
     return CrewInputs.model_validate({"inputs": listed})

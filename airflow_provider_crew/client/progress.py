@@ -41,7 +41,7 @@ class ProgressReport:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._position: dict[str, Any] = {}
-        """Position only. The full answer would be too large, because a triggerer keeps thousands between polls."""
+        """Position only. The full response would be too large: a triggerer keeps thousands between polls."""
         self._paused_at = ""
         self._steps: list[dict[str, Any]] = []
         self._reported = self._current()
@@ -92,7 +92,7 @@ class ProgressReport:
         if "paused" in memory.troubles:
             state = "paused"
         elif "unknown" in memory.troubles and memory.said_trouble:
-            # Until the trouble is logged, the service may just not know the new execution yet.
+            # Until the trouble is logged, the crew may just not know the new execution yet.
             state = "unknown"
         doing = self._paused_at or ("" if memory.progress == NOTHING_SEEN else memory.progress)
         # Compare the newest task, not the number of tasks: the oldest are dropped to make room.
@@ -168,7 +168,7 @@ def _last_poll(known: Mapping[str, Any], now: float) -> float:
 
 
 def _position(execution: Running | Paused) -> dict[str, Any]:
-    """Return the position of an execution, as far as the service reports it."""
+    """Return the position of an execution, as far as the crew reports it."""
     names = {"current_task": execution.current_task, "current_agent": execution.current_agent}
     position: dict[str, Any] = {key: name and one_line(name, _MAX_NAME) for key, name in names.items()}
     return position | (execution.progress.model_dump() if execution.progress else {})

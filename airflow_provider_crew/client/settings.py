@@ -84,7 +84,7 @@ Token = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, pattern
 
 
 class WebhookSecret(CheckedFields):
-    """Secret that the service sends to receivers of webhooks, with a login for HTTP Basic."""
+    """Secret that the crew sends to receivers of webhooks, with a login for HTTP Basic."""
 
     password: Token = Field(
         repr=False, description="the secret of webhooks, in characters that a bearer token may have"
@@ -95,7 +95,7 @@ class WebhookSecret(CheckedFields):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The password and the Basic credentials, since an answer may repeat either."""
+        """The password and the Basic credentials, since a response may repeat either."""
         return (self.password, *(_basic_credentials(self.login, self.password) if self.login else ()))
 
 
@@ -103,7 +103,7 @@ class ServiceSettings(CheckedFields):
     """
     Address and token of a crew, and how to connect to it.
 
-    ``request_timeout`` limits each wait for an answer and the reading of its body. ``verify`` is True, False or a
+    ``request_timeout`` limits each wait for a response and the reading of its body. ``verify`` is True, False or a
     file of certificates. ``status_path`` selects one of the two status paths; ``auto`` detects it. ``repr`` shows
     neither the token nor the proxy, which may hold a password.
     """
@@ -208,7 +208,7 @@ def tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 @lru_cache(maxsize=16)
 def _context_of(certificates: str, _changed_at: float) -> ssl.SSLContext:
-    """Load certificates once, because loading blocks an event loop for as long as many answers."""
+    """Load certificates once, because loading blocks an event loop for as long as many responses."""
     if Path(certificates).is_dir():
         return ssl.create_default_context(capath=certificates)
     return ssl.create_default_context(cafile=certificates)

@@ -24,7 +24,7 @@ def one_line(text: str, most: int) -> str:
 
     Otherwise, external text could forge the next line of a log or hide part of a line.
     """
-    # Cut first: external text may be as long as an answer.
+    # Cut first: external text may be as long as a response.
     line = " ".join(text[: 4 * most].split())
     shown = _unfolded("".join(character if character.isprintable() else "\ufffd" for character in line[:most]))
     return shown if len(line) <= most and len(text) <= 4 * most else f"{shown}…"

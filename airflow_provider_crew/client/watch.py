@@ -26,20 +26,20 @@ from airflow_provider_crew.client.text import one_line, size
 _JITTER = 0.1
 _LONGEST_SPREAD = 15.0
 _SHARE_OF_AGE = 0.05
-_LONGEST_RETRY_AFTER = 300.0
+_LONGEST_RETRY_AFTER_IN_WATCH = 300.0
 _REMINDER = 300.0
 # While a new execution is not known yet, or one has just become unknown.
 _SOON = limits.NOT_FOUND_GRACE / 6
 # Human input takes a while, and nothing else ends such a wait.
 _WHILE_PEOPLE_DECIDE = 60.0
 _WORD = 100
-_MAY_HAVE_FAILED = " A failed execution may answer like this indefinitely: check the crew's dashboard."
+_MAY_HAVE_FAILED = " The status of a failed execution may look like this indefinitely: check the crew's dashboard."
 
-# Text from the crew may be as long as an answer. Logs, errors and stored data are limited.
+# Text from the crew may be as long as a response. Logs, errors and stored data are limited.
 _PROGRESS = 200
 _SHOWN_ERROR = 2_000
 _KEPT_ERROR = 64 * 1024
-_MOST_TASKS = 100
+_MOST_TASKS_LOGGED = 100
 _NAME = 60
 _USAGE = 300
 # In the year 2242. A later time exceeds the maximum sleep, and is not a clock reading.
@@ -55,7 +55,7 @@ _WHEN_USED = ConfigDict(defer_build=True)
 Time = Annotated[float, Field(strict=True, ge=-_LAST_TIME, le=_LAST_TIME)]
 Interval = Annotated[float, Field(strict=True, gt=0, le=_LAST_TIME)]
 Pause = Annotated[float, Field(strict=True, ge=0, le=_LAST_TIME)]
-Patience = Annotated[float, Field(strict=True, ge=0)]
+Limit = Annotated[float, Field(strict=True, ge=0)]
 # Progress before the first successful poll.
 NOTHING_SEEN = "nothing"
 # Ordered by how much each one reveals about the execution, least first.
@@ -95,11 +95,11 @@ class WatchRules:
     Rules for watching one execution. Values that would poll without a pause or endlessly are rejected.
 
     ``deadline`` and ``kicked_off_at`` are wall-clock times. ``poll_interval`` is the time between two polls.
-    ``None`` adapts it to the age of the execution. ``max_outage`` limits the time without a usable answer.
-    ``None`` disables the limit. ``kicked_off_at`` allows for a service that needs a moment until it knows the
+    ``None`` adapts it to the age of the execution. ``max_outage`` limits the time without a usable response.
+    ``None`` disables the limit. ``kicked_off_at`` allows for a crew that needs a moment until it knows the
     execution.
 
-    ``exists``: the service issued the kickoff ID, so the execution exists even while it is unknown. ``address``:
+    ``exists``: the crew issued the kickoff ID, so the execution exists even while it is unknown. ``address``:
     the address of the kickoff, if it is known. ``human_input``: the crew may wait for human input until the
     deadline. ``stops_for_input``: the watch ends as soon as the crew waits for human input. ``answered_at``: the
     time at which a user has answered the crew, so it should continue soon. ``first_poll_at``: the time before
@@ -108,7 +108,7 @@ class WatchRules:
 
     deadline: Time
     poll_interval: Interval | None = None
-    max_outage: Patience | None = limits.MAX_OUTAGE
+    max_outage: Limit | None = limits.MAX_OUTAGE
     kicked_off_at: Time | None = None
     exists: StrictBool = False
     address: str = ""
@@ -119,7 +119,7 @@ class WatchRules:
 
 
 @dataclass(slots=True, config=_WHEN_USED)
-class WatchMemory:
+class WatchState:
     """State of a watch as plain data, so that the next process can continue from it."""
 
     started_at: Time
@@ -138,14 +138,14 @@ class WatchMemory:
     said_about: str = ""
     """Kind of that trouble. Its text may hold a request ID, which differs at every poll."""
     polled_at: Time = 0.0
-    """Time of the last poll's answer."""
+    """Time of the last poll's response."""
     pause: Pause = 0.0
-    """Seconds between that answer and the next poll."""
+    """Seconds between that response and the next poll."""
     tasks: list[TaskResult] = Field(default_factory=list)
-    """Outputs of the crew's tasks, as far as they were seen. Some services report only the last task."""
+    """Outputs of the crew's tasks, as far as they were seen. Some crews report only the last task."""
 
     @classmethod
-    def recalled(cls, kept: Any) -> "WatchMemory | None":
+    def recalled(cls, kept: Any) -> "WatchState | None":
         """Restore the state kept by another process, perhaps of another version. Return None if it is invalid."""
         try:
             return _MEMORY.validate_python(kept)
@@ -185,7 +185,7 @@ def _size(task: TaskResult) -> int:
     return sum(map(sys.getsizeof, (task.task_id, task.agent, task.output)))
 
 
-_MEMORY = TypeAdapter(WatchMemory)
+_MEMORY = TypeAdapter(WatchState)
 
 
 class Watch:
@@ -198,7 +198,7 @@ class Watch:
         *,
         clock: Callable[[], float],
         random: Callable[[], float],
-        memory: WatchMemory | None = None,
+        memory: WatchState | None = None,
     ) -> None:
         self.kickoff_id = kickoff_id
         self._clock = clock
@@ -207,8 +207,8 @@ class Watch:
         self._max_outage = math.inf if rules.max_outage is None else rules.max_outage
         self.polls = Polls()
         self.polled_at = clock()
-        """Time of the current poll's answer."""
-        self.memory = memory or WatchMemory(started_at=self.polled_at, said_at=self.polled_at)
+        """Time of the current poll's response."""
+        self.memory = memory or WatchState(started_at=self.polled_at, said_at=self.polled_at)
         self.is_in_doubt = False
         """Whether the execution may not exist, or is not known yet. Only another poll, soon, can tell."""
         self.request_timeout = limits.REQUEST_TIMEOUT
@@ -231,7 +231,7 @@ class Watch:
         return Step(poll_again_in=min(self._random() * min(self._interval(), _LONGEST_SPREAD), left))
 
     def on_status(self, execution: Execution) -> Step:
-        """Decide the next step after an answer."""
+        """Decide the next step after a response."""
         self._take_time()
         self.memory.seen, self.is_in_doubt = True, False
         match execution:
@@ -253,11 +253,11 @@ class Watch:
                 return Step(self._recovered(), error=execution_failed(execution, self.memory.place))
 
     def on_error(self, error: errors.CallError | errors.InvalidSettings) -> Step:
-        """Decide the next step after a poll without an answer."""
+        """Decide the next step after a poll without a response."""
         self._take_time()
         self.polls.failed += 1
         match error:
-            case errors.NotAuthenticated() | errors.NotAllowed() | errors.Refused() | errors.InvalidSettings():
+            case errors.NotAuthenticated() | errors.NotAllowed() | errors.Rejected() | errors.InvalidSettings():
                 return self._rejected(error)
             case errors.ExecutionNotFound():
                 return self._unknown(error)
@@ -266,7 +266,7 @@ class Watch:
         return self._broken(error)
 
     def on_deadline(self) -> Step:
-        """End the watch because the deadline has passed before there was an answer."""
+        """End the watch because the deadline has passed before there was a place for a poll."""
         self._take_time()
         return self._out_of_time()
 
@@ -334,13 +334,13 @@ class Watch:
 
     def _rejected(self, error: errors.CallError | errors.InvalidSettings) -> Step:
         lasted = self._lasted("rejected")
-        left = limits.TOKEN_PATIENCE - lasted
+        left = limits.MAX_REJECTION - lasted
         if left <= 0:
             # A gateway may respond to anything for a while. A token or a connection stays wrong until it is fixed.
-            return self._lost(error, lasted) if isinstance(error, errors.Refused) else self._broken(error)
+            return self._lost(error, lasted) if isinstance(error, errors.Rejected) else self._broken(error)
         lines = self._report_trouble(
             f"{error.event} The connection is read again before each poll, for up to "
-            f"{duration(limits.TOKEN_PATIENCE)}.",
+            f"{duration(limits.MAX_REJECTION)}.",
             about=error,
         )
         return self._poll_again(lines, at_most=left)._replace(renew_token=isinstance(error, errors.CallError))
@@ -351,16 +351,16 @@ class Watch:
         if left <= 0:
             return self._lost(error, lasted)
         unlimited = self._max_outage == math.inf
-        limit = "until the crew answers" if unlimited else f"for up to {duration(self._max_outage)}"
-        lines = self._report_trouble(f"no usable answer. {error.event} Polling continues {limit}.", about=error)
-        asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
+        limit = "until the crew responds" if unlimited else f"for up to {duration(self._max_outage)}"
+        lines = self._report_trouble(f"no usable response. {error.event} Polling continues {limit}.", about=error)
+        asked_for = min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER_IN_WATCH)
         return self._poll_again(lines, at_least=asked_for, at_most=left)
 
     def _lost(self, error: errors.CallError, lasted: float) -> Step:
         hint = _MAY_HAVE_FAILED if error.http_status == HTTPStatus.INTERNAL_SERVER_ERROR else ""
         return self._end(
             errors.LostContact,
-            f"Crew gave no usable answer about execution {self.kickoff_id} for {duration(lasted)}. "
+            f"The crew returned no usable response about execution {self.kickoff_id} for {duration(lasted)}. "
             f"{error.event}{hint} Last seen: {self.memory.progress}.",
             lacks_connection=isinstance(error, errors.Unreachable) and error.lacks_connection,
         )
@@ -391,7 +391,7 @@ class Watch:
         if left <= 0:
             return self._out_of_time()
         chance = self._random()
-        # The service would reject a poll before the time that it requested.
+        # The crew would reject a poll before the time that it requested.
         pause = max(self._interval(chance), at_least * (1 + _JITTER * chance))
         self.memory.pause = min(pause, at_most, left)
         return Step(lines, poll_again_in=self.memory.pause)
@@ -439,7 +439,7 @@ class Watch:
             return ()
         if "paused" in over:
             return (self._line("the crew continues"),)
-        return (self._line("known to the crew again" if "unknown" in over else "the crew answers again"),)
+        return (self._line("known to the crew again" if "unknown" in over else "the crew responds again"),)
 
     def _report_progress(self, running: Running) -> tuple[Line, ...]:
         memory, now = self.memory, self.polled_at
@@ -453,9 +453,7 @@ class Watch:
         memory.place = place(running)
         if running.is_known:
             return (self._line(progress),)
-        unknown_state = (
-            f"its state {one_line(running.word, _WORD)!r} is new to this package, and counts as running"
-        )
+        unknown_state = f"unknown state {one_line(running.word, _WORD)!r}, treated as running"
         return (self._line(unknown_state, logging.WARNING), self._line(progress))
 
     def _line(self, text: str, level: int = logging.INFO) -> Line:
@@ -490,7 +488,7 @@ def duration(seconds: float) -> str:
 
 
 def after(execution: Completed | Failed) -> str:
-    """Return the run time for a message, if the service reports it."""
+    """Return the run time for a message, if the crew reports it."""
     return f" after {duration(execution.execution_time)}" if execution.execution_time is not None else ""
 
 
@@ -558,20 +556,20 @@ def unknown_elsewhere(kickoff_id: str, kicked_off_at: str, polled_at: str) -> er
 def wrote(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield one line for each task of the crew, numbered if the list of tasks is complete."""
     tasks = result["tasks"]
-    for number, task in enumerate(tasks[:_MOST_TASKS], start=1):
+    for number, task in enumerate(tasks[:_MOST_TASKS_LOGGED], start=1):
         which = f"task {number} of {len(tasks)}, " if result["tasks_complete"] else "task "
         agent = f" ({one_line(task['agent'], _NAME)})" if task["agent"] else ""
         took = task["execution_time"]
         in_time = "" if took is None else f" in {duration(took)}"
         yield f"{which}{one_line(task['task_id'], _NAME)}{agent} wrote {size(task['output'])}{in_time}"
-    if left := len(tasks[_MOST_TASKS:]):
+    if left := len(tasks[_MOST_TASKS_LOGGED:]):
         yield f"{left} more tasks"
 
 
 def in_all(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the total run time and token usage, as far as the service reports them."""
+    """Yield the total run time and token usage, as far as the crew reports them."""
     took, usage = result["execution_time"], result["usage"]
     parts = [] if took is None else [duration(took)]
     parts += [f"{name} {count:,}" for name, count in (usage or {}).items()]
     if parts:
-        yield one_line(f"in all: {', '.join(parts)}", _USAGE)
+        yield one_line(f"total: {', '.join(parts)}", _USAGE)

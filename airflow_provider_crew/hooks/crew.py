@@ -110,7 +110,7 @@ class CrewHook(BaseHook):
         return self._client
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether the crew answers, with the inputs that it expects or the reason of the failure."""
+        """Return whether the crew responds, with the inputs that it expects or the reason of the failure."""
         try:
             inputs = self._client.inputs()
         except CrewError as error:
@@ -132,16 +132,16 @@ class CrewHook(BaseHook):
         """
         Start an execution and return its kickoff ID. Each call starts one execution, which is billed.
 
-        Resend the kickoff only if the service certainly did not accept it. Raise UncertainKickoff if it is unknown
+        Resend the kickoff only if the crew certainly did not accept it. Raise UncertainKickoff if it is unknown
         whether an execution started.
 
         :param inputs: Inputs of the crew: names and JSON values.
         :param meta: Any JSON object, passed to the crew.
-        :param task_webhook_url: URL that the service calls after each task of the crew.
-        :param step_webhook_url: URL that the service calls after each step of an agent.
-        :param crew_webhook_url: URL that the service calls at the end of the execution.
-        :param human_input_webhook_url: URL that the service calls when a task of the crew waits for human input.
-        :param webhooks: The ``events`` that the service sends, and the ``url`` that receives them.
+        :param task_webhook_url: URL that the crew calls after each task of the crew.
+        :param step_webhook_url: URL that the crew calls after each step of an agent.
+        :param crew_webhook_url: URL that the crew calls at the end of the execution.
+        :param human_input_webhook_url: URL that the crew calls when a task of the crew waits for human input.
+        :param webhooks: The ``events`` that the crew sends, and the ``url`` that receives them.
         :param restore_from_state_id: Kickoff ID of an earlier execution of a flow, whose state the new one starts
             with.
         """
@@ -196,7 +196,7 @@ class CrewHook(BaseHook):
         :param kickoff_id: Kickoff ID of the execution.
         :param poll_interval: Seconds between two polls. ``None`` grows from 5 to 60 with the age of the execution.
         :param timeout: Seconds after which to stop waiting. The execution keeps running.
-        :param max_outage: Seconds that the service may give no usable answer. ``None`` disables the limit.
+        :param max_outage: Seconds that the crew may give no usable response. ``None`` disables the limit.
         :param human_input: Whether the crew may wait for human input, until the timeout if necessary.
 
         Raise ExecutionFailed if the crew failed. Raise WaitedTooLong, LostContact, WatchBroken, ExecutionUnknown

@@ -15,7 +15,7 @@ from airflow_provider_crew.client.errors import CallError, Cost, CrewError, Inva
 from airflow_provider_crew.client.models import Completed, Execution
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import in_words, warn
-from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
+from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
 from airflow_provider_crew.hooks.connection import load_connection_async, load_secrets
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Poller:
         hook: "CrewHook",
         kickoff_id: str,
         rules: WatchRules,
-        memory: WatchMemory | None = None,
+        memory: WatchState | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._hook = hook

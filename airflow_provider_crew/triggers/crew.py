@@ -39,7 +39,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param webhook_conn_id: Connection with the secret of the crew's webhooks, which is masked in responses.
     :param try_number: Attempt that deferred. ``None`` never cancels.
     :param deferred_at: Time at which the task was deferred.
-    :param memory: WatchMemory of the task before it was deferred, as plain data.
+    :param memory: WatchState of the task before it was deferred, as plain data.
     :param log_output: Whether the event may contain the crew's output, because Airflow logs each event.
     :param asked: Whether a request of the task is open under Required Actions.
     :param cancel_on_kill: Whether to cancel the execution if a user marks the task (Airflow 3.3 and later).

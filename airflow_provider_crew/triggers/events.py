@@ -14,16 +14,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, TypeAd
 from airflow_provider_crew.client.errors import CrewError, error_record, recorded_error
 from airflow_provider_crew.client.models import Completed, OrNone
 from airflow_provider_crew.client.progress import ProgressReport
-from airflow_provider_crew.client.watch import Polls, Time, Watch, WatchMemory
+from airflow_provider_crew.client.watch import Polls, Time, Watch, WatchState
 
-# The task reads a larger result from the service, so that it passes through Airflow's database only once.
+# The task reads a larger result from the crew, so that it passes through Airflow's database only once.
 _LARGEST_RESULT = 64 * 1024
-# A larger answer would block other triggers for too long, even if parsed in a thread. The task then resumes and
+# A larger response would block other triggers for too long, even if parsed in a thread. The task then resumes and
 # polls in its own process.
-LARGEST_ANSWER = 2 * 1024 * 1024
+LARGEST_RESPONSE = 2 * 1024 * 1024
 
 # Options of a request under Required Actions.
-ANSWERED = "Answered"
+HAS_ANSWERED = "Answered"
 STOP_WAITING = "Stop waiting"
 
 _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
@@ -35,9 +35,9 @@ def _recorded(told: Any) -> CrewError:
 
 class WatchEnd(BaseModel):
     """
-    End of a watch: a result, an error, or an answer that the task must read itself.
+    End of a watch: a result, an error, or a response that the task must read itself.
 
-    ``deadline``: time at which the wait ends. ``too_large``: the answer was too large for the triggerer, and the
+    ``deadline``: time at which the wait ends. ``too_large``: the response was too large for the triggerer, and the
     execution may be running. ``completed``: a poll saw the execution complete. ``seen``: a poll found the
     execution. ``progress``: progress at the last poll. ``memory``: state of the watch, if the task is to continue
     it.
@@ -77,7 +77,7 @@ def told_error(error: CrewError) -> dict[str, Any]:
     return {"error": _text(error_record(error))}
 
 
-def told_memory(memory: WatchMemory, *, with_outputs: bool) -> dict[str, Any]:
+def told_memory(memory: WatchState, *, with_outputs: bool) -> dict[str, Any]:
     """Return the state of a watch for the task that continues it."""
     told = memory.handed_over()
     return {"memory": _text(told if with_outputs else told | {"tasks": []})}

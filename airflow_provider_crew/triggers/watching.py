@@ -6,16 +6,16 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.errors import AnswerTooLarge, Cost, CrewError, HumanInputNeeded, WatchBroken
+from airflow_provider_crew.client.errors import Cost, CrewError, HumanInputNeeded, ResponseTooLarge, WatchBroken
 from airflow_provider_crew.client.progress import ProgressReport
 from airflow_provider_crew.client.text import warn
-from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules, after_cancelling
+from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState, after_cancelling
 from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import (
-    ANSWERED,
-    LARGEST_ANSWER,
+    HAS_ANSWERED,
+    LARGEST_RESPONSE,
     told_completed,
     told_error,
     told_memory,
@@ -31,7 +31,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     rules = WatchRules(**trigger.rules)
     event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id, "deadline": rules.deadline}
     progress = progress_of(trigger.task_instance)
-    memory = WatchMemory.recalled(trigger.memory)
+    memory = WatchState.recalled(trigger.memory)
     poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory)
     is_asked = trigger.asked and trigger.task_instance  # there is none in dag.test()
     request = RequestedAction(trigger, poller.watch, progress) if is_asked else None
@@ -40,11 +40,11 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     trigger.report = poller.report
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
-        completed = await poller.to_end_async(largest=LARGEST_ANSWER)
+        completed = await poller.to_end_async(largest=LARGEST_RESPONSE)
         # Encode in a thread: a large result takes long enough to block all other triggers.
         event |= await asyncio.to_thread(told_completed, completed, with_output=trigger.log_output)
     except CrewError as error:
-        if isinstance(error, WatchBroken) and isinstance(error.cause, AnswerTooLarge):
+        if isinstance(error, WatchBroken) and isinstance(error.cause, ResponseTooLarge):
             trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
             event["too_large"] = True
         else:
@@ -97,7 +97,7 @@ class RequestedAction:
 
     async def _close(self) -> None:
         try:
-            await sync_to_async(close_required_action)(self._trigger.task_instance, ANSWERED)
+            await sync_to_async(close_required_action)(self._trigger.task_instance, HAS_ANSWERED)
         except Exception as error:  # noqa: BLE001 - a user may just have answered it
             warn(self._trigger.log, f"Request under Required Actions was not closed: {error}")
 

@@ -17,12 +17,12 @@ from airflow_provider_crew.client.errors import (
     NotAllowed,
     NotAuthenticated,
     RateLimited,
-    Refused,
+    Rejected,
     UncertainKickoff,
 )
 from airflow_provider_crew.client.models import Completed, CrewInputs, Failed, Paused, Running
 from airflow_provider_crew.client.settings import ServiceSettings, WebhookSecret
-from airflow_provider_crew.client.watch import Watch, WatchMemory, WatchRules
+from airflow_provider_crew.client.watch import Watch, WatchRules, WatchState
 from airflow_provider_crew.triggers.events import read_event, told_completed, told_error
 from tests.fuzz.bad_values import (
     INPUTS,
@@ -41,7 +41,7 @@ from tests.fuzz.world import World
 
 NOW = 1_750_000_000.0
 SETTINGS = ServiceSettings(address="https://crew.example", token=TOKEN)
-REJECTIONS = (RateLimited, NotAuthenticated, NotAllowed, Refused)
+REJECTIONS = (RateLimited, NotAuthenticated, NotAllowed, Rejected)
 EXECUTIONS = Running | Paused | Completed | Failed
 WEBHOOKS = {"events": ["task_completed"], "url": "https://hooks.example"}
 REQUEST = KickoffRequest.of({"topic": "ferries"}, webhooks=WEBHOOKS, webhook_secret=WebhookSecret(password=SECRET))
@@ -122,7 +122,7 @@ def assert_watches_agree(result: Any) -> None:
                 assert line.text.encode()
                 assert "\x00" not in line.text
             assert_storable(watch.memory.carried())
-            memory = WatchMemory.recalled(sent(watch.memory.carried()))
+            memory = WatchState.recalled(sent(watch.memory.carried()))
             assert memory
             assert memory.carried() == watch.memory.carried()
             watch = Watch("4711", rules, clock=lambda: NOW + 1, random=lambda: 0.5, memory=memory)

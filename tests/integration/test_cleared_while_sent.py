@@ -12,7 +12,7 @@ import pytest
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import Cost, UncertainKickoff
-from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed, ExecutionStopped
 from tests.integration.operators import every_operator, id_of, kickoff
 from tests.integration.tasks import (
     ASKING,
@@ -199,13 +199,11 @@ class TestAnEndOnceSeen:
         task.clear()
         assert task.run() == live_crew.kickoffs[1].kickoff_id, "not taken for one that may wait for a person"
 
-    @pytest.mark.parametrize("scenario", ["failed", "revoked"])
-    def test_stays_failed(self, live_crew, store, scenario):
+    def test_stays_failed(self, live_crew, store):
         live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed"})
         task = Task(kickoff, store=store, retries=1)
         kickoff_id = task.run()
-        failed = {"failed": {"state": "FAILED", "status": "ValueError: no"}, "revoked": {"state": "REVOKED"}}
-        live_crew.set_status(kickoff_id, failed[scenario])
+        live_crew.set_status(kickoff_id, {"state": "FAILED", "status": "ValueError: no"})
         live_crew.faults.answer(422, body={"detail": "not today"}, on="kickoff")
 
         with pytest.raises(CrewTaskFailed, match="not today"):
@@ -213,4 +211,20 @@ class TestAnEndOnceSeen:
 
         assert (store.kickoff["kickoff_id"], store.kickoff["end"]) == (kickoff_id, "failed")
         live_crew.forget(kickoff_id)
+        assert task.run() == live_crew.kickoffs[1].kickoff_id
+
+    @outlives_the_return
+    def test_stays_stopped_until_the_task_is_cleared(self, live_crew, store):
+        live_crew.scenario = SLOW.model_copy(update={"dialect": "deployed"})
+        task = Task(kickoff, store=store, retries=2)
+        kickoff_id = task.run()
+        live_crew.set_status(kickoff_id, {"state": "REVOKED"})
+
+        for _ in range(2):
+            with pytest.raises(CrewTaskFailed) as caught:
+                task.run()
+            assert isinstance(caught.value.failure, ExecutionStopped)
+            assert store.kickoff["end"] == "stopped"
+        assert len(live_crew.kickoffs) == 1
+        task.clear()
         assert task.run() == live_crew.kickoffs[1].kickoff_id

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client.api import KickoffRequest
-from airflow_provider_crew.client.errors import InvalidKickoffId, Refused, UncertainKickoff
+from airflow_provider_crew.client.errors import InvalidKickoffId, Rejected, UncertainKickoff
 from airflow_provider_crew.client.options import SENT_AS
 from airflow_provider_crew.local import CrewInput, LocalCrewService, Scenario, ScenarioTask
 from tests.integration.clients import INPUTS, KICKOFF, TOKEN
@@ -53,7 +53,7 @@ def test_every_option_is_a_field_of_the_api(crew):
 def test_renamed_field_is_rejected(crew, service):
     body = json.dumps({"inputs": INPUTS, "task_webhook_url": "https://hooks.example"}).encode()
 
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Rejected) as caught:
         crew.kickoff(KickoffRequest(INPUTS, body))
 
     assert caught.value.http_status == 422

@@ -16,8 +16,8 @@ import requests
 import trustme
 
 from airflow_provider_crew.client.errors import (
-    AnswerTooLarge,
     InvalidSettings,
+    ResponseTooLarge,
     ServiceError,
     UncertainKickoff,
     Unreachable,
@@ -69,11 +69,11 @@ class TestDeadline:
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_answer_over_limit_is_not_read(crew, service, chunked, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_ANSWER_BYTES", 1_000_000)
+    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", 1_000_000)
     kickoff_id = crew.kickoff(KICKOFF)
     service.faults.huge(3_000_000, chunked=chunked, on="status")
 
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ResponseTooLarge):
         crew.status(kickoff_id)
 
     assert crew.status(kickoff_id).status == "completed"
@@ -102,7 +102,7 @@ class TestRepeatedCalls:
     """The hook repeats reads, and a kickoff that the service certainly did not take. A client repeats nothing."""
 
     def test_kickoff_that_made_no_connection_is_resent(self, crew, service, monkeypatch):
-        monkeypatch.setattr("airflow_provider_crew.client.api._JITTER", lambda _: service.faults.clear() or 0.0)
+        monkeypatch.setattr("airflow_provider_crew.client.api._BACKOFF", lambda _: service.faults.clear() or 0.0)
         service.faults.refuse()
 
         kick_off(crew)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from airflow_provider_crew.client.errors import AnswerTooLarge, UncertainKickoff, Unreachable, UnreadableAnswer
+from airflow_provider_crew.client.errors import ResponseTooLarge, UncertainKickoff, Unreachable, UnreadableResponse
 from tests.integration.clients import KICKOFF
 from tests.integration.hostile import answer
 
@@ -64,7 +64,7 @@ ENDLESS = {
 
 @pytest.fixture
 def small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_ANSWER_BYTES", LIMIT)
+    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", LIMIT)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_endless_answer_is_given_up(connect, hostile, memory, endless):
     hostile.says = [ENDLESS[endless]]
     began = time.thread_time()
 
-    with pytest.raises((Unreachable, AnswerTooLarge, UnreadableAnswer)):
+    with pytest.raises((Unreachable, ResponseTooLarge, UnreadableResponse)):
         crew.status("some-id")
 
     # It computes for as long as it reads. What reads headers without a bound takes its time as well.
@@ -142,12 +142,12 @@ def packed(bomb: str) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("bomb", BOMBS)
 @pytest.mark.parametrize("header", [b"Content-Encoding", b"Transfer-Encoding"])
 def test_compressed_answer_is_unpacked_within_bounds(connect, hostile, python_memory, monkeypatch, header, bomb):
-    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_ANSWER_BYTES", LIMIT)
+    monkeypatch.setattr("airflow_provider_crew.client.api.MAX_RESPONSE_BYTES", LIMIT)
     encoding, body = packed(bomb)
     tracemalloc.reset_peak()
     hostile.says = [answer(body, header + b": " + encoding)]
 
-    with pytest.raises((UnreadableAnswer, Unreachable, AnswerTooLarge)):
+    with pytest.raises((UnreadableResponse, Unreachable, ResponseTooLarge)):
         connect(hostile.url, request_timeout=2).status("some-id")
 
     # A fourth of what it would be unpacked: other threads of this process may need some megabytes meanwhile.
@@ -158,9 +158,9 @@ def test_compressed_answer_is_unpacked_within_bounds(connect, hostile, python_me
 MANY = 150_000
 HEAVY = {
     "tasks": (b'{"status": "completed", "result": {"output": "x", "tasks": [' + b"{}," * 30_000 + b"{}]}}", None),
-    "depth": (b'{"a":' * MANY, UnreadableAnswer),
-    "an integer": (b'{"status": "running", "a": ' + b"9" * 1_000_000 + b"}", UnreadableAnswer),
-    "a text without end": (b'{"status": "running", "a": "' + b'\\"' * MANY, UnreadableAnswer),
+    "depth": (b'{"a":' * MANY, UnreadableResponse),
+    "an integer": (b'{"status": "running", "a": ' + b"9" * 1_000_000 + b"}", UnreadableResponse),
+    "a text without end": (b'{"status": "running", "a": "' + b'\\"' * MANY, UnreadableResponse),
     "backslashes": (b'{"status": "running", "a": "' + b"\\\\" * MANY + b'"}', None),
 }
 

@@ -15,10 +15,10 @@ from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import (
     Cost,
     NotAuthenticated,
-    Refused,
+    Rejected,
     UncertainKickoff,
     Unreachable,
-    UnreadableAnswer,
+    UnreadableResponse,
 )
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.integration.clients import TOKEN
@@ -105,7 +105,7 @@ class TestCompression:
 
         assert send(settings_of(server)).outcome == UNCERTAIN
         assert len(arrived.posts) == 1
-        with pytest.raises((UnreadableAnswer, Unreachable)):
+        with pytest.raises((UnreadableResponse, Unreachable)):
             crew.inputs()
 
 
@@ -156,7 +156,7 @@ class TestEarlyAnswers:
 
         return kick_off
 
-    @pytest.mark.parametrize(("status", "error"), [(413, Refused), (401, NotAuthenticated)])
+    @pytest.mark.parametrize(("status", "error"), [(413, Rejected), (401, NotAuthenticated)])
     def test_refusal_of_an_unread_body_is_reported(self, large_kickoff, status, error):
         with pytest.raises(error) as caught:
             large_kickoff(Talk.read_head, lambda talk: talk.send(answer(status)))

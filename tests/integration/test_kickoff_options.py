@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider_crew.client.errors import (
     InvalidSettings,
-    Refused,
+    Rejected,
     UncertainKickoff,
 )
 from airflow_provider_crew.decorators.crew import crew_task
@@ -211,7 +211,7 @@ class TestTheSecret:
         with pytest.raises(CrewTaskFailed) as caught:
             task.run()
 
-        assert isinstance(caught.value.failure, Refused if status == 422 else UncertainKickoff)
+        assert isinstance(caught.value.failure, Rejected if status == 422 else UncertainKickoff)
         assert "***" in str(caught.value)
         assert_hidden(shown(caught.value), task_log.text, task.ti.xcoms, vars(store))
 
@@ -250,7 +250,7 @@ class TestInputs:
             Task(lambda: operator(validate_inputs=validate_inputs), store=store, retries=1).run()
 
         assert isinstance(caught.value, AirflowFailException)
-        assert isinstance(caught.value.failure, Refused)
+        assert isinstance(caught.value.failure, Rejected)
         assert caught.value.failure.missing_inputs == ("voice",)
         assert live_crew.calls == ["inputs", "kickoff"]
         assert (live_crew.kickoffs, store.kickoff) == ((), None)

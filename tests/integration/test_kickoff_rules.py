@@ -250,7 +250,7 @@ def test_lost_answer_is_reported_before_a_clear_kicks_off(live_crew, store, oper
 @outlives_the_return
 @every_operator
 def test_success_that_airflow_may_have_dropped_is_returned_again(live_crew, store, monkeypatch, operator):
-    monkeypatch.setattr("airflow_provider_crew.compat.has_succeeded", lambda _: False)
+    monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: False)
     task = Task(operator, store=store)
     returned = id_of(task.run())
     live_crew.finish(returned)

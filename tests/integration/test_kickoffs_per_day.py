@@ -16,7 +16,7 @@ from airflow.sdk.execution_time import comms
 
 from airflow_provider_crew import versions
 from airflow_provider_crew.attempt import checks as budget
-from airflow_provider_crew.client.errors import BudgetSpent, Cost, InvalidSettings, TransientError
+from airflow_provider_crew.client.errors import Cost, DailyLimitReached, InvalidSettings, TransientError
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.tasks import CONNECTION, INPUTS, Task, TaskInstance, api_error
@@ -104,7 +104,7 @@ def test_kickoff_over_the_limit_is_not_sent_or_retried(live_crew, ledger, allow,
     with pytest.raises(CrewTaskFailed, match=rf"(?s)^(?=.*\b{limit}\b)(?=.*max_kickoffs_per_day)") as caught:
         kickoff().run()
 
-    assert isinstance(caught.value.failure, BudgetSpent)
+    assert isinstance(caught.value.failure, DailyLimitReached)
     assert caught.value.cost is Cost.NONE
     assert "crew_default" in str(caught.value)
     assert len(live_crew.kickoffs) == limit
@@ -135,7 +135,7 @@ def test_number_taken_by_another_task_is_skipped(live_crew, ledger, allow):
     with pytest.raises(CrewTaskFailed) as caught:
         kickoff().run()
 
-    assert isinstance(caught.value.failure, BudgetSpent)
+    assert isinstance(caught.value.failure, DailyLimitReached)
     assert len(ledger.runs) == 3
     assert len(live_crew.kickoffs) == 1
 

@@ -64,15 +64,15 @@ KICKOFFS = """
 trouble                 | choice | store | error             | Airflow's   | cost    | retried | taken | next
 ------------------------|--------|-------|-------------------|-------------|---------|---------|-------|-----------
 connection: none        | .      | .     | Unreachable       | -           | none    | yes     | 0     | kicks off
-connection: daily limit | .      | .     | BudgetSpent       | Fail        | none    | no      | 0     | kicks off
+connection: daily limit | .      | .     | DailyLimitReached | Fail        | none    | no      | 0     | kicks off
 input: misspelled       | .      | .     | InvalidInputs     | Fail        | none    | no      | 0     | kicks off
 output_type: wrong      | .      | .     | InvalidOutputType | Fail        | none    | no      | 0     | kicks off
 crew: unreachable       | .      | .     | Unreachable       | -           | none    | yes     | 0     | kicks off
 inputs: 401             | .      | .     | NotAuthenticated  | Fail        | none    | no      | 0     | kicks off
 inputs: 500             | .      | .     | ServiceError      | -           | none    | yes     | 0     | kicks off
-inputs: too large       | .      | .     | AnswerTooLarge    | Fail        | none    | no      | 0     | kicks off
+inputs: too large       | .      | .     | ResponseTooLarge | Fail        | none    | no      | 0     | kicks off
 kickoff: 401            | .      | .     | NotAuthenticated  | Fail        | none    | no      | 0     | kicks off
-kickoff: 422            | .      | .     | Refused           | Fail        | none    | no      | 0     | kicks off
+kickoff: 422            | .      | .     | Rejected          | Fail        | none    | no      | 0     | kicks off
 kickoff: 429            | .      | .     | RateLimited       | -           | none    | yes     | 0     | kicks off
 kickoff: 500            | fail   | .     | UncertainKickoff  | Fail        | unknown | no      | 1     | kicks off
 kickoff: 500            | retry  | .     | UncertainKickoff  | -           | unknown | yes     | 1     | kicks off
@@ -92,16 +92,16 @@ trouble               | earlier   | error            | Airflow's   | cost    | r
 ----------------------|-----------|------------------|-------------|---------|---------|-------|-----------------
 connection: none      | uncertain | Unreachable      | -           | unknown | yes     | 0     | kicks off
 inputs: 500           | uncertain | ServiceError     | -           | unknown | yes     | 0     | kicks off
-kickoff: 422          | uncertain | Refused          | Fail        | unknown | no      | 0     | kicks off
+kickoff: 422          | uncertain | Rejected         | Fail        | unknown | no      | 0     | kicks off
 kickoff: 500          | uncertain | UncertainKickoff | Fail        | unknown | no      | 1     | kicks off
 store: not writable   | uncertain | CrewError        | Exception   | unknown | yes     | 0     | kicks off
 task: told to end     | uncertain | CrewError        | Exception   | unknown | yes     | 0     | kicks off
 time limit: at inputs | uncertain | WaitedTooLong    | TaskTimeout | unknown | yes     | 0     | kicks off
 inputs: 500           | unknown   | ServiceError     | -           | unknown | yes     | 0     | kicks off
-kickoff: 422          | unknown   | Refused          | Fail        | unknown | no      | 0     | kicks off
+kickoff: 422          | unknown   | Rejected         | Fail        | unknown | no      | 0     | kicks off
 kickoff: 500          | unknown   | UncertainKickoff | Fail        | unknown | no      | 1     | kicks off
 inputs: 500           | failed    | ServiceError     | -           | none    | yes     | 0     | kicks off
-kickoff: 422          | failed    | Refused          | Fail        | none    | no      | 0     | kicks off
+kickoff: 422          | failed    | Rejected         | Fail        | none    | no      | 0     | kicks off
 kickoff: 500          | failed    | UncertainKickoff | Fail        | unknown | no      | 1     | kicks off
 crew: moved           | running   | ExecutionUnknown | Fail        | running | no      | 0     | ExecutionUnknown
 """
@@ -413,7 +413,7 @@ def expected(row: list[str]) -> Outcome:
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = "airflow_provider_crew.client.options"
     monkeypatch.setattr(f"{limits}.NOT_FOUND_GRACE", 0.05)
-    monkeypatch.setattr(f"{limits}.TOKEN_PATIENCE", 0.1)
+    monkeypatch.setattr(f"{limits}.MAX_REJECTION", 0.1)
     monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.01)
 
 

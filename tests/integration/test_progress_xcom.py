@@ -131,7 +131,7 @@ def test_failure_keeps_the_outputs_so_far(live_crew, deferrable):
 
 
 @pytest.mark.parametrize(
-    ("status", "cost", "error"), [(422, "none", "Refused"), (504, "unknown", "UncertainKickoff")]
+    ("status", "cost", "error"), [(422, "none", "Rejected"), (504, "unknown", "UncertainKickoff")]
 )
 def test_failed_kickoff_pushes_its_reason(live_crew, status, cost, error):
     live_crew.faults.answer(status, on="kickoff")

@@ -67,11 +67,11 @@ STORIES = {
     "completed with nothing": Story(one_task(output=""), (("", None), ("", None))),
     "after the answer of a person": Story(one_task(output="Done.", human_input=0.3), (DONE, DONE)),
     "failed": Story(one_task(error="ValueError: completed"), ("ExecutionFailed", "ExecutionFailed anew")),
-    "revoked": Story(SLOW, ("ExecutionStopped", "ExecutionStopped anew"), revoked),
+    "revoked": Story(SLOW, ("ExecutionStopped for good", "ExecutionStopped for good"), revoked),
     "forgotten": Story(SLOW, ("ExecutionUnknown for good", "ExecutionUnknown for good"), forgotten),
     "rejected for an input": Story(
         one_task().model_copy(update={"inputs": (CrewInput(name="port"),)}),
-        ("Refused for good", "Refused for good"),
+        ("Rejected for good", "Rejected for good"),
     ),
 }
 

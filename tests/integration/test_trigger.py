@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_crew.client.errors import ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
+from airflow_provider_crew.triggers.events import LARGEST_RESPONSE, read_event
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, TaskInstance, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -73,7 +73,7 @@ async def test_fires_one_event_with_the_error(live_crew):
 
 async def test_large_answer_is_left_to_the_task(live_crew):
     kickoff_id = kicked_off(live_crew)
-    live_crew.faults.huge(2 * LARGEST_ANSWER)
+    live_crew.faults.huge(2 * LARGEST_RESPONSE)
 
     end = read_event(await fired(trigger(kickoff_id)))
 

@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import TaskDeferred
 from airflow_provider_crew.client.errors import Cost, ExecutionNotFound, ExecutionUnknown, WaitStopped
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import LocalCrewService, ScenarioTask
-from airflow_provider_crew.triggers.events import ANSWERED, STOP_WAITING
+from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from tests.integration.operators import both_ways, in_every_mode, run, sensor
 from tests.integration.tasks import (
     ASKING,
@@ -139,11 +139,11 @@ class TestRequiredActions:
         (subject, body, options), closed = asking.required_actions
         assert "crew" in subject
         assert asking.kickoffs[0].kickoff_id in body
-        assert (options, closed) == ([ANSWERED, STOP_WAITING], "closed")
+        assert (options, closed) == ([HAS_ANSWERED, STOP_WAITING], "closed")
         assert len(asking.kickoffs) == 1
 
     @pytest.mark.parametrize("waits", ["run", "sensor"])
-    @pytest.mark.parametrize("option", [ANSWERED, STOP_WAITING])
+    @pytest.mark.parametrize("option", [HAS_ANSWERED, STOP_WAITING])
     def test_answer_resumes_the_task(self, asking, store, waits, option):
         task = Task(waiting_task(asking, waits), store=store, retries=1)
         waiting = task.deferred()

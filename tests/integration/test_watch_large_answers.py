@@ -11,14 +11,14 @@ import pytest
 
 from airflow_provider_crew.client.models import read_execution
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import LARGEST_ANSWER, read_event
+from airflow_provider_crew.triggers.events import LARGEST_RESPONSE, read_event
 from tests.integration.tasks import QUICK, fired
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 
 def many(item: str) -> str:
-    return f"[{','.join([item] * ((LARGEST_ANSWER - 200) // (len(item) + 1)))}]"
+    return f"[{','.join([item] * ((LARGEST_RESPONSE - 200) // (len(item) + 1)))}]"
 
 
 BODIES = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client.errors import MAX_INT, MIN_INT
-from airflow_provider_crew.client.watch import WatchMemory
+from airflow_provider_crew.client.watch import WatchState
 from tests.integration.operators import run_task, sensor_task
 from tests.integration.tasks import SLOW, fired
 
@@ -70,6 +70,6 @@ async def test_wide_counter_stops_no_deferral(live_crew, kind, unit, number):
     event = await fired(task.revived(waiting))
     result = task.resume(waiting, event)
 
-    assert WatchMemory.recalled(stored["memory"]) is not None
+    assert WatchState.recalled(stored["memory"]) is not None
     assert result["output"] == "Done."
     assert_storable(waiting.kwargs, stored, event, result, task.ti.xcoms, live_crew.xcoms.progress)

@@ -89,7 +89,7 @@ def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, cr
     for topic in topics:
         warehouse.execute("INSERT INTO reports_due VALUES (%s, 'sailors')", topic)
     pool(1)
-    crew.faults.answer(422, on="kickoff", body={"error": "Refused", "message": "not this one"})
+    crew.faults.answer(422, on="kickoff", body={"error": "Rejected", "message": "not this one"})
 
     run = start("crew_for_each_row")
 

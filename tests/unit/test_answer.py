@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from airflow_provider_crew.client.errors import UnreadableAnswer
+from airflow_provider_crew.client.errors import UnreadableResponse
 from airflow_provider_crew.client.text import forms_of
 from tests.unit.crew_builders import TOKEN, answer
 
@@ -140,7 +140,7 @@ def test_empty_body_has_no_reason() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b'"text"', b"[]", b"7", b"<html>", DEEP], ids=str)
 def test_body_that_is_no_object_is_rejected(body: bytes) -> None:
-    with pytest.raises(UnreadableAnswer):
+    with pytest.raises(UnreadableResponse):
         answer(200, body).read(dict)
 
 

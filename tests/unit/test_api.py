@@ -11,9 +11,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from airflow_provider_crew.client.api import MAX_ANSWER_BYTES, CrewApi, KickoffRequest, Response, unreachable
+from airflow_provider_crew.client.api import MAX_RESPONSE_BYTES, CrewApi, KickoffRequest, Response, unreachable
 from airflow_provider_crew.client.errors import (
-    AnswerTooLarge,
     CallError,
     Cost,
     CrewError,
@@ -22,12 +21,13 @@ from airflow_provider_crew.client.errors import (
     NotAllowed,
     NotAuthenticated,
     RateLimited,
-    Refused,
+    Rejected,
+    ResponseTooLarge,
     ServiceError,
     TransientError,
     UncertainKickoff,
     Unreachable,
-    UnreadableAnswer,
+    UnreadableResponse,
 )
 from airflow_provider_crew.client.settings import WebhookSecret
 from tests.unit.crew_builders import (
@@ -49,7 +49,7 @@ UNKNOWN_EXECUTION = {"error": "Not found", "message": f"No execution {KICKOFF_ID
 STATUS_FIRST, ID_FIRST = f"/status/{KICKOFF_ID}", f"/{KICKOFF_ID}/status"
 LOST = Unreachable("The connection was reset.", sent=True)
 NEVER_SENT = Unreachable("Nobody listens.", sent=False)
-TOO_LARGE = AnswerTooLarge("It is too large.", http_status=200)
+TOO_LARGE = ResponseTooLarge("It is too large.", http_status=200)
 
 UNCERTAIN = {303, 408, 409, 499}
 
@@ -117,7 +117,7 @@ def test_kickoff_that_was_not_accepted_is_transient(outcome: Any) -> None:
 def test_other_3xx_and_4xx_reject_a_kickoff(status: int) -> None:
     failure = failure_of(CONVERSATIONS["kickoff"], answer(status))
 
-    assert type(failure) is Refused
+    assert type(failure) is Rejected
     assert failure.http_status == status
 
 
@@ -205,7 +205,7 @@ def test_status_path_is_found_and_remembered(first: Any, second: Any, remembered
 
     assert script.paths == [STATUS_FIRST, ID_FIRST][: len(script.paths)]
     assert script.paths[-1] == remembered
-    with pytest.raises(UnreadableAnswer, match="404"):
+    with pytest.raises(UnreadableResponse, match="404"):
         script.status(KICKOFF_ID)
     assert script.paths[-2:] == [remembered, remembered]
 
@@ -224,16 +224,16 @@ def test_status_path_is_found_and_remembered(first: Any, second: Any, remembered
             id="the service knows neither it nor the variant",
         ),
         pytest.param([answer(200, {"state": "NOT FOUND"})], ExecutionNotFound, id="it says so in the state"),
-        pytest.param([answer(404), answer(404)], UnreadableAnswer, id="neither path, perhaps a gateway"),
+        pytest.param([answer(404), answer(404)], UnreadableResponse, id="neither path, perhaps a gateway"),
         pytest.param(
             [answer(404), answer(404, UNKNOWN_EXECUTION)], ExecutionNotFound, id="the variant knows none"
         ),
         pytest.param([answer(404), answer(502)], ServiceError, id="the variant fails"),
         pytest.param([answer(404), LOST], Unreachable, id="the variant is lost"),
-        pytest.param([answer(405)], Refused, id="405"),
+        pytest.param([answer(405)], Rejected, id="405"),
         pytest.param([answer(401)], NotAuthenticated, id="401"),
         pytest.param([answer(500)], ServiceError, id="500"),
-        pytest.param([answer(200, {})], UnreadableAnswer, id="no status"),
+        pytest.param([answer(200, {})], UnreadableResponse, id="no status"),
     ],
 )
 def test_status_variant_is_tried_only_after_a_404(outcomes: list[Any], kind: type[CallError]) -> None:
@@ -250,7 +250,7 @@ def test_status_variant_is_tried_only_after_a_404(outcomes: list[Any], kind: typ
 def test_chosen_status_path_is_the_only_one_tried(choice: str, path: str) -> None:
     script = Script(answer(404), status_path=choice)
 
-    with pytest.raises(UnreadableAnswer):
+    with pytest.raises(UnreadableResponse):
         script.status(KICKOFF_ID)
 
     assert script.paths == [path]
@@ -282,7 +282,7 @@ def test_unknown_execution_is_named(outcomes: list[Any], status: int, words: str
         pytest.param(answer(500), ServiceError, None, id="500"),
         pytest.param(answer(408), ServiceError, None, id="408"),
         pytest.param(answer(425), ServiceError, None, id="425"),
-        pytest.param(answer(200, b"<html>"), UnreadableAnswer, None, id="HTML"),
+        pytest.param(answer(200, b"<html>"), UnreadableResponse, None, id="HTML"),
         pytest.param(LOST, Unreachable, None, id="lost"),
         pytest.param(NEVER_SENT, Unreachable, None, id="never sent"),
     ],
@@ -299,7 +299,7 @@ def test_transient_errors_of_a_read(
 
 @pytest.mark.parametrize("status", [400, 404, 405, 410, 422])
 def test_inputs_endpoint_missing_is_a_rejection(status: int) -> None:
-    assert type(failure_of(CONVERSATIONS["inputs"], answer(status))) is Refused
+    assert type(failure_of(CONVERSATIONS["inputs"], answer(status))) is Rejected
 
 
 @each_conversation
@@ -316,7 +316,7 @@ def test_inputs_endpoint_missing_is_a_rejection(status: int) -> None:
 def test_redirect_is_named_and_not_followed(conversation: Callable[[Any], Any], location: str, told: str) -> None:
     failure = failure_of(conversation, answer(302, headers={"Location": location}))
 
-    assert type(failure) is Refused
+    assert type(failure) is Rejected
     assert told in str(failure)
     assert "secret" not in str(failure)
 
@@ -338,7 +338,7 @@ def test_unreadable_answer_has_the_services_own_words(key: str, status: Any) -> 
     for name in ("inputs", "status"):
         failure = failure_of(CONVERSATIONS[name], answer(200, body))
 
-        assert isinstance(failure, UnreadableAnswer)
+        assert isinstance(failure, UnreadableResponse)
         assert "No database for ***" in failure.error
         assert "No database for ***" in str(failure)
 
@@ -365,7 +365,7 @@ def test_request_knows_its_proxy_credentials(
 def test_field_of_a_wrong_type_does_not_name_pydantic() -> None:
     failure = failure_of(CONVERSATIONS["inputs"], answer(200, {"inputs": [{"name": 7}]}))
 
-    assert type(failure) is UnreadableAnswer
+    assert type(failure) is UnreadableResponse
     assert "pydantic" not in str(failure)
 
 
@@ -382,8 +382,8 @@ def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> Non
 
 
 def test_too_large_answer_is_described(api: CrewApi) -> None:
-    with pytest.raises(AnswerTooLarge, match="64 MiB") as caught:
-        Response.received(api.inputs(), 200, {}, bytes(MAX_ANSWER_BYTES + 1))
+    with pytest.raises(ResponseTooLarge, match="64 MiB") as caught:
+        Response.received(api.inputs(), 200, {}, bytes(MAX_RESPONSE_BYTES + 1))
 
     assert caught.value.http_status == 200
 

@@ -20,7 +20,7 @@ ONE_OF_EACH = [
     errors.ExecutionStopped("stopped by a user", usage={"total_tokens": 7}),
     errors.InvalidKickoffId("wrong id"),
     errors.InvalidInputs("wrong inputs"),
-    errors.BudgetSpent("no more today"),
+    errors.DailyLimitReached("no more today"),
     errors.InvalidOutputType("no such module"),
     errors.HumanInputNeeded("the crew waits"),
     errors.WaitStopped("a user stops the wait"),
@@ -33,7 +33,7 @@ ONE_OF_EACH = [
         kickoff_id="7",
         address="https://crew.example",
     ),
-    errors.Refused("422", http_status=422, missing_inputs=("day", "topic")),
+    errors.Rejected("422", http_status=422, missing_inputs=("day", "topic")),
     errors.TransientError("later", http_status=500, retry_after=1.0),
     RATE_LIMITED,
     errors.ServiceError("503", http_status=503, retry_after=3.0),
@@ -43,8 +43,8 @@ ONE_OF_EACH = [
         trusted=False,
         timed_out=True,
     ),
-    errors.UnreadableAnswer("HTML", http_status=200),
-    errors.AnswerTooLarge("large", http_status=200),
+    errors.UnreadableResponse("HTML", http_status=200),
+    errors.ResponseTooLarge("large", http_status=200),
     errors.UncertainKickoff("uncertain"),
     errors.NotCancelled("still running", kickoff_id="7", passes=True),
     errors.WatchError("watch", kickoff_id="7"),
@@ -102,7 +102,7 @@ def test_message_names_the_class_once_in_its_last_line(error: errors.CrewError) 
 
 
 def test_facts_are_attributes() -> None:
-    assert errors.Refused("422", missing_inputs=("day",)).missing_inputs == ("day",)
+    assert errors.Rejected("422", missing_inputs=("day",)).missing_inputs == ("day",)
     assert errors.WatchBroken("broken", cause=RATE_LIMITED).cause is RATE_LIMITED
     assert RATE_LIMITED.retry_after == 2.5
     assert errors.Unreachable("no answer").sent is True
@@ -118,7 +118,7 @@ def test_facts_are_attributes() -> None:
         (errors.Unreachable("refused", sent=False), False),
         (errors.Unreachable("reset"), False),
         (errors.RateLimited("429", http_status=429), False),
-        (errors.UnreadableAnswer("HTML", http_status=200), False),
+        (errors.UnreadableResponse("HTML", http_status=200), False),
     ],
     ids=repr,
 )
@@ -140,9 +140,9 @@ def test_record_names_no_class_but_that_of_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [errors.RateLimited, errors.ServiceError, errors.Unreachable, errors.UnreadableAnswer]
+    "error", [errors.RateLimited, errors.ServiceError, errors.Unreachable, errors.UnreadableResponse]
 )
 def test_transient_errors_share_a_class(error: type[errors.CrewError]) -> None:
     assert issubclass(error, errors.TransientError)
-    assert not issubclass(errors.AnswerTooLarge, errors.TransientError)
+    assert not issubclass(errors.ResponseTooLarge, errors.TransientError)
     assert not issubclass(errors.UncertainKickoff, errors.CallError)

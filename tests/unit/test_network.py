@@ -188,7 +188,7 @@ def tls_error(reason: str) -> ssl.SSLError:
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
-        pytest.param(ConnectionRefusedError(errno.ECONNREFUSED, "..."), "connection refused", id="refused"),
+        pytest.param(ConnectionRefusedError(errno.ECONNREFUSED, "..."), "connection refused", id="rejected"),
         pytest.param(ConnectionResetError(errno.ECONNRESET, "..."), "connection reset by peer", id="reset"),
         pytest.param(OSError(errno.ENETUNREACH, "..."), "network is unreachable", id="no network"),
         pytest.param(socket.gaierror(socket.EAI_NONAME, "..."), "DNS", id="DNS"),

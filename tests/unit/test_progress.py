@@ -200,8 +200,9 @@ class TestAtTheEnd:
 
         end = progress.ended(told.report.as_dict(), error, NOW + 30)
 
+        shown = error.as_dict() | {"billed": error.cost.sentence}
         assert end.keys() == KEYS
-        assert (end["state"], end["end"], end["current_task"]) == (state, error.as_dict(), "writing_task")
+        assert (end["state"], end["end"], end["current_task"]) == (state, shown, "writing_task")
 
     def test_report_of_any_text_can_be_stored(self):
         end = progress.ended(progress.begun("a\x00\ud800", NOW), Unreachable("b\x00\ud800" * 2_000), NOW)

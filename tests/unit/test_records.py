@@ -33,11 +33,12 @@ def test_recorded_error_keeps_class_message_and_facts(error: errors.CrewError) -
     assert arrived.args == error.args
 
 
-def test_recorded_error_has_no_cause() -> None:
+def test_recorded_error_keeps_its_cause() -> None:
     broken = carried(errors.WatchBroken("broken: 429", kickoff_id="7", cause=RATE_LIMITED))
 
     assert isinstance(broken, errors.WatchBroken)
-    assert (broken.args, broken.kickoff_id, broken.cause) == (("broken: 429",), "7", None)
+    assert (broken.args, broken.kickoff_id) == (("broken: 429",), "7")
+    assert isinstance(broken.cause, errors.RateLimited)
 
 
 def test_recorded_failure_keeps_its_usage() -> None:

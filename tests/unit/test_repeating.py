@@ -11,16 +11,16 @@ import tenacity
 
 from airflow_provider_crew.client.api import retry_policy
 from airflow_provider_crew.client.errors import (
-    AnswerTooLarge,
     CallError,
     NotAuthenticated,
     RateLimited,
-    Refused,
+    Rejected,
+    ResponseTooLarge,
     ServiceError,
     TransientError,
     UncertainKickoff,
     Unreachable,
-    UnreadableAnswer,
+    UnreadableResponse,
 )
 
 
@@ -46,10 +46,10 @@ def attempts(error: Exception, *, only_if_not_started: bool) -> list[float]:
         pytest.param(Unreachable("no connection", sent=False), {"read", "kickoff"}, id="never sent"),
         pytest.param(Unreachable("reset", sent=True), {"read"}, id="sent"),
         pytest.param(ServiceError("503"), {"read"}, id="5xx"),
-        pytest.param(UnreadableAnswer("HTML"), {"read"}, id="unreadable"),
-        pytest.param(AnswerTooLarge("too large"), set(), id="too large"),
+        pytest.param(UnreadableResponse("HTML"), {"read"}, id="unreadable"),
+        pytest.param(ResponseTooLarge("too large"), set(), id="too large"),
         pytest.param(NotAuthenticated("401"), set(), id="401"),
-        pytest.param(Refused("400"), set(), id="400"),
+        pytest.param(Rejected("400"), set(), id="400"),
         pytest.param(UncertainKickoff("502"), set(), id="uncertain"),
         pytest.param(CallError("other"), set(), id="any other"),
         pytest.param(KeyError("a defect"), set(), id="not of the service"),
@@ -117,10 +117,10 @@ WAKING = [
 ]
 AWAKE = [
     *(pytest.param(ServiceError("5xx", http_status=status), id=str(status)) for status in (500, 501, 505, 599)),
-    pytest.param(Unreachable("refused", sent=False), id="refused"),
+    pytest.param(Unreachable("refused", sent=False), id="rejected"),
     pytest.param(Unreachable("reset", sent=True), id="reset"),
     pytest.param(RateLimited("429", http_status=429), id="429"),
-    pytest.param(UnreadableAnswer("HTML", http_status=200), id="unreadable"),
+    pytest.param(UnreadableResponse("HTML", http_status=200), id="unreadable"),
 ]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_crew.client.errors import (
-    AnswerTooLarge,
     CallError,
     Cost,
     ExecutionFailed,
@@ -19,9 +18,10 @@ from airflow_provider_crew.client.errors import (
     NotAllowed,
     NotAuthenticated,
     RateLimited,
-    Refused,
+    Rejected,
+    ResponseTooLarge,
     ServiceError,
-    UnreadableAnswer,
+    UnreadableResponse,
     WatchBroken,
 )
 from airflow_provider_crew.client.models import Failed, Running, read_execution
@@ -146,7 +146,9 @@ def test_end_seen_at_the_deadline_counts(at: float) -> None:
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize(
-    "error", [DOWN, RateLimited("429", retry_after=45.0), ServiceError("502"), UnreadableAnswer("<html>")], ids=str
+    "error",
+    [DOWN, RateLimited("429", retry_after=45.0), ServiceError("502"), UnreadableResponse("<html>")],
+    ids=str,
 )
 @pytest.mark.parametrize("max_outage", [600.0, 20.0])
 def test_outage_ends_the_watch_after_max_outage(max_outage: float, error: Any, dice: float) -> None:
@@ -211,7 +213,7 @@ def test_unknown_execution_has_half_a_minute_after_kickoff(kicked_off_at: Any, a
 
 @pytest.mark.parametrize("status", [302, 400, 405, 410, 421])
 def test_odd_answer_is_an_outage_after_two_minutes(status: int) -> None:
-    story, odd = Story(), Refused("An odd answer.", http_status=status)
+    story, odd = Story(), Rejected("An odd answer.", http_status=status)
     first = story.see(odd, at=0)
 
     assert logged(first) == ["warning"]
@@ -242,7 +244,7 @@ def test_stopped_execution_is_not_a_failed_one(word: str, key: str) -> None:
     assert (error.cost, error.kickoff_id, error.usage) == (Cost.ENDED, KICKOFF_ID, {"total_tokens": 7})
 
 
-@pytest.mark.parametrize("error", [AnswerTooLarge("It is too large."), CallError("any other")], ids=str)
+@pytest.mark.parametrize("error", [ResponseTooLarge("It is too large."), CallError("any other")], ids=str)
 def test_permanent_error_ends_the_watch_at_once(error: CallError) -> None:
     step = Story(kicked_off_at=NOW).see(error)
 

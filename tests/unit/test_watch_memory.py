@@ -20,13 +20,13 @@ from airflow_provider_crew.client.errors import (
     NotAllowed,
     NotAuthenticated,
     RateLimited,
-    Refused,
+    Rejected,
     ServiceError,
     Unreachable,
-    UnreadableAnswer,
+    UnreadableResponse,
 )
 from airflow_provider_crew.client.models import Completed, Failed, Paused, Progress, Running, TaskResult
-from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
+from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 from tests.unit.watch_stories import SKIPS_POLLS
 
@@ -83,7 +83,7 @@ ends = st.sampled_from(
     [
         completed(done("Facts.")),
         Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None),
-        Refused("400"),
+        Rejected("400"),
     ]
 )
 looks = st.tuples(st.lists(st.tuples(outcomes, st.floats(0, 400)), max_size=25), ends).map(
@@ -101,7 +101,7 @@ class Life:
         self.now = NOW
         self.watch = self._new(None)
 
-    def _new(self, memory: WatchMemory | None) -> Watch:
+    def _new(self, memory: WatchState | None) -> Watch:
         watch = Watch(KICKOFF_ID, self._rules, clock=lambda: self.now, random=lambda: 0.3, memory=memory)
         watch.request_timeout = self._request_timeout
         return watch
@@ -110,7 +110,7 @@ class Life:
         self.now += after
         if self._carried:
             kept = json.loads(json.dumps(self.watch.memory.carried(), allow_nan=False))
-            self.watch = self._new(WatchMemory.recalled(kept))
+            self.watch = self._new(WatchState.recalled(kept))
         return self.watch.on_error(outcome) if isinstance(outcome, CallError) else self.watch.on_status(outcome)
 
 
@@ -195,7 +195,7 @@ def outputs(memory: dict[str, Any]) -> list[str]:
     ],
 )
 def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[int]) -> None:
-    memory = WatchMemory(started_at=NOW, tasks=[done("x" * size) for size in sizes])
+    memory = WatchState(started_at=NOW, tasks=[done("x" * size) for size in sizes])
 
     assert [len(output) for output in outputs(memory.carried())] == carried
     assert len(json.dumps(memory.carried()["tasks"])) <= 16 * 1024 + 2 * len(carried)
@@ -217,18 +217,18 @@ def test_newest_tasks_are_carried_up_to_16_kb(sizes: list[int], carried: list[in
     ids=str,
 )
 def test_memory_with_invalid_fields_is_dropped(odd: dict[str, Any]) -> None:
-    assert WatchMemory.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd}) is None
-    assert WatchMemory.recalled({}) is WatchMemory.recalled(None) is None
+    assert WatchState.recalled({"started_at": NOW, "progress": "task 1 of 3", **odd}) is None
+    assert WatchState.recalled({}) is WatchState.recalled(None) is None
 
 
 def test_memory_of_another_version_is_used() -> None:
     kept = {"started_at": NOW, "progress": "task 1 of 3", "task_count": 3, "tasks": [{"task_id": "a", "new": 1}]}
 
-    recalled = WatchMemory.recalled(kept)
+    recalled = WatchState.recalled(kept)
 
     tasks = [TaskResult(task_id="a", execution_time=None)]
-    assert recalled == WatchMemory(started_at=NOW, progress="task 1 of 3", tasks=tasks)
-    assert WatchMemory.recalled({"started_at": NOW}) == WatchMemory(started_at=NOW)
+    assert recalled == WatchState(started_at=NOW, progress="task 1 of 3", tasks=tasks)
+    assert WatchState.recalled({"started_at": NOW}) == WatchState(started_at=NOW)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_unusable_times_are_rejected(rule: str, value: Any) -> None:
 # What a watch keeps of the crew's tasks, in memory as well as on its way to another process.
 
 
-def memory_of(memory: WatchMemory) -> int:
+def memory_of(memory: WatchState) -> int:
     return sum(sys.getsizeof(task.output) + sys.getsizeof(task.task_id) for task in memory.tasks)
 
 
@@ -298,7 +298,7 @@ def test_clock_jump_neither_ends_nor_stretches_an_outage(error: CallError, jump:
 # Services put the ID of the request into what they answer.
 
 
-@pytest.mark.parametrize("kind", [ServiceError, RateLimited, UnreadableAnswer, NotAuthenticated])
+@pytest.mark.parametrize("kind", [ServiceError, RateLimited, UnreadableResponse, NotAuthenticated])
 def test_trouble_with_another_request_id_is_logged_once(kind: type[CallError]) -> None:
     life = Life(carried=False)
     steps = [life.see(kind(f"The crew answers. Request {n:x}.", http_status=503), 10) for n in range(1000, 1010)]

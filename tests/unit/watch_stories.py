@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_crew.client.errors import CallError, InvalidSettings, Unreachable
 from airflow_provider_crew.client.models import Completed, Progress, Running
-from airflow_provider_crew.client.watch import Step, Watch, WatchMemory, WatchRules
+from airflow_provider_crew.client.watch import Step, Watch, WatchRules, WatchState
 from tests.unit.crew_builders import KICKOFF_ID, NOW
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Story:
     """Watch of one execution, fed with outcomes at given times."""
 
     def __init__(
-        self, *, dice: float = 0.5, timeout: float = 24 * 3600.0, memory: WatchMemory | None = None, **rules: Any
+        self, *, dice: float = 0.5, timeout: float = 24 * 3600.0, memory: WatchState | None = None, **rules: Any
     ) -> None:
         self.time = 0.0
         self.looks = 0
