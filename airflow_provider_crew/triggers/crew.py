@@ -42,7 +42,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param memory: WatchState of the task before it was deferred, as plain data.
     :param log_output: Whether the event may contain the crew's output, because Airflow logs each event.
     :param asked: Whether a request of the task is open under Required Actions.
-    :param cancel_on_kill: Whether to cancel the execution if a user marks the task (Airflow 3.3 and later).
+    :param cancel_on_kill: Whether to cancel the execution if someone marks the task (Airflow 3.3 and later).
     """
 
     def __init__(  # noqa: PLR0913 - stored by name
@@ -96,7 +96,7 @@ class CrewExecutionTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Cancel the execution if wanted. Airflow 3.3 and later call this when a user marks or clears the task."""
+        """Cancel the execution if wanted. Airflow 3.3 and later call this if someone marks or clears the task."""
         if self.cancel_on_kill and self._may_be_marked():
             watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
             # Shielded, because Airflow cancels on_kill() about a second after it has called it.
