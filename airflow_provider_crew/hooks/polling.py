@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 
@@ -51,6 +50,8 @@ class SharedConnection:
     @classmethod
     def of(cls, hook: "CrewHook") -> "SharedConnection":
         """Return the connection of a hook, shared on this event loop."""
+        for ended in [loop for loop in _shared if loop.is_closed()]:
+            del _shared[ended]
         here = _shared.setdefault(asyncio.get_running_loop(), {})
         # Format it with repr, because a stored trigger may hold any type.
         key = repr((hook.crew_conn_id, hook.token_type, hook.webhook_conn_id))
@@ -101,7 +102,7 @@ class SharedConnection:
 
 
 # Connections by event loop.
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedConnection]] = WeakKeyDictionary()
+_shared: dict[asyncio.AbstractEventLoop, dict[str, SharedConnection]] = {}
 
 
 def _polls_of(settings: "ServiceSettings", secrets: tuple[str, ...]) -> "CrewPolls":

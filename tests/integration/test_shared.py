@@ -21,6 +21,7 @@ import pytest
 from airflow_provider_crew.client.errors import LostContact, WaitedTooLong
 from airflow_provider_crew.client.poll import _sessions
 from airflow_provider_crew.hooks.connection import load_connection_async
+from airflow_provider_crew.hooks.polling import _shared
 from airflow_provider_crew.local import LocalCrewService
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import read_event
@@ -187,6 +188,7 @@ def test_other_event_loop_shares_nothing(live_crew, look_ups):
         assert read_event(asyncio.run(run())).result
 
     assert look_ups.number == 2
+    assert len(_shared) == 1, "ended event loops are kept"
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, url: str, request_timeout: float) -> None:
