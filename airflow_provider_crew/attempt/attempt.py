@@ -44,7 +44,6 @@ from airflow_provider_crew.client.api import KickoffRequest, retry_policy
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import (
-    LONGEST_INTERVAL,
     MAX_OUTAGE,
     NOT_FOUND_GRACE,
     TIMEOUT,
@@ -89,6 +88,8 @@ _TIME_TO_CANCEL_AT_TIMEOUT = 10.0
 _LARGEST_SHARE = 0.1
 # Seconds after the deadline at which Airflow resumes a task that no triggerer has resumed.
 _BACKSTOP = 60.0
+# Seconds between two polls of a status that is too large for a triggerer. Each starts a worker.
+_LARGE_STATUS_INTERVAL = 300.0
 # Characters of the crew's last output in a request under Required Actions.
 _LONGEST_DRAFT = 2_000
 # Ends in the metrics. All others count as "broken".
@@ -708,6 +709,8 @@ class Attempt:
         if not (memory and memory.seen):
             try:
                 self.hook.get_conn()
+            except errors.InvalidSettings:
+                pass  # the watch reads the connection again for a while
             except errors.Unreachable as error:
                 event = f"Execution {self.kickoff_id} cannot be polled. {error.event}"
                 raise errors.LostContact(event, kickoff_id=self.kickoff_id, lacks_connection=True) from None
@@ -764,7 +767,7 @@ class Attempt:
         if event.error:
             raise _seen_by_triggerer(event.error, event)
         if event.too_large:  # a running execution may have a large status as well, so the task may defer again
-            again = time.time() + LONGEST_INTERVAL
+            again = time.time() + _LARGE_STATUS_INTERVAL
             return self._finish(self.wait(memory=event.memory, deadline=event.deadline, first_poll_at=again))
         # The crew has just reported the execution, so the grace period after a kickoff applies.
         return self._finish(event.result or self._read(event, kicked_off_at=time.time()))
