@@ -193,20 +193,6 @@ def test_marked_as_failed_and_cleared(scene):
 
 
 @row(
-    COMPLETED,
-    ways=("deferred", "sync", "sensor deferred"),
-    core=True,
-    map_index_template="{{ no_such_name.at_all }}",
-)
-def test_no_name(scene):
-    """`map_index_template` cannot be rendered."""
-    scene.start()
-    if "deferred" in scene.way:
-        scene.wait_for("deferred")
-    scene.finish()
-
-
-@row(
     COMPLETED_IN_ATTEMPT_2,
     ways=RUN,
     post_execute=BROKEN,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.attempt.attempt import Attempt, Options
 from airflow_provider_crew.client.errors import (
@@ -17,7 +18,7 @@ from airflow_provider_crew.client.errors import (
 )
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from tests.integration.operators import both_ways, run
-from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, TaskInstance, revived
+from tests.integration.tasks import CONNECTION, QUICK, SLOW, TOKEN, Task, TaskInstance, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -175,3 +176,22 @@ def test_token_rotated_during_the_wait_is_used(live_crew, monkeypatch, deferrabl
     assert task.run()["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
     assert "token-0815" not in task_log.text
     assert TOKEN not in task_log.text
+
+
+def test_running_execution_with_a_large_status_is_deferred_again(live_crew, store, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.triggers.watching.LARGEST_RESPONSE", 10)
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), store=store)
+    waiting = task.deferred()
+    before = time.time()
+
+    event = asyncio.run(fired(revived(waiting.trigger)))
+    with pytest.raises(TaskDeferred) as again:
+        task.resume(waiting, event)
+
+    assert event["too_large"]
+    assert again.value.trigger.rules["first_poll_at"] > before + 60
+    assert again.value.trigger.rules["deadline"] == waiting.trigger.rules["deadline"]
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    assert task.resume(waiting, event)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert len(live_crew.kickoffs) == 1

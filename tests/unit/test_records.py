@@ -106,3 +106,12 @@ def test_record_of_any_text_can_be_stored(message: str, told: str, names: list[s
 def test_invalid_record_is_rejected(record: object) -> None:
     with pytest.raises(ValueError, match="error"):
         recorded_error(record)
+
+
+def test_error_of_a_task_keeps_its_class() -> None:
+    from airflow_provider_crew.exceptions import CutShort, OtherInputs
+
+    assert {type(carried(kind("passed", kickoff_id="7"))) for kind in (CutShort, OtherInputs)} == {
+        CutShort,
+        OtherInputs,
+    }
