@@ -239,20 +239,19 @@ def test_unreadable_record_counts_as_uncertain_kickoff(live_crew, store, operato
 
 @pytest.mark.parametrize("odd", [..., None, ["x"]], ids=str)
 @pytest.mark.parametrize("cleared", [False, True])
-def test_odd_fields_of_a_record_do_not_lose_the_kickoff_id(live_crew, store, odd, cleared):
-    """As a newer version, or a person, may have stored them."""
-    live_crew.scenario = SLOW
-    known = live_crew.take(INPUTS, None, {})
-    live_crew.at_look(1, lambda: live_crew.finish(known))
-    names = ("max_tries", "kicked_off_at", "end", "reported", "address", "delivered", "name", "fingerprint")
-    fields = {} if odd is ... else dict.fromkeys(names, odd)
-    store.set("crew_kickoff", {"kickoff_id": known, "since_the_next_version": {"a": 1}} | fields)
+def test_unreadable_record_is_uncertain_and_logged(live_crew, store, task_log, odd, cleared):
+    fields = {} if odd is ... else dict.fromkeys(("max_tries", "kicked_off_at"), odd)
+    store.set("crew_kickoff", {"kickoff_id": "4711-0815"} | fields)
     task = Task(run, store=store, retries=2)
     if cleared:
         task.clear()
 
-    assert task.run()["kickoff_id"] == known
-    assert len(live_crew.kickoffs) == 1
+    with pytest.raises(CrewTaskFailed) as caught:
+        task.run()
+
+    assert isinstance(caught.value.failure, UncertainKickoff)
+    assert "4711-0815" in task_log.warnings
+    assert not live_crew.kickoffs
 
 
 @pytest.mark.parametrize("event", [None, {}, {"kickoff_id": 7}, {"kickoff_id": "4711", "error": "{"}], ids=str)
