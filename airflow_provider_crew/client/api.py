@@ -304,7 +304,9 @@ class CrewApi:
 
     def kickoff(self, kickoff: KickoffRequest) -> Request:
         """Return the request that starts an execution."""
-        headers, masks = self._headers | {"Content-Type": "application/json"}, self._masks_with(*kickoff.secrets)
+        headers = self._headers | {"Content-Type": "application/json"}
+        is_known = {*kickoff.secrets} <= {*self._secrets}
+        masks = self._masks if is_known else self._masks_with(*kickoff.secrets)
         return Request("POST", self.settings.address, "/kickoff", headers, masks, kickoff.body)
 
     def status(self, kickoff_id: str, path: str) -> Request:
@@ -320,9 +322,10 @@ class CrewApi:
         return Request(method, self.settings.address, path, self._headers, self._masks, kickoff_id=kickoff_id)
 
     def _masks_with(self, *more: str) -> Masks:
-        secrets = (*self._secrets, *more)
+        secrets, of_proxy = (*self._secrets, *more), secrets_of_proxy(self.proxy)
+        forms = forms_of(*secrets)
         # Only an error page of the proxy can repeat the proxy's password, and a result must not be altered for it.
-        return Masks(forms_of(*secrets), forms_of(*secrets, *secrets_of_proxy(self.proxy)))
+        return Masks(forms, forms_of(*secrets, *of_proxy) if of_proxy else forms)
 
 
 def most_bytes(status: int, largest: int | None = None) -> int:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import sync_to_async
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.client import CrewClient
     from airflow_provider_crew.client.poll import CrewPolls
     from airflow_provider_crew.client.settings import ServiceSettings
-    from airflow_provider_crew.hooks.crew import CrewHook
+    from airflow_provider_crew.hooks.connection import TokenType
 
 # Seconds before a connection is read again.
 _FRESH = 60.0
@@ -29,6 +29,21 @@ _FRESH = 60.0
 _FRESH_AFTER_REJECTION = 5.0
 # Maximum wait for the connection: a secrets backend may hang, and the watch has a deadline.
 _LOOK_UP = 10.0
+
+
+class Hook(Protocol):
+    """Attributes of a CrewHook that polling needs."""
+
+    crew_conn_id: str
+    token_type: "TokenType | None"
+    webhook_conn_id: str | None
+
+    @property
+    def log(self) -> Any:
+        """Logger of the hook."""
+
+    def get_conn(self) -> "CrewClient":
+        """Return the synchronous client."""
 
 
 class SharedConnection:
@@ -39,7 +54,7 @@ class SharedConnection:
     crew, executions of the first are therefore still polled.
     """
 
-    def __init__(self, hook: "CrewHook") -> None:
+    def __init__(self, hook: Hook) -> None:
         self._conn_id, self._token_type = hook.crew_conn_id, hook.token_type
         self._webhook_conn_id = hook.webhook_conn_id
         self._secrets: tuple[str, ...] = ()
@@ -48,7 +63,7 @@ class SharedConnection:
         self._read_at = -math.inf
 
     @classmethod
-    def of(cls, hook: "CrewHook") -> "SharedConnection":
+    def of(cls, hook: Hook) -> "SharedConnection":
         """Return the connection of a hook, shared on this event loop."""
         for ended in [loop for loop in _shared if loop.is_closed()]:
             del _shared[ended]
@@ -124,7 +139,7 @@ class Poller:
 
     def __init__(
         self,
-        hook: "CrewHook",
+        hook: Hook,
         kickoff_id: str,
         rules: WatchRules,
         memory: WatchState | None = None,
