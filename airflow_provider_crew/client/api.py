@@ -106,9 +106,7 @@ def _checked(name: str, kind: type, value: Any) -> Any:
         try:
             return issued_kickoff_id(value)
         except ValueError:
-            raise InvalidInputs(
-                f"restore_from_state_id of type {type(value).__name__} is not a kickoff ID.",
-            ) from None
+            raise InvalidInputs(f"{name} of type {type(value).__name__} is not a kickoff ID.") from None
     # A template renders to a string, whatever the option should be.
     if not isinstance(value, kind) or value == "":
         known: dict[Any, str] = {Mapping: "an object of names and values", str: "a text"}

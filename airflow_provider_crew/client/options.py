@@ -19,7 +19,6 @@ LONGEST_INTERVAL = 60.0
 
 
 OnUncertainKickoff = Literal["fail", "retry"]
-ValidateInputs = Literal[True, False]
 OnInvalidOutput = Literal["fail", "retry"]
 
 

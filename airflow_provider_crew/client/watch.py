@@ -501,8 +501,9 @@ def after_cancelling(end: errors.CrewError, outcome: Completed | Failed | Except
         return end.replace(f"{end.event} The request to cancel it was not sent: {why}.")
     event = f"{end.event} {describe_end(outcome)}"
     if isinstance(outcome, Failed):
-        kind = errors.ExecutionCancelled if outcome.was_stopped else errors.ExecutionFailed
-        return kind(event, kickoff_id=outcome.kickoff_id, usage=outcome.usage)
+        return _failure(
+            errors.ExecutionCancelled if outcome.was_stopped else errors.ExecutionFailed, event, outcome
+        )
     return end.replace(event, cost=errors.Cost.ENDED)
 
 
@@ -519,11 +520,15 @@ def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
     """Return the error for a crew that failed or was stopped. ``was_at``: its position at the last poll before."""
     place = f", last seen at {was_at}" if was_at else ""
     reason = one_line(failed.error, _SHOWN_ERROR).rstrip(". ")
-    kind, verb = (
-        (errors.ExecutionStopped, "was stopped") if failed.was_stopped else (errors.ExecutionFailed, "failed")
-    )
+    verb = "was stopped" if failed.was_stopped else "failed"
+    event = f"Execution {failed.kickoff_id} {verb}{after(failed)}{place}: {reason}."
+    return _failure(errors.ExecutionStopped if failed.was_stopped else errors.ExecutionFailed, event, failed)
+
+
+def _failure(kind: type[errors.ExecutionFailed], event: str, failed: Failed) -> errors.ExecutionFailed:
+    """Return an error with the facts of a failed execution."""
     return kind(
-        f"Execution {failed.kickoff_id} {verb}{after(failed)}{place}: {reason}.",
+        event,
         kickoff_id=failed.kickoff_id,
         error=failed.error[:_KEPT_ERROR],
         execution_time=failed.execution_time,
@@ -534,7 +539,7 @@ def execution_failed(failed: Failed, was_at: str) -> errors.ExecutionFailed:
 def result_out_of_reach(kickoff_id: str, lasted: float) -> errors.ExecutionUnknown:
     """Return the error for an execution that has completed, but is unknown now."""
     return errors.ExecutionUnknown(
-        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has answered for "
+        f"Execution {kickoff_id} has completed, but its result is unreadable: the crew has reported for "
         f"{duration(lasted)} that the execution is unknown.",
         cost=errors.Cost.ENDED,
         kickoff_id=kickoff_id,

@@ -10,7 +10,7 @@ from tests.supported import AIRFLOW
 
 pytestmark = [
     pytest.mark.core,
-    pytest.mark.skipif(AIRFLOW >= (3, 4), reason="the tables show the attempts of 3.3"),
+    pytest.mark.skipif(AIRFLOW != (3, 3), reason="the tables show the attempts of 3.3"),
 ]
 
 
