@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_provider_crew.local.dialects.documented import Completed, Result
 from tests.faults.rows import COMPLETED, COMPLETED_IN_ATTEMPT_2, LONG, RUN, SENSOR, Ends, paid_again, row
+from tests.faults.scenes import Code
 
 IMPATIENT = {"request_timeout": 3}
 # An event carries no result of that size, so the task reads it.
@@ -219,7 +220,12 @@ def test_waiting_unknown_when_read(scene):
 
 
 @row(
-    COMPLETED_IN_ATTEMPT_2, core=True, scenario=LONG.model_copy(update={"output": LARGE}), max_outage=8, retries=1
+    COMPLETED_IN_ATTEMPT_2,
+    core=True,
+    scenario=LONG.model_copy(update={"output": LARGE}),
+    max_outage=8,
+    retries=1,
+    retry_delay=Code("datetime.timedelta(seconds=15)"),
 )
 def test_waiting_down_when_read(scene):
     """An outage longer than `max_outage` begins before a large result is read, and ends before the retry."""
