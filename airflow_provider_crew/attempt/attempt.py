@@ -192,6 +192,7 @@ class Attempt:
         self._is_blind = False
         """Whether the kickoff record is unreadable."""
         self._link: str | None = None
+        self._value: Any = None
 
     # The story of an attempt, in order.
 
@@ -272,6 +273,7 @@ class Attempt:
         """
         if self.record and not self.record.is_shared and self.ti.max_tries and self.options.do_xcom_push:
             self.ti.xcom_push(key=RETURN_VALUE, value=value)
+        self._value = value  # Airflow does not pass it to post_execute()
         return value
 
     def end(self, error: BaseException) -> BaseException:
@@ -891,10 +893,9 @@ class Attempt:
         failure = end.failure
         self._record_state(end)
         if self.kickoff_id:
-            usage = getattr(failure, "usage", None)
-            self._measure_end(
-                _METRICS.get(type(failure), "broken"), getattr(failure, "execution_time", None), usage
-            )
+            usage, took = (getattr(failure, name, None) for name in ("usage", "execution_time"))
+            if not isinstance(failure, errors.InvalidOutput):  # counted as completed
+                self._measure_end(_METRICS.get(type(failure), "broken"), took, usage)
             if usage:  # that of a completed execution is in the return value
                 about = {"kickoff_id": self.kickoff_id, "try_number": self.ti.try_number}
                 spent = {**without_reserved_keys(usage), **about}
@@ -919,9 +920,9 @@ class Attempt:
             case errors.ExecutionUnknown(has_completed=True):
                 self.record.update(kickoff_id=self.kickoff_id, end="completed", delivered=True)
 
-    def add_asset_extras(self, value: Any) -> None:
+    def add_asset_extras(self) -> None:
         """Add the execution to the asset events of the task's outlets. A user's extra takes precedence."""
-        result = value if isinstance(value, Mapping) else {}
+        result = self._value if isinstance(self._value, Mapping) else {}
         extra = {"kickoff_id": self.kickoff_id, **{name: result[name] for name in _EXTRAS if name in result}}
         from airflow.sdk.definitions.asset import Asset, AssetRef
 

@@ -114,7 +114,7 @@ class CrewTask(BaseOperator):
         """Add the execution to the asset events, and note the delivery, after the author's own post_execute."""
         super().post_execute(context, result)
         if attempt := self._attempt:
-            attempt.add_asset_extras(result)
+            attempt.add_asset_extras()
             if attempt.record:
                 call_on_success(self, attempt.record.save_delivery)
 

@@ -282,7 +282,7 @@ class Task:
         return self._ended(operator, operator.resume_execution("__fail__", told, self.context))
 
     def _ended(self, operator: Any, result: Any) -> Any:
-        operator.post_execute(self.context, result)
+        operator.post_execute(self.context)
         for callback in operator.on_success_callback:
             callback(self.context)
         return result

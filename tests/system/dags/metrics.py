@@ -29,7 +29,6 @@ with DAG("metrics", schedule=None, max_active_tasks=100):
         )
     CrewRunOperator(task_id="failed", inputs=INPUTS, crew_conn_id="crew_failing", deferrable=True, poll_interval=1)
     CrewRunOperator(task_id="timeout", inputs=INPUTS, crew_conn_id="crew_slow", timeout=3, poll_interval=1)
-    CrewRunOperator(task_id="broken", inputs=INPUTS, crew_conn_id="crew_refusing", poll_interval=1)
     CrewRunOperator(task_id="lost", inputs=INPUTS, crew_conn_id="crew_vanishing", poll_interval=1, max_outage=2)
     CrewRunOperator(task_id="unknown", inputs=INPUTS, crew_conn_id="crew_asking", poll_interval=1, max_outage=2)
     CrewRunOperator(task_id="paused", inputs=INPUTS, crew_conn_id="crew_pausing", deferrable=True, poll_interval=1)
