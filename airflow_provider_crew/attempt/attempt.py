@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from textwrap import indent
-from threading import Event
-from typing import Any, Literal, NoReturn
+from threading import Event, current_thread, main_thread
+from typing import Any, Literal, NoReturn, TypeVar
 
 import tenacity
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred, conf
@@ -68,6 +68,8 @@ from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd, chosen_option, read_event
+
+T = TypeVar("T")
 
 _NO_RESPONSE = "An earlier attempt sent a kickoff and ended before the response, so an execution may have started."
 _ONE_ATTEMPT_TOO_MANY = (
@@ -146,6 +148,10 @@ def is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip() in _NOTHING)
 
 
+class _PollInterrupted(BaseException):
+    """Raised by the signal handler of Airflow during a poll of the crew."""
+
+
 class Attempt:
     """
     One attempt of a task in the current process.
@@ -185,6 +191,7 @@ class Attempt:
         self.progress = TaskProgress(self.ti, log, self.started_at)
         self._is_told_to_end = is_told_to_end
         self._has_heeded = False
+        self._is_polling = False
         self._began = time.monotonic()
         self._has_other_inputs = False
         self._has_abandoned = False
@@ -296,9 +303,12 @@ class Attempt:
         return not self._is_told_to_end() and self._record.save_report()
 
     def told_to_end(self) -> None:
-        """Do what cannot wait until the attempt notices that Airflow is ending the task."""
+        """Do what cannot wait until the attempt notices that Airflow is ending the task, in the signal handler."""
         if self.record:
             self.record.save_again()
+        if self._is_polling and current_thread() is main_thread():
+            self._is_polling = False
+            raise _PollInterrupted
 
     # What is known.
 
@@ -471,7 +481,8 @@ class Attempt:
         """Return the status of an earlier attempt's execution, and record its end."""
         record = self._record
         try:
-            execution = self.hook.status(kickoff_id)
+            self.hook.get_conn()
+            execution = self._interruptibly(self.hook.status, kickoff_id)
         except errors.ExecutionNotFound as error:
             kicked_off_at = record.last.address if record.last else ""
             if kicked_off_at and kicked_off_at != error.address:
@@ -635,15 +646,33 @@ class Attempt:
 
         On Airflow 3, a task goes on after SIGTERM until Airflow kills it. A task that was cleared reattaches.
         """
-        if self._has_heeded or not self._is_told_to_end():
+        kickoff_id = self.kickoff_id or (self.record and self.record.running)
+        if self._has_heeded or not kickoff_id or not self._is_told_to_end():
             return
         self._has_heeded = True
-        if self.phase == "waiting" and self.cancels_on("kill") and versions.has_ended(self.ti):
-            event = f"Airflow ended the task while execution {self.kickoff_id} was running."
-            raise EndedByAirflow(event, kickoff_id=self.kickoff_id)
-        event = f"Airflow is ending this task. Execution {self.kickoff_id} continues."
-        told = CrewError(event, kickoff_id=self.kickoff_id)
+        if self.phase != "ended" and self.cancels_on("kill") and versions.has_ended(self.ti):
+            event = f"Airflow ended the task while execution {kickoff_id} was running."
+            raise EndedByAirflow(event, kickoff_id=self._has(kickoff_id))
+        event = f"Airflow is ending this task. Execution {kickoff_id} continues."
+        told = CrewError(event, kickoff_id=kickoff_id)
         self.warn(str(verdict(told, self.facts()).failure))
+
+    def _interruptibly(self, poll: Callable[[str], T], kickoff_id: str) -> T:
+        """
+        Return the response of the crew, and poll again after an interruption.
+
+        Airflow kills the process 5 seconds after SIGTERM, and a response may take longer. Only this request may be
+        interrupted: one to Airflow would leave its channel in disorder.
+        """
+        while True:
+            try:
+                self._is_polling = True
+                try:
+                    return poll(kickoff_id)
+                finally:
+                    self._is_polling = False
+            except _PollInterrupted:
+                self.heed()
 
     def cancels_on(self, event: Literal["kill", "timeout"]) -> bool:
         """Whether to cancel the execution on a kill or a timeout. The connection has the default."""
@@ -717,7 +746,9 @@ class Attempt:
                 event = f"Execution {self.kickoff_id} cannot be polled. {error.event}"
                 raise errors.LostContact(event, kickoff_id=self.kickoff_id, lacks_connection=True) from None
         self.progress.is_left_to_trigger = self.options.deferrable
-        return Poller(self.hook, self.kickoff_id, rules, memory, self.progress.saw)
+        poller = Poller(self.hook, self.kickoff_id, rules, memory, self.progress.saw)
+        poller.call = self._interruptibly
+        return poller
 
     def pause(self, poller: Poller, step: Step) -> None:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""

@@ -130,6 +130,10 @@ def _polls_of(settings: "ServiceSettings", secrets: tuple[str, ...]) -> "CrewPol
 Observer = Callable[[ProgressReport, bool], None]
 
 
+# Calls a function with a kickoff ID.
+Call = Callable[[Callable[[str], Execution], str], Execution]
+
+
 class Poller:
     """
     Poller that passes the outcome of each poll to a watch and follows the returned steps.
@@ -149,6 +153,8 @@ class Poller:
         self.watch = Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
         self.report = ProgressReport(self.watch)
         self.observer = observer
+        self.call: Call = lambda status, kickoff_id: status(kickoff_id)
+        """Sends the request of a synchronous poll."""
         self._client: CrewClient | None = None
         self._crew: CrewPolls | None = None
 
@@ -164,7 +170,7 @@ class Poller:
         try:
             self._client = client = self._client or self._hook.get_conn()
             self.watch.request_timeout = client.settings.request_timeout
-            execution = client.status(self.watch.kickoff_id)
+            execution = self.call(client.status, self.watch.kickoff_id)
             step = self.watch.on_status(execution)
         except (CallError, InvalidSettings) as error:
             step = self.watch.on_error(error)

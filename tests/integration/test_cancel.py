@@ -6,8 +6,12 @@ import asyncio
 import io
 import json
 import math
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -276,3 +280,24 @@ def test_task_marked_while_its_kickoff_is_sent_cancels(live_crew, store, monkeyp
         Task(lambda: made, store=store).run()
 
     assert len(live_crew.requests.on("stop")) == 1
+
+
+@pytest.mark.parametrize("is_cleared", [False, True])
+def test_signal_interrupts_a_slow_poll(live_crew, store, monkeypatch, is_cleared):
+    operator = run(deferrable=False, cancel_on_kill=True)
+    monkeypatch.setattr(versions, "has_ended", lambda _: not is_cleared)
+    live_crew.scenario = SLOW
+    live_crew.faults.hang(seconds=20, on="status", times=1)
+    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
+    live_crew.at_kickoff = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start
+    before = signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
+    began = time.monotonic()
+    try:
+        with nullcontext() if is_cleared else pytest.raises(ExecutionCancelled):
+            Task(lambda: operator, store=store).run()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert time.monotonic() - began < 15
+    assert len(live_crew.requests.on("stop")) == (not is_cleared)
+    assert len(live_crew.kickoffs) == 1

@@ -98,7 +98,7 @@ def test_finder_shows_the_class_and_the_cost_of_an_error(errors_page, error):
     ("line", "row"),
     [
         ("[2026-11-23 03:14:15] INFO - Reattached to execution 57a13a6e, started by attempt 1.", "Reattached"),
-        ("WARNING - Execution 57a13a6e: No Usable Response for 60s", "no usable response"),
+        ("WARNING - Execution 57a13a6e: no usable response. polling Continues for 10m", "Polling continues"),
         ("ModuleNotFoundError: No module named 'airflow_provider_crew'", "No module"),
     ],
 )
