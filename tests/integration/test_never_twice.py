@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -95,6 +97,20 @@ def test_task_that_ends_before_kickoff_is_resent_starts_nothing(
     error: Any = caught.value
     assert isinstance(error, CrewTaskError if how == "killed" else CrewTaskTimeout)
     assert error.cost is Cost.NONE
+    assert live_crew.kickoffs == ()
+    assert store.kickoff is None
+
+
+@pytest.mark.parametrize("operator", [run, kickoff])
+def test_time_that_is_over_when_the_intent_is_stored_starts_nothing(live_crew, store, operator):
+    """The alarm of execution_timeout may not have rung by then."""
+    store.breaks_at = lambda call: call == "set" and bool(time.sleep(0.3))
+    task = Task(lambda: operator(execution_timeout=timedelta(seconds=0.2)), store=store, retries=1)
+
+    with pytest.raises(CrewTaskTimeout) as caught:
+        task.run()
+
+    assert caught.value.cost is Cost.NONE
     assert live_crew.kickoffs == ()
     assert store.kickoff is None
 
