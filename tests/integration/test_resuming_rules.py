@@ -109,6 +109,24 @@ def test_event_of_an_earlier_attempt_does_not_end_a_retry(live_crew, store, monk
     assert len(live_crew.kickoffs) == 2
 
 
+@pytest.mark.parametrize("with_store", [False, True])
+def test_result_in_the_event_of_an_earlier_attempt_is_returned_by_a_retry(
+    live_crew, store, monkeypatch, with_store
+):
+    """Airflow 3.1 resumes a retry with it, here of an attempt that was lost before it returned the result."""
+    monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
+    waiting = task.deferred()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+    event = asyncio.run(fired(revived(waiting.trigger)))
+    task.ti.try_number += 1
+
+    assert task.resume(waiting, event)["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+
+    assert len(live_crew.kickoffs) == 1
+
+
 def test_result_at_another_address_is_not_given_up(live_crew, store, monkeypatch):
     """The connection was changed while the event was on its way."""
     task = Task(lambda: run(deferrable=True, max_outage=0.2), store=store, retries=1)
