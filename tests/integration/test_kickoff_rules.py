@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -251,6 +252,24 @@ def test_lost_answer_is_reported_before_a_clear_kicks_off(live_crew, store, oper
 @every_operator
 def test_success_that_airflow_may_have_dropped_is_returned_again(live_crew, store, monkeypatch, operator):
     monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: False)
+    task = Task(operator, store=store)
+    returned = id_of(task.run())
+    live_crew.finish(returned)
+    task.clear()
+
+    assert id_of(task.run()) == returned
+    assert len(live_crew.kickoffs) == 1
+
+
+@outlives_the_return
+@every_operator
+def test_success_that_a_clear_drops_a_moment_later_is_returned_again(live_crew, store, monkeypatch, operator):
+    states = ["success"]
+    stand_in = SimpleNamespace(
+        time=time.time, monotonic=time.monotonic, sleep=lambda _: states.append("restarting")
+    )
+    monkeypatch.setattr("airflow_provider_crew.attempt.record.time", stand_in)
+    monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: states[-1] == "success")
     task = Task(operator, store=store)
     returned = id_of(task.run())
     live_crew.finish(returned)
