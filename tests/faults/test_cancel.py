@@ -89,7 +89,7 @@ def test_cancel_run_marked_as_failed(scene):
 
 
 @row(
-    {"sync": CANCELLED, "kickoff": Ends("failed", "nothing", "revoked")},
+    {"sync": CANCELLED, "kickoff": Ends("failed", "only the kickoff ID", "revoked")},
     ways=("sync", "kickoff"),
     retries=2,
     **ALWAYS,

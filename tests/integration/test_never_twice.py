@@ -104,7 +104,12 @@ def test_task_that_ends_before_kickoff_is_resent_starts_nothing(
 @pytest.mark.parametrize("operator", [run, kickoff])
 def test_time_that_is_over_when_the_intent_is_stored_starts_nothing(live_crew, store, operator):
     """The alarm of execution_timeout may not have rung by then."""
-    store.breaks_at = lambda call: call == "set" and bool(time.sleep(0.3))
+
+    def is_slow(call: str) -> bool:
+        time.sleep(0.3 * (call == "set"))
+        return False
+
+    store.breaks_at = is_slow
     task = Task(lambda: operator(execution_timeout=timedelta(seconds=0.2)), store=store, retries=1)
 
     with pytest.raises(CrewTaskTimeout) as caught:
