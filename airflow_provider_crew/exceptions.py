@@ -132,7 +132,7 @@ class CrewTaskError(CrewError, sdk.AirflowException):
 
 
 class EndedByAirflow(CrewError):
-    """Airflow has ended the task while its execution was running, and the execution is to be cancelled."""
+    """Airflow has ended the task while its execution was running, and ``cancel_on_kill`` applies."""
 
     cost: Cost = Cost.RUNNING
 

@@ -626,7 +626,7 @@ class Attempt:
             raise
 
     def _look_before_sending(self, interrupted: Event) -> None:
-        """Raise if the task was told to end, or if its time is over. Storing the intent may take minutes."""
+        """Raise if Airflow is ending the task, or if its time is over. Storing the intent may take minutes."""
         limit = self.options.execution_timeout
         if limit and time.monotonic() - self._began >= limit.total_seconds():
             raise CutShort("execution_timeout passed before the kickoff.")
@@ -642,7 +642,7 @@ class Attempt:
 
     def heed(self) -> None:
         """
-        Raise if Airflow has ended the task, and its execution is to be cancelled.
+        Raise if Airflow has ended the task and ``cancel_on_kill`` applies.
 
         On Airflow 3, a task goes on after SIGTERM until Airflow kills it. A task that was cleared reattaches.
         """
@@ -736,7 +736,7 @@ class Attempt:
         return step.completed.result()
 
     def poller(self, rules: WatchRules, memory: WatchState | None = None) -> Poller:
-        """Return a poller of the execution. A connection that is missing from the start is no outage."""
+        """Return a poller of the execution. A connection that is missing from the start ends the wait."""
         if not (memory and memory.seen):
             try:
                 self.hook.get_conn()

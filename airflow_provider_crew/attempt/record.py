@@ -122,8 +122,8 @@ log = logging.getLogger(__name__)
 # Airflow ends a task whose heartbeats fail for about this long.
 _LONGEST_OUTAGE = 120.0
 _PAUSE = 2.0
-# Seconds that a clear needs from reading the state of a task to the commit of its changes.
-_LONGEST_CLEAR = 1.0
+# Seconds that Airflow needs to clear a task, from reading its state to the commit of the changes.
+_TIME_TO_CLEAR = 1.0
 
 
 def _store_of(context: Context) -> Any:
@@ -239,11 +239,11 @@ class Record:
         """
         Record that Airflow has stored the return value. Until then, a cleared task returns the same result again.
 
-        A clear that has read the state of the running task, and commits after the success, drops the success and
-        the return value. So this looks at the state a moment later, when such a clear is over.
+        If Airflow clears the task in the same second, it may have read the state of the running task, and drop the
+        success and the return value. So this reads the state a moment later.
         """
         if self.is_shared:
-            time.sleep(_LONGEST_CLEAR)
+            time.sleep(_TIME_TO_CLEAR)
         if versions.has_succeeded(self._ti):
             self.update(delivered=True)
 

@@ -23,7 +23,7 @@ OnInvalidOutput = Literal["fail", "retry"]
 
 
 class Sent(NamedTuple):
-    """How an option of a kickoff is sent: the name of its field, and the type that it must have."""
+    """Field name and required type of an option in the request of a kickoff."""
 
     name: str
     kind: type

@@ -204,7 +204,7 @@ class CrewHook(BaseHook):
         """
         rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
         with self._watching(kickoff_id, timeout, **rules) as poller:
-            self.get_conn()  # a missing connection is no outage of the crew
+            self.get_conn()  # a missing connection is not an outage of the crew
             return poller.to_end()
 
     async def wait_async(
@@ -219,7 +219,7 @@ class CrewHook(BaseHook):
         """Wait until an execution has completed, like wait(), without blocking the event loop."""
         rules = {"poll_interval": poll_interval, "max_outage": max_outage, "human_input": human_input}
         with self._watching(kickoff_id, timeout, **rules) as poller:
-            await SharedConnection.of(self).crew()  # a missing connection is no outage of the crew
+            await SharedConnection.of(self).crew()  # a missing connection is not an outage of the crew
             return await poller.to_end_async()
 
     @cached_property

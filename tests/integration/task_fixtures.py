@@ -35,7 +35,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     monkeypatch.setattr("airflow_provider_crew.attempt.progress.PAUSE", 0.0)
     for pause in ("PAUSE", "_PAUSE_FOR_ALL", "_PAUSE_FOR_EACH"):
         monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", 0.0)
-    monkeypatch.setattr("airflow_provider_crew.attempt.record._LONGEST_CLEAR", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.attempt.record._TIME_TO_CLEAR", 0.0)
     monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: True)
     with WatchedService() as running:
         monkeypatch.setattr("airflow.sdk.bases.xcom.BaseXCom.set", classmethod(running.xcoms.take))

@@ -110,9 +110,7 @@ def test_event_of_an_earlier_attempt_does_not_end_a_retry(live_crew, store, monk
 
 
 @pytest.mark.parametrize("with_store", [False, True])
-def test_result_in_the_event_of_an_earlier_attempt_is_returned_by_a_retry(
-    live_crew, store, monkeypatch, with_store
-):
+def test_retry_returns_result_in_event_of_earlier_attempt(live_crew, store, monkeypatch, with_store):
     """Airflow 3.1 resumes a retry with it, here of an attempt that was lost before it returned the result."""
     monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = SLOW

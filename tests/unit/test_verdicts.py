@@ -158,7 +158,7 @@ def test_exception_of_another_is_passed_on(error: BaseException) -> None:
     assert verdict(error, Facts(phase="waiting", kickoff_id="7", is_sensor=True)).exception() is error
 
 
-def test_exception_of_another_is_not_retried_if_the_kickoff_is_not_recorded() -> None:
+def test_other_exception_without_a_record_is_not_retried() -> None:
     error = verdict(MemoryError(), Facts(phase="waiting", kickoff_id="7", reattachable=False)).exception()
 
     assert isinstance(error, ends.CrewTaskFailed)
