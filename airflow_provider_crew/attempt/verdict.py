@@ -317,8 +317,8 @@ def fix_for(error: CrewError) -> str:  # noqa: PLR0911, PLR0912, C901 - a table
             return "Fix what the response reports."
         case errors.Unreachable(lacks_connection=True) | errors.LostContact(lacks_connection=True):
             return (
-                "Add the connection, of type Crew, or set its AIRFLOW_CONN_ variable. Percent-encode the token in "
-                "a URI."
+                "Check that the connection exists, that its type is Crew, and that Airflow's API server and "
+                "secrets backend respond. Percent-encode the token in a URI."
             )
         case errors.Unreachable(trusted=False):
             return (
