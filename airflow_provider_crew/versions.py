@@ -207,6 +207,14 @@ def push_xcom(ti: Any, key: str, value: Any) -> None:
     XCom.set(key, value, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
 
 
+def read_own_xcom(ti: Any, key: str) -> Any:
+    """Return an XCom of a trigger's own task, or None. Its task instance has no method for that."""
+    from airflow.sdk.execution_time.xcom import XCom
+
+    which = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, "map_index": ti.map_index}
+    return XCom.get_one(key=key, **which)
+
+
 def open_required_action(ti: Any, subject: str, body: str, options: Sequence[str]) -> None:
     """Ask a user under Required Actions. An open request stays as it is, and an answered one is opened again."""
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail

@@ -67,7 +67,14 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING, WatchEnd, chosen_option, read_event
+from airflow_provider_crew.triggers.events import (
+    DEFERRAL,
+    HAS_ANSWERED,
+    STOP_WAITING,
+    WatchEnd,
+    chosen_option,
+    read_event,
+)
 
 T = TypeVar("T")
 
@@ -261,6 +268,8 @@ class Attempt:
         next_kwargs, self.next_kwargs = self.next_kwargs, None
         if next_kwargs is None:
             return self._finish(self.wait())
+        if next_kwargs.get("cancels_on_kill"):
+            self.push_xcom(DEFERRAL, None, what="The end of the deferral")
         if self.event:
             return self._resumed_by(self.event)
         if option := chosen_option(next_kwargs.get("event")):
@@ -771,6 +780,8 @@ class Attempt:
 
     def _defer(self, rules: WatchRules, memory: WatchState, *, asked: bool) -> NoReturn:
         options, now, kept = self.options, time.time(), memory.handed_over()
+        if cancels := self.cancels_on("kill"):
+            self.push_xcom(DEFERRAL, now, what="The time of the deferral, without which a mark cancels nothing,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
         raise TaskDeferred(
@@ -780,15 +791,14 @@ class Attempt:
                 rules=asdict(rules),
                 token_type=options.token_type,
                 webhook_conn_id=options.webhook_conn_id,
-                cancel_on_kill=self.cancels_on("kill"),
-                try_number=self.ti.try_number,
+                cancel_on_kill=cancels,
                 deferred_at=now,
                 memory=kept,
                 log_output=may_log_output(options.log_output, self.log),
                 asked=asked,
             ),
             method_name="execute_complete",
-            kwargs={**self.kept, "try_number": self.ti.try_number, **carried},
+            kwargs={**self.kept, "try_number": self.ti.try_number, "cancels_on_kill": cancels, **carried},
             timeout=timedelta(seconds=max(rules.deadline - now, 0.0) + _BACKSTOP),
         )
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.hooks.connection import TokenType
 
 _STORED = (
-    "kickoff_id crew_conn_id rules token_type webhook_conn_id try_number deferred_at memory log_output asked "
-    "cancel_on_kill"
+    "kickoff_id crew_conn_id rules token_type webhook_conn_id deferred_at memory log_output asked cancel_on_kill"
 )
 
 # Cancellations under way. The event loop itself keeps only weak references.
@@ -37,8 +36,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param rules: WatchRules as plain data, including the deadline.
     :param token_type: Token of the connection to use. ``None`` uses the connection's setting.
     :param webhook_conn_id: Connection with the secret of the crew's webhooks, which is masked in responses.
-    :param try_number: Attempt that deferred. ``None`` never cancels.
-    :param deferred_at: Time at which the task was deferred.
+    :param deferred_at: Time at which the task was deferred. ``None`` never cancels.
     :param memory: WatchState of the task before it was deferred, as plain data.
     :param log_output: Whether the event may contain the crew's output, because Airflow logs each event.
     :param asked: Whether a request of the task is open under Required Actions.
@@ -53,7 +51,6 @@ class CrewExecutionTrigger(BaseTrigger):
         rules: Mapping[str, Any],
         token_type: TokenType | None = None,
         webhook_conn_id: str | None = None,
-        try_number: int | None = None,
         deferred_at: float | None = None,
         memory: Mapping[str, Any] | None = None,
         log_output: bool = True,
@@ -66,7 +63,6 @@ class CrewExecutionTrigger(BaseTrigger):
         self.rules = rules
         self.token_type = token_type
         self.webhook_conn_id = webhook_conn_id
-        self.try_number = try_number
         self.deferred_at = deferred_at
         self.memory = memory
         self.log_output = log_output
@@ -97,23 +93,13 @@ class CrewExecutionTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Cancel the execution if wanted. Airflow 3.3 and later call this if someone marks or clears the task."""
-        if self.cancel_on_kill and self._may_be_marked():
+        if self.cancel_on_kill and self.task_instance:  # there is none in dag.test()
             watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
             # Shielded, because Airflow cancels on_kill() about a second after it has called it.
             cancelling = asyncio.create_task(watching.cancel_if_unwanted(self))
             _cancelling.add(cancelling)
             cancelling.add_done_callback(_cancelling.discard)
             await asyncio.shield(cancelling)
-
-    def _may_be_marked(self) -> bool:
-        """
-        Whether a final state of the task can be the mark of a user, or else the task has ended by itself.
-
-        A new triggerer starts and cancels the trigger of an earlier attempt if the task was cleared while no
-        triggerer was running. A hung one may cancel a trigger after another has fired at the deadline.
-        """
-        ti = self.task_instance
-        return ti is not None and ti.try_number == self.try_number and time.time() < self.rules["deadline"]
 
     def _too_early_by(self) -> float:
         """Seconds until the event may fire. Bounded, because the worker's clock may be ahead of this one."""

@@ -22,6 +22,10 @@ _LARGEST_RESULT = 64 * 1024
 # polls in its own process.
 LARGEST_RESPONSE = 2 * 1024 * 1024
 
+# XCom key of the time of a deferral, during which marking the task cancels its execution. Airflow deletes the XCom
+# when the next attempt starts, and the task empties it when it resumes.
+DEFERRAL = "crew_deferral"
+
 # Options of a request under Required Actions.
 HAS_ANSWERED = "Answered"
 STOP_WAITING = "Stop waiting"

@@ -14,6 +14,7 @@ from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.hooks.polling import Poller
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.triggers.events import (
+    DEFERRAL,
     HAS_ANSWERED,
     LARGEST_RESPONSE,
     told_completed,
@@ -23,7 +24,7 @@ from airflow_provider_crew.triggers.events import (
     told_watch,
 )
 from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
-from airflow_provider_crew.versions import close_required_action, has_ended
+from airflow_provider_crew.versions import close_required_action, has_ended, read_own_xcom
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
@@ -61,7 +62,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
 
 async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
-    if not await sync_to_async(has_ended)(trigger.task_instance):
+    if not await sync_to_async(_is_marked)(trigger):
         return
     event = f"Airflow ended the task while execution {trigger.kickoff_id} was running."
     end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
@@ -72,6 +73,20 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     warn(trigger.log, str(end))
     if trigger.report and (progress := progress_of(trigger.task_instance)):
         await progress.leave_end(trigger.report, end)
+
+
+def _is_marked(trigger: CrewExecutionTrigger) -> bool:
+    """
+    Whether Airflow has ended the task while it was deferred on this very trigger.
+
+    A triggerer may notice late that a task has left its trigger. By then, a later attempt may have ended.
+    """
+    ti = trigger.task_instance
+    try:
+        return has_ended(ti) and read_own_xcom(ti, DEFERRAL) == trigger.deferred_at
+    except Exception as error:  # noqa: BLE001 - Airflow does not answer
+        warn(trigger.log, f"Execution {trigger.kickoff_id} is not cancelled. Its task is unreadable: {error}")
+        return False
 
 
 class RequestedAction:

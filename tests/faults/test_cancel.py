@@ -402,6 +402,38 @@ def test_cancel_not_when_the_next_attempt_gives_up(scene):
     never_stopped(scene)
 
 
+@contextmanager
+def triggerer_stopped(airflow, _database):
+    """Let the triggerer notice late what befalls its tasks."""
+    triggerers = [psutil.Process(triggerer.pid) for triggerer in airflow.all_of("triggerer")]
+    processes = [process for each in triggerers for process in (each, *each.children(recursive=True))]
+    for process in processes:
+        process.suspend()
+    yield
+    for process in processes:
+        process.resume()
+
+
+@row(
+    {
+        "deferred": replace(STILL_RUNNING, tries=2),
+        "sensor deferred": Ends("failed", "nothing", "running", tries=2),
+    },
+    ways=BY_TRIGGER,
+    harm=triggerer_stopped,
+    needs_store=BY_TRIGGER,
+    **ALWAYS,
+)
+def test_cancel_not_when_the_triggerer_is_slow(scene):
+    """The task is cleared, and the next attempt gives up, before the triggerer notices."""
+    waiting(scene)
+    scene.rewrite_dag(ALWAYS | {"deferrable": False, "cancel_on_timeout": False, "timeout": 5, "retries": 0})
+    with scene.harmed():
+        scene.run.clear(scene.task_id)
+        scene.wait_for("failed", tries=2)
+    never_stopped(scene)
+
+
 @row(COMPLETED, executor="celery", alone=True, **ALWAYS)
 def test_cancel_not_when_handed_over(scene):
     """One of two triggerers hands over to the other."""

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_crew.client.errors import ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
-from airflow_provider_crew.triggers.events import LARGEST_RESPONSE, read_event
+from airflow_provider_crew.triggers.events import DEFERRAL, LARGEST_RESPONSE, read_event
 from tests.integration.tasks import CONNECTION, FAILING, INPUTS, QUICK, SLOW, TOKEN, TaskInstance, fired, revived
 
 pytest_plugins = ["tests.integration.task_fixtures"]
@@ -163,20 +163,27 @@ async def test_stopped_trigger_logs_its_execution(live_crew, task_log):
 
 
 @pytest.mark.parametrize(
-    ("changes", "state", "stops"),
+    ("cancels", "state", "deferral", "stops"),
     [
-        ({}, "failed", 1),
-        ({}, "success", 1),
-        ({}, "running", 0),  # cleared
-        ({"cancel_on_kill": False}, "failed", 0),
-        ({"try_number": 1}, "failed", 0),  # the task was cleared, and attempt 2 has ended by itself
-        ({"deadline": 1.0}, "failed", 0),  # the wait has ended
+        (True, "failed", 7.5, 1),
+        (True, "success", 7.5, 1),
+        (True, "running", 7.5, 0),  # cleared
+        (False, "failed", 7.5, 0),
+        (True, "failed", None, 0),  # the task resumed, or was cleared and attempt 2 has ended
+        (True, "failed", 9.5, 0),  # attempt 2 was marked while deferred
+        (True, "failed", OSError("Airflow does not answer"), 0),
     ],
 )
-async def test_only_a_mark_cancels(live_crew, monkeypatch, changes, state, stops):
+async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, deferral, stops):
+    def read(_, key):
+        if isinstance(deferral, Exception):
+            raise deferral
+        return {DEFERRAL: deferral}[key]
+
     monkeypatch.setattr("airflow_provider_crew.versions._states_of", lambda _: {state})
-    marked = trigger(kicked_off(live_crew, SLOW), **{"try_number": 2, "cancel_on_kill": True} | changes)
-    marked.task_instance = TaskInstance(try_number=2)  # type: ignore[assignment]
+    monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", read)
+    marked = trigger(kicked_off(live_crew, SLOW), deferred_at=7.5, cancel_on_kill=cancels)
+    marked.task_instance = TaskInstance()  # type: ignore[assignment]
 
     await marked.on_kill()
 
