@@ -30,6 +30,8 @@ HOW_TO_FORGET = (
 """Instructions to delete a task's kickoff record."""
 # A deferred task resumes when a user answers its request under Required Actions.
 HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
+# A trigger learns that a user has marked its task, and can cancel the execution.
+TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 
 KEEPING = " with 'Keep task state'" if CLEARING_DELETES_TASK_STATE else ""
 CLEARING = f"clearing the task{KEEPING}"

@@ -780,7 +780,7 @@ class Attempt:
 
     def _defer(self, rules: WatchRules, memory: WatchState, *, asked: bool) -> NoReturn:
         options, now, kept = self.options, time.time(), memory.handed_over()
-        if cancels := self.cancels_on("kill"):
+        if cancels := versions.TRIGGERS_CANCEL and self.cancels_on("kill"):
             self.push_xcom(DEFERRAL, now, what="The time of the deferral, without which a mark cancels nothing,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
