@@ -888,7 +888,7 @@ class Attempt:
         """Report a completed execution, and return the result in the form that the task returns."""
         self._note_completion()
         options = self.options
-        self._measure_end("completed", result.get("execution_time"), result.get("usage"))
+        self._count_end("completed", result.get("execution_time"), result.get("usage"))
         self.progress.completed(self.kickoff_id, result, is_returned=options.do_xcom_push)
         where = "in XCom return_value" if options.do_xcom_push else "in the crew's dashboard"
         report(result, self.log, shows_output=may_log_output(options.log_output, self.log), where=where)
@@ -936,11 +936,7 @@ class Attempt:
         if self.kickoff_id:
             usage, took = (getattr(failure, name, None) for name in ("usage", "execution_time"))
             if not isinstance(failure, errors.InvalidOutput):  # counted as completed
-                self._measure_end(_METRICS.get(type(failure), "broken"), took, usage)
-            if usage:  # that of a completed execution is in the return value
-                about = {"kickoff_id": self.kickoff_id, "try_number": self.ti.try_number}
-                spent = {**without_reserved_keys(usage), **about}
-                self.push_xcom(USAGE, spent, what=f"The token usage of execution {self.kickoff_id}")
+                self._count_end(_METRICS.get(type(failure), "broken"), took, usage)
         elif not isinstance(failure, UncertainKickoff):
             self.measure("kickoff.not_taken")
         self.progress.ended(self.kickoff_id or failure.kickoff_id, failure, end.as_dict())
@@ -995,14 +991,18 @@ class Attempt:
         except Exception as error:  # noqa: BLE001 - metrics are best effort
             self.warn(f"Metrics were not sent. The task continues: {error}")
 
-    def _measure_end(self, end: str, execution_time: float | None, usage: Mapping[str, Any] | None) -> None:
-        """Count the end of the execution and its tokens, and record its duration if the crew reports it."""
+    def _count_end(self, end: str, execution_time: float | None, usage: dict[str, Any] | None) -> None:
+        """Count the end of the execution and its tokens, record its duration, and push its token usage."""
         self.measure(f"execution.{end}")
         if execution_time is not None:
             self.measure("execution.duration", seconds=execution_time)
         for name in ("prompt", "completion", "total"):
             if isinstance(count := (usage or {}).get(f"{name}_tokens"), int) and count > 0:
                 self.measure(f"tokens.{name}", count)
+        if usage:
+            about = {"kickoff_id": self.kickoff_id, "try_number": self.ti.try_number}
+            spent = {**without_reserved_keys(usage), **about}
+            self.push_xcom(USAGE, spent, what=f"The token usage of execution {self.kickoff_id}")
 
     def push_xcom(self, key: str, value: Any, *, what: str) -> None:
         """Push a value to XCom. An error is only logged, because the execution is billed already."""

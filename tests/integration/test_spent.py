@@ -42,7 +42,7 @@ def test_usage_of_a_completed_execution_is_returned_and_counted(live_crew, count
     result = poked(task)
 
     assert result["usage"] == USAGE
-    assert "usage" not in task.ti.xcoms
+    assert task.ti.xcoms["usage"] == {"kickoff_id": result["kickoff_id"], "try_number": 1, **USAGE}
     assert tokens(counted) == TOKENS
     assert counted["crew.execution.completed"] == 1
 
@@ -68,8 +68,23 @@ def test_usage_of_a_failed_execution_is_pushed_and_counted(live_crew, counted, k
 def test_usage_is_none_if_the_service_reports_none(live_crew, counted, dialect):
     live_crew.scenario = QUICK.model_copy(update={"dialect": dialect, "usage": {}})
 
-    assert run_task(live_crew).run()["usage"] is None
+    task = run_task(live_crew)
+
+    assert task.run()["usage"] is None
+    assert "usage" not in task.ti.xcoms
     assert tokens(counted) == {}
+
+
+def test_usage_of_an_invalid_output_is_pushed_and_counted_once(live_crew, counted):
+    live_crew.scenario = QUICK.model_copy(update=DEPLOYED)
+    task = run_task(live_crew, output_type=int)
+    pushed = []
+    task.ti.xcom_push = lambda key, value: pushed.append(key)
+
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert pushed.count("usage") == 1
+    assert tokens(counted) == TOKENS
 
 
 def test_usage_that_xcom_rejects_is_a_warning(live_crew, task_log):
@@ -139,12 +154,13 @@ def test_usage_with_reserved_keys_is_storable(live_crew, kind, options, scenario
     if scenario is QUICK:
         told = poked(task)["usage"]
         assert told == KEPT | {"kickoff_id": 4}
+        assert XCom.serialize_value(told)
     else:
         with pytest.raises((ExecutionFailed, CrewTaskFailed)):
             poked(task)
-        told = task.ti.xcoms["usage"]
-        assert told == {**KEPT, "kickoff_id": live_crew.kickoffs[0].kickoff_id, "try_number": 1}
-    assert XCom.serialize_value(told)
+    pushed = task.ti.xcoms["usage"]
+    assert pushed == {**KEPT, "kickoff_id": live_crew.kickoffs[0].kickoff_id, "try_number": 1}
+    assert XCom.serialize_value(pushed)
 
 
 @pytest.mark.parametrize("inputs", [{"topic": "ferries"}, "nothing of the kind"], ids=["missing", "unusable"])
