@@ -131,7 +131,8 @@ def value_of(result: Mapping[str, Any], kickoff_id: str, output_type: object, lo
 
 def storable(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result in a form that XCom can store."""
-    return {**result, **{name: without_reserved_keys(result.get(name)) for name in ("usage", "output_json")}}
+    names = ("usage", "output_json", "inputs")
+    return {**result, **{name: without_reserved_keys(result.get(name)) for name in names}}
 
 
 _MOST_OUTPUT = 4_000

@@ -44,14 +44,12 @@ class _CrewDecoratedOperator(DecoratedOperator, CrewRunOperator):
         context_merge(context, self.op_kwargs)
         arguments = determine_kwargs(self.python_callable, self.op_args, context)
         self._show(plain(self.python_callable(*self.op_args, **arguments), "inputs"))
-        if self._attempt:  # otherwise the UI would show no inputs after the task resumes
-            self._attempt.kept["inputs"] = json.dumps(self.inputs)
         return self.inputs
 
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
-        """Resume after a deferral, and show the inputs again."""
-        if inputs := next_kwargs.pop("inputs", None):
-            self._show(json.loads(inputs))
+        """Resume after a deferral, and show the inputs again if they were kept for the result."""
+        if inputs := json.loads(next_kwargs.get("inputs") or "null"):
+            self._show(inputs)
         return super().execute_complete(context, **next_kwargs)
 
     def _show(self, inputs: Any) -> None:

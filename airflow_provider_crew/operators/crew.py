@@ -177,6 +177,8 @@ class CrewRunOperator(CrewKickoffOperator):
     :param on_invalid_output: Reaction if the output does not match ``output_type``. ``fail`` fails the task
         without a retry. Clearing the task then checks the same result again (Airflow 3.3 and later). ``retry``
         lets Airflow retry, which starts another billed execution.
+    :param return_inputs: Whether the result contains the inputs that were sent, up to 64 KB as JSON. If False,
+        they are not stored in XCom or with a deferred task.
     """
 
     def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
@@ -207,6 +209,7 @@ class CrewRunOperator(CrewKickoffOperator):
         log_output: bool = True,
         output_type: object = None,
         on_invalid_output: OnInvalidOutput = "fail",
+        return_inputs: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -239,6 +242,7 @@ class CrewRunOperator(CrewKickoffOperator):
         self.log_output = log_output
         self.output_type = checked_output_type(self, output_type)
         self.on_invalid_output = on_invalid_output
+        self.return_inputs = return_inputs
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start an execution, wait for it, and return its result."""

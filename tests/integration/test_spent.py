@@ -12,7 +12,15 @@ from airflow_provider_crew.client.errors import ExecutionFailed, ExecutionUnknow
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.local import ScenarioTask
 from tests.integration.operators import in_every_way, run_task, sensor_task
-from tests.integration.tasks import ASKING, FAILING, QUICK, SLOW, poked, skip_where_pokes_forget
+from tests.integration.tasks import (
+    ASKING,
+    FAILING,
+    QUICK,
+    SLOW,
+    TaskInstance,
+    poked,
+    skip_where_pokes_forget,
+)
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -75,15 +83,14 @@ def test_usage_is_none_if_the_service_reports_none(live_crew, counted, dialect):
     assert tokens(counted) == {}
 
 
-def test_usage_of_an_invalid_output_is_pushed_and_counted_once(live_crew, counted):
+def test_usage_of_an_invalid_output_is_pushed_and_counted_once(live_crew, counted, mocker):
     live_crew.scenario = QUICK.model_copy(update=DEPLOYED)
     task = run_task(live_crew, output_type=int)
-    pushed = []
-    task.ti.xcom_push = lambda key, value: pushed.append(key)
+    push = mocker.patch.object(TaskInstance, "xcom_push")
 
     with pytest.raises(CrewTaskFailed):
         task.run()
-    assert pushed.count("usage") == 1
+    assert [call.kwargs["key"] for call in push.call_args_list].count("usage") == 1
     assert tokens(counted) == TOKENS
 
 
