@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from airflow.providers.common.compat.sdk import BaseNotifier, context_merge, redact
 
-from airflow_provider_crew.attempt.verdict import UNREPORTED
+from airflow_provider_crew.attempt.record import ROW
+from airflow_provider_crew.attempt.verdict import UNREPORTED, if_lost, while_cancelled
 from airflow_provider_crew.client.errors import Cost, CrewError, recorded_error
 from airflow_provider_crew.client.text import one_line
 from airflow_provider_crew.exceptions import EndedTask
 from airflow_provider_crew.links.crew import DASHBOARD_KEY
-from airflow_provider_crew.versions import read_xcom, task_states
+from airflow_provider_crew.triggers.events import DEFERRAL
+from airflow_provider_crew.versions import keeps_record, read_xcom, read_xcoms, task_states
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -25,6 +29,12 @@ _MOST_URGENT_FIRST = (Cost.UNKNOWN, Cost.RUNNING, Cost.ENDED, Cost.NONE)
 SENT = "crew_alert"
 # Airflow calls the callback of a lost process about a second before it fails the task.
 _TIME_TO_FAIL = 10
+# Seconds for a process or a trigger to cancel its execution and report that, after Airflow has ended the task.
+# Airflow kills the process sooner. It also kills a callback that takes longer than 50 seconds.
+_TIME_TO_REPORT = 15.0
+_TIME_TO_READ = 30.0
+# Failures that an alert describes. It counts the others.
+_MOST_DESCRIBED = 20
 
 
 class CrewAlert(BaseNotifier):
@@ -68,16 +78,37 @@ class _Failure(NamedTuple):
     task: str
     cost: Cost
     text: str
+    is_being_cancelled: bool = False
 
 
 def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
     """Return the subject and the text of an alert."""
+    failures = sorted(failures, key=lambda failure: _MOST_URGENT_FIRST.index(failure.cost))
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
-    cost = min((failure.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
+    kind = "being cancelled" if all(each.is_being_cancelled for each in failures) else failures[0].cost
     page = getattr(context.get("ti"), "log_url", None) or ""
     page = page.partition("/tasks/")[0] if "reason" in context else page
-    text = "\n\n".join([*(f"{failure.task}: {failure.text}" for failure in failures), page])
-    return f"[{cost}] {context['dag'].dag_id}: {tasks} in {context['run_id']}", str(redact(text.strip()))
+    described = [f"{failure.task}: {failure.text}" for failure in failures[:_MOST_DESCRIBED]]
+    if len(failures) > _MOST_DESCRIBED:
+        described.append(f"{len(failures) - _MOST_DESCRIBED} more tasks have failed.")
+    text = "\n\n".join([*described, *_summaries(context), page])
+    return f"[{kind}] {context['dag'].dag_id}: {tasks} in {context['run_id']}", str(redact(text.strip()))
+
+
+def _summaries(context: Context) -> list[str]:
+    """Return a sentence about all rows of each mapped crew task, for the alert of a DAG."""
+    rows: dict[str, list[str]] = {}
+    for (task_id, map_index), state in (task_states(context) if "reason" in context else {}).items():
+        if map_index >= 0 and _is_crew_task(context, task_id):
+            rows.setdefault(task_id, []).append(state)
+    summaries = []
+    for task_id, states in rows.items():
+        ends = ", ".join(f"{count} {state}" for state, count in sorted(Counter(states).items()))
+        billed = len(read_xcoms(context, task_id, "kickoff_id"))
+        tokens = sum(usage["total_tokens"] or 0 for usage in read_xcoms(context, task_id, "usage"))
+        about = f"Their last attempts: {billed} executions billed, {tokens:,} tokens reported."
+        summaries.append(f"{task_id}: {len(states)} rows, {ends}. {about}")
+    return summaries
 
 
 def _exception(context: Context) -> BaseException | None:
@@ -85,15 +116,30 @@ def _exception(context: Context) -> BaseException | None:
     return found if isinstance(found, BaseException) else None
 
 
+def _has_alert(node: Any) -> bool:
+    """Whether a DAG or a task sends an alert when it fails."""
+    own = getattr(node, "on_failure_callback", None)
+    return any(isinstance(each, CrewAlert) for each in (own if isinstance(own, Sequence) else [own]))
+
+
+def _is_crew_task(context: Context, task_id: str) -> bool:
+    return "crew_conn_id" in getattr(context["dag"].task_dict.get(task_id), "template_fields", ())
+
+
+def _argument(context: Context, task_id: str, name: str, default: object) -> Any:
+    """Return an argument of a task, which may be mapped."""
+    task = context["dag"].task_dict.get(task_id)
+    return getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, default))
+
+
 def _failures_of_task(context: Context) -> list[_Failure]:
     ti: Any = context["ti"]
     state = ti.state or _state_of_lost(context)
-    of_dag: Any = context["dag"].on_failure_callback
-    has_alert = any(isinstance(each, CrewAlert) for each in (of_dag if isinstance(of_dag, Sequence) else [of_dag]))
     # Airflow may call the callback of a lost process twice, and that of its DAG once.
-    if has_alert and state == "failed" and not _exception(context):
+    if _has_alert(context["dag"]) and state == "failed" and not _exception(context):
         return []
-    return _failures(context, ti.task_id, ti.map_index, state)
+    failure = _failure(context, ti.task_id, ti.map_index, state)
+    return [failure] if failure else []
 
 
 def _state_of_lost(context: Context) -> str:
@@ -108,49 +154,93 @@ def _state_of_lost(context: Context) -> str:
 
 
 def _failures_of_run(context: Context) -> list[_Failure]:
-    states, tasks = task_states(context), context["dag"].task_dict
+    states, now, known = task_states(context), time.monotonic(), cast("dict[str, Any]", context)
     if not states and context["reason"] != "success":
         unread = CrewError("Airflow did not return their states.", next_step=UNREPORTED)
         return [_Failure("crew tasks", unread.cost, str(unread))]
-    return [
-        failure
-        for (task_id, map_index), state in states.items()
-        if state in {"failed", "skipped"}
-        and "crew_conn_id" in getattr(tasks.get(task_id), "template_fields", ())
-        and not read_xcom(context, task_id, map_index, SENT)
-        for failure in _failures(context, task_id, map_index, state)
-    ]
+    until = known.setdefault("crew_alert_until", now + _TIME_TO_REPORT)  # all alerts of a run wait together
+    failures = []
+    for (task_id, map_index), state in states.items():
+        if state not in {"failed", "skipped"} or not _is_crew_task(context, task_id):
+            continue
+        if time.monotonic() > now + _TIME_TO_READ:
+            unread = CrewError("There was no time to read how it ended.", next_step=UNREPORTED)
+            failures.append(_Failure(_name(task_id, map_index), unread.cost, str(unread)))
+        elif failure := _failure(context, task_id, map_index, state, until):
+            failures.append(failure)
+    return failures
 
 
-def _failures(context: Context, task_id: str, map_index: int, state: str) -> list[_Failure]:
-    """Return the failure of a task, or nothing for a task that was skipped while no execution was running."""
-    progress = read_xcom(context, task_id, map_index, "crew_progress") or {}
-    kickoff_id = read_xcom(context, task_id, map_index, "kickoff_id") or progress.get("kickoff_id") or ""
-    if state == "skipped" and (progress.get("end") or not kickoff_id):
-        return []
-    error = _error(_exception(context), progress, kickoff_id, state)
+def _failure(
+    context: Context, task_id: str, map_index: int, state: str, until: float | None = None
+) -> _Failure | None:
+    """
+    Return the failure of a task. None if there is nothing to report, or if the task has sent its own alert.
+
+    :param until: Time until which to wait for the report of the task, for the alert of a DAG: Airflow may have
+        ended the task a moment ago, and its process or trigger may be cancelling the execution.
+    """
+    read = partial(read_xcom, context, task_id, map_index)
+    while True:
+        progress = read("crew_progress") or {}
+        end = progress.get("end") or {}
+        kickoff_id = progress.get("kickoff_id") or read("kickoff_id") or ""
+        if until is not None and read(SENT):
+            return None
+        may_cancel = kickoff_id and _argument(context, task_id, "cancel_on_kill", default=False) is not False
+        is_by_choice = end.get("action") == "skip"
+        is_ending = _has_alert(context["dag"].task_dict[task_id]) and not is_by_choice if end else may_cancel
+        if until is None or not is_ending or time.monotonic() > until:
+            break
+        time.sleep(1)
+    if state == "skipped" and (is_by_choice or not (end or kickoff_id)):
+        return None
+    is_being_cancelled = bool(until and not end and read(DEFERRAL))
+    error = _error(_exception(context), end, kickoff_id) or _unreported(
+        context, task_id, {**progress, "kickoff_id": kickoff_id}, state, is_being_cancelled=is_being_cancelled
+    )
     text = str(error)
     if error.kickoff_id not in text:
         text += f"\nExecution: {error.kickoff_id}"
-    if dashboard := read_xcom(context, task_id, map_index, DASHBOARD_KEY):
+    if dashboard := read(DASHBOARD_KEY):
         text += f"\nDashboard: {dashboard}"
-    return [_Failure(f"{task_id}[{map_index}]" if map_index >= 0 else task_id, error.cost, text)]
+    row = read(ROW) if map_index >= 0 else None
+    return _Failure(_name(task_id, map_index, row), error.cost, text, is_being_cancelled)
 
 
-def _error(exception: BaseException | None, progress: Mapping[str, Any], kickoff_id: str, state: str) -> CrewError:
-    """Return the error that ended a task. The callbacks of a DAG and of a killed task receive no exception."""
-    end = exception.failure if isinstance(exception, EndedTask) else exception
-    if isinstance(end, CrewError):
-        return end
-    match progress.get("end"):
+def _name(task_id: str, map_index: int, row: str | None = None) -> str:
+    number = f"[{map_index}]" if map_index >= 0 else ""
+    return f"{task_id}{number} ({row})" if row else f"{task_id}{number}"
+
+
+def _error(exception: BaseException | None, end: Mapping[str, Any], kickoff_id: str) -> CrewError | None:
+    """Return the reported error of a task. The callbacks of a DAG and of a killed task receive no exception."""
+    ended_by = exception.failure if isinstance(exception, EndedTask) else exception
+    if isinstance(ended_by, CrewError):
+        return ended_by
+    match end:
         case {"error": str(kind), "event": str(event), "cost": cost, "next_step": str(step)}:
             facts = {"cost": cost, "next_step": step, "kickoff_id": kickoff_id}
             return recorded_error({"kind": kind, "message": event, "facts": facts})
+    return None
+
+
+def _unreported(
+    context: Context, task_id: str, progress: Mapping[str, Any], state: str, *, is_being_cancelled: bool
+) -> CrewError:
+    """Return the error of a task that has not reported how it ended."""
+    kickoff_id, is_sensor = progress["kickoff_id"], _argument(context, task_id, "kickoff_id", None) is not None
     event = {
         "failed": "The task's process was killed or lost, or a user marked the task as failed.",
         "skipped": "Airflow stopped the task, because the run exceeded its dagrun_timeout.",
     }.get(state, "The task was cleared, or its process was killed or lost.")
-    if exception:
+    if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
-    cost = Cost.ENDED if progress.get("state") == "completed" else Cost.RUNNING if kickoff_id else Cost.UNKNOWN
-    return CrewError(event, cost=cost, next_step=UNREPORTED, kickoff_id=kickoff_id)
+    if is_being_cancelled:
+        event += f" Execution {kickoff_id} is being cancelled."
+        return CrewError(event, cost=Cost.RUNNING, next_step=while_cancelled(is_sensor), kickoff_id=kickoff_id)
+    end = "completed" if progress.get("state") == "completed" else None
+    lost = if_lost(kickoff_id or None, end)
+    is_known = kickoff_id and (is_sensor or keeps_record(_argument(context, task_id, "durable", default=True)))
+    next_step = lost["next_step"] if is_known else UNREPORTED
+    return CrewError(event, cost=Cost(lost["cost"]), next_step=next_step, kickoff_id=kickoff_id)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow import __version__ as airflow_version
+from airflow.providers.common.compat.sdk import conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -176,6 +177,11 @@ def never_expires() -> dict[str, Any]:
     return {"retention": NEVER_EXPIRE}
 
 
+def keeps_record(durable: bool) -> bool:  # noqa: FBT001 - the operator's own argument
+    """Whether attempts of a task share a kickoff record."""
+    return durable and (_HAS_STORE or conf.getboolean("crew", "kickoff_records_in_variables", fallback=False))
+
+
 def variable(name: str) -> str | None:
     """
     Return a variable from Airflow's database, or None if it does not exist.
@@ -269,3 +275,14 @@ def read_xcom(context: Context, task_id: str, map_index: int, key: str) -> Any:
         return XCom.get_one(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id, map_index=map_index)
     except Exception:  # noqa: BLE001 - Airflow does not answer
         return None
+
+
+def read_xcoms(context: Context, task_id: str, key: str) -> list[Any]:
+    """Return the XComs of all rows of a mapped task, for a callback. Empty if they are unreadable."""
+    from airflow.providers.common.compat.sdk import XCom
+
+    dag_id, run_id = context["dag"].dag_id, context["run_id"]
+    try:
+        return list(XCom.get_all(key=key, dag_id=dag_id, run_id=run_id, task_id=task_id) or ())
+    except Exception:  # noqa: BLE001 - Airflow does not answer
+        return []

@@ -25,7 +25,7 @@ from airflow_provider_crew import versions
 from airflow_provider_crew.attempt.checks import check_inputs, count_kickoff
 from airflow_provider_crew.attempt.decide import Decision, PolledStatus, decide
 from airflow_provider_crew.attempt.progress import TaskProgress
-from airflow_provider_crew.attempt.record import KICKOFF_ID, Record, fingerprint, kickoff_id_left_by
+from airflow_provider_crew.attempt.record import KICKOFF_ID, ROW, Record, fingerprint, kickoff_id_left_by
 from airflow_provider_crew.attempt.result import (
     RESULT,
     RETURN_VALUE,
@@ -245,6 +245,7 @@ class Attempt:
 
     def reattach(self) -> str | None:
         """Return the kickoff ID of an earlier attempt's execution. None if this attempt may start one."""
+        self.push_name()
         self.push_link()
         kickoff_id = self._carry_out(self._decide())
         return kickoff_id and self._push_kickoff_id(kickoff_id)
@@ -1041,6 +1042,11 @@ class Attempt:
         self.push_xcom(KICKOFF_ID, kickoff_id, what=f"Kickoff ID {kickoff_id}")
         self.push_link(kickoff_id)
         return kickoff_id
+
+    def push_name(self) -> None:
+        """Push the name that map_index_template gives to this row of a mapped task, for alerts."""
+        if name := getattr(self.ti, "rendered_map_index", None):
+            self.push_xcom(ROW, name, what="The name of the row")
 
     def push_link(self, kickoff_id: str | None = None) -> None:
         """Push the dashboard URL to XCom, unless this process has pushed the same one."""

@@ -20,6 +20,8 @@ from airflow_provider_crew.client.api import plain
 from airflow_provider_crew.client.text import one_line, warn
 
 KICKOFF_ID = "kickoff_id"
+ROW = "crew_row"
+"""XCom key of the name of a mapped task's row."""
 
 
 def kickoff_id_left_by(ti: Any) -> str | None:

@@ -58,6 +58,7 @@ class SensorAttempt(Attempt):
             _ = self.hook
             if self.options.output_type is not None:
                 adapter_of(self.options.output_type)
+            self.push_name()
             self.push_link(self.kickoff_id)
         elif self.event and self.event.seen and not self.event.result:
             self.note_seen(WatchState(time.time(), seen=True))

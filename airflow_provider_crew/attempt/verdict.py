@@ -120,7 +120,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the sentences that the Crew tab shows."""
-        return {"if_retried": self.if_retried, "if_cleared": self.if_cleared}
+        return {"action": self.action, "if_retried": self.if_retried, "if_cleared": self.if_cleared}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,12 @@ def if_lost(kickoff_id: str | None, end: str | None, *, may_start_twice: bool = 
         "if_cleared": effect,
         "next_step": f"{fix}{_sentence(_clearing(effect))}",
     }
+
+
+def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
+    """Return the next step for a task that Airflow has ended, and whose execution is being cancelled."""
+    check = "Check in the crew's dashboard that the execution has ended."
+    return check if is_sensor else f"{check} After that, {_clearing(_STARTS_ANOTHER)}."
 
 
 def _event_of(error: BaseException, facts: Facts) -> CrewError:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -16,8 +16,8 @@ from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.local import LocalCrewService
 from tests.airflow_runs import DASHBOARD, TOKEN, Run, eventually
 from tests.faults.rows import LONG
+from tests.supported import AIRFLOW
 
-# Each task has all callbacks, so that the test sees whether only one of them sends an alert.
 DAG = """
 import datetime
 import json
@@ -36,7 +36,8 @@ def keep(subject, text):
 
 timeout = datetime.timedelta(seconds=75)
 alert = CrewAlert(keep)
-callbacks = {"on_failure_callback": alert, "on_retry_callback": alert}
+of_task = {"on_failure_callback": alert, "on_retry_callback": alert} if "task" in "<callbacks>" else {}
+of_dag = {"on_failure_callback": alert, "on_success_callback": alert} if "dag" in "<callbacks>" else {}
 
 
 @task(trigger_rule="all_done" if "successful" in "<dag_id>" else "all_success")
@@ -47,17 +48,16 @@ def after():
 with DAG(
     "<dag_id>",
     schedule=None,
-    on_failure_callback=alert,
-    on_success_callback=alert,
-    default_args=callbacks,
+    default_args=of_task,
+    **of_dag,
     <of_dag>
 ):
     CrewRunOperator(
         task_id="report", crew_conn_id="<dag_id>", inputs={"topic": "tides"}, poll_interval=2, <of_task>
     ) >> after()
 """
-# Airflow may call the callback of a lost process twice, 10 seconds apart.
-TIME_FOR_ANOTHER = 15
+# Airflow may call the callback of a lost process twice, 10 seconds apart. That of a DAG waits for 15 seconds.
+TIME_FOR_ANOTHER = 25
 
 
 def kill(run, **_):
@@ -80,22 +80,65 @@ def wait(**_):
     pass
 
 
-CASES: dict[str, tuple[Callable[..., Any], str, str]] = {
-    "alert_killed": (kill, "", ""),
-    "alert_killed_in_successful_run": (kill, "", ""),
-    "alert_lost": (kill_with_supervisor, "", ""),
-    "alert_cleared": (clear, "", ""),
-    "alert_execution_timeout": (wait, "", "execution_timeout=timeout"),
-    "alert_dagrun_timeout": (wait, "dagrun_timeout=timeout", ""),
-    "alert_dagrun_timeout_deferred": (wait, "dagrun_timeout=timeout", "deferrable=True"),
+def mark(run, **_):
+    if run.dag_id.endswith("deferred"):
+        eventually(lambda: run.task("report")["state"] == "deferred", 60)
+    run.mark("report", "failed")
+
+
+class Case(NamedTuple):
+    """
+    Harm to a task, and its alert.
+
+    :param of_task: Arguments of the task.
+    :param of_dag: Arguments of the DAG.
+    :param callbacks: Callbacks that send alerts. If both do, only one may send one.
+    :param kind: Start of the subject.
+    """
+
+    harm: Callable[..., Any]
+    of_task: str = ""
+    of_dag: str = ""
+    callbacks: str = "dag and task"
+    kind: str = "running"
+
+
+TIMED_OUT: dict[str, Any] = {"harm": wait, "of_dag": "dagrun_timeout=timeout"}
+CANCELLED: dict[str, Any] = {"of_task": "cancel_on_kill=True", "kind": "ended"}
+# A trigger hears of a mark from Airflow 3.3 on. Airflow 3.4 stores no XCom of a task that has ended.
+BY_TRIGGER: dict[str, Any] = {
+    "of_task": "cancel_on_kill=True, deferrable=True",
+    "kind": "being cancelled" if AIRFLOW >= (3, 4) else "ended" if AIRFLOW >= (3, 3) else "running",
 }
+CASES: dict[str, Case] = {
+    "alert_killed": Case(kill),
+    "alert_killed_in_successful_run": Case(kill),
+    "alert_lost": Case(kill_with_supervisor),
+    "alert_cleared": Case(clear),
+    "alert_execution_timeout": Case(wait, "execution_timeout=timeout"),
+    "alert_dagrun_timeout": Case(**TIMED_OUT),
+    "alert_dagrun_timeout_deferred": Case(of_task="deferrable=True", **TIMED_OUT),
+}
+for each in ("dag and task", "dag", "task"):
+    cancelled = f"alert_{each.replace(' ', '_')}_cancelled"
+    CASES |= {
+        f"{cancelled}_dagrun_timeout": Case(**TIMED_OUT, **CANCELLED, callbacks=each),
+        f"{cancelled}_mark": Case(mark, **CANCELLED, callbacks=each),
+    }
+    if each != "task":  # Airflow ends a deferred task without a callback of the task
+        CASES |= {
+            f"{cancelled}_dagrun_timeout_deferred": Case(**TIMED_OUT, **BY_TRIGGER, callbacks=each),
+            f"{cancelled}_mark_deferred": Case(mark, **BY_TRIGGER, callbacks=each),
+        }
 SUCCESSFUL = {"alert_cleared", "alert_killed_in_successful_run"}
 
 
 def play(airflow, dags, crew, dag_id):
     """Run a DAG, do the harm to its task, and return the state of the run and the alerts."""
-    harm, of_dag, of_task = CASES[dag_id]
-    code = DAG.replace("<dag_id>", dag_id).replace("<of_dag>", of_dag).replace("<of_task>", of_task)
+    case = CASES[dag_id]
+    code = DAG.replace("<dag_id>", dag_id)
+    for name in ("of_dag", "of_task", "callbacks"):
+        code = code.replace(f"<{name}>", getattr(case, name))
     described = json.loads(crew.connection_json) | {"extra": json.dumps({"dashboard_url": DASHBOARD})}
     airflow.api.set_connection(dag_id, described)
     (dags / f"{dag_id}.py").write_text(code)
@@ -103,7 +146,7 @@ def play(airflow, dags, crew, dag_id):
     airflow.api.wait_for_dag(dag_id, timeout=240)
     run = Run(airflow, dag_id, airflow.api.trigger(dag_id))
     eventually(lambda: crew.requests.on("status"), 120)  # the task has pushed its kickoff ID
-    harm(run=run, crew=crew, alerts=alerts)
+    case.harm(run=run, crew=crew, alerts=alerts)
     state = run.wait(300)
     eventually(alerts.exists, 120)
     time.sleep(TIME_FOR_ANOTHER)
@@ -127,8 +170,9 @@ def test_crew_task_is_alerted_about_once(played, dag_id):
     assert state == ("success" if dag_id in SUCCESSFUL else "failed")
     (execution,) = crew.kickoffs
     ((subject, text),) = alerts
-    assert subject == f"[{Cost.RUNNING}] {dag_id}: report in {run.run_id}"
-    assert Cost.RUNNING.sentence in text
+    kind = CASES[dag_id].kind
+    assert subject == f"[{kind}] {dag_id}: report in {run.run_id}"
+    assert (Cost.ENDED if kind == "ended" else Cost.RUNNING).sentence in text
     assert DASHBOARD.format(kickoff_id=execution.kickoff_id) in text
     assert f"{run.airflow.url}/dags/{dag_id}/" in text.splitlines()[-1]
     assert TOKEN not in text

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_crew import cli
 from airflow_provider_crew import exceptions as ends
-from airflow_provider_crew.attempt.record import KICKOFF_ID
+from airflow_provider_crew.attempt.record import KICKOFF_ID, ROW
 from airflow_provider_crew.attempt.result import RESULT, RETURN_VALUE, USAGE
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.progress import PROGRESS, begun
@@ -25,6 +25,7 @@ from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.notifications import SENT
 from airflow_provider_crew.operators.crew import CrewKickoffOperator, CrewRunOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
+from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.integration.clients import INPUTS
 from tests.integration.pages import (
     A_RESULT,
@@ -234,7 +235,7 @@ def test_connection_page_lists_every_option_and_default():
 def test_xcoms_page_lists_every_key():
     listed = {row[0].partition(" ")[0].strip("`") for row in rows(PAGES["docs/xcoms.md"])}
 
-    assert listed == {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT}
+    assert listed == {RETURN_VALUE, KICKOFF_ID, USAGE, RESULT, DASHBOARD_KEY, PROGRESS, SENT, ROW, DEFERRAL}
 
 
 def test_xcoms_page_lists_every_key_of_the_progress():

@@ -8,10 +8,19 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, mask_secret
 
 from airflow_provider_crew import notifications
-from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionFailed, LostContact, UncertainKickoff
+from airflow_provider_crew.attempt.verdict import if_lost
+from airflow_provider_crew.client.errors import (
+    Cost,
+    CrewError,
+    ExecutionCancelled,
+    ExecutionFailed,
+    LostContact,
+    UncertainKickoff,
+)
 from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout, CutShort
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
+from tests.supported import AIRFLOW
 
 KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
 DASHBOARD = "https://app.example/crews/7"
@@ -49,6 +58,7 @@ def dag():
     with DAG("the_dag", schedule=None) as dag:
         CrewRunOperator(task_id="report", inputs={})
         CrewRunOperator.partial(task_id="each").expand(inputs=[{}, {}])
+        CrewRunOperator(task_id="cancelled", inputs={}, cancel_on_kill=True)
         BaseOperator(task_id="other")
     return dag
 
@@ -57,9 +67,17 @@ def dag():
 def airflow(monkeypatch):
     """Return states and XComs, which a test may set."""
     known = SimpleNamespace(states={}, xcoms={})
+    monkeypatch.setattr(notifications, "_TIME_TO_REPORT", 0.0)
     monkeypatch.setattr(notifications, "task_states", lambda _: known.states)
     monkeypatch.setattr(
         notifications, "read_xcom", lambda _, task_id, map_index, key: known.xcoms.get((task_id, map_index, key))
+    )
+    monkeypatch.setattr(
+        notifications,
+        "read_xcoms",
+        lambda _, task_id, key: [
+            value for (task, index, name), value in known.xcoms.items() if (task, name) == (task_id, key)
+        ],
     )
     return known
 
@@ -136,11 +154,89 @@ def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent)
 
     ((subject, text),) = sent
     assert subject == f"[{Cost.RUNNING}] the_dag: 2 crew tasks in today"
-    first, second, page = text.split("\n\n")
-    assert first.splitlines() == [*f"each[0]: {FAILED}".splitlines(), f"Execution: {KICKOFF_ID}"]
-    assert second.startswith("each[1]: ")
-    assert second.splitlines()[-1] == "Execution: another"
+    running, ended, all_rows, page = text.split("\n\n")
+    assert running.startswith("each[1]: ")
+    assert running.splitlines()[-1] == "Execution: another"
+    assert ended.splitlines() == [*f"each[0]: {FAILED}".splitlines(), f"Execution: {KICKOFF_ID}"]
+    assert all_rows.startswith("each: 2 rows, 2 failed.")
     assert page == RUN_PAGE
+
+
+def test_alert_of_dag_sums_up_mapped_tasks(alert, dag, airflow, sent):
+    airflow.states = {("each", number): "success" for number in range(40)} | {("each", 7): "failed"}
+    airflow.xcoms |= {("each", number, "kickoff_id"): str(number) for number in range(39)}
+    airflow.xcoms |= {("each", number, "usage"): {"total_tokens": 1_000} for number in range(38)}
+    airflow.xcoms |= {("each", 38, "usage"): {"total_tokens": None}, ("each", 7, "crew_row"): "Hamburg"}
+
+    alert(of_run(dag))
+
+    ((subject, text),) = sent
+    assert subject == f"[{Cost.RUNNING}] the_dag: each[7] (Hamburg) in today"
+    (summary,) = [part for part in text.split("\n\n") if part.startswith("each: ")]
+    for count in ("40 rows", "1 failed", "39 success", "39 executions", "38,000 tokens"):
+        assert count in summary
+
+
+def test_alert_of_dag_describes_the_most_urgent_failures(alert, dag, airflow, sent):
+    airflow.states = {("each", number): "failed" for number in range(30)}
+    ended = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
+    airflow.xcoms |= {("each", number, "crew_progress"): ended for number in range(29)}
+
+    alert(of_run(dag))
+
+    ((subject, text),) = sent
+    assert subject == f"[{Cost.UNKNOWN}] the_dag: 30 crew tasks in today"
+    assert text.startswith("each[29]: ")
+    assert text.count("\nNext: ") == 20
+    assert "10 more tasks" in text
+
+
+def test_alert_of_dag_waits_for_the_report_of_a_task(alert, dag, airflow, sent, monkeypatch):
+    airflow.states = {("cancelled", -1): "failed"}
+    airflow.xcoms["cancelled", -1, "kickoff_id"] = KICKOFF_ID
+    cancelled = ExecutionCancelled("It was cancelled.", kickoff_id=KICKOFF_ID)
+    reports = iter([{}, {("cancelled", -1, "crew_progress"): {"end": cancelled.as_dict()}}])
+    monkeypatch.setattr(notifications, "_TIME_TO_REPORT", 60.0)
+    monkeypatch.setattr("time.sleep", lambda _: airflow.xcoms.update(next(reports)))
+
+    alert(of_run(dag))
+
+    ((subject, text),) = sent
+    assert subject == f"[{Cost.ENDED}] the_dag: cancelled in today"
+    assert str(cancelled).splitlines()[0] in text
+
+
+def test_alert_of_dag_waits_for_the_alert_of_a_task(alert, dag, airflow, sent, monkeypatch):
+    dag.task_dict["report"].on_failure_callback = [CrewAlert(print)]
+    airflow.states = {("report", -1): "failed"}
+    airflow.xcoms["report", -1, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
+    monkeypatch.setattr(notifications, "_TIME_TO_REPORT", 60.0)
+    monkeypatch.setattr("time.sleep", lambda _: airflow.xcoms.update({("report", -1, "crew_alert"): "Sent."}))
+
+    alert(of_run(dag))
+
+    assert sent == []
+
+
+@pytest.mark.parametrize("state", ["failed", "skipped"])
+def test_deferred_task_that_airflow_ended_is_being_cancelled(alert, dag, airflow, sent, state):
+    airflow.states = {("report", -1): state}
+    airflow.xcoms |= {("report", -1, "kickoff_id"): KICKOFF_ID, ("report", -1, "crew_deferral"): 1795697920.28}
+
+    alert(of_run(dag, "timed_out"))
+
+    ((subject, text),) = sent
+    assert subject == "[being cancelled] the_dag: report in today"
+    assert Cost.RUNNING.sentence in text
+
+
+def test_alert_about_a_killed_task_advises_to_clear_it(alert, dag, airflow, sent):
+    airflow.xcoms["report", -1, "kickoff_id"] = KICKOFF_ID
+
+    alert(of_task(dag))
+
+    ((_, text),) = sent
+    assert (if_lost(KICKOFF_ID, None)["next_step"] in text) == (AIRFLOW >= (3, 3))
 
 
 @pytest.mark.usefixtures("airflow")
@@ -158,7 +254,7 @@ def test_alert_of_dag_with_unreadable_tasks_is_sent(alert, dag, sent):
         ({}, 0),
         ({"kickoff_id": KICKOFF_ID}, 1),
         ({"kickoff_id": KICKOFF_ID, "crew_progress": {"end": None, "state": "running"}}, 1),
-        ({"kickoff_id": KICKOFF_ID, "crew_progress": {"end": FAILED.as_dict()}}, 0),
+        ({"crew_progress": {"end": FAILED.as_dict() | {"action": "skip"}}}, 0),
     ],
 )
 def test_skipped_task_is_in_alert_if_execution_is_running(alert, dag, airflow, sent, xcoms, alerts):
