@@ -1,7 +1,7 @@
 """
-Command line: ``python -m airflow_provider_crew`` queries a crew, cancels an execution, or copies DAGs.
+Command line: ``python -m airflow_provider_crew``, for a crew, for the kickoff records of tasks, and for DAGs.
 
-It never starts an execution.
+Only ``check --start`` and ``check --stop`` start executions.
 
 Airflow takes seconds to import, so it is imported after the arguments are validated.
 """
@@ -13,22 +13,26 @@ import contextlib
 import json
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from airflow_provider_crew.client.client import CrewClient
     from airflow_provider_crew.client.errors import CrewError
     from airflow_provider_crew.client.models import Execution
+    from airflow_provider_crew.hooks.crew import CrewHook
 
 ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
+INTERRUPTED = 130
 
 _EXIT_CODES = """exit codes:
-  0  inputs: the crew answered; status: the execution completed; cancel: it has ended; dags: they were copied
-  1  the execution failed, or the connection or the request was rejected; cancel: not confirmed, or still running
+  0  the command did what you asked for; status: the execution completed
+  1  the execution failed, a request was rejected, you did not confirm, or cancel: the execution is still running
   2  wrong usage
-  3  status: the execution is running, waits for human input, or is unknown; or the crew gave no usable response
+  3  the execution is running, waits for human input, or is unknown; or the crew gave no usable response
 """
 
 
@@ -37,21 +41,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "dags":
         return _copy_dags(options.into)
-    if options.command == "cancel" and not (options.yes or _is_confirmed(options.kickoff_id)):
-        return FAILED
     logging.disable()  # Airflow's own log lines are not part of the command's output
     try:
         with contextlib.redirect_stdout(sys.stderr):
             code, answer = _ask(options)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
+    except SystemExit as error:
+        sys.stderr.write(f"{error}\n")
+        return FAILED
     finally:
         logging.disable(logging.NOTSET)
-    shown = answer if options.json else {name: value for name, value in answer.items() if value not in (None, [])}
-    lines = [f"{name.replace('_', ' ').capitalize()}: {_line(value)}" for name, value in shown.items()]
     with contextlib.suppress(BrokenPipeError):
-        sys.stdout.write(json.dumps(shown, indent=2) if options.json else "\n".join(lines))
-        sys.stdout.write("\n")
+        sys.stdout.write(f"{json.dumps(answer, indent=2) if options.json else _lines(answer)}\n")
         sys.stdout.flush()
     return code
 
@@ -61,26 +63,42 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m airflow_provider_crew",
         description="Query a crew, cancel an execution, or copy DAGs. Connections are read as by Airflow itself.",
     )
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
-    shared.add_argument("--json", action="store_true", help="print one JSON object")
+    crew, asks, row = (argparse.ArgumentParser(add_help=False) for _ in range(3))
+    crew.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
+    asks.add_argument("--yes", action="store_true", help="skip the confirmation")
+    for name in ("dag_id", "run_id", "task_id"):
+        row.add_argument(name, metavar=name.upper())
+    row.add_argument("--url", help="address of Airflow; default: [api] base_url. AIRFLOW_CLI_TOKEN has the token")
+    row.set_defaults(failed=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    for name, purpose in (
-        ("inputs", "list the inputs of the crew"),
-        ("status", "show the status of an execution"),
-        ("cancel", "cancel an execution, if the crew has the undocumented endpoint for it"),
+    for name, purpose, parents in (
+        ("inputs", "list the inputs of the crew", [crew]),
+        ("status", "show the status of an execution", [crew]),
+        ("cancel", "cancel an execution, if the crew has the undocumented endpoint for it", [crew, asks]),
+        ("check", "check what a deployed crew supports", [asks]),
+        ("adopt", "give a task the execution that you found in the crew's dashboard", [row, crew, asks]),
+        ("forget", "delete the kickoff records of a task, so that it starts another execution", [row, asks]),
     ):
         command = commands.add_parser(
             name,
             help=purpose,
             epilog=_EXIT_CODES,
-            parents=[shared],
+            parents=parents,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == "cancel":
-            command.add_argument("--yes", action="store_true", help="skip the confirmation")
-        if name != "inputs":
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+        if name in {"status", "cancel", "adopt"}:
             command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help="see the task's log")
+        which = command.add_mutually_exclusive_group()
+        if name in {"adopt", "forget"}:
+            which.add_argument("--map-index", metavar="N", type=int, default=-1, help="of a mapped task")
+        if name == "forget":
+            which.add_argument("--failed", action="store_true", help="all failed map indexes")
+        if name == "check":
+            command.add_argument("conn_id", metavar="CONN_ID")
+            command.add_argument("--start", action="store_true", help="run an execution, which is billed")
+            command.add_argument("--stop", action="store_true", help="start an execution and stop it, also billed")
+            command.add_argument("--inputs", type=_inputs, metavar="JSON", default={}, help="of these executions")
     copy = commands.add_parser("dags", help="copy the DAGs crew_budget and crew_wait_for_execution to a folder")
     copy.add_argument("--into", metavar="DIR", type=Path, required=True, help="your dags folder")
     return parser
@@ -102,10 +120,21 @@ def _copy_dags(folder: Path) -> int:
     return ANSWERED
 
 
-def _is_confirmed(kickoff_id: str) -> bool:
-    sys.stderr.write(f"Cancel execution {kickoff_id}? [y/N] ")
+def _confirm(options: argparse.Namespace, question: str, facts: dict[str, Any]) -> None:
+    """Show the facts and ask the question, unless ``--yes`` was given. End the command if it is declined."""
+    if options.yes:
+        return
+    sys.stderr.write(f"{_lines(facts)}\n{question} [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise SystemExit("Nothing was done.")
+
+
+def _inputs(text: str) -> dict[str, Any]:
+    match json.loads(text):
+        case dict() as inputs:
+            return inputs
+    raise argparse.ArgumentTypeError("not a JSON object")
 
 
 def _kickoff_id(text: str) -> str:
@@ -120,31 +149,65 @@ def _kickoff_id(text: str) -> str:
 
 def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     from airflow_provider_crew.client import errors
-    from airflow_provider_crew.client.watch import describe_end
     from airflow_provider_crew.hooks.crew import CrewHook
+    from airflow_provider_crew.kickoff_records import forget
     from airflow_provider_crew.versions import reads_connections_as_commands_do
 
+    confirm = partial(_confirm, options)
+    if options.command == "forget":
+        return ANSWERED, forget(options, confirm)
     reads_connections_as_commands_do()
     hook = CrewHook(options.conn_id)
-    about = {"connection": options.conn_id}
+    about: dict[str, Any] = {"connection": options.conn_id}
     try:
-        crew = hook.get_conn()
-        about["address"] = crew.settings.address
-        if options.command == "inputs":
-            return ANSWERED, {**about, "inputs": [each.model_dump() for each in crew.inputs().inputs]}
-        about["kickoff_id"] = options.kickoff_id
-        if options.command == "cancel":
-            end = hook.cancel(options.kickoff_id)
-            about["state"] = "completed" if end.status == "completed" else "failed"
-            return ANSWERED, {**about, "event": describe_end(end), "cost": errors.Cost.ENDED.value}
-        return _status(about, crew.status(options.kickoff_id))
+        return _ask_crew(hook, options, about, confirm)
+    except KeyboardInterrupt:
+        return INTERRUPTED, about if "cost" in about else {}  # it may have started an execution
     except errors.CrewError as error:
         is_unknown = isinstance(error, errors.NotCancelled) and error.cost is errors.Cost.UNKNOWN
-        is_undecided = is_unknown or isinstance(error, errors.TransientError | errors.ExecutionNotFound)
+        is_open = isinstance(error, errors.WatchError | errors.UncertainKickoff) and error.cost != "ended"
+        is_undecided = is_unknown or is_open or isinstance(error, errors.TransientError | errors.ExecutionNotFound)
         if options.command == "status" and not isinstance(error, errors.ExecutionNotFound):
             error = error.replace(cost=errors.Cost.UNKNOWN)  # a failed query reveals nothing about the execution
         state = {"state": "unknown"} if isinstance(error, errors.ExecutionNotFound) else {}
         return UNDECIDED if is_undecided else FAILED, {**about, **state, **_shown(error)}
+
+
+def _ask_crew(
+    hook: CrewHook, options: argparse.Namespace, about: dict[str, Any], confirm: Callable[..., None]
+) -> tuple[int, dict[str, Any]]:
+    """Carry out a command about a crew. If an error is raised, ``about`` has what was known until then."""
+    from airflow_provider_crew.check import check
+    from airflow_provider_crew.client.errors import Cost
+    from airflow_provider_crew.client.watch import describe_end
+    from airflow_provider_crew.kickoff_records import adopt
+
+    crew = hook.get_conn()
+    about["address"] = crew.settings.address
+    if options.command == "inputs":
+        return ANSWERED, {**about, "inputs": [each.model_dump() for each in crew.inputs().inputs]}
+    if options.command == "check":
+        return ANSWERED, check(hook, options, about, confirm)
+    about["kickoff_id"] = options.kickoff_id
+    if options.command == "adopt":
+        return ANSWERED, adopt(options, about | _found(crew, options.kickoff_id), confirm)
+    if options.command == "cancel":
+        confirm("Cancel this execution?", about)
+        end = hook.cancel(options.kickoff_id)
+        about["state"] = "completed" if end.status == "completed" else "failed"
+        return ANSWERED, {**about, "event": describe_end(end), "cost": Cost.ENDED.value}
+    return _status(about, crew.status(options.kickoff_id))
+
+
+def _found(crew: CrewClient, kickoff_id: str) -> dict[str, Any]:
+    """Return the state of an execution. It may be unknown, as it is while a crew waits for human input."""
+    from airflow_provider_crew.client.errors import ExecutionNotFound
+
+    try:
+        execution = crew.status(kickoff_id)
+    except ExecutionNotFound as error:
+        return {"state": "unknown", "event": error.event}
+    return {**_status({}, execution)[1], "result": None, "meta": execution.meta}
 
 
 def _shown(error: CrewError) -> dict[str, str]:
@@ -172,6 +235,11 @@ def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str,
     step = WHILE_PAUSED if isinstance(execution, Paused) else WHILE_RUNNING
     facts = {"state": execution.status, "progress": describe_progress(execution), "cost": Cost.RUNNING.value}
     return UNDECIDED, {**about, **facts, "next_step": step}
+
+
+def _lines(facts: dict[str, Any]) -> str:
+    shown = {name.replace("_", " "): value for name, value in facts.items() if value not in (None, [])}
+    return "\n".join(f"{name[0].upper()}{name[1:]}: {_line(value)}" for name, value in shown.items())
 
 
 def _line(value: Any) -> str:

@@ -34,7 +34,8 @@ HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
 # A trigger learns that a user has marked its task, and can cancel the execution.
 TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 
-KEEPING = " with 'Keep task state'" if CLEARING_DELETES_TASK_STATE else ""
+KEEP = " with 'Keep task state'"
+KEEPING = KEEP if CLEARING_DELETES_TASK_STATE else ""
 CLEARING = f"clearing the task{KEEPING}"
 
 # The scheduler sometimes fails a task that starts again within about a second of its deferral or reschedule,
@@ -46,7 +47,7 @@ TRIGGER_FAILED = "__fail__"
 # States of a task whose process exists, and that has not been cleared.
 _STATES_OF_ITS_OWN = frozenset({"running", "success", "failed", "up_for_retry"})
 # Only clearing a task in these states runs it again. Airflow may restore a removed one.
-_LAST_STATES = frozenset({"success", "failed", "skipped"})
+LAST_STATES = frozenset({"success", "failed", "skipped"})
 
 
 def resumed_with_old_error(next_kwargs: Mapping[str, Any], ti: Any) -> bool:
@@ -130,7 +131,7 @@ def has_succeeded(ti: Any) -> bool:
 def has_ended(ti: Any) -> bool:
     """Whether Airflow has recorded the end of the task, and no retry follows. Defaults to False."""
     states = _states_of(ti)
-    return bool(states) and states <= _LAST_STATES
+    return bool(states) and states <= LAST_STATES
 
 
 def _states_of(ti: Any) -> set[Any]:

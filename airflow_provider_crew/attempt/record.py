@@ -79,10 +79,10 @@ class VariableStore:
 
     def __init__(self, ti: Any) -> None:
         which = (ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
-        self._name = f"{KEY}_" + sha256(json.dumps(which).encode()).hexdigest()[:40]
+        self.name = f"{KEY}_" + sha256(json.dumps(which).encode()).hexdigest()[:40]
         number = f" {ti.map_index}" if ti.map_index >= 0 else ""
         task = f"Task {ti.task_id}{number} of {ti.dag_id}, run {ti.run_id}"
-        self._about = f"{task}: its kickoff record. Deleted when no attempt needs it."
+        self.about = f"{task}: its kickoff record. Deleted when no attempt needs it."
         self._try: int = ti.try_number
 
     def get(self, _key: str) -> Any:
@@ -96,19 +96,27 @@ class VariableStore:
             raise Superseded(f"attempt {attempt} of the task has taken over")
         if value.get("delivered") or value.get("end") == "failed":
             if kept is not None:
-                versions.delete_variable(self._name)
+                versions.delete_variable(self.name)
         else:
-            versions.set_variable(self._name, json.dumps({"try": self._try, KEY: value}), self._about)
+            versions.set_variable(self.name, self.packed(value), self.about)
 
     def delete(self, _key: str) -> None:
         """Delete the value, unless it is a later attempt's."""
         attempt, kept = self._kept()
         if kept is not None and attempt <= self._try:
-            versions.delete_variable(self._name)
+            versions.delete_variable(self.name)
 
     def _kept(self) -> tuple[int, Any]:
-        """Return the attempt that stored the value, and the value. A value edited by hand has attempt 0."""
-        text = versions.variable(self._name)
+        """Return the attempt that stored the value, and the value."""
+        return self.unpacked(versions.variable(self.name))
+
+    def packed(self, value: dict[str, Any]) -> str:
+        """Return the text of the variable."""
+        return json.dumps({"try": self._try, KEY: value})
+
+    @staticmethod
+    def unpacked(text: str | None) -> tuple[int, Any]:
+        """Return the attempt and the value in a variable. A value edited by hand has attempt 0."""
         try:
             kept = json.loads(text) if text else text
         except ValueError:
@@ -117,6 +125,11 @@ class VariableStore:
             case {"try": int(attempt), "crew_kickoff": value}:
                 return attempt, value
         return 0, kept
+
+
+def as_stored(record: KickoffRecord, *, may_start_twice: bool = False) -> dict[str, Any]:
+    """Return a record as it is stored, with what the Crew tab shows if the task's process is killed."""
+    return asdict(record) | {"if_lost": if_lost(record.kickoff_id, record.end, may_start_twice=may_start_twice)}
 
 
 log = logging.getLogger(__name__)
@@ -269,8 +282,7 @@ class Record:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                lost = if_lost(self.last.kickoff_id, self.last.end, may_start_twice=self._may_start_twice)
-                kept = asdict(self.last) | {"if_lost": lost}  # shown by the Crew tab if the process is killed
+                kept = as_stored(self.last, may_start_twice=self._may_start_twice)
                 keep = partial(self._store.set, KEY, kept, **versions.never_expires())
             else:
                 keep = partial(self._store.delete, KEY)

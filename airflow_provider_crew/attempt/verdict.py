@@ -43,6 +43,7 @@ Action = Literal["retry", "fail", "skip", "time out", "pass on"]
 
 _STARTS = "starts an execution"
 _STARTS_ANOTHER = "starts a new execution, which is billed again"
+AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
 _MAY_BILL_TWO = "starts an execution, and two may be billed, because on_uncertain_kickoff='retry'"
 _WAITS = "waits for the same execution"
 _READS = "reads the result of the same execution, at no cost"
@@ -156,7 +157,9 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
     return Verdict("pass on" if passes_on else row.action, failure, if_retried, row.effect, error)
 
 
-def if_lost(kickoff_id: str | None, end: str | None, *, may_start_twice: bool = False) -> dict[str, str]:
+def if_lost(
+    kickoff_id: str | None, end: str | None, *, may_start_twice: bool = False, keeping: str = KEEPING
+) -> dict[str, str]:
     """Return the sentences for a task that ends without a report, as when its process is killed."""
     if kickoff_id is None:
         cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else _SEARCHES
@@ -170,7 +173,7 @@ def if_lost(kickoff_id: str | None, end: str | None, *, may_start_twice: bool = 
         "billed": cost.sentence,
         "if_retried": effect,
         "if_cleared": effect,
-        "next_step": f"{fix}{_sentence(_clearing(effect))}",
+        "next_step": f"{fix}{_sentence(_clearing(effect, keeping=keeping))}",
     }
 
 
@@ -413,6 +416,5 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _clearing(effect: str, task: str = "the task") -> str:
-    keeping = KEEPING if effect in _NEED_RECORD else ""
-    return f"clearing {task}{keeping} {effect}"
+def _clearing(effect: str, task: str = "the task", keeping: str = KEEPING) -> str:
+    return f"clearing {task}{keeping if effect in _NEED_RECORD else ''} {effect}"

@@ -167,6 +167,8 @@ Seconds = Annotated[Annotated[float, Field(ge=0, allow_inf_nan=False)] | None, O
 StorableInt = Annotated[int, Field(strict=True, ge=MIN_INT, le=MAX_INT)]
 Number = StorableInt | Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Usage = Annotated[dict[Words, OnErrorOmit[Number]] | None, OrNone, Field(validation_alias="usage_metrics")]
+# Deployed crews repeat the meta of the kickoff in the last completed task.
+Meta = Annotated[dict[str, Any] | None, OrNone, Field(validation_alias=AliasPath("last_executed_task", "meta"))]
 
 
 class _Shape(BaseModel):
@@ -202,6 +204,7 @@ class _Ongoing(_Shape):
     current_agent: OptionalText = Field(default=None, validation_alias=AliasPath("progress", "current_agent"))
     progress: Annotated[Progress | None, OrNone] = None
     last_task: Annotated[TaskResult | None, OrNone] = Field(default=None, validation_alias="last_executed_task")
+    meta: Meta = None
 
     @property
     def is_known(self) -> bool:
@@ -233,6 +236,7 @@ class Completed(_Shape):
     progress: Annotated[Progress | None, OrNone] = None
     usage: Usage = None
     execution_time: Seconds = None
+    meta: Meta = None
 
     @property
     def tasks_complete(self) -> bool:
@@ -250,7 +254,7 @@ class Completed(_Shape):
 
     def result(self) -> dict[str, Any]:
         """Return the result as plain JSON data, the same in every mode of waiting."""
-        fields = self.model_dump(mode="json", exclude={"status", "lists_tasks", "progress"})
+        fields = self.model_dump(mode="json", exclude={"status", "lists_tasks", "progress", "meta"})
         return fields | {"tasks_complete": self.tasks_complete}
 
 
@@ -262,6 +266,7 @@ class Failed(_Shape):
     error: Text
     word: str = ""
     last_task: Annotated[TaskResult | None, OrNone] = Field(default=None, validation_alias="last_executed_task")
+    meta: Meta = None
     usage: Usage = None
     execution_time: Seconds = None
 

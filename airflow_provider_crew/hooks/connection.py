@@ -63,6 +63,7 @@ class CrewConnection(CheckedFields):
     """Settings of a connection, with its dashboard page, its daily limit and its defaults for tasks."""
 
     settings: SkipValidation[ServiceSettings]
+    token_type: TokenType
     dashboard_url: Annotated[str, AfterValidator(_page)] | None = Field(
         None,
         description="the full address of a page (https://app.example/7), with no placeholder but {kickoff_id}",
@@ -129,10 +130,11 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
             | {"host": connection.host, "port": connection.port, "scheme_or_prefix": connection.schema}
             | {"password": connection.password, "token_type": token_type or extra.get("token_type")}
         )
-        given = {"address": _address(fields), "token": _chosen_token(fields), "user_agent": _USER_AGENT}
+        kind, token = _chosen_token(fields)
+        given = {"address": _address(fields), "token": token, "user_agent": _USER_AGENT}
         reject_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
         settings = ServiceSettings.model_validate(extra | given)
-        return CrewConnection.model_validate(extra | {"settings": settings})
+        return CrewConnection.model_validate(extra | {"settings": settings, "token_type": kind})
 
 
 @contextmanager
@@ -191,14 +193,14 @@ def _extra_of(connection: Connection) -> dict[str, Any]:
         ) from None
 
 
-def _chosen_token(fields: _Fields) -> str:
+def _chosen_token(fields: _Fields) -> tuple[TokenType, str]:
     only: TokenType = "user" if fields.user_bearer_token and not fields.password else "organization"
     kind = fields.token_type or only
     token = fields.user_bearer_token if kind == "user" else fields.password
     if not token:
         where = "the password field" if kind == "organization" else "`user_bearer_token`"
         raise InvalidSettings(f"There is no {kind} token in {where}.")
-    return token
+    return kind, token
 
 
 def _address(fields: _Fields) -> str:

@@ -156,7 +156,7 @@ class Variables(TaskStateStore):
 
     @property
     def _name(self) -> str:
-        return VariableStore(TaskInstance())._name
+        return VariableStore(TaskInstance()).name
 
     def _read(self, name: str) -> str | None:
         self._call("get")

@@ -1,0 +1,146 @@
+"""The commands ``adopt`` and ``forget``, which change kickoff records through Airflow's REST API."""
+
+import os
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import quote
+
+import requests
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_provider_crew.attempt.decide import KickoffRecord
+from airflow_provider_crew.attempt.record import KEY, VariableStore, as_stored, read_record
+from airflow_provider_crew.attempt.verdict import AFTER_FORGETTING, if_lost
+from airflow_provider_crew.client.text import forms_of, mask, one_line
+from airflow_provider_crew.versions import KEEP, LAST_STATES
+
+Call = Callable[..., Any]
+Confirm = Callable[[str, dict[str, Any]], None]
+
+# That of Airflow's airflowctl. An argument would show the token in the list of processes.
+_TOKEN = "AIRFLOW_CLI_TOKEN"  # noqa: S105 - a name
+_TIMEOUT = 60.0
+_SHOWN = 500
+
+
+def adopt(options: Namespace, about: dict[str, Any], confirm: Confirm) -> dict[str, Any]:
+    """
+    Write the kickoff record of a task whose execution a user has found, and return what was done.
+
+    :param about: The execution, with its ``state``, and the ``address`` of its crew.
+    :param confirm: Ends the command unless the user confirms a question about these facts.
+    """
+    call = _airflow(options.url)
+    (task,) = _look(call, options)
+    last, unread = read_record(task.kept, max_tries=0, now=0.0) if task.kept else (None, "")
+    if unread or not (last or task.has_store):
+        raise SystemExit(f"{task.name} would not read a new kickoff record. Nothing was changed.")
+    end = about["state"] if about["state"] in {"completed", "failed"} else None
+    lost = if_lost(options.kickoff_id, end, keeping=task.keeping)
+    about |= {"task": task.name, "replaces": _described(task), "next_step": lost["next_step"]}
+    confirm("Write this kickoff record?", about)
+    # The time for abandon_unknown_after starts again, because a user has just found the execution.
+    address = last.address if last and last.address else about["address"]
+    value = as_stored(
+        KickoffRecord(task.max_tries, time.time(), options.kickoff_id, address=address, try_number=task.try_number)
+    )
+    _expect([task], _look(call, options))
+    if task.has_store:
+        call("PUT", task.path, json={"value": value, "expires_at": None})
+    else:
+        store = VariableStore(task)
+        sent = {"key": store.name, "value": store.packed(value), "description": store.about}
+        call("PATCH", task.path, json=sent)
+    _expect([SimpleNamespace(**vars(task) | {"kept": value})], _look(call, options))
+    return about
+
+
+def forget(options: Namespace, confirm: Confirm) -> dict[str, Any]:
+    """Delete kickoff records of one or many task instances, and return what was given up."""
+    call = _airflow(options.url)
+    found = _look(call, options)
+    about = {task.name: _described(task) for task in found if task.kept}
+    if not about:
+        raise SystemExit(f"No kickoff record of {options.task_id} was found. Nothing was changed.")
+    about["next_step"] = AFTER_FORGETTING
+    confirm("Delete the kickoff records of these executions?", about)
+    _expect(found, _look(call, options))
+    for task in found:
+        if task.kept:
+            call("DELETE", task.path, missing=True)
+    return about
+
+
+def _airflow(url: str | None) -> Call:
+    """Return a function that sends requests to Airflow's REST API. An error ends the command."""
+    base = (url or conf.get("api", "base_url", fallback=None) or "http://localhost:8080").rstrip("/")
+    token = os.environ.get(_TOKEN, "").strip()
+
+    def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {token}"  # an entry in .netrc would replace a plain header
+        return request
+
+    def call(method: str, path: str, missing: Any = None, **sent: Any) -> Any:
+        sent |= {"auth": sign, "allow_redirects": False}
+        try:
+            response = requests.request(method, f"{base}/api/v2/{path}", timeout=_TIMEOUT, **sent)
+            status = response.status_code
+            if status == requests.codes.not_found and missing:
+                return missing
+            if status < requests.codes.multiple_choices:
+                return response.json() if response.content else None
+        except (requests.RequestException, ValueError) as error:  # some texts repeat the token
+            raise SystemExit(f"Airflow at {base} gave no usable response: {type(error).__name__}.") from None
+        hint = f" Check {_TOKEN}." if status in {401, 403} else ""
+        reason = one_line(mask(response.text, forms_of(token)), _SHOWN)
+        raise SystemExit(f"Airflow at {base} returned {status} for {method} {path}: {reason}{hint}")
+
+    return call
+
+
+def _look(call: Call, options: Namespace) -> list[SimpleNamespace]:
+    """Return the named task instances with their kickoff records. None of them may run soon."""
+    version = tuple(int(part) for part in call("GET", "version")["version"].split(".")[:2])
+    names = (quote(name, safe="") for name in (options.dag_id, options.run_id, options.task_id))
+    path = "dags/{}/dagRuns/{}/taskInstances/{}".format(*names)
+    found: list[dict[str, Any]] = []
+    while options.failed and (
+        page := call("GET", f"{path}/listMapped?state=failed&offset={len(found)}")["task_instances"]
+    ):
+        found += page
+    tasks = []
+    for each in found if options.failed else [call("GET", f"{path}/{options.map_index}")]:
+        keys = ("dag_id", "task_id", "map_index", "state", "try_number", "max_tries")
+        task = SimpleNamespace(run_id=options.run_id, **{key: each[key] for key in keys})
+        number = f" {task.map_index}" if task.map_index >= 0 else ""
+        task.name = f"Task {task.task_id}{number} of {task.dag_id}, run {task.run_id}"
+        if task.state not in LAST_STATES | {"upstream_failed"}:
+            raise SystemExit(f"{task.name} has not ended (state: {task.state}). Its kickoff record is in use.")
+        task.has_store, task.keeping = version >= (3, 3), KEEP if version >= (3, 4) else ""
+        store, where = VariableStore(task), f"{path}/state-store/{KEY}?map_index={task.map_index}"
+        task.path = where if task.has_store else f"variables/{store.name}"
+        kept = call("GET", task.path, missing={"value": None})["value"]
+        task.kept = kept if task.has_store else store.unpacked(kept)[1]
+        tasks.append(task)
+    return tasks
+
+
+def _expect(expected: list[SimpleNamespace], found: list[SimpleNamespace]) -> None:
+    """End the command if the task or its record has changed in the meantime."""
+    if expected != found:
+        raise SystemExit("The task or its kickoff record has changed. Check both before you clear the task.")
+
+
+def _described(task: SimpleNamespace) -> str:
+    """Return what is lost with a kickoff record."""
+    if not task.kept:
+        return "nothing; with durable=False, the task ignores this record"
+    record, unread = read_record(task.kept, max_tries=0, now=0.0)
+    if unread:
+        return f"an unreadable record: {unread}"
+    which = f"execution {record.kickoff_id}" if record.kickoff_id else "a kickoff without a response"
+    state = f"ended ({record.end})" if record.end else "may be running, and billed"
+    return f"{which} at {record.address}: {state}"
