@@ -77,7 +77,6 @@ def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, t
     poller = Poller(hook, ids[-1], WatchRules(deadline=now + TIMEOUT, kicked_off_at=now, exists=True))
     poller.call = status
     while not (step := poller.poll()).completed and (to_end or not poller.watch.memory.seen):
-        sys.stderr.writelines(f"{line.text}\n" for line in step.lines)
         poller.pause(step)
     return step.completed.output if step.completed else ""
 

@@ -89,11 +89,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="print one JSON object")
         if name in {"status", "cancel", "adopt"}:
             command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help="see the task's log")
-        which = command.add_mutually_exclusive_group()
         if name in {"adopt", "forget"}:
+            which = command.add_mutually_exclusive_group()
             which.add_argument("--map-index", metavar="N", type=int, default=-1, help="of a mapped task")
-        if name == "forget":
-            which.add_argument("--failed", action="store_true", help="all failed map indexes")
+            if name == "forget":
+                which.add_argument("--failed", action="store_true", help="all failed map indexes")
         if name == "check":
             command.add_argument("conn_id", metavar="CONN_ID")
             command.add_argument("--start", action="store_true", help="run an execution, which is billed")

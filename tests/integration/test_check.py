@@ -1,0 +1,213 @@
+"""``python -m airflow_provider_crew check``: the requests that it sends, and what they prove."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew import cli
+from airflow_provider_crew.cli import ANSWERED, FAILED, INTERRUPTED, UNDECIDED, USAGE
+from airflow_provider_crew.client import options
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.local import LocalCrewService, Scenario
+from airflow_provider_crew.local.record import ReceivedRequest
+from tests.airflow_runs import eventually
+from tests.faults.held import HeldAnswer
+from tests.integration.clients import INPUTS, TOKEN
+from tests.integration.test_command import ENDLESS, FAILING, WRITING, playing
+
+GIVEN = ("--inputs", json.dumps(INPUTS))
+SLOWLY = WRITING.model_copy(update={"seconds": 0.5})
+
+
+@pytest.fixture(params=["documented", "deployed"])
+def dialect(request) -> str:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch):
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
+    monkeypatch.setattr(options, "SHORTEST_INTERVAL", 0.1)
+
+
+@pytest.fixture
+def check(capsys, monkeypatch) -> Callable[..., tuple[int, dict[str, Any]]]:
+    def checked(service: LocalCrewService, *arguments: str) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setenv("AIRFLOW_CONN_CREW", service.connection_uri)
+        code = cli.main(["check", "crew", "--json", *arguments])
+        printed = capsys.readouterr()
+        assert TOKEN not in printed.out + printed.err
+        return code, json.loads(printed.out or "{}")
+
+    return checked
+
+
+def methods(service: LocalCrewService) -> set[str]:
+    return {request.method for request in service.requests}
+
+
+def test_without_start_it_only_reads(check, dialect):
+    with playing(dialect, WRITING) as service:
+        code, told = check(service)
+
+        assert methods(service) == {"GET"}
+    assert (code, told["dialect"], told["token"]) == (ANSWERED, dialect, "organization")
+    assert told["inputs"] == ["topic", "audience"]
+    assert "cost" not in told
+
+
+@pytest.mark.parametrize("answer", ["", "n\n"])
+def test_unconfirmed_start_only_reads(check, monkeypatch, answer):
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    with playing("deployed", WRITING) as service:
+        code, _ = check(service, "--start", "--stop", *GIVEN)
+
+        assert methods(service) == {"GET"}
+    assert code == FAILED
+
+
+def test_start_proves_what_the_crew_reports(check, dialect):
+    with playing(dialect, WRITING.model_copy(update={"name": "first"}), SLOWLY) as service:
+        code, told = check(service, "--start", "--yes", *GIVEN)
+
+        (kickoff,) = service.kickoffs
+    assert code == ANSWERED
+    assert (told["kickoff_ids"], told["output"], told["cost"]) == ([kickoff.kickoff_id], "A page.", Cost.ENDED)
+    proven = {name for name, value in told.items() if value == "proven"}
+    always = {"running", "progress", "result"}
+    # Only deployed crews report tokens and repeat the meta, and only documented ones the duration.
+    assert proven == always | ({"token_usage", "meta"} if dialect == "deployed" else {"execution_time"})
+
+
+def test_stop_stops_an_execution_of_its_own(check, dialect):
+    with playing(dialect, ENDLESS) as service:
+        code, told = check(service, "--stop", "--yes", *GIVEN)
+
+        assert [request.operation for request in service.requests if request.method == "POST"] == [
+            "kickoff",
+            "stop",
+        ]
+    assert (code, told["cancel"], told["running"], told["cost"]) == (ANSWERED, "proven", "proven", Cost.ENDED)
+
+
+def test_start_and_stop_are_two_executions(check):
+    with playing("deployed", SLOWLY) as service:
+        code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
+
+        started = [kickoff.kickoff_id for kickoff in service.kickoffs]
+    assert (code, len(started), told["kickoff_ids"], told["cancel"]) == (ANSWERED, 2, started, "proven")
+
+
+def test_failed_execution_is_reported(check, dialect):
+    with playing(dialect, FAILING) as service:
+        code, told = check(service, "--start", "--yes", *GIVEN)
+
+        assert told["kickoff_ids"] == [kickoff.kickoff_id for kickoff in service.kickoffs]
+    assert (code, told["error"], told["cost"]) == (FAILED, "ExecutionFailed", Cost.ENDED)
+
+
+LOST: dict[str, Callable[[LocalCrewService], None]] = {
+    "reset": lambda crew: crew.faults.reset(on="kickoff", after_taken=True),
+    "502": lambda crew: crew.faults.answer(502, on="kickoff", after_taken=True),
+    "cut off": lambda crew: crew.faults.truncate(on="kickoff", incomplete=True),
+}
+
+
+@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
+def test_uncertain_kickoff_is_not_sent_again(check, dialect, lose):
+    with playing(dialect, WRITING) as service:
+        lose(service)
+        code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
+
+        assert len(service.requests.on("kickoff")) == 1
+    assert (code, told["error"], told["cost"]) == (UNDECIDED, "UncertainKickoff", Cost.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "error"),
+    [
+        ({"status": 401, "on": "inputs"}, FAILED, "NotAuthenticated"),
+        ({"status": 403, "on": "status"}, FAILED, "NotAllowed"),
+        ({"status": 422, "on": "kickoff"}, FAILED, "Rejected"),
+    ],
+    ids=["token", "permission", "inputs"],
+)
+def test_rejection_costs_nothing(check, dialect, fault, code, error):
+    with playing(dialect, WRITING) as service:
+        service.faults.answer(**fault)
+        ended, told = check(service, "--start", "--yes", *GIVEN)
+
+        assert not service.kickoffs
+    assert (ended, told["error"], told["connection"]) == (code, error, "crew")
+
+
+def test_missing_stop_leaves_the_execution_running(check, dialect):
+    with playing(dialect, ENDLESS) as service:
+        service.faults.answer(404, on="stop", times=3)
+        code, told = check(service, "--stop", "--yes", *GIVEN)
+
+        assert len(service.kickoffs) == 1
+    assert (code, told["error"], told["cost"]) == (FAILED, "NotCancelled", Cost.RUNNING)
+    assert told["cancel"] != "proven"
+
+
+def test_wait_outlasts_errors_of_the_crew(check, dialect):
+    def fail(request: ReceivedRequest) -> None:
+        if request.operation == "kickoff":
+            service.faults.answer(500, on="status", times=2)
+
+    scenario = Scenario(dialect=dialect, tasks=(SLOWLY,))
+    with LocalCrewService(scenario, token=TOKEN, on_request=fail) as service:
+        code, told = check(service, "--start", "--yes", *GIVEN)
+
+        assert [request.status for request in service.requests.on("status")].count(500) == 2
+    assert (code, told["result"]) == (ANSWERED, "proven")
+
+
+@pytest.mark.parametrize("moment", ["kickoff", "wait"])
+def test_ctrl_c_prints_the_kickoff_id(check, moment):
+    held = HeldAnswer(on="kickoff" if moment == "kickoff" else "status")
+
+    def hold(request: ReceivedRequest) -> None:
+        if request.operation == ("status" if moment == "kickoff" else "kickoff"):
+            service.faults.add(held)
+
+    def press_ctrl_c() -> None:
+        eventually(lambda: held.is_held, pause=0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+        held.release()
+
+    scenario = Scenario(dialect="deployed", tasks=(ENDLESS,))
+    with LocalCrewService(scenario, token=TOKEN, on_request=hold) as service:
+        presses = threading.Thread(target=press_ctrl_c)
+        presses.start()
+        code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
+        presses.join()
+
+        (kickoff,) = service.kickoffs
+    assert (code, told["kickoff_ids"], told["cost"]) == (INTERRUPTED, [kickoff.kickoff_id], Cost.RUNNING)
+
+
+def test_missing_input_is_found_before_the_kickoff(check):
+    described = {"inputs": [{"name": "topic"}], "inputs_shape": "objects"}
+    with playing("documented", WRITING, **described) as service:
+        code, told = check(service, "--start", "--yes")
+
+        assert methods(service) == {"GET"}
+    assert (code, told["error"], told["cost"]) == (FAILED, "InvalidInputs", Cost.NONE)
+
+
+@pytest.mark.parametrize("text", ["[1]", "topic", '"x"'])
+def test_inputs_have_to_be_an_object(capsys, text):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["check", "crew", "--inputs", text])
+
+    assert (ended.value.code, capsys.readouterr().out) == (USAGE, "")
