@@ -250,6 +250,8 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
             fix = f"Find the execution in the crew's dashboard {facts.search}."
+            if facts.reattachable:
+                fix += " To wait for it, run `python -m airflow_provider_crew adopt` before you clear the task."
             is_over = facts.is_reported or not facts.reattachable
             return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix)
         case CutShort():

@@ -42,7 +42,7 @@ PAGES = {
         "The crew",
         ("test_failed_executions", "test_people", "test_required_actions", "test_misfits", "test_answers"),
     ),
-    "4-user": Page("Actions of a user", ("test_user", "test_cancel")),
+    "4-user": Page("Actions of a user", ("test_user", "test_cancel", "test_commands")),
     "5-processes": Page("Workers and triggerers", ("test_worker", "test_signals", "test_triggerer")),
     "6-airflow": Page("Scheduler, database and API server", ("test_airflow_down", "test_api_server")),
     "7-celery": Page("Celery", ("test_celery",)),

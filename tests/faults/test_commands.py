@@ -1,0 +1,117 @@
+"""A user adopts an execution, or forgets kickoff records."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import requests
+
+from tests.airflow_runs import TOKEN
+from tests.faults.rows import COMPLETED_IN_ATTEMPT_2, RUN, Ends, paid_again, row
+from tests.faults.scenes import Scene
+
+DECLINED = 1
+
+
+def command(scene: Scene, name: str, *arguments: str, code: int = 0, token: str = "") -> dict[str, Any]:
+    """Run a command for the task, with a token of Airflow's REST API, and return what it prints."""
+    if not token:
+        login = requests.get(f"{scene.airflow.url}/auth/token", timeout=120)
+        token = str(login.json()["access_token"])
+    about = (scene.dag_id, scene.run.run_id, scene.task_id)
+    done = subprocess.run(
+        [sys.executable, "-m", "airflow_provider_crew", name, *about, "--json", *arguments],
+        env=scene.airflow._environment | {"AIRFLOW_CLI_TOKEN": token},
+        capture_output=True,
+        text=True,
+        input="",
+        check=False,
+    )
+    told = done.stdout + done.stderr
+    assert done.returncode == code, told
+    assert token not in told
+    assert TOKEN not in told
+    assert "Traceback" not in told
+    return dict(json.loads(done.stdout)) if done.stdout else {}
+
+
+def adopt(scene: Scene, *arguments: str, **expected: Any) -> dict[str, Any]:
+    execution, connection = scene.execution(), ("--conn-id", scene.connection)
+    return command(scene, "adopt", execution, *connection, *arguments, **expected)
+
+
+@row(
+    COMPLETED_IN_ATTEMPT_2,
+    ways=(*RUN, "kickoff"),
+    core=True,
+    retries=0,
+    forgotten=dict.fromkeys((*RUN, "kickoff"), paid_again()),
+)
+def test_adopted(scene):
+    """The response to the kickoff is lost, the execution is adopted, and the task is cleared."""
+    scene.crew.faults.answer(502, on="kickoff", after_taken=True)
+    scene.start()
+    scene.wait_for("failed")
+    adopt(scene, code=DECLINED)  # nobody confirms it
+    assert adopt(scene, "--yes")["state"] == "running"
+    scene.clear("failed")
+    scene.finish()
+
+
+@row(
+    Ends("success", "the result", "completed", tries=3),
+    ways=("sync",),
+    retries=1,
+    forgotten={"sync": paid_again(tries=3)},
+)
+def test_killed_after_adoption(scene):
+    """The execution is adopted, and the worker is killed during the next attempt."""
+    scene.crew.faults.answer(502, on="kickoff", after_taken=True)
+    scene.start()
+    scene.wait_for("failed")
+    adopt(scene, "--yes")
+    scene.clear("failed")
+    scene.looked()
+    adopt(scene, "--yes", code=DECLINED)  # the record is in use
+    scene.kill()
+    scene.wait_for("running", tries=3)
+    scene.finish()
+
+
+@row(
+    COMPLETED_IN_ATTEMPT_2,
+    ways=("deferred",),
+    retries=0,
+    forgotten={"deferred": paid_again()},
+)
+def test_adopted_after_completion(scene):
+    """The execution has completed when it is adopted, and the user first gives wrong names and tokens."""
+    scene.crew.faults.answer(502, on="kickoff", after_taken=True)
+    scene.start()
+    scene.finish()
+    scene.wait_for("failed")
+    adopt(scene, "--yes", code=DECLINED, token="of-somebody-else")
+    adopt(scene, "--yes", "--map-index", "7", code=DECLINED)
+    assert adopt(scene, "--yes")["state"] == "completed"
+    scene.clear("failed")
+
+
+@row(Ends("success", "the result", "completed", kickoffs=4, tries=2), mapped=2, retries=0, max_outage=4)
+def test_forgotten(scene):
+    """Two mapped tasks fail while their crews are unknown. Their records are deleted, and they are cleared."""
+    scene.start()
+    scene.execution(2)
+    scene.waits_for_a_person(1)
+    scene.waits_for_a_person(2)
+    scene.wait_for_all("failed")
+    command(scene, "forget", "--failed", code=DECLINED)
+    told = str(command(scene, "forget", "--failed", "--yes"))
+    assert all(scene.execution(number) in told for number in (1, 2))
+    command(scene, "forget", "--failed", "--yes", code=DECLINED)  # there is no record
+    scene.wait_until_over()
+    scene.run.clear(scene.task_id)
+    scene.finish(3)
+    scene.finish(4)
