@@ -249,9 +249,8 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
         case errors.UncertainKickoff() if facts.may_start_twice:
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
-            fix = f"Find the execution in the crew's dashboard {facts.search}."
-            if facts.reattachable:
-                fix += " To wait for it, run `python -m airflow_provider_crew adopt` before you clear the task."
+            adopting = _ADOPTING if facts.reattachable else ""
+            fix = f"Find the execution in the crew's dashboard {facts.search}.{adopting}"
             is_over = facts.is_reported or not facts.reattachable
             return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix)
         case CutShort():
@@ -298,6 +297,7 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR09
 _FORGET = f"To abandon the execution and start another: {HOW_TO_FORGET}, and clear"
 _GIVING_UP = f"{_FORGET.format('this task instance')} the task."
 _GIVING_UP_UPSTREAM = f"{_FORGET.format('the task instance that started it')} that task."
+_ADOPTING = " To wait for it, run `python -m airflow_provider_crew adopt` before you clear the task."
 _CHECK_KICKOFF_TASK = (
     "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
     ".expand(kickoff_id=kickoff.output)."

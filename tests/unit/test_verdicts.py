@@ -144,9 +144,9 @@ def test_no_retry_starts_a_second_execution_unasked() -> None:
             assert has_ended or facts.may_start_twice
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_uncertain_kickoff_may_be_adopted_if_records_are_shared(is_shared: bool) -> None:
-    for facts in (Facts(reattachable=is_shared), Facts(reattachable=is_shared, phase="sending")):
+def test_uncertain_kickoff_may_be_adopted_if_records_are_shared() -> None:
+    for is_shared, phase in product([True, False], ["before", "sending"]):
+        facts = Facts(reattachable=is_shared, phase=phase)  # type: ignore[arg-type]
         assert (" adopt`" in told(verdict(errors.UncertainKickoff("lost"), facts))) is is_shared
 
 
