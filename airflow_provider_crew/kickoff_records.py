@@ -34,7 +34,7 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Confirm) -> dict[s
     :param confirm: Ends the command unless the user confirms a question about these facts.
     """
     call = _airflow(options.url)
-    (task,) = _look(call, options)
+    (task,) = _ended(_look(call, options))
     last, unread = read_record(task.kept, max_tries=0, now=0.0) if task.kept else (None, "")
     if unread or not (last or task.has_store):
         raise SystemExit(f"{task.name} would not read a new kickoff record. Nothing was changed.")
@@ -61,7 +61,7 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Confirm) -> dict[s
 def forget(options: Namespace, confirm: Confirm) -> dict[str, Any]:
     """Delete kickoff records of one or many task instances, and return what was given up."""
     call = _airflow(options.url)
-    found = _look(call, options)
+    found = _ended(_look(call, options))
     about = {task.name: _described(task) for task in found if task.kept}
     if not about:
         raise SystemExit(f"No kickoff record of {options.task_id} was found. Nothing was changed.")
@@ -102,7 +102,7 @@ def _airflow(url: str | None) -> Call:
 
 
 def _look(call: Call, options: Namespace) -> list[SimpleNamespace]:
-    """Return the named task instances with their kickoff records. None of them may run soon."""
+    """Return the named task instances with their kickoff records."""
     version = tuple(int(part) for part in call("GET", "version")["version"].split(".")[:2])
     names = (quote(name, safe="") for name in (options.dag_id, options.run_id, options.task_id))
     path = "dags/{}/dagRuns/{}/taskInstances/{}".format(*names)
@@ -117,14 +117,20 @@ def _look(call: Call, options: Namespace) -> list[SimpleNamespace]:
         task = SimpleNamespace(run_id=options.run_id, **{key: each[key] for key in keys})
         number = f" {task.map_index}" if task.map_index >= 0 else ""
         task.name = f"Task {task.task_id}{number} of {task.dag_id}, run {task.run_id}"
-        if task.state not in LAST_STATES | {"upstream_failed"}:
-            raise SystemExit(f"{task.name} has not ended (state: {task.state}). Its kickoff record is in use.")
         task.has_store, task.keeping = version >= (3, 3), KEEP if version >= (3, 4) else ""
         store, where = VariableStore(task), f"{path}/state-store/{KEY}?map_index={task.map_index}"
         task.path = where if task.has_store else f"variables/{store.name}"
         kept = call("GET", task.path, missing={"value": None})["value"]
         task.kept = kept if task.has_store else store.unpacked(kept)[1]
         tasks.append(task)
+    return tasks
+
+
+def _ended(tasks: list[SimpleNamespace]) -> list[SimpleNamespace]:
+    """Return the tasks. End the command if one of them may run soon, and use its kickoff record."""
+    for task in tasks:
+        if task.state not in LAST_STATES | {"upstream_failed"}:
+            raise SystemExit(f"{task.name} has not ended (state: {task.state}). Nothing was changed.")
     return tasks
 
 

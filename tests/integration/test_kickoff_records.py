@@ -1,0 +1,259 @@
+"""``python -m airflow_provider_crew adopt`` and ``forget``: requests to Airflow, stored records and refusals."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew import cli
+from airflow_provider_crew.attempt.decide import Decision, KickoffRecord, decide
+from airflow_provider_crew.attempt.record import VariableStore, as_stored, read_record
+from airflow_provider_crew.cli import ANSWERED, FAILED, UNDECIDED, USAGE
+from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.local import LocalCrewService, ScenarioTask
+from tests.integration.airflow_api import TASK, AirflowApi, serving
+from tests.integration.clients import TOKEN
+from tests.integration.test_command import ASKING, ENDLESS, FAILING, WRITING, kick_off, playing
+
+OWN_TOKEN = "token-of-the-user-4711"
+RUN_ID = "manual__2026-11-26T10:00:00+00:00"
+NAMES = ("crew_report", RUN_ID, "report")
+# Sent, reported, and never answered.
+LOST = KickoffRecord(0, 1.0, reported=True, address="https://crew.example", fingerprint="f" * 64, try_number=1)
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch):
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
+    monkeypatch.setenv("AIRFLOW_CLI_TOKEN", f"{OWN_TOKEN}\n")
+
+
+@pytest.fixture(params=["3.1.8", "3.3.2", "3.4.0b2"])
+def airflow(request):
+    with serving(request.param) as api:
+        yield api
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    def ran(name: str, api: AirflowApi, *arguments: str, crew: LocalCrewService | None = None) -> Any:
+        if crew:
+            monkeypatch.setenv("AIRFLOW_CONN_CREW_DEFAULT", crew.connection_uri)
+        code = cli.main([name, *NAMES, "--url", api.url, "--json", *arguments])
+        printed = capsys.readouterr()
+        assert not [token for token in (TOKEN, OWN_TOKEN) if token in printed.out + printed.err]
+        assert "Traceback" not in printed.err
+        return code, json.loads(printed.out or "{}"), printed.err
+
+    return ran
+
+
+def store(api: AirflowApi, record: KickoffRecord, map_index: int = -1) -> None:
+    """Store a record as a task does."""
+    ti = SimpleNamespace(**TASK | {"run_id": RUN_ID, "map_index": map_index})
+    if api.version < "3.3":
+        variable = VariableStore(ti)
+        path, value = f"/api/v2/variables/{variable.name}", variable.packed(as_stored(record))
+    else:
+        path = f"/api/v2/dags/crew_report/dagRuns/{RUN_ID}/taskInstances/report/state-store/crew_kickoff"
+        path, value = f"{path}?map_index={map_index}", as_stored(record)
+    api.stored[path] = {"value": value}
+
+
+def only_record(api: AirflowApi) -> KickoffRecord:
+    """Read the record as the next attempt does."""
+    (body,) = api.stored.values()
+    kept = body["value"] if api.version >= "3.3" else VariableStore.unpacked(body["value"])[1]
+    record, unread = read_record(kept, max_tries=0, now=0)
+    assert unread == ""
+    assert body.get("expires_at", None) is None
+    return record
+
+
+STATES: dict[str, tuple[ScenarioTask, str, Decision]] = {
+    "running": (ENDLESS, "running", Decision.REATTACH),
+    "completed": (WRITING, "completed", Decision.REATTACH),
+    "failed": (FAILING, "failed", Decision.KICK_OFF_AFTER_END),
+    "waiting for a person": (ASKING, "unknown", Decision.REATTACH),
+}
+
+
+@pytest.mark.parametrize(("task", "state", "decision"), STATES.values(), ids=STATES)
+def test_adopted_execution_is_that_of_the_next_attempt(run, airflow, task, state, decision):
+    store(airflow, LOST)
+    with playing("deployed", task) as crew:
+        execution = kick_off(crew)
+        code, told, _ = run("adopt", airflow, execution, "--yes", crew=crew)
+
+        assert len(crew.kickoffs) == 1
+    assert (code, told["state"]) == (ANSWERED, state)
+    assert ("billed again" in told["next_step"]) is (state == "failed")
+    assert ("Keep task state" in told["next_step"]) is (airflow.version >= "3.4" and state != "failed")
+    record = only_record(airflow)
+    assert (record.kickoff_id, record.address, record.end) == (execution, LOST.address, None)
+    is_old = time.time() - record.kicked_off_at > 3600
+    for cleared in (True, False):
+        assert decide(record, state, cleared=cleared, is_old=is_old, is_mapped=True) is decision
+    assert airflow.tokens == {f"Bearer {OWN_TOKEN}"}
+
+
+def test_adopted_execution_replaces_another_by_name(run, airflow, monkeypatch):
+    store(airflow, KickoffRecord(0, 1.0, "earlier", address="https://crew.example"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    with playing("deployed", ENDLESS) as crew:
+        execution = kick_off(crew)
+        code, _, shown = run("adopt", airflow, execution, crew=crew)
+        assert (code, airflow.changes) == (FAILED, [])
+        assert {"earlier", execution} <= {*shown.split()}
+
+        assert "earlier" in run("adopt", airflow, execution, "--yes", crew=crew)[1]["replaces"]
+    assert only_record(airflow).kickoff_id == execution
+
+
+@pytest.mark.parametrize(
+    "state",
+    [None, "scheduled", "queued", "running", "deferred", "up_for_retry", "up_for_reschedule", "restarting"],
+)
+@pytest.mark.parametrize("name", ["adopt", "forget"])
+def test_record_of_a_task_that_has_not_ended_is_kept(run, airflow, state, name):
+    store(airflow, LOST)
+    airflow.tasks[0]["state"] = state
+    with playing("deployed", ENDLESS) as crew:
+        ids = (kick_off(crew),) if name == "adopt" else ()
+        assert run(name, airflow, *ids, "--yes", crew=crew)[0] == FAILED
+    assert airflow.changes == []
+
+
+@pytest.mark.parametrize("name", ["adopt", "forget"])
+def test_task_that_starts_during_the_question_keeps_its_record(run, airflow, monkeypatch, name):
+    store(airflow, LOST)
+
+    class Answer:
+        def readline(self) -> str:
+            airflow.tasks[0]["state"] = "running"
+            return "y\n"
+
+    monkeypatch.setattr("sys.stdin", Answer())
+    with playing("deployed", ENDLESS) as crew:
+        ids = (kick_off(crew),) if name == "adopt" else ()
+        assert run(name, airflow, *ids, crew=crew)[0] == FAILED
+    assert airflow.changes == []
+
+
+def test_record_that_is_overwritten_at_once_is_an_error(run, airflow):
+    store(airflow, LOST)
+
+    def overwrite() -> None:
+        if airflow.changes:
+            store(airflow, LOST)
+
+    with playing("deployed", ENDLESS) as crew:
+        execution = kick_off(crew)
+        airflow.answer = lambda path: overwrite() if "taskInstances/report/-1" in path else None
+        assert run("adopt", airflow, execution, "--yes", crew=crew)[0] == FAILED
+
+
+def test_task_without_a_record_is_given_one_only_in_the_store(run, airflow):
+    with playing("deployed", ENDLESS) as crew:
+        code, told, _ = run("adopt", airflow, kick_off(crew), "--yes", crew=crew)
+
+        has_store = airflow.version >= "3.3"
+        assert code == (ANSWERED if has_store else FAILED)
+        if has_store:
+            assert "durable=False" in told["replaces"]
+            assert only_record(airflow).address == crew.url
+    assert bool(airflow.stored) is has_store
+
+
+def test_unreadable_record_is_kept(run, airflow):
+    store(airflow, LOST)
+    (body,) = airflow.stored.values()
+    body["value"] = '"s3://bucket/of/a/backend"' if airflow.version < "3.3" else "s3://bucket/of/a/backend"
+    with playing("deployed", ENDLESS) as crew:
+        assert run("adopt", airflow, kick_off(crew), "--yes", crew=crew)[0] == FAILED
+    assert airflow.changes == []
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, FAILED), (503, UNDECIDED)])
+def test_execution_that_is_unreadable_is_not_adopted(run, airflow, status, code):
+    store(airflow, LOST)
+    with playing("deployed", ENDLESS) as crew:
+        execution = kick_off(crew)
+        crew.faults.answer(status, on="status", times=2)
+        ended, told, _ = run("adopt", airflow, execution, "--yes", crew=crew)
+    assert (ended, told["cost"] == Cost.NONE, airflow.changes) == (code, False, [])
+
+
+def test_failed_rows_are_forgotten_together(run, airflow):
+    rows = {0: "failed", 1: "success", 2: "failed", 3: "failed", 4: "running"}
+    airflow.tasks = [TASK | {"map_index": index, "state": state} for index, state in rows.items()]
+    for index in (0, 1, 2, 4):
+        store(airflow, KickoffRecord(0, 1.0, f"execution-{index}", address="https://crew.example"), index)
+    code, told, _ = run("forget", airflow, "--failed", "--yes")
+
+    assert (code, len(told), len(airflow.stored), airflow.changes) == (ANSWERED, 3, 2, ["DELETE", "DELETE"])
+    text = json.dumps(told)
+    assert [index for index in rows if f"execution-{index}" in text] == [0, 2]
+    assert run("forget", airflow, "--failed", "--yes")[0] == FAILED
+    assert run("forget", airflow, "--map-index", "1", "--yes")[0] == ANSWERED
+    assert len(airflow.stored) == 1
+
+
+def test_unconfirmed_record_is_not_forgotten(run, airflow, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    store(airflow, LOST)
+    assert run("forget", airflow)[0] == FAILED
+    assert airflow.changes == []
+
+
+@pytest.mark.parametrize("arguments", [("--failed", "--map-index", "1"), ("--token", "x")])
+def test_wrong_usage_changes_nothing(capsys, arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["forget", *NAMES, *arguments])
+
+    assert (ended.value.code, capsys.readouterr().out) == (USAGE, "")
+
+
+ANSWERS: dict[str, tuple[int, bytes]] = {
+    "401": (401, f'{{"detail": "bad token {OWN_TOKEN}"}}'.encode()),
+    "403": (403, b'{"detail": "Forbidden"}'),
+    "404": (404, b'{"detail": "Not Found"}'),
+    "500": (500, b"Internal Server Error" + b"\n" * 3),
+    "redirect": (307, b""),
+    "page": (200, b"<html>"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_error_of_airflow_is_one_line(run, airflow, answer):
+    airflow.answer = lambda _: answer
+    code, told, shown = run("forget", airflow, "--yes")
+    assert (code, told, len(shown.splitlines())) == (FAILED, {}, 1)
+
+
+def test_unreachable_airflow_is_one_line(run):
+    with serving("3.3.2") as api:
+        pass
+    code, told, shown = run("forget", api, "--yes")
+    assert (code, told, len(shown.splitlines())) == (FAILED, {}, 1)
+
+
+@pytest.mark.parametrize("token", ["", "two\nlines", "\N{SNOWMAN}"])
+def test_unusable_token_is_one_line(run, monkeypatch, token):
+    monkeypatch.setenv("AIRFLOW_CLI_TOKEN", token)
+    with serving("3.3.2") as api:
+        api.answer = lambda _: (401, b"")
+        code, told, shown = run("forget", api, "--yes")
+    assert (code, told, len(shown.splitlines())) == (FAILED, {}, 1)
+
+
+def test_netrc_does_not_replace_the_token(run, airflow, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    run("forget", airflow, "--yes")
+    assert airflow.tokens == {f"Bearer {OWN_TOKEN}"}
