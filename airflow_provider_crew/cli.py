@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m airflow_provider_crew",
-        description="Query a crew, cancel an execution, or copy DAGs. Connections are read as by Airflow itself.",
+        description="Query or check a crew, and repair tasks. Connections are read as by Airflow itself.",
     )
     crew, asks, row = (argparse.ArgumentParser(add_help=False) for _ in range(3))
     crew.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
@@ -162,7 +162,9 @@ def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
     try:
         return _ask_crew(hook, options, about, confirm)
     except KeyboardInterrupt:
-        return INTERRUPTED, about if "cost" in about else {}  # it may have started an execution
+        if "cost" not in about:
+            raise
+        return INTERRUPTED, about  # an execution may have started
     except errors.CrewError as error:
         is_unknown = isinstance(error, errors.NotCancelled) and error.cost is errors.Cost.UNKNOWN
         is_open = isinstance(error, errors.WatchError | errors.UncertainKickoff) and error.cost != "ended"

@@ -4,6 +4,7 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
@@ -17,16 +18,13 @@ from airflow_provider_crew.attempt.verdict import AFTER_FORGETTING, if_lost
 from airflow_provider_crew.client.text import forms_of, mask, one_line
 from airflow_provider_crew.versions import KEEP, LAST_STATES
 
-Call = Callable[..., Any]
-Confirm = Callable[[str, dict[str, Any]], None]
-
 # That of Airflow's airflowctl. An argument would show the token in the list of processes.
 _TOKEN = "AIRFLOW_CLI_TOKEN"  # noqa: S105 - a name
 _TIMEOUT = 60.0
 _SHOWN = 500
 
 
-def adopt(options: Namespace, about: dict[str, Any], confirm: Confirm) -> dict[str, Any]:
+def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> dict[str, Any]:
     """
     Write the kickoff record of a task whose execution a user has found, and return what was done.
 
@@ -35,18 +33,15 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Confirm) -> dict[s
     """
     call = _airflow(options.url)
     (task,) = _ended(_look(call, options))
-    last, unread = read_record(task.kept, max_tries=0, now=0.0) if task.kept else (None, "")
-    if unread or not (last or task.has_store):
+    if task.unread or not (task.last or task.has_store):
         raise SystemExit(f"{task.name} would not read a new kickoff record. Nothing was changed.")
     end = about["state"] if about["state"] in {"completed", "failed"} else None
     lost = if_lost(options.kickoff_id, end, keeping=task.keeping)
     about |= {"task": task.name, "replaces": _described(task), "next_step": lost["next_step"]}
     confirm("Write this kickoff record?", about)
     # The time for abandon_unknown_after starts again, because a user has just found the execution.
-    address = last.address if last and last.address else about["address"]
-    value = as_stored(
-        KickoffRecord(task.max_tries, time.time(), options.kickoff_id, address=address, try_number=task.try_number)
-    )
+    found = KickoffRecord(task.max_tries, time.time(), options.kickoff_id, try_number=task.try_number)
+    value = as_stored(replace(found, address=(task.last and task.last.address) or about["address"]))
     _expect([task], _look(call, options))
     if task.has_store:
         call("PUT", task.path, json={"value": value, "expires_at": None})
@@ -54,11 +49,12 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Confirm) -> dict[s
         store = VariableStore(task)
         sent = {"key": store.name, "value": store.packed(value), "description": store.about}
         call("PATCH", task.path, json=sent)
-    _expect([SimpleNamespace(**vars(task) | {"kept": value})], _look(call, options))
+    task.kept, task.last = value, read_record(value, max_tries=0, now=0.0)[0]
+    _expect([task], _look(call, options))
     return about
 
 
-def forget(options: Namespace, confirm: Confirm) -> dict[str, Any]:
+def forget(options: Namespace, confirm: Callable[..., None]) -> dict[str, Any]:
     """Delete kickoff records of one or many task instances, and return what was given up."""
     call = _airflow(options.url)
     found = _ended(_look(call, options))
@@ -74,7 +70,7 @@ def forget(options: Namespace, confirm: Confirm) -> dict[str, Any]:
     return about
 
 
-def _airflow(url: str | None) -> Call:
+def _airflow(url: str | None) -> Callable[..., Any]:
     """Return a function that sends requests to Airflow's REST API. An error ends the command."""
     base = (url or conf.get("api", "base_url", fallback=None) or "http://localhost:8080").rstrip("/")
     token = os.environ.get(_TOKEN, "").strip()
@@ -101,7 +97,7 @@ def _airflow(url: str | None) -> Call:
     return call
 
 
-def _look(call: Call, options: Namespace) -> list[SimpleNamespace]:
+def _look(call: Callable[..., Any], options: Namespace) -> list[SimpleNamespace]:
     """Return the named task instances with their kickoff records."""
     version = tuple(int(part) for part in call("GET", "version")["version"].split(".")[:2])
     names = (quote(name, safe="") for name in (options.dag_id, options.run_id, options.task_id))
@@ -122,6 +118,7 @@ def _look(call: Call, options: Namespace) -> list[SimpleNamespace]:
         task.path = where if task.has_store else f"variables/{store.name}"
         kept = call("GET", task.path, missing={"value": None})["value"]
         task.kept = kept if task.has_store else store.unpacked(kept)[1]
+        task.last, task.unread = read_record(task.kept, max_tries=0, now=0.0) if task.kept else (None, "")
         tasks.append(task)
     return tasks
 
@@ -142,11 +139,10 @@ def _expect(expected: list[SimpleNamespace], found: list[SimpleNamespace]) -> No
 
 def _described(task: SimpleNamespace) -> str:
     """Return what is lost with a kickoff record."""
-    if not task.kept:
+    if task.last is None:
         return "nothing; with durable=False, the task ignores this record"
-    record, unread = read_record(task.kept, max_tries=0, now=0.0)
-    if unread:
-        return f"an unreadable record: {unread}"
-    which = f"execution {record.kickoff_id}" if record.kickoff_id else "a kickoff without a response"
-    state = f"ended ({record.end})" if record.end else "may be running, and billed"
-    return f"{which} at {record.address}: {state}"
+    if task.unread:
+        return f"an unreadable record: {task.unread}"
+    which = f"execution {task.last.kickoff_id}" if task.last.kickoff_id else "a kickoff without a response"
+    state = f"ended ({task.last.end})" if task.last.end else "may be running, and billed"
+    return f"{which} at {task.last.address}: {state}"

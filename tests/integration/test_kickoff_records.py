@@ -56,13 +56,13 @@ def run(capsys, monkeypatch):
 def store(api: AirflowApi, record: KickoffRecord, map_index: int = -1) -> None:
     """Store a record as a task does."""
     ti = SimpleNamespace(**TASK | {"run_id": RUN_ID, "map_index": map_index})
+    kept = as_stored(record)
     if api.version < "3.3":
         variable = VariableStore(ti)
-        path, value = f"/api/v2/variables/{variable.name}", variable.packed(as_stored(record))
-    else:
-        path = f"/api/v2/dags/crew_report/dagRuns/{RUN_ID}/taskInstances/report/state-store/crew_kickoff"
-        path, value = f"{path}?map_index={map_index}", as_stored(record)
-    api.stored[path] = {"value": value}
+        api.stored[f"/api/v2/variables/{variable.name}"] = {"value": variable.packed(kept)}
+        return
+    path = f"/api/v2/dags/crew_report/dagRuns/{RUN_ID}/taskInstances/report/state-store/crew_kickoff"
+    api.stored[f"{path}?map_index={map_index}"] = {"value": kept}
 
 
 def only_record(api: AirflowApi) -> KickoffRecord:
