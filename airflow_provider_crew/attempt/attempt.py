@@ -901,6 +901,7 @@ class Attempt:
             outage = options.max_outage or MAX_OUTAGE
             rules = replace(rules, human_input=False, max_outage=outage, deadline=deadline + outage)
         poller = self.poller(rules)
+        poller.watch.memory = WatchState.recalled(event.memory) or poller.watch.memory
         try:
             while not (step := poller.poll()).completed:
                 self.pause(poller, step)

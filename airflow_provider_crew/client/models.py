@@ -203,6 +203,7 @@ class _Ongoing(_Shape):
     )
     current_agent: OptionalText = Field(default=None, validation_alias=AliasPath("progress", "current_agent"))
     progress: Annotated[Progress | None, OrNone] = None
+    duration: Seconds = Field(default=None, validation_alias=AliasPath("progress", "duration_seconds"))
     last_task: Annotated[TaskResult | None, OrNone] = Field(default=None, validation_alias="last_executed_task")
     meta: Meta = None
 
@@ -235,7 +236,9 @@ class Completed(_Shape):
     lists_tasks: bool = False
     progress: Annotated[Progress | None, OrNone] = None
     usage: Usage = None
-    execution_time: Seconds = None
+    execution_time: Seconds = Field(
+        default=None, validation_alias=AliasChoices("execution_time", AliasPath("progress", "duration_seconds"))
+    )
     meta: Meta = None
 
     @property

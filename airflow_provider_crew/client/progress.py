@@ -5,12 +5,13 @@ The object is short, because it may be written often. It is informational, so no
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.models import Execution, Paused, Running, TaskResult
 from airflow_provider_crew.client.text import one_line
-from airflow_provider_crew.client.watch import NOTHING_SEEN, Watch, describe_progress, duration
+from airflow_provider_crew.client.watch import NOTHING_SEEN, SeenTask, Watch, describe_progress, duration
 
 # XCom key of the progress.
 PROGRESS = "crew_progress"
@@ -26,7 +27,6 @@ _MAX_OUTPUT = 2_000
 # Limit for the outputs of all tasks together.
 _MAX_OUTPUTS = 8 * _MAX_OUTPUT
 _MAX_TASKS = 100
-_MAX_STEPS = 50
 
 
 class ProgressReport:
@@ -36,14 +36,13 @@ class ProgressReport:
     The first poll is always news, because Airflow may have deleted what an earlier process reported.
     """
 
-    __slots__ = ("_is_first", "_paused_at", "_position", "_reported", "_since", "_steps", "_watch")
+    __slots__ = ("_is_first", "_paused_at", "_position", "_reported", "_since", "_watch")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._position: dict[str, Any] = {}
         """Position only. The full response would be too large: a triggerer keeps thousands between polls."""
         self._paused_at = ""
-        self._steps: list[dict[str, Any]] = []
         self._reported = self._current()
         self._is_first = True
         self._since = watch.memory.progress_since or watch.memory.started_at
@@ -58,7 +57,6 @@ class ProgressReport:
         before, self._reported = self._reported, self._current()
         if before[:2] != self._reported[:2]:
             self._since = self._watch.polled_at
-        self._steps = _steps(self._steps, self._position, self._since)
         is_first, self._is_first = self._is_first, False
         return is_first or before != self._reported
 
@@ -80,7 +78,7 @@ class ProgressReport:
             "polled_at": watch.polled_at,
             "deadline": watch.rules.deadline,
             "human_input": watch.rules.human_input,
-            "steps": self._steps,
+            "steps": _steps(watch.memory.steps),
             "trouble": one_line(trouble, _MAX_TEXT),
             "tasks": _tasks([task.model_dump(mode="json") for task in watch.memory.tasks[-_MAX_TASKS:]]),
         }
@@ -174,13 +172,10 @@ def _position(execution: Running | Paused) -> dict[str, Any]:
     return position | (execution.progress.model_dump() if execution.progress else {})
 
 
-def _steps(steps: list[dict[str, Any]], position: Mapping[str, Any], since: float) -> list[dict[str, Any]]:
-    """Return the tasks or steps that polls saw in progress, with the times at which polls saw a change."""
-    name, number = position.get("current_task"), position.get("completed")
-    if not name or (steps and (steps[-1]["task_id"], steps[-1]["number"]) == (name, number)):
-        return steps
-    step = {"task_id": name, "agent": position["current_agent"] or "", "number": number}
-    return [*_ended_at(steps, since), step | {"started_at": since, "ended_at": None}][-_MAX_STEPS:]
+def _steps(steps: Sequence[SeenTask]) -> list[dict[str, Any]]:
+    """Return the tasks or steps that polls saw in progress. The next one's start is the end of each."""
+    ends = [*(step.started_at for step in steps[1:]), None]
+    return [asdict(step) | {"ended_at": end} for step, end in zip(steps, ends, strict=False)]
 
 
 def _ended_at(steps: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ _PROGRESS = 200
 _SHOWN_ERROR = 2_000
 _KEPT_ERROR = 64 * 1024
 _MOST_TASKS_LOGGED = 100
+_MOST_STEPS = 50
 _NAME = 60
 _USAGE = 300
 # In the year 2242. A later time exceeds the maximum sleep, and is not a clock reading.
@@ -119,6 +120,16 @@ class WatchRules:
 
 
 @dataclass(slots=True, config=_WHEN_USED)
+class SeenTask:
+    """Task of a crew or step of a flow in progress, the number of those before it, and the first such poll."""
+
+    task_id: str
+    agent: str
+    number: int | None
+    started_at: Time
+
+
+@dataclass(slots=True, config=_WHEN_USED)
 class WatchState:
     """State of a watch as plain data, so that the next process can continue from it."""
 
@@ -143,6 +154,10 @@ class WatchState:
     """Seconds between that response and the next poll."""
     tasks: list[TaskResult] = Field(default_factory=list)
     """Outputs of the crew's tasks, as far as they were seen. Some crews report only the last task."""
+    steps: list[SeenTask] = Field(default_factory=list)
+    """Newest tasks or steps that polls saw in progress."""
+    began_at: Time | None = None
+    """Start time of the execution. ``None`` if the crew does not report how long it has run."""
 
     @classmethod
     def recalled(cls, kept: Any) -> "WatchState | None":
@@ -151,6 +166,31 @@ class WatchState:
             return _MEMORY.validate_python(kept)
         except ValidationError:
             return None
+
+    def follow(self, execution: Running | Paused) -> None:
+        """Keep the output of the last task, and the task in progress."""
+        self.keep(execution.last_task)
+        if self.began_at is None and execution.duration is not None:
+            self.began_at = max(self.polled_at - execution.duration, 0.0)
+        name = one_line(execution.current_task or "", _PROGRESS)
+        agent = one_line(execution.current_agent or "", _PROGRESS)
+        number = execution.progress.completed if execution.progress else None
+        if name and [(step.task_id, step.number) for step in self.steps[-1:]] != [(name, number)]:
+            self.steps = [*self.steps, SeenTask(name, agent, number, self.polled_at)][-_MOST_STEPS:]
+
+    def completed(self, execution: Completed) -> Completed:
+        """Return a completed execution with what polls saw of its tasks, unless it lists all of them."""
+        if execution.lists_tasks:
+            return execution
+        execution, began_at, took = execution.including(self.tasks), self.began_at, execution.execution_time
+        # When as many tasks had completed. It is unknown for the first step, unless that is the first task.
+        times = {step.number: step.started_at for step in reversed(self.steps[1:])}
+        if began_at is not None:
+            took = max(self.polled_at - began_at, 0.0) if took is None else took
+            total = execution.progress.total if execution.progress else None
+            times |= {0: began_at, total: began_at + took}
+        tasks = tuple(_filled(task, self.steps, times) for task in execution.tasks)
+        return execution.model_copy(update={"execution_time": took, "tasks": tasks})
 
     def keep(self, task: TaskResult | None) -> None:
         """Keep the output of a task if it is new, and drop the oldest outputs beyond the size limit."""
@@ -166,10 +206,7 @@ class WatchState:
         # A clock change can stretch only these troubles. Without them, a poll that brings no news stores nothing.
         needless = set() if self.troubles.keys() - {"paused"} else {"polled_at", "pause"}
         kept: dict[str, Any] = _MEMORY.dump_python(self, exclude=needless)
-        newest_first = kept["tasks"][::-1]
-        sizes = accumulate(len(json.dumps(task)) for task in newest_first)
-        fitting = sum(size <= _MOST_CARRIED for size in sizes)
-        return kept | {"tasks": newest_first[:fitting][::-1]}
+        return kept | {name: _newest(kept[name]) for name in ("tasks", "steps")}
 
     def handed_over(self) -> dict[str, Any]:
         """
@@ -178,6 +215,24 @@ class WatchState:
         That process counts the duration of each trouble from its own start.
         """
         return self.carried() | {"troubles": dict.fromkeys(self.troubles)}
+
+
+def _filled(task: TaskResult, steps: list[SeenTask], times: Mapping[int | None, float]) -> TaskResult:
+    """Return a task with the agent and the duration that polls saw, as far as it lacks them."""
+    name, took = one_line(task.task_id, _PROGRESS), task.execution_time
+    same = [step for step in steps if step.task_id == name]
+    if len(same) != 1:
+        return task
+    step = same[0]
+    if took is None and step.number is not None and {step.number, step.number + 1} <= times.keys():
+        took = round(max(times[step.number + 1] - times[step.number], 0.0), 1)
+    return task.model_copy(update={"agent": task.agent or step.agent, "execution_time": took})
+
+
+def _newest(items: list[Any]) -> list[Any]:
+    """Return the newest items that another process may get."""
+    sizes = accumulate(len(json.dumps(item)) for item in reversed(items))
+    return items[len(items) - sum(size <= _MOST_CARRIED for size in sizes) :]
 
 
 def _size(task: TaskResult) -> int:
@@ -236,18 +291,19 @@ class Watch:
         self.memory.seen, self.is_in_doubt = True, False
         match execution:
             case Running():
-                self.memory.keep(execution.last_task)
+                self.memory.follow(execution)
                 return self._poll_again((*self._recovered(), *self._report_progress(execution)))
             case Paused():
-                self.memory.keep(execution.last_task)
+                self.memory.follow(execution)
                 if "paused" not in self.memory.troubles:
                     self.polls.paused += 1
                 self._lasted("paused")
                 lines = self._report_trouble("the crew waits for human input. Polling continues.")
                 return self._wait_for_input(lines)
             case Completed():
+                execution = self.memory.completed(execution)
                 lines = (*self._recovered(), self._line(f"completed{after(execution)}"))
-                return Step(lines, completed=execution.including(self.memory.tasks))
+                return Step(lines, completed=execution)
             case Failed():
                 self.memory.keep(execution.last_task)
                 return Step(self._recovered(), error=execution_failed(execution, self.memory.place))

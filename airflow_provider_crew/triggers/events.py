@@ -43,8 +43,7 @@ class WatchEnd(BaseModel):
 
     ``deadline``: time at which the wait ends. ``too_large``: the response was too large for the triggerer, and the
     execution may be running. ``completed``: a poll saw the execution complete. ``seen``: a poll found the
-    execution. ``progress``: progress at the last poll. ``memory``: state of the watch, if the task is to continue
-    it.
+    execution. ``progress``: progress at the last poll. ``memory``: state of the watch, if the task polls again.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)

@@ -44,17 +44,19 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         completed = await poller.to_end_async(largest=LARGEST_RESPONSE)
         # Encode in a thread: a large result takes long enough to block all other triggers.
         event |= await asyncio.to_thread(told_completed, completed, with_output=trigger.log_output)
+        polls_again = "result" not in event
     except CrewError as error:
         if isinstance(error, WatchBroken) and isinstance(error.cause, ResponseTooLarge):
             trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
             event["too_large"] = True
         else:
             event |= told_error(error)
-        if isinstance(error, HumanInputNeeded) or "too_large" in event:
-            event |= told_memory(poller.watch.memory, with_outputs=trigger.log_output)
+        polls_again = isinstance(error, HumanInputNeeded) or "too_large" in event
     finally:
         if progress:
             progress.close()
+    if polls_again:
+        event |= told_memory(poller.watch.memory, with_outputs=trigger.log_output)
     if request:
         await request.close()
     return event | told_watch(poller.watch) | told_progress(poller.report, event, with_outputs=trigger.log_output)

@@ -51,6 +51,7 @@ def test_running_crew() -> None:
         current_task="summary_task",
         current_agent="Editor",
         progress=Progress(completed=1, total=2),
+        duration=12.5,
         last_task=FACTS,
     )
     assert execution.is_known
@@ -69,7 +70,7 @@ def test_completed_crew() -> None:
         "tasks": [SUMMARY.model_dump()],
         "tasks_complete": False,
         "usage": USAGE,
-        "execution_time": None,
+        "execution_time": 12.5,
     }
     assert execution.progress == Progress(completed=2, total=2)
 

@@ -140,7 +140,7 @@ def test_next_poll_is_never_before_retry_after(
 def test_end_seen_at_the_deadline_counts(at: float) -> None:
     failure = Failed(status="error", kickoff_id=KICKOFF_ID, error="boom", execution_time=None)
 
-    assert Story(timeout=100.0).see(SUCCESS, at=at).completed is SUCCESS
+    assert Story(timeout=100.0).see(SUCCESS, at=at).completed == SUCCESS
     assert isinstance(Story(timeout=100.0).see(failure, at=at).error, ExecutionFailed)
 
 

@@ -183,6 +183,94 @@ def test_task_outputs_are_kept_until_the_end(
     assert (came.output, came.kickoff_id) == (end.output, KICKOFF_ID)
 
 
+def at_work(name: str, number: int, agent: str, took: float | None, last: TaskResult | None = None) -> Running:
+    look = running("RUNNING", name, number, last)
+    return look.model_copy(update={"current_agent": agent, "duration": took})
+
+
+RESEARCHED = TaskResult(task_id="research_task", output="Facts.")
+WRITTEN = TaskResult(task_id="writing_task", output="Text.")
+REVIEWED = TaskResult(task_id="review_task", output="In short.")
+
+
+@pytest.mark.parametrize("carried", [False, True], ids=["one process", "a process for each look"])
+@pytest.mark.parametrize(
+    ("looks", "end", "tasks", "took"),
+    [
+        pytest.param(
+            [
+                at_work("research_task", 0, "Researcher", 4.0),
+                at_work("writing_task", 1, "Writer", 14.0, RESEARCHED),
+                at_work("review_task", 2, "Editor", 24.0, WRITTEN),
+            ],
+            completed(REVIEWED),
+            [("Researcher", 14.0), ("Writer", 10.0), ("Editor", 10.0)],
+            34.0,
+            id="from the polls",
+        ),
+        pytest.param(
+            [at_work("research_task", 0, "Researcher", 4.0), at_work("review_task", 2, "Editor", 14.0)],
+            completed(REVIEWED).model_copy(update={"execution_time": 20.5}),
+            [("Editor", 6.5)],
+            20.5,
+            id="the last answer has the time",
+        ),
+        pytest.param(
+            [at_work("writing_task", 1, "Writer", 300.0), at_work("review_task", 2, "Editor", 310.0, WRITTEN)],
+            completed(REVIEWED),
+            [("Writer", None), ("Editor", 10.0)],
+            320.0,
+            id="begin not seen",
+        ),
+        pytest.param(
+            [at_work("writing_task", 1, "Writer", None), at_work("review_task", 2, "Editor", None)],
+            completed(REVIEWED),
+            [("Editor", None)],
+            None,
+            id="no times",
+        ),
+        pytest.param(
+            [
+                at_work("writing_task", 0, "Writer", 4.0),
+                at_work("writing_task", 1, "Editor", 14.0),
+                at_work("review_task", 2, "Editor", 24.0),
+            ],
+            completed(WRITTEN),
+            [("", None)],
+            34.0,
+            id="name occurs twice",
+        ),
+        pytest.param(
+            [at_work("review_task", 2, "Editor", 4.0)],
+            completed(done("In short.", "review_task", 2.5)).model_copy(update={"lists_tasks": True}),
+            [("Writer", 2.5)],
+            None,
+            id="the answer lists them",
+        ),
+    ],
+)
+def test_agents_and_times_seen_by_polls_are_in_the_result(
+    looks: list[Any], end: Completed, tasks: list[Any], took: float | None, carried: Any
+) -> None:
+    came = ended(*looks, end=end, carried=carried)
+
+    assert [(task.agent, task.execution_time) for task in came.tasks] == tasks
+    assert came.execution_time == took
+
+
+def test_newest_steps_are_carried_up_to_16_kb() -> None:
+    life = Life(carried=False)
+    for number in range(200):
+        life.see(at_work(f"{number}{1000 * chr(0x1F980)}", number, 1000 * chr(0x1F980), 1e300), 10)
+
+    memory = life.watch.memory.carried()
+
+    assert 0 < len(json.dumps(memory["steps"])) <= 16 * 1024 + 2 * len(memory["steps"])
+    assert memory["steps"][-1]["number"] == 199
+    assert len(life.watch.memory.steps) == 50
+    assert WatchState.recalled(memory)
+
+
 def outputs(memory: dict[str, Any]) -> list[str]:
     return [task["output"] for task in memory["tasks"]]
 

@@ -146,7 +146,7 @@ def test_watch_of_an_execution_that_may_wait_for_human_input(
         elif isinstance(then, type):
             assert type(step.error) is then, f"after {at} s"
         else:
-            assert step.completed is then
+            assert step.completed == then
 
 
 @pytest.mark.parametrize("dice", [0.0, 0.5, 1.0])
