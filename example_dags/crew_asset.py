@@ -46,7 +46,9 @@ def crew_asset_reader() -> None:
             dag_id=event.source_dag_id, run_id=event.source_run_id, task_ids=event.source_task_id
         )
         headline = result["output"].splitlines()[0]
-        return f"{headline}, by execution {event.extra['kickoff_id']} in {event.extra['execution_time']:.0f} s"
+        seconds = event.extra["execution_time"]  # None if the crew reports no times
+        duration = "" if seconds is None else f" in {seconds:.0f} s"
+        return f"{headline}, by execution {event.extra['kickoff_id']}{duration}"
 
     publish()
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import dag, task
 
+PARAMS = {"topic": "electric ferries", "audience": "harbour masters", "crew": "crew_default"}
 
-@dag(schedule=None, tags=["crew"], params={"topic": "electric ferries", "audience": "harbour masters"})
+
+@dag(schedule=None, tags=["crew"], params=PARAMS)
 def crew_from_python() -> None:
     """
     ### Run a crew from Python tasks.
@@ -22,13 +24,14 @@ def crew_from_python() -> None:
     def start(params: dict[str, Any]) -> str:
         from airflow_provider_crew.hooks.crew import CrewHook
 
-        return CrewHook().kickoff({"topic": params["topic"], "audience": params["audience"]})
+        inputs = {"topic": params["topic"], "audience": params["audience"]}
+        return CrewHook(params["crew"]).kickoff(inputs)
 
     @task(retries=2, multiple_outputs=False)
-    def finish(kickoff_id: str) -> dict[str, Any]:
+    def finish(kickoff_id: str, params: dict[str, Any]) -> dict[str, Any]:
         from airflow_provider_crew.hooks.crew import CrewHook
 
-        return CrewHook().wait(kickoff_id).result()
+        return CrewHook(params["crew"]).wait(kickoff_id).result()
 
     @task
     def publish(result: dict[str, Any]) -> None:

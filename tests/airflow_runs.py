@@ -63,6 +63,12 @@ SCENARIOS = {
     "flow": live(scenario(0, output="{tone}: {topic} for {audience}"), kind="flow"),
     "pausing": live(scenario(0, seconds=1), kind="flow", human_input=2),
     "asking": live(scenario(300), human_input=True),
+    "waiting": scenario(1, human_input=2),
+}
+# The examples run in both dialects.
+SCENARIOS |= {
+    f"{name}_deployed": SCENARIOS[name].model_copy(update={"dialect": "deployed"})
+    for name in ("default", "failing", "json")
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from airflow_provider_crew.local import Scenario
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.integration.operators import both_ways, run
+from tests.integration.pages import ROOT
 from tests.integration.shown import ShownTask
 from tests.integration.tasks import INPUTS, SLOW
 
@@ -82,3 +85,15 @@ def test_event_extra_from_the_function_is_kept_if_usable(live_crew, deferrable, 
         assert task.told(OTHER) == told(result)
     elif put == {"day": "monday"}:
         assert task.told(OTHER) == told(result) | put
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(11.2, " in 11 s"), (None, "")])
+def test_asset_recipe_reads_an_execution_without_a_time(seconds, shown):
+    recipe = runpy.run_path(str(ROOT / "example_dags" / "crew_asset.py"))
+    publish = recipe["crew_asset_reader"]().get_task("publish").python_callable
+    extra = {"kickoff_id": "k-1", "usage": None, "execution_time": seconds}
+    source = {"source_dag_id": "crew_asset", "source_run_id": "run", "source_task_id": "report"}
+    events = {recipe["REPORT"]: [SimpleNamespace(extra=extra, **source)]}
+    ti = SimpleNamespace(xcom_pull=lambda **_: {"output": "Briefing\nMore"})
+
+    assert publish(inlet_events=events, ti=ti) == f"Briefing, by execution k-1{shown}"

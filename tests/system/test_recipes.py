@@ -49,13 +49,19 @@ def mails(airflow: AirflowStack) -> Iterator[MailServer]:
         yield server
 
 
-@pytest.fixture
-def crew(crews: dict[str, LocalCrewService]) -> Iterator[LocalCrewService]:
-    """Return the crew of the recipes, which a test may have do something else."""
-    usual = crews["default"].scenario
-    yield crews["default"]
-    crews["default"].scenario = usual
-    crews["default"].faults.clear()
+@pytest.fixture(params=["documented", "deployed"])
+def crew(request: pytest.FixtureRequest, crews: dict[str, LocalCrewService]) -> Iterator[LocalCrewService]:
+    """Return the crew of the recipes in a dialect. A test may have it do something else."""
+    crew = crews["default"]
+    usual = crew.scenario
+    crew.scenario = usual.model_copy(update={"dialect": request.param})
+    yield crew
+    crew.scenario = usual
+    crew.faults.clear()
+
+
+def run_out_of_credit(crew: LocalCrewService) -> None:
+    crew.scenario = OUT_OF_CREDIT.model_copy(update={"dialect": crew.scenario.dialect})
 
 
 @pytest.fixture
@@ -86,6 +92,7 @@ def most_at_a_time(executions: list[Any], tasks: list[dict[str, Any]]) -> int:
 @pytest.mark.nightly
 def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, crew, pool):
     topics = ["buoys", "harbours", "lighthouses"]
+    warehouse.execute("DELETE FROM reports_due")
     for topic in topics:
         warehouse.execute("INSERT INTO reports_due VALUES (%s, 'sailors')", topic)
     pool(1)
@@ -107,7 +114,7 @@ def test_each_row_starts_a_crew_and_the_failed_one_is_named(start, warehouse, cr
 
 
 def test_alert_names_the_execution_and_the_cost(start, mails, crew):
-    crew.scenario = OUT_OF_CREDIT
+    run_out_of_credit(crew)
 
     run = start("crew_alert")
 
@@ -134,7 +141,7 @@ def text_of(mail: Any) -> str:
 @pytest.mark.nightly
 @pytest.mark.skipif(not has("Recipe: retry policy"), reason="Airflow has retry policies from 3.3 on")
 def test_retry_policy_fails_after_a_failed_crew(start, crew):
-    crew.scenario = OUT_OF_CREDIT
+    run_out_of_credit(crew)
 
     run = start("crew_retry_policy")
 
@@ -168,8 +175,9 @@ def test_output_is_published_after_approval_only(start, crew, airflow, answer, t
 
 
 @pytest.mark.nightly
-def test_chat_gets_the_task_that_waits_for_human_input(start, airflow):
-    story = live(scenario(1), human_input=True)
+@pytest.mark.parametrize("dialect", ["documented", "deployed"])
+def test_chat_gets_the_task_that_waits_for_human_input(start, airflow, dialect):
+    story = live(scenario(1), human_input=True).model_copy(update={"dialect": dialect})
     with (
         LocalCrewService(story, token=TOKEN, call_webhooks=True) as crew,
         chat() as (told, chat_url),
@@ -191,8 +199,10 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow):
 
 
 @pytest.mark.nightly
-def test_output_is_in_the_table_once(start, warehouse):
-    run = start("crew_into_table")
+@pytest.mark.parametrize("crew", ["crew_json", "crew_json_deployed"])
+def test_output_is_in_the_table_once(start, warehouse, crew):
+    warehouse.execute("DELETE FROM headlines")
+    run = start("crew_into_table", crew=crew)
 
     assert run.wait() == "success"
     written = warehouse.execute("SELECT kickoff_id, number, text, urgent FROM headlines ORDER BY number")
@@ -219,12 +229,13 @@ def test_backfill_runs_four_days_at_a_time(crew, tmp_path):
 
 def make_up_for_ten_days(airflow: AirflowStack, crew: Any) -> None:
     airflow.api.wait_for_dag("crew_daily")
+    earlier = len(crew.kickoffs)
     for command in anywhere("console", "airflow backfill").splitlines():
         airflow.command(*shlex.split(command)[1:])
 
     days = [f"news of 2026-11-{day:02}" for day in range(1, 11)]
     runs = eventually(lambda: ended(airflow), 240, pause=2)
-    executions = [each for each in crew.kickoffs if each.inputs["topic"] in days]
+    executions = [each for each in crew.kickoffs[earlier:] if each.inputs["topic"] in days]
     assert sorted(each.inputs["topic"] for each in executions) == days
     tasks = [Run(airflow, "crew_daily", run["dag_run_id"]).task("news") for run in runs]
     assert most_at_a_time(executions, tasks) <= 4
