@@ -173,7 +173,7 @@ def if_lost(
         "billed": cost.sentence,
         "if_retried": effect,
         "if_cleared": effect,
-        "next_step": f"{fix}{_sentence(_clearing(effect, keeping=keeping))}",
+        "next_step": f"{fix}Clearing the task{keeping if effect in _NEED_RECORD else ''} {effect}.",
     }
 
 
@@ -418,5 +418,6 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _clearing(effect: str, task: str = "the task", keeping: str = KEEPING) -> str:
-    return f"clearing {task}{keeping if effect in _NEED_RECORD else ''} {effect}"
+def _clearing(effect: str, task: str = "the task") -> str:
+    keeping = KEEPING if effect in _NEED_RECORD else ""
+    return f"clearing {task}{keeping} {effect}"
