@@ -82,9 +82,9 @@ def test_start_proves_what_the_crew_reports(check, dialect):
     assert code == ANSWERED
     assert (told["kickoff_ids"], told["output"], told["cost"]) == ([kickoff.kickoff_id], "A page.", Cost.ENDED)
     proven = {name for name, value in told.items() if value == "proven"}
-    always = {"running", "progress", "result"}
-    # Only deployed crews report tokens and repeat the meta, and only documented ones the duration.
-    assert proven == always | ({"token_usage", "meta"} if dialect == "deployed" else {"execution_time"})
+    always = {"running", "progress", "result", "execution_time"}
+    # Only deployed crews report tokens and repeat the meta.
+    assert proven == always | ({"token_usage", "meta"} if dialect == "deployed" else set())
 
 
 def test_stop_stops_an_execution_of_its_own(check, dialect):

@@ -77,7 +77,7 @@ def test_serialized_trigger_is_plain_and_holds_no_secret(live_crew, monkeypatch)
     # The trigger may begin again hours later, and one failed look then must not count for hours.
     assert stored["memory"]["troubles"] == {"rejected": None}
     assert revived(waiting.trigger).serialize() == (path, stored)
-    assert waiting.kwargs == {"try_number": 1, "inputs": json.dumps(INPUTS)}
+    assert waiting.kwargs == {"try_number": 1, "cancels_on_kill": False, "inputs": json.dumps(INPUTS)}
     assert 3600 + 60 - took <= waiting.timeout.total_seconds() <= 3600 + 60
 
 
