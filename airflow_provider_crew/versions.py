@@ -225,7 +225,7 @@ def read_own_xcom(ti: Any, key: str) -> Any:
 
 
 def open_required_action(ti: Any, subject: str, body: str, options: Sequence[str]) -> None:
-    """Ask a user under Required Actions. An open request stays as it is, and an answered one is opened again."""
+    """Ask a user under Required Actions, again if there is an answer. Airflow 3.3 keeps the text of the first."""
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
     upsert_hitl_detail(ti.id, options=list(options), subject=subject, body=body, params={})

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from textwrap import indent
 from threading import Event, current_thread, main_thread
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -51,7 +50,7 @@ from airflow_provider_crew.client.options import (
     OnInvalidOutput,
     OnUncertainKickoff,
 )
-from airflow_provider_crew.client.text import in_words, one_line, warn
+from airflow_provider_crew.client.text import in_words, one_line, quoted, warn
 from airflow_provider_crew.client.watch import (
     Step,
     WatchRules,
@@ -103,6 +102,8 @@ _LARGE_STATUS_INTERVAL = 300.0
 _MOST_INPUTS = 64 * 1024
 # Characters of the crew's last output in a request under Required Actions.
 _LONGEST_DRAFT = 2_000
+# Answers that such a request lists.
+_MOST_CHOSEN = 3
 # Ends in the metrics. All others count as "broken".
 _METRICS: dict[type[CrewError], str] = {
     errors.ExecutionFailed: "failed",
@@ -192,6 +193,8 @@ class Attempt:
         self.next_kwargs = None if is_stale else next_kwargs
         self.event: WatchEnd | None = read_event((self.next_kwargs or {}).get("event"))
         self.phase: Phase = "before" if self.next_kwargs is None else "waiting"
+        if self.event and self.event.completed:
+            self.phase = "ended"
         self.kickoff_id = ""
         """Execution of this attempt. Empty until it is known."""
         self.record: Record | None = None
@@ -200,7 +203,7 @@ class Attempt:
         """Plain data for the process that resumes, besides the event: the sent inputs as JSON, if known."""
         self.progress = TaskProgress(self.ti, log, self.started_at)
         self._is_told_to_end = is_told_to_end
-        self._has_heeded = False
+        self._has_heeded = self._is_marked = False
         self._is_polling = False
         self._began = time.monotonic()
         self._has_other_inputs = False
@@ -280,6 +283,7 @@ class Attempt:
             return self._finish(self.wait())
         if next_kwargs.get("cancels_on_kill"):
             self.push_xcom(DEFERRAL, None, what="The end of the deferral")
+        self.kept["chosen"] = next_kwargs.get("chosen", [])
         if self.event:
             return self._resumed_by(self.event)
         if option := chosen_option(next_kwargs.get("event")):
@@ -366,7 +370,7 @@ class Attempt:
             rejects_misfits=options.on_invalid_output == "fail",
             is_reported=is_reported,
             search=self._search(),
-            has_retry=self.ti.try_number <= (self.ti.max_tries or 0),
+            has_retry=not self._is_marked and self.ti.try_number <= (self.ti.max_tries or 0),
             is_sensor=self.is_sensor,
         )
 
@@ -419,7 +423,7 @@ class Attempt:
         if record.may_be_deleted:
             self.warn(
                 "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
-                "starts an execution. An execution from an earlier attempt may still be running, and billed."
+                "may start an execution. An execution from an earlier attempt may still be running, and billed."
             )
         if last and last.fingerprint:
             is_mapped = self.ti.map_index >= 0
@@ -468,16 +472,18 @@ class Attempt:
             case Decision.KICK_OFF_BY_CHOICE:
                 is_cleared = record.was_cleared and last and last.reported
                 why = "the task was cleared" if is_cleared else "on_uncertain_kickoff='retry'"
-                self.warn(f"{_NO_RESPONSE} This attempt starts another, because {why}. Two may be billed.")
+                self.warn(f"{_NO_RESPONSE} This attempt may start another, because {why}. Two may be billed.")
             case Decision.KICK_OFF_AFTER_EXPIRY:
                 self._has_abandoned = True
                 self.warn(
                     f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
-                    "abandon_unknown_after. The task was cleared, so it starts another. If the earlier one still "
-                    "waits for human input, two are billed."
+                    "abandon_unknown_after. The task was cleared, so it may start another. If the earlier one "
+                    "still waits for human input, two are billed."
                 )
             case Decision.KICK_OFF_AFTER_END:
-                self.log.info("Execution %s of an earlier attempt has ended. Starting another.", kickoff_id)
+                self.log.info(
+                    "Execution %s of an earlier attempt has ended, so this one may start another.", kickoff_id
+                )
             case Decision.KICK_OFF:
                 pass
             case Decision.FAIL_STOPPED:
@@ -537,8 +543,8 @@ class Attempt:
         if not self._chooses_twice:
             raise UncertainKickoff(_ONE_ATTEMPT_TOO_MANY)
         self.warn(
-            f"{_ONE_ATTEMPT_TOO_MANY} This attempt starts another, because on_uncertain_kickoff='retry'. Two may "
-            "be billed."
+            f"{_ONE_ATTEMPT_TOO_MANY} This attempt may start another, because on_uncertain_kickoff='retry'. "
+            "Two may be billed."
         )
 
     def _fingerprint(self, *, required: bool) -> str | None:
@@ -645,11 +651,7 @@ class Attempt:
             raise CrewTaskError(event) from None
         crew = self.hook.get_conn()
         # If the process is killed from here on, this line is the last in the log.
-        self.log.info(
-            "Sending the kickoff. If no line follows, an execution may have started: find it in the crew's "
-            "dashboard %s.",
-            self._search(),
-        )
+        self.log.info("Sending the kickoff. If no line follows, an execution may have started.")
         try:
             self._look_before_sending(interrupted)
             self.phase = "sending"
@@ -670,7 +672,9 @@ class Attempt:
 
     def _has(self, kickoff_id: str) -> str:
         """Take note of the execution of this attempt."""
-        self.kickoff_id, self.phase = kickoff_id, "waiting"
+        self.kickoff_id = kickoff_id
+        if self.phase != "ended":
+            self.phase = "waiting"
         return kickoff_id
 
     # The wait.
@@ -686,11 +690,14 @@ class Attempt:
             return
         self._has_heeded = True
         if self.phase != "ended" and self.cancels_on("kill") and versions.has_ended(self.ti):
-            event = f"Airflow ended the task while execution {kickoff_id} was running."
+            self._is_marked = True
+            event = f"Airflow ended the task while it was waiting for execution {kickoff_id}."
             raise EndedByAirflow(event, kickoff_id=self._has(kickoff_id))
-        event = f"Airflow is ending this task. Execution {kickoff_id} continues."
-        told = CrewError(event, kickoff_id=kickoff_id)
-        self.warn(str(verdict(told, self.facts()).failure))
+        # Before it reattaches, the verdict adds what is known of the execution of an earlier attempt.
+        state = {"waiting": "continues", "ended": "has completed"}.get(self.phase)
+        known = f" Execution {kickoff_id} {state}." if state else ""
+        told = CrewError(f"Airflow is ending this task.{known}", kickoff_id=kickoff_id)
+        self.warn(verdict(told, replace(self.facts(), is_ending=True)).failure.story)
 
     def _interruptibly(self, poll: Callable[[str], T], kickoff_id: str) -> T:
         """
@@ -782,7 +789,7 @@ class Attempt:
                 raise errors.LostContact(event, kickoff_id=self.kickoff_id, lacks_connection=True) from None
         self.progress.is_left_to_trigger = self.options.deferrable
         poller = Poller(self.hook, self.kickoff_id, rules, memory, self.progress.saw)
-        poller.call = self._interruptibly
+        poller.subject, poller.call = "Crew", self._interruptibly
         return poller
 
     def pause(self, poller: Poller, step: Step) -> None:
@@ -820,7 +827,6 @@ class Attempt:
                 cancel_on_kill=cancels,
                 deferred_at=now,
                 memory=kept,
-                log_output=may_log_output(options.log_output, self.log),
                 asked=asked,
             ),
             method_name="execute_complete",
@@ -843,27 +849,46 @@ class Attempt:
 
     def _ask(self, event: WatchEnd) -> dict[str, Any]:
         """Ask a user under Required Actions to answer the crew, and continue to wait."""
-        page, tasks = self._page(self.kickoff_id), (event.progress or {}).get("tasks") or [{}]
-        where = f"[on its page]({page})" if page else "in its dashboard"
-        body = (
-            f"Execution {self.kickoff_id} waits for human input. Answer the crew {where}.\n\n"
-            f"**{HAS_ANSWERED}** polls the crew at once. **{STOP_WAITING}** fails this task, and the crew keeps "
-            "waiting."
-        )
-        if draft := tasks[-1].get("output"):
-            body += "\n\n" + indent(draft[:_LONGEST_DRAFT], "    ")  # as code, because the crew wrote it
         subject = f"Crew is waiting for human input: {self.ti.task_id}"
         try:
-            versions.open_required_action(self.ti, subject, body, [HAS_ANSWERED, STOP_WAITING])
+            versions.open_required_action(self.ti, subject, self._question(event), [HAS_ANSWERED, STOP_WAITING])
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
             self.warn(f"No request was created under Required Actions: {error}")
             return self.wait(memory=event.memory, asks=False, deadline=event.deadline)
         return self.wait(memory=event.memory, asked=True, deadline=event.deadline)
 
+    def _question(self, event: WatchEnd) -> str:
+        """Log that the crew waits for human input, and return the text of the request, as Markdown."""
+        page, seen, chosen = self._page(self.kickoff_id), event.progress or {}, self.kept["chosen"]
+        waits = "still waits, or waits again," if chosen else "waits"
+        place = (event.memory or {}).get("place", "")
+        when = f"{'seen at' if chosen else 'since'} {_time_of_day(seen.get('polled_at'))}"
+        answer = f"Answer at {page}." if page else "Answer in the crew's dashboard."
+        self.log.info("The crew %s for human input%s, %s. %s", waits, place and f" at {place}", when, answer)
+        text = [
+            f"[Answer on the crew's page]({page})" if page else answer,
+            f"Execution {self.kickoff_id} {waits} for human input{place and f' at {_code(place)}'}, {when}.",
+            "Only the crew's page shows what to answer, such as a draft.",
+            f"**{HAS_ANSWERED}** polls the crew and sends it nothing.",
+            f"**{STOP_WAITING}** fails this task. The crew keeps waiting and is billed.",
+            "This request opens again if the crew still waits or asks again. The task log lists each choice.",
+            *chosen,
+        ]
+        shows_output = may_log_output(self.options.log_output, self.log)
+        for task in seen.get("tasks", [])[-1:] if shows_output else ():
+            output, name = quoted(task["output"], _LONGEST_DRAFT)[0], _code(task["task_id"])
+            text += [
+                f"Last finished task at that time: {name}",
+                f"```text\n{output}\n```",  # Airflow's page folds a block without a language into one line
+            ]
+        return "\n\n".join(text)
+
     def _answered(self, option: str, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after a user has chosen an option under Required Actions."""
         user = (next_kwargs["event"].get("responded_by_user") or {}).get("name", "a user")
-        self.log.info("Required Actions: %s has chosen %r for execution %s.", user, option, self.kickoff_id)
+        self.log.info("Required Actions: %s has chosen %r.", user, option)
+        chosen = f"{_code(user)} chose {option!r} at {_time_of_day(time.time())}."
+        self.kept["chosen"] = [*self.kept["chosen"], chosen][-_MOST_CHOSEN:]
         if option == STOP_WAITING:
             raise errors.WaitStopped(
                 f"Execution {self.kickoff_id} waits for human input, and {user} has stopped the wait for it.",
@@ -929,7 +954,7 @@ class Attempt:
 
     def _note_completion(self) -> None:
         """Record that the execution has completed, for later errors and for the next attempt."""
-        if self.record and self.phase != "ended":
+        if self.record and not (self.record.last and self.record.last.end == "completed"):
             self.record.update(kickoff_id=self.kickoff_id, end="completed")
         self.phase = "ended"
 
@@ -1060,6 +1085,15 @@ class Attempt:
         with suppress(Exception):  # the next use of the connection raises the error
             return self.hook.connection.page_of(kickoff_id)
         return None
+
+
+def _code(text: str) -> str:
+    """Return an external text as Markdown that has no effect."""
+    return "`{}`".format(one_line(text, _SHOWN).replace("`", "'"))
+
+
+def _time_of_day(seconds: float | None) -> str:
+    return datetime.fromtimestamp(seconds or time.time(), tz=UTC).strftime("%H:%M:%S UTC")
 
 
 def _seen_by_triggerer(error: CrewError, event: WatchEnd) -> CrewError:

@@ -154,16 +154,13 @@ def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: st
     The result was billed, so an error here ends only the report and not the task.
     """
     try:
-        about = f"Execution {result['kickoff_id']}:"
         for line in (*wrote(result), *in_all(result)):
-            log.info("%s %s", about, line)
+            log.info("Crew: %s", line)
         if output := result["output"].strip():
             if shows_output:
-                _show(log, f"{about} its output, {size(output)}", output, where)
+                _show(log, f"Crew: output, {size(output)}", output, where)
             else:
-                log.info(
-                    "%s its output, %s, is %s: log_output keeps it out of the log.", about, size(output), where
-                )
+                log.info("Crew: output, %s, is %s. log_output keeps it out of the log.", size(output), where)
     except Exception as error:  # noqa: BLE001 - log only the type, because the text may contain output
         log.warning("Output was not logged: %s", type(error).__name__)
 

@@ -52,8 +52,7 @@ class SensorAttempt(Attempt):
 
     def find(self) -> None:
         """Take note of the execution, and reject an unusable kickoff ID, output type or connection early."""
-        self.kickoff_id, self.phase = self._checked_id(), "waiting"
-        self._seen = SeenBefore(self.context, self.kickoff_id)
+        self._seen = SeenBefore(self.context, self._has(self._checked_id()))
         if self.next_kwargs is None:
             _ = self.hook
             if self.options.output_type is not None:
@@ -63,10 +62,21 @@ class SensorAttempt(Attempt):
         elif self.event and self.event.seen and not self.event.result:
             self.note_seen(WatchState(time.time(), seen=True))
 
+    def result(self) -> dict[str, Any]:
+        """Return the result of the execution, which the first line of the log names."""
+        if self.next_kwargs is None:
+            self._log_wait()
+        return super().result()
+
+    def _log_wait(self) -> None:
+        self.log.info("Waiting for execution %s.", self.kickoff_id)
+
     def poll_or_reschedule(self) -> dict[str, Any]:
         """Poll once per process. On Airflow 3.3 and later, the state of the watch is stored between pokes."""
         seen, ti = self._seen, self.ti
-        began = (ti.get_first_reschedule_date(self.context) or ti.start_date).timestamp()
+        if (first := ti.get_first_reschedule_date(self.context)) is None:
+            self._log_wait()
+        began = (first or ti.start_date).timestamp()
         memory = seen.recall()
         origin = {"kicked_off_at": began}
         if not seen.lasts:  # without a store, each poke starts a new watch

@@ -41,6 +41,7 @@ Earlier = Literal["none", "running", "completed", "may have started", "abandoned
 Action = Literal["retry", "fail", "skip", "time out", "pass on"]
 """What Airflow does with the task. ``pass on``: it gets the exception that it would get without this package."""
 
+_UNLESS_DISCARDED = ", unless the task is cleared without 'Keep task state'," if KEEPING else ""
 _STARTS = "starts an execution"
 _STARTS_ANOTHER = "starts a new execution, which is billed again"
 AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
@@ -70,6 +71,7 @@ class Facts:
     :param is_reported: Whether the record says that the log reports an uncertain kickoff.
     :param search: How to find the execution in the crew's dashboard.
     :param has_retry: Whether Airflow has a retry left.
+    :param is_ending: Whether Airflow is ending the process, which does not know whether it was cleared or marked.
     :param skips: Argument of a sensor because of which Airflow skips it.
     """
 
@@ -82,6 +84,7 @@ class Facts:
     is_reported: bool = True
     search: str = ""
     has_retry: bool = True
+    is_ending: bool = False
     is_sensor: bool = False
     skips: Literal["", "soft_fail", "never_fail"] = ""
 
@@ -408,6 +411,10 @@ def _with_earlier(error: CrewError, facts: Facts) -> str:
 
 def _next_step(row: _Row, facts: Facts, if_retried: str) -> str:
     clearing = _clearing(row.effect, "this task" if facts.is_sensor else "the task")
+    if facts.is_ending:
+        which = f"the next attempt{_UNLESS_DISCARDED if row.effect in _NEED_RECORD else ''}"
+        fix = "" if row.action == "skip" else row.fix
+        return " ".join(filter(None, (fix, _sentence(f"{which} {row.effect}"))))
     if row.action == "skip":
         return row.fix
     effects = f"a retry or {clearing}" if if_retried and facts.has_retry else clearing

@@ -126,10 +126,15 @@ class CrewError(Exception):
             "next_step": self.next_step,
         }
 
-    def __str__(self) -> str:
-        """Return the event, the cost, the next step and the class, one per line."""
+    @property
+    def story(self) -> str:
+        """The event, the cost and the next step, one per line."""
         steps = [f"Next: {self.next_step}"] if self.next_step else []
-        return "\n".join([self.event, f"Cost: {self.cost.sentence}", *steps, f"Error: {type(self).__name__}"])
+        return "\n".join([self.event, f"Cost: {self.cost.sentence}", *steps])
+
+    def __str__(self) -> str:
+        """Return the story and the class, one per line."""
+        return f"{self.story}\nError: {type(self).__name__}"
 
 
 class InvalidSettings(CrewError):

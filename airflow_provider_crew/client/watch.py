@@ -298,11 +298,11 @@ class Watch:
                 if "paused" not in self.memory.troubles:
                     self.polls.paused += 1
                 self._lasted("paused")
-                lines = self._report_trouble("the crew waits for human input. Polling continues.")
+                lines = self._report_trouble("waiting for human input. Polling continues.")
                 return self._wait_for_input(lines)
             case Completed():
                 execution = self.memory.completed(execution)
-                lines = (*self._recovered(), self._line(f"completed{after(execution)}"))
+                lines = (*self._recovered(), Line(logging.INFO, f"completed{after(execution)}"))
                 return Step(lines, completed=execution)
             case Failed():
                 self.memory.keep(execution.last_task)
@@ -363,8 +363,8 @@ class Watch:
             return self._still_unknown(lasted)
         limit = "until the timeout" if max_outage == math.inf else f"for up to {duration(max_outage)}"
         lines = self._report_trouble(
-            "unknown to the crew, as it is while a crew waits for human input. The execution may be running and "
-            f"billed. Polling continues {limit}."
+            "the execution is unknown to the crew, as it is while a crew waits for human input. It may be running "
+            f"and billed. Polling continues {limit}."
         )
         if lasted < limits.NOT_FOUND_GRACE:
             return self._poll_again(lines, at_most=min(_SOON, max_outage - lasted))
@@ -485,7 +485,7 @@ class Watch:
         if kind == memory.said_about and self.polled_at - memory.said_at < _REMINDER:
             return ()
         memory.said_trouble, memory.said_about, memory.said_at = text, kind, self.polled_at
-        return (self._line(text, logging.WARNING),)
+        return (Line(logging.WARNING, text),)
 
     def _recovered(self) -> tuple[Line, ...]:
         memory = self.memory
@@ -494,8 +494,8 @@ class Watch:
         if not was_reported:
             return ()
         if "paused" in over:
-            return (self._line("the crew continues"),)
-        return (self._line("known to the crew again" if "unknown" in over else "the crew responds again"),)
+            return (Line(logging.INFO, "continues"),)
+        return (Line(logging.INFO, "the execution is known again" if "unknown" in over else "responds again"),)
 
     def _report_progress(self, running: Running) -> tuple[Line, ...]:
         memory, now = self.memory, self.polled_at
@@ -504,16 +504,13 @@ class Watch:
             if now - memory.said_at < _REMINDER:
                 return ()
             memory.said_at = now
-            return (self._line(f"{progress}, for {duration(now - memory.progress_since)}"),)
+            return (Line(logging.INFO, f"{progress}, for {duration(now - memory.progress_since)}"),)
         memory.progress, memory.progress_since, memory.said_at = progress, now, now
         memory.place = place(running)
         if running.is_known:
-            return (self._line(progress),)
+            return (Line(logging.INFO, progress),)
         unknown_state = f"unknown state {one_line(running.word, _WORD)!r}, treated as running"
-        return (self._line(unknown_state, logging.WARNING), self._line(progress))
-
-    def _line(self, text: str, level: int = logging.INFO) -> Line:
-        return Line(level, f"Execution {self.kickoff_id}: {text}")
+        return (Line(logging.WARNING, unknown_state), Line(logging.INFO, progress))
 
 
 def place(execution: Running | Paused) -> str:

@@ -153,6 +153,8 @@ class Poller:
         self.watch = Watch(kickoff_id, rules, clock=time.time, random=random.random, memory=memory)
         self.report = ProgressReport(self.watch)
         self.observer = observer
+        self.subject = f"Execution {kickoff_id}"
+        """Beginning of each log line. A log that names the execution once needs only a word."""
         self.call: Call = lambda status, kickoff_id: status(kickoff_id)
         """Sends the request of a synchronous poll."""
         self._client: CrewClient | None = None
@@ -209,7 +211,7 @@ class Poller:
 
     def _told(self, step: Step, execution: Execution | None) -> Step:
         for line in step.lines:
-            self._hook.log.log(line.level, "%s", line.text)
+            self._hook.log.log(line.level, "%s: %s", self.subject, line.text)
         if self.observer:
             try:
                 self.observer(self.report, self.report.update(execution))

@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.progress import ProgressReport
     from airflow_provider_crew.hooks.connection import TokenType
 
-_STORED = (
-    "kickoff_id crew_conn_id rules token_type webhook_conn_id deferred_at memory log_output asked cancel_on_kill"
-)
+_STORED = "kickoff_id crew_conn_id rules token_type webhook_conn_id deferred_at memory asked cancel_on_kill"
 
 # Cancellations under way. The event loop itself keeps only weak references.
 _cancelling: set[asyncio.Task[None]] = set()
+
+
+class _Event(dict[str, Any]):
+    """Event whose values stay out of the log, where Airflow writes each event: they may hold the crew's output."""
+
+    def __repr__(self) -> str:
+        return ", ".join(self)
 
 
 class CrewExecutionTrigger(BaseTrigger):
@@ -38,7 +43,6 @@ class CrewExecutionTrigger(BaseTrigger):
     :param webhook_conn_id: Connection with the secret of the crew's webhooks, which is masked in responses.
     :param deferred_at: Time at which the task was deferred. ``None`` never cancels.
     :param memory: WatchState of the task before it was deferred, as plain data.
-    :param log_output: Whether the event may contain the crew's output, because Airflow logs each event.
     :param asked: Whether a request of the task is open under Required Actions.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task (Airflow 3.3 and later).
     """
@@ -53,7 +57,6 @@ class CrewExecutionTrigger(BaseTrigger):
         webhook_conn_id: str | None = None,
         deferred_at: float | None = None,
         memory: Mapping[str, Any] | None = None,
-        log_output: bool = True,
         asked: bool = False,
         cancel_on_kill: bool = False,
     ) -> None:
@@ -65,7 +68,6 @@ class CrewExecutionTrigger(BaseTrigger):
         self.webhook_conn_id = webhook_conn_id
         self.deferred_at = deferred_at
         self.memory = memory
-        self.log_output = log_output
         self.asked = asked
         self.cancel_on_kill = cancel_on_kill
         self.report: ProgressReport | None = None  # set by the watch, for on_kill()
@@ -77,19 +79,20 @@ class CrewExecutionTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch the execution until it has ended, then fire."""
+        # Each deferral of a task starts a new log file, so the first line names the execution.
+        self.log.info("Polling execution %s.", self.kickoff_id)
         try:
             # Import in a thread: the first import is slow enough to block all other triggers.
             watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
             event = await watching.watched(self)
+            await asyncio.sleep(self._too_early_by())
         except asyncio.CancelledError:
-            self.log.info(
-                "This triggerer no longer polls execution %s, which was running when last polled: the triggerer "
-                "stops or hands over, or the task was changed. If no task waits for it, use CrewExecutionSensor.",
-                self.kickoff_id,
-            )
-            raise
-        await asyncio.sleep(self._too_early_by())
-        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+            if self.cancel_on_kill:
+                raise
+            # Airflow takes an answer under Required Actions, or a handover to another triggerer, for a user's
+            # action, and would log one. Without its message, it does not, and does not call on_kill() either.
+            raise asyncio.CancelledError from None
+        yield TriggerEvent(_Event(event))  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Cancel the execution if wanted. Airflow 3.3 and later call this if someone marks or clears the task."""

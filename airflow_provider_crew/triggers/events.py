@@ -27,7 +27,7 @@ LARGEST_RESPONSE = 2 * 1024 * 1024
 DEFERRAL = "crew_deferral"
 
 # Options of a request under Required Actions.
-HAS_ANSWERED = "Answered"
+HAS_ANSWERED = "I have answered, check now"
 STOP_WAITING = "Stop waiting"
 
 _RECORD: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
@@ -60,30 +60,20 @@ class WatchEnd(BaseModel):
     memory: Annotated[Json[dict[str, Any]] | None, OrNone] = None
 
 
-def _text(told: Mapping[str, Any]) -> str:
-    """
-    Return JSON without any fold markers of Airflow's log page.
-
-    Airflow logs each event, including the crew's output. A marker would hide the task's own log lines below it.
-    """
-    return json.dumps(told).replace("::", ":\\u003a")
-
-
-def told_completed(completed: Completed, *, with_output: bool) -> dict[str, Any]:
+def told_completed(completed: Completed) -> dict[str, Any]:
     """Return the event data of a completed execution, without the result if the task must read it itself."""
-    result = _text(completed.result()) if with_output else ""
-    return {"completed": True} | ({"result": result} if 0 < len(result) <= _LARGEST_RESULT else {})
+    result = json.dumps(completed.result())
+    return {"completed": True} | ({"result": result} if len(result) <= _LARGEST_RESULT else {})
 
 
 def told_error(error: CrewError) -> dict[str, Any]:
     """Return the event data of an error."""
-    return {"error": _text(error_record(error))}
+    return {"error": json.dumps(error_record(error))}
 
 
-def told_memory(memory: WatchState, *, with_outputs: bool) -> dict[str, Any]:
+def told_memory(memory: WatchState) -> dict[str, Any]:
     """Return the state of a watch for the task that continues it."""
-    told = memory.handed_over()
-    return {"memory": _text(told if with_outputs else told | {"tasks": []})}
+    return {"memory": json.dumps(memory.handed_over())}
 
 
 def told_watch(watch: Watch) -> dict[str, Any]:
@@ -91,14 +81,10 @@ def told_watch(watch: Watch) -> dict[str, Any]:
     return {"polls": asdict(watch.polls), "seen": watch.memory.seen}
 
 
-def told_progress(report: ProgressReport, event: Mapping[str, Any], *, with_outputs: bool) -> dict[str, Any]:
+def told_progress(report: ProgressReport, event: Mapping[str, Any]) -> dict[str, Any]:
     """Return the progress for the task. Omit the tasks if the result lists them."""
-    told = report.as_dict()
-    if "result" in event:
-        told["tasks"] = []
-    elif not with_outputs:
-        told["tasks"] = [task | {"output": ""} for task in told["tasks"]]
-    return {"progress": _text(told)}
+    told = report.as_dict() | ({"tasks": []} if "result" in event else {})
+    return {"progress": json.dumps(told)}
 
 
 def chosen_option(event: Any) -> str | None:

@@ -38,16 +38,16 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     request = RequestedAction(trigger, poller.watch, progress) if is_asked else None
     if observer := request or progress:
         poller.observer = observer.saw
-    trigger.report = poller.report
+    poller.subject, trigger.report = "Crew", poller.report
     try:
         await asyncio.sleep(poller.watch.spread().poll_again_in)
         completed = await poller.to_end_async(largest=LARGEST_RESPONSE)
         # Encode in a thread: a large result takes long enough to block all other triggers.
-        event |= await asyncio.to_thread(told_completed, completed, with_output=trigger.log_output)
+        event |= await asyncio.to_thread(told_completed, completed)
         polls_again = "result" not in event
     except CrewError as error:
         if isinstance(error, WatchBroken) and isinstance(error.cause, ResponseTooLarge):
-            trigger.log.info("Execution %s: the answer is large, and the task itself reads it", trigger.kickoff_id)
+            trigger.log.info("The crew's response is too large for a triggerer, so the task itself reads it.")
             event["too_large"] = True
         else:
             event |= told_error(error)
@@ -56,23 +56,23 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
         if progress:
             progress.close()
     if polls_again:
-        event |= told_memory(poller.watch.memory, with_outputs=trigger.log_output)
+        event |= told_memory(poller.watch.memory)
     if request:
         await request.close()
-    return event | told_watch(poller.watch) | told_progress(poller.report, event, with_outputs=trigger.log_output)
+    return event | told_watch(poller.watch) | told_progress(poller.report, event)
 
 
 async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
     """Cancel the execution if Airflow has ended the task. A task that was cleared reattaches to it."""
     if not await sync_to_async(_is_marked)(trigger):
         return
-    event = f"Airflow ended the task while execution {trigger.kickoff_id} was running."
+    event = f"Airflow ended the task while it was waiting for execution {trigger.kickoff_id}."
     end = CrewError(event, cost=Cost.RUNNING, kickoff_id=trigger.kickoff_id)
     try:
         end = after_cancelling(end, await _hook_of(trigger).cancel_async(trigger.kickoff_id))
     except CrewError as error:
         end = after_cancelling(end, error)
-    warn(trigger.log, str(end))
+    warn(trigger.log, end.story)
     if trigger.report and (progress := progress_of(trigger.task_instance)):
         await progress.leave_end(trigger.report, end)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.triggers.events import HAS_ANSWERED, STOP_WAITING
 from dev.rest import ApiError
 from tests.airflow_runs import eventually
 from tests.faults.held import HeldAnswer
@@ -49,7 +50,7 @@ def test_required_action_is_answered(scene):
     """A user answers the crew and chooses Answered."""
     asked(scene)
     scene.crew.approve(scene.execution())
-    choose(scene, "Answered")
+    choose(scene, HAS_ANSWERED)
     scene.finish()
 
 
@@ -58,9 +59,9 @@ def test_required_action_is_answered_twice(scene):
     """Two users answer the same request."""
     asked(scene)
     scene.crew.approve(scene.execution())
-    choose(scene, "Answered")
+    choose(scene, HAS_ANSWERED)
     with pytest.raises(ApiError, match="409"):
-        choose(scene, "Stop waiting")
+        choose(scene, STOP_WAITING)
     scene.finish()
 
 
@@ -68,7 +69,7 @@ def test_required_action_is_answered_twice(scene):
 def test_required_action_is_answered_too_early(scene):
     """A user chooses Answered, but the crew still waits."""
     asked(scene)
-    choose(scene, "Answered")
+    choose(scene, HAS_ANSWERED)
     eventually(lambda: not requests(scene), 60, 1.0)
     eventually(lambda: requests(scene), 180, 1.0)
     scene.crew.approve(scene.execution())
@@ -79,7 +80,7 @@ def test_required_action_is_answered_too_early(scene):
 def test_required_action_stops_the_wait(scene):
     """A user chooses Stop waiting."""
     asked(scene)
-    choose(scene, "Stop waiting")
+    choose(scene, STOP_WAITING)
 
 
 @row(COMPLETED, **INPUT)
@@ -110,7 +111,7 @@ def test_required_action_and_a_new_triggerer(scene):
     triggerer.start()
     scene.looked()
     scene.crew.approve(scene.execution())
-    choose(scene, "Answered")
+    choose(scene, HAS_ANSWERED)
     scene.finish()
 
 
@@ -135,4 +136,4 @@ def test_required_action_is_answered_while_the_trigger_fires(scene):
     asked(scene)
     scene.crew.approve(scene.execution())
     scene.finish()
-    choose(scene, "Answered")
+    choose(scene, HAS_ANSWERED)

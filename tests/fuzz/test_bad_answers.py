@@ -141,9 +141,7 @@ def assert_watches_agree(result: Any) -> None:
 def assert_event_keeps(step: Any) -> None:
     if step.completed:
         assert_storable(step.completed.result())
-        end = read_event(
-            sent({"kickoff_id": "4711", "deadline": NOW} | told_completed(step.completed, with_output=True))
-        )
+        end = read_event(sent({"kickoff_id": "4711", "deadline": NOW} | told_completed(step.completed)))
         assert end.result in (None, step.completed.result())
     if step.error:
         assert_presentable(step.error)

@@ -198,7 +198,7 @@ def test_each_way_runs(pages, page):
     assert {kickoff.inputs["topic"] for kickoff in kickoffs} == TOPICS[page]
     assert len(kickoffs) == len(re.findall(WAYS, "".join(played.file for played in files)))
     for kickoff in kickoffs:
-        assert f"Execution {kickoff.kickoff_id}: completed" in pages.said
+        assert f"Started execution {kickoff.kickoff_id}." in pages.said
 
 
 @pytest.mark.timeout(600)

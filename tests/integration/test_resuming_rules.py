@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
 
 from airflow_provider_crew.client.errors import (
     Cost,
@@ -20,7 +20,7 @@ from airflow_provider_crew.client.errors import (
     UncertainKickoff,
     WaitedTooLong,
 )
-from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.operators import run
@@ -49,6 +49,20 @@ def large_event(task: Task, live_crew: Any) -> tuple[Any, dict[str, Any]]:
     live_crew.scenario = LARGE
     waiting = task.deferred()
     return waiting, asyncio.run(fired(revived(waiting.trigger)))
+
+
+def test_completed_execution_is_never_reported_as_running(live_crew, store, monkeypatch):
+    def timeout(*_: Any) -> None:
+        raise AirflowTaskTimeout("over")
+
+    task = Task(lambda: run(deferrable=True), store=store, retries=1)
+    waiting, event = large_event(task, live_crew)
+    monkeypatch.setattr("airflow_provider_crew.attempt.record.Record.save_kickoff_id", timeout)
+
+    with pytest.raises(CrewTaskTimeout) as caught:
+        task.resume(waiting, event)
+
+    assert (caught.value.cost, caught.value.kickoff_id) == (Cost.ENDED, live_crew.kickoffs[0].kickoff_id)
 
 
 GONE = "{{ 1 // 0 }}"

@@ -300,7 +300,7 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
     tries = [
         {"try_number": number, "state": "failed", "start_date": None, "end_date": None} for number in (1, 2, 3)
     ]
-    first = ["Started execution a-1.", "Execution a-1: task 2 of 3, writing_task", "| Started execution evil."]
+    first = ["Started execution a-1.", "Crew: task 2 of 3, writing_task", "| Started execution evil."]
     answers = {
         "/tries": {"task_instances": tries},
         "/logs/1": {"content": [{"event": line} for line in first]},

@@ -147,19 +147,34 @@ async def test_first_polls_are_spread_over_one_interval(live_crew, pauses, monke
     assert before_it_looks == (pytest.approx(0.3), [])
 
 
-async def test_stopped_trigger_logs_its_execution(live_crew, task_log):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({}, None), ({"cancel_on_kill": True}, "by a user")],
+)
+async def test_stopped_trigger_claims_nothing_about_its_execution(live_crew, task_log, options, message):
     kickoff_id = kicked_off(live_crew, SLOW)
     loop, polled = asyncio.get_running_loop(), asyncio.Event()
     live_crew.at_look(1, lambda: loop.call_soon_threadsafe(polled.set))
-    running = asyncio.create_task(fired(trigger(kickoff_id)))
+    running = asyncio.create_task(fired(trigger(kickoff_id, **options)))
     await polled.wait()
-    before = task_log.text.count(kickoff_id)
+    before = task_log.text.count("\n")
 
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    running.cancel("by a user")
+    with pytest.raises(asyncio.CancelledError) as caught:
         await running
 
-    assert task_log.text.count(kickoff_id) > before
+    # Airflow calls on_kill(), and logs a cancellation by a user, if its own message comes back.
+    assert caught.value.args == ((message,) if message else ())
+    assert kickoff_id in task_log.text
+    assert "".join(task_log.text.splitlines(keepends=True)[before:]).count(kickoff_id) == 0
+
+
+async def test_event_in_the_log_has_no_values(live_crew):
+    (event,) = [event async for event in trigger(kicked_off(live_crew)).run()]
+
+    assert "Briefing" in event.payload["result"]
+    assert "result" in repr(event)
+    assert "Briefing" not in repr(event) + str(event)
 
 
 @pytest.mark.parametrize(

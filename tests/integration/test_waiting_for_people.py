@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from tests.supported import AIRFLOW
 pytest_plugins = ["tests.integration.task_fixtures"]
 
 RUNNING: Any = {"state": "RUNNING", "status": "Task is Running"}
+PAUSED: Any = {"state": "PAUSED", "status": "Waiting"}
 
 
 class Killed(BaseException):
@@ -75,8 +77,8 @@ class TestRunOperator:
 
         assert result["output"] == "Approved."
         assert len(asking.kickoffs) == 1
-        # The warning may have several lines, of which the first names the execution.
-        assert asking.kickoffs[0].kickoff_id in task_log.warnings
+        assert "human input" in task_log.warnings
+        assert f"Started execution {asking.kickoffs[0].kickoff_id}." in task_log.text
 
     @both_ways
     @pytest.mark.parametrize("cleared", [False, True], ids=["retried", "cleared"])
@@ -146,20 +148,63 @@ class TestRequiredActions:
     @pytest.mark.parametrize("option", [HAS_ANSWERED, STOP_WAITING])
     def test_answer_resumes_the_task(self, asking, store, waits, option):
         task = Task(waiting_task(asking, waits), store=store, retries=1)
-        waiting = task.deferred()
-        with pytest.raises(TaskDeferred) as asked:
-            task.resume(waiting, asyncio.run(fired(task.revived(waiting))))
-        answer = {"chosen_options": [option], "params_input": {}, "responded_by_user": {"id": "1", "name": "Ada"}}
+        waiting = asked(task)
 
         if option == STOP_WAITING:
             with pytest.raises(CrewTaskFailed) as caught:
-                task.resume(asked.value, answer)
+                task.resume(waiting, answer(option))
             assert isinstance(caught.value.failure, WaitStopped)
             assert (caught.value.cost, caught.value.kickoff_id) == (Cost.RUNNING, asking.kickoffs[0].kickoff_id)
         else:
             approve(asking)
-            assert task.resume(asked.value, answer)["output"] == "Approved."
+            assert task.resume(waiting, answer(option))["output"] == "Approved."
         assert len(asking.kickoffs) == 1
+
+    @pytest.mark.parametrize("shows", [True, False])
+    def test_request_shows_the_last_output_without_effect(self, asking, shows):
+        evil = "Notes\u202e\u200b\n```\n[Approve](https://evil.example)\nEnd"
+        wrote = {**RUNNING, "last_executed_task": {"name": "research_task", "output": evil}}
+        asking.at_look(1, lambda: asking.set_status(asking.kickoffs[0].kickoff_id, wrote, PAUSED))
+        asking.scenario = SLOW.model_copy(update={"dialect": "deployed"})
+
+        asked(Task(lambda: run(deferrable=True, log_output=shows)))
+
+        ((_, body, _),) = asking.required_actions
+        if not shows:
+            assert "Notes" not in body
+            return
+        before, _, block = body.partition("```text\n")
+        assert "`research_task`" in before
+        assert body.startswith(("[", "Answer in"))
+        assert block.splitlines() == [
+            "| Notes\ufffd\ufffd",
+            "| ```",
+            "| [Approve](https://evil.example)",
+            "| End",
+            "```",
+        ]
+
+    def test_request_links_to_the_page_before_all_else(self, asking, monkeypatch, task_log):
+        page = "https://app.example/7"
+        described = json.loads(asking.connection_json) | {"extra": {"dashboard_url": page}}
+        monkeypatch.setenv(CONNECTION, json.dumps(described))
+
+        asked(Task(waiting_task(asking, "run")))
+
+        ((_, body, _),) = asking.required_actions
+        assert body.index(f"]({page})") < body.index("\n")
+        assert page in task_log.text
+
+    def test_renewed_request_names_the_answer_before(self, asking):
+        task = Task(waiting_task(asking, "run"))
+        first = asked(task)
+        with pytest.raises(TaskDeferred) as again:
+            task.resume(first, answer(HAS_ANSWERED))
+
+        asked(task, again.value)
+
+        (_, before, _), (_, after, _) = asking.required_actions
+        assert ("`Ada`" in before, "`Ada`" in after) == (False, True)
 
     def test_wait_continues_if_no_request_can_be_created(self, asking, monkeypatch):
         monkeypatch.setattr("airflow_provider_crew.versions.open_required_action", lambda *_: 1 / 0)
@@ -173,6 +218,19 @@ class TestRequiredActions:
 
         assert Task(waiting_task(asking, "run")).run()["output"] == "Approved."
         assert asking.required_actions == []
+
+
+def asked(task: Task, waiting: TaskDeferred | None = None) -> TaskDeferred:
+    """Run a task until it has asked a user and is deferred again."""
+    waiting = waiting or task.deferred()
+    with pytest.raises(TaskDeferred) as again:
+        task.resume(waiting, asyncio.run(fired(task.revived(waiting))))
+    return again.value
+
+
+def answer(option: str) -> dict[str, Any]:
+    """Return the event with which Airflow resumes a task after an answer."""
+    return {"chosen_options": [option], "params_input": {}, "responded_by_user": {"id": "1", "name": "Ada"}}
 
 
 def waiting_task(service: WatchedService, waits: str) -> Any:

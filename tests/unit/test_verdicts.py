@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 
 from airflow_provider_crew import exceptions as ends
+from airflow_provider_crew.attempt.progress import TaskProgress
 from airflow_provider_crew.attempt.verdict import Facts, Verdict, fix_for, if_lost, verdict
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.notifications import CrewAlert
+from airflow_provider_crew.operators.crew import CrewRunOperator
 
 TABLE = Path(__file__).with_name("verdicts.txt")
 
@@ -128,6 +132,21 @@ def test_no_retry_is_promised_if_none_is_left() -> None:
     assert "retry" not in told(verdict(error, Facts(phase="waiting", kickoff_id="7", has_retry=False)))
 
 
+@pytest.mark.parametrize("has_retry", [False, True])
+def test_process_that_airflow_ends_promises_no_retry(*, has_retry: bool) -> None:
+    facts = Facts(phase="waiting", kickoff_id="7", is_ending=True, has_retry=has_retry)
+    end = verdict(errors.CrewError("Airflow is ending this task.", kickoff_id="7"), facts)
+
+    assert told(end).startswith("The next attempt")
+    assert end.if_retried in told(end)
+
+
+def test_ending_sensor_is_not_said_to_be_skipped() -> None:
+    facts = Facts(phase="waiting", kickoff_id="7", is_sensor=True, skips="never_fail", is_ending=True)
+
+    assert "skipped" not in told(verdict(errors.CrewError("Airflow is ending this task."), facts))
+
+
 def test_nothing_that_may_be_running_is_said_to_cost_nothing() -> None:
     for *_, error, facts in cases():
         if facts.phase != "before" or facts.earlier != "none" or isinstance(error, errors.UncertainKickoff):
@@ -188,6 +207,43 @@ def test_record_of_a_lost_task_says_what_the_verdict_says() -> None:
     assert if_lost("7", "completed")["if_cleared"] == reads.if_cleared
     assert if_lost(None, None)["cost"] == Cost.UNKNOWN
     assert if_lost("7", "failed")["cost"] == Cost.ENDED
+
+
+@pytest.mark.parametrize(
+    ("error", "facts"), [each[3:] for each in cases()], ids=[": ".join(each[:3]) for each in cases()]
+)
+def test_log_tab_alerts_and_exception_tell_the_same(
+    error: BaseException, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = verdict(error, facts)
+    failure, raised, xcoms, sent = end.failure, end.exception(), {}, []
+    story = [failure.event, failure.cost.sentence, failure.next_step]
+    ti: Any = SimpleNamespace(
+        task_id="t", map_index=-1, state="failed", xcom_push=lambda key, value: xcoms.update({key: value})
+    )
+    dag = SimpleNamespace(
+        dag_id="d", on_failure_callback=None, task_dict={"t": CrewRunOperator(task_id="t", inputs={})}
+    )
+
+    TaskProgress(ti, None, 0.0).ended(failure.kickoff_id, failure, end.as_dict())
+
+    told = xcoms["crew_progress"]["end"]  # the Crew tab shows it
+    assert [told[name] for name in ("event", "billed", "next_step")] == story
+    if end.action == "pass on":  # Airflow logs the exception as it is, and the task this before
+        assert raised is error
+    else:
+        assert all(part in str(raised) for part in story)
+        assert getattr(raised, "failure", raised) == failure or str(raised) == str(failure)
+    monkeypatch.setattr("airflow_provider_crew.notifications.task_states", lambda _: {("t", -1): "failed"})
+    monkeypatch.setattr("airflow_provider_crew.notifications.read_xcom", lambda _, __, ___, key: xcoms.get(key))
+    monkeypatch.setattr("airflow_provider_crew.notifications.redact", str)  # other tests leave secrets to mask
+    context = {"dag": dag, "run_id": "r", "ti": ti}
+    for more in ({"exception": raised}, {"reason": "task_failure"}):
+        xcoms.pop("crew_alert", None)
+        CrewAlert(lambda *message: sent.append(message)).notify(context | more)  # type: ignore[arg-type]
+        if end.action != "skip":
+            subject, text = sent.pop()
+            assert (f"[{failure.cost}]" in subject, all(part in text for part in story)) == (True, True)
 
 
 def test_every_error_of_the_client_can_be_fixed() -> None:

@@ -81,7 +81,6 @@ def logged(step: Step) -> list[str]:
 
     The lines of one warning count once, because their number depends on the wording.
     """
-    assert not step.lines or KICKOFF_ID in step.lines[0].text
     carried: list[str] = []
     for line in step.lines:
         task = re.search(r"\w+_task\b", line.text)

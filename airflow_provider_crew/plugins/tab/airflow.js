@@ -9,7 +9,7 @@ const RECORD = "crew_kickoff";
 const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "crew_dashboard"];
 // Messages in an attempt's log: which execution it waited for, and at which task the crew was.
 const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/;
-const PLACE = /^Execution \S{1,200}: ((?:task|step) \d(?:(?! wrote ).){0,200})$/;
+const PLACE = /^Crew: ((?:task|step) \d(?:(?! wrote ).){0,200})$/;
 
 async function get(parts, parameters = {}, signal = undefined) {
   const url = new URL(parts.map(encodeURIComponent).join("/"), API);
