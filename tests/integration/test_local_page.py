@@ -137,3 +137,15 @@ def test_hostile_text_is_no_markup(serve, clock, page, ends):
         assert not any(name.startswith("on") for _, attributes in shown.tags for name in attributes)
         assert all(link.startswith(("/", AIRFLOW)) or not link for link in shown.links.values())
         assert "49" not in shown.text.replace("7 * 7", "")
+
+
+@pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\x1b"])
+def test_hidden_character_is_visible(serve, clock, page, hidden):
+    text = f"{hidden}gnp.exe"
+    client = serve(Scenario(inputs=(), tasks=(ScenarioTask(name=text, agent=text, seconds=1, output=text),)))
+    kickoff_id = client.kickoff({text: text}, meta={"a": text})
+    clock.now += 10
+
+    for shown in (page(client), page(client, f"/executions/{kickoff_id}")):
+        assert f"⟨U+{ord(hidden):04X}⟩gnp.exe" in shown.text
+        assert hidden not in shown.text

@@ -1,14 +1,22 @@
 """Markdown as HTML: headings, lists, tables, code, bold text and links."""
 
 import re
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator
-from html import escape
+from html import escape, unescape
+from urllib.parse import urlsplit
 
 _CODE = re.compile(r"(`[^`]+`)")
 _BOLD = re.compile(r"\*\*([^*]+)\*\*")
 # The lengths are limited, so that a hostile text takes linear time.
 _LINK = re.compile(r"\[([^\[\]<>]{1,500})\]\((https?://[^\s()<>]{1,2000})\)")
+_DOMAIN = re.compile(r"(?:[\w-]{1,63}\.){1,10}[^\W\d_]{2,24}")
+_SLASHES = re.compile(r"^(https?:)/+", re.IGNORECASE)
+# Invisible, or they change the direction of the text around them, so a text could look like another one.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+)
 _FENCE = re.compile(r" {0,3}(?:```|~~~)")
 _HEADING = re.compile(r" {0,3}(#{1,6}) +(.*)")
 _RULE = re.compile(r" {0,3}(?:-{3,}|\*{3,}|_{3,}) *$")
@@ -17,6 +25,11 @@ _ROW = re.compile(r" {0,3}\|")
 _CELL_END = re.compile(r"(?<!\\)\|")
 _LOWEST_HEADING = 6
 _DEEPEST_ITEM = 3
+
+
+def visible(text: str) -> str:
+    """Return a text whose hidden characters are visible."""
+    return _HIDDEN.sub(lambda hidden: f"⟨U+{ord(hidden[0]):04X}⟩", text)
 
 
 def html_of(text: str) -> str:
@@ -79,8 +92,19 @@ def _row(line: str, cell: str) -> str:
 def _inline(text: str) -> str:
     parts = _CODE.split(text)
     parts[1::2] = [f"<code>{code[1:-1]}</code>" for code in parts[1::2]]
-    parts[::2] = [
-        _LINK.sub(r'<a href="\2" rel="noreferrer">\1</a>', _BOLD.sub(r"<strong>\1</strong>", each))
-        for each in parts[::2]
-    ]
+    parts[::2] = [_LINK.sub(_link, _BOLD.sub(r"<strong>\1</strong>", each)) for each in parts[::2]]
     return "".join(parts)
+
+
+def _link(found: re.Match[str]) -> str:
+    """Return a link, followed by its host if its label looks like another address."""
+    label, address = found.groups()
+    try:
+        url = urlsplit(_SLASHES.sub(r"\1//", unescape(address).replace("\\", "/")))  # as browsers read it
+        host, user = url.hostname or "", url.username
+    except ValueError:
+        return found[0]
+    named = _DOMAIN.search(unicodedata.normalize("NFKC", unescape(label)))
+    misleads = named is not None and host not in {named[0].lower(), f"www.{named[0].lower()}"}
+    shown = f" ({escape(host)})" if misleads or user is not None or "xn--" in host or not host.isascii() else ""
+    return f'<a href="{address}" rel="noreferrer">{label}</a>{shown}'

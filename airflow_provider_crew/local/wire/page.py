@@ -9,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined
 
 from airflow_provider_crew.local.executions import Execution, Standing
-from airflow_provider_crew.local.wire.markdown import html_of
+from airflow_provider_crew.local.wire.markdown import html_of, visible
 
 # Paths of the pages. The API does not include them.
 LIST = "/local/"
@@ -26,7 +26,7 @@ def page_of(executions: Sequence[Execution], now: float, airflow_url: str | None
     views = [_view(execution, now, airflow_url) for execution in executions]
     views.sort(key=lambda view: not view["at"].waiting)
     reloads = any(not view["at"].over for view in views) and not any(view["at"].waiting for view in views)
-    return _TEMPLATE.render(executions=views, reloads=reloads, single=single, list=LIST, style=STYLE)
+    return visible(_TEMPLATE.render(executions=views, reloads=reloads, single=single, list=LIST, style=STYLE))
 
 
 def _view(execution: Execution, now: float, airflow_url: str | None) -> dict[str, Any]:
