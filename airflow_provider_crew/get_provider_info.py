@@ -12,19 +12,19 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
 # Fields of the connection. Airflow 3.2 and later read them from here. The hook builds the connection form of
 # earlier versions from them.
 CONNECTION_FIELDS = {
+    "dashboard_url": _field(
+        "Dashboard address",
+        "Page of this crew in the dashboard. Tasks link to it. With {kickoff_id}: the page of their execution.",
+    ),
     "user_bearer_token": _field(
         "User bearer token",
-        "For individual access with limited permissions. From the Status tab of the crew.",
+        "Alternative to the organization's token, with the permissions of one user. From the crew's Status tab.",
         format="password",
     ),
     "token_type": _field(
         "Token to use",
-        "organization or user. Empty: the organization's if there is one, else the user's.",
+        "organization or user. Empty: the organization's if there is one, or else the user's.",
         enum=["organization", "user"],
-    ),
-    "dashboard_url": _field(
-        "Dashboard address",
-        "Page of this crew in the dashboard; tasks link to it. With {kickoff_id} in it: page of an execution.",
     ),
     "request_timeout": _field(
         "Request timeout (s)",
@@ -37,7 +37,7 @@ CONNECTION_FIELDS = {
     ),
     "max_kickoffs_per_day": _field(
         "Kickoffs per day",
-        "Maximum per day (UTC), counted as runs of the DAG crew_budget. Empty: any number.",
+        "Daily limit (UTC). Needs the DAG crew_budget, which counts kickoffs. Empty: no limit.",
         "integer",
         minimum=0,
     ),
@@ -61,7 +61,7 @@ CONNECTION_FIELDS = {
     ),
     "status_path": _field(
         "Status path",
-        "auto, status_first (/status/ID) or id_first (/ID/status). Empty: auto, which detects it.",
+        "auto (detected), status_first (/status/ID) or id_first (/ID/status). Empty: auto.",
         enum=["auto", "status_first", "id_first"],
     ),
     "allow_http": _field(
@@ -94,8 +94,7 @@ CONFIGURATION: dict[str, Any] = {
                 "True",
             ),
             "progress_xcom": _switch(
-                "Whether triggers push progress to the XCom crew_progress. Tasks that poll in the worker do "
-                "so in any case.",
+                "Whether triggers push progress to the XCom crew_progress. Tasks do so in the worker in any case.",
                 "True",
             ),
             "required_actions": _switch(
@@ -118,6 +117,7 @@ FORM_BEHAVIOUR: dict[str, Any] = {
     "hidden-fields": ["login", "schema", "extra"],
     "relabeling": {"host": "Crew address", "password": "Organization bearer token"},
     "placeholders": {
+        "description": "An address and a token are enough. All other fields are optional.",
         "host": "https://my-crew.crewai.com",
         "password": "from the Status tab of the crew",
         "port": "443",
