@@ -37,7 +37,7 @@ from airflow_provider_crew.attempt.result import (
     without_reserved_keys,
 )
 from airflow_provider_crew.attempt.shielded import shielded
-from airflow_provider_crew.attempt.verdict import Earlier, Facts, Phase, Verdict, verdict
+from airflow_provider_crew.attempt.verdict import Earlier, Facts, Phase, Verdict, verdict, while_waiting
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import KickoffRequest, plain, retry_policy
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff, storable_json
@@ -57,6 +57,7 @@ from airflow_provider_crew.client.watch import (
     WatchState,
     after_cancelling,
     execution_failed,
+    in_all,
     result_out_of_reach,
     unknown_elsewhere,
 )
@@ -369,7 +370,7 @@ class Attempt:
             may_start_twice=options.on_uncertain_kickoff == "retry",
             rejects_misfits=options.on_invalid_output == "fail",
             is_reported=is_reported,
-            search=self._search(),
+            meta=self._meta(),
             has_retry=not self._is_marked and self.ti.try_number <= (self.ti.max_tries or 0),
             is_sensor=self.is_sensor,
         )
@@ -413,7 +414,7 @@ class Attempt:
             self.warn(f"The kickoff record is unreadable: {error}")
 
     def _read_record(self, *, wanted: bool) -> Record:
-        return Record(self.context, wanted=wanted, may_start_twice=self._chooses_twice)
+        return Record(self.context, wanted=wanted, may_start_twice=self._chooses_twice, meta=self._meta())
 
     def _decide(self) -> Decision:
         """Return the decision about the execution of an earlier attempt. Poll it if the decision depends on it."""
@@ -615,12 +616,10 @@ class Attempt:
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
         return {name: getattr(self.ti, name) for name in names}
 
-    def _search(self) -> str:
-        """Return how to find this task's execution in the crew's dashboard."""
-        if self.options.kickoff.get("meta") is not None:
-            return "by the meta of this task"
+    def _meta(self) -> str:
+        """Return the part of the meta that names the task, as JSON. Empty if the DAG author has set another."""
         names = {name: value for name, value in self._origin().items() if name != "try_number"}
-        return f"by its meta, which contains {json.dumps(names)[1:-1]}"
+        return json.dumps(names) if self.options.kickoff.get("meta") is None else ""
 
     def _warn_of_retries(self) -> None:
         if self._record.is_shared or not self.ti.max_tries:
@@ -788,9 +787,18 @@ class Attempt:
                 event = f"Execution {self.kickoff_id} cannot be polled. {error.event}"
                 raise errors.LostContact(event, kickoff_id=self.kickoff_id, lacks_connection=True) from None
         self.progress.is_left_to_trigger = self.options.deferrable
+        self.progress.choices = self._while_waiting()["choices"]
         poller = Poller(self.hook, self.kickoff_id, rules, memory, self.progress.saw)
         poller.subject, poller.call = "Crew", self._interruptibly
         return poller
+
+    def _while_waiting(self) -> dict[str, dict[str, str]]:
+        """Return the sentences for the Crew tab about a task that waits."""
+        return while_waiting(
+            is_sensor=self.is_sensor,
+            reattachable=bool(self.record and self.record.is_shared),
+            cancels=(versions.TRIGGERS_CANCEL or not self.options.deferrable) and self.cancels_on("kill"),
+        )
 
     def pause(self, poller: Poller, step: Step) -> None:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""
@@ -817,6 +825,7 @@ class Attempt:
             self.push_xcom(DEFERRAL, now, what="The time of the deferral, without which a mark cancels nothing,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
+        self.progress.deferring(self.kickoff_id)
         raise TaskDeferred(
             trigger=CrewExecutionTrigger(
                 self.kickoff_id,
@@ -828,6 +837,7 @@ class Attempt:
                 deferred_at=now,
                 memory=kept,
                 asked=asked,
+                shown=self._while_waiting(),
             ),
             method_name="execute_complete",
             kwargs={**self.kept, "try_number": self.ti.try_number, "cancels_on_kill": cancels, **carried},
@@ -889,12 +899,14 @@ class Attempt:
         self.log.info("Required Actions: %s has chosen %r.", user, option)
         chosen = f"{_code(user)} chose {option!r} at {_time_of_day(time.time())}."
         self.kept["chosen"] = [*self.kept["chosen"], chosen][-_MOST_CHOSEN:]
+        known: dict[str, Any] = {name: next_kwargs.get(name) for name in ("memory", "deadline")}
         if option == STOP_WAITING:
+            last = self.poller(self.rules(time.time()), WatchState.recalled(known["memory"]))
+            self.progress.heard(last.report.as_dict())
             raise errors.WaitStopped(
                 f"Execution {self.kickoff_id} waits for human input, and {user} has stopped the wait for it.",
                 kickoff_id=self.kickoff_id,
             )
-        known: dict[str, Any] = {name: next_kwargs.get(name) for name in ("memory", "deadline")}
         return self._finish(self.wait(answered_at=time.time(), **known))
 
     def _poll_after_all(self, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -990,6 +1002,8 @@ class Attempt:
             usage, took = (getattr(failure, name, None) for name in ("usage", "execution_time"))
             if not isinstance(failure, errors.InvalidOutput):  # counted as completed
                 self._count_end(_METRICS.get(type(failure), "broken"), took, usage)
+                for line in in_all({"execution_time": took, "usage": usage}) if usage else ():
+                    self.log.info("Crew: %s", line)
         elif not isinstance(failure, UncertainKickoff):
             self.measure("kickoff.not_taken")
         self.progress.ended(self.kickoff_id or failure.kickoff_id, failure, end.as_dict())

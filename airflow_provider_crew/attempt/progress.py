@@ -19,6 +19,8 @@ class TaskProgress:
         self._started_at = started_at
         self.is_left_to_trigger = False
         """Whether only the trigger pushes the progress between polls."""
+        self.choices: Mapping[str, str] = {}
+        """Sentences for the Crew tab about what a user may do while the task waits."""
         self._known: dict[str, Any] = {}
         """Last known progress, pushed or not."""
         self._is_new = self._has_failed = False
@@ -33,7 +35,12 @@ class TaskProgress:
         self._known = known | {"tasks": max(known["tasks"], self._known.get("tasks", []), key=len)}
         self._is_new = self._is_new or is_news
         if self._is_new and not self.is_left_to_trigger and time.monotonic() >= self._not_before:
-            self._push()
+            self._push(choices=self.choices)
+
+    def deferring(self, kickoff_id: str) -> None:
+        """Push what is known before a deferral, because the trigger pushes only after its first poll."""
+        self._known = progress.begun(kickoff_id, self._started_at) | self._known
+        self._push(choices=self.choices)
 
     def heard(self, known: Mapping[str, Any] | None) -> None:
         """Set the progress last known to the trigger."""
@@ -68,9 +75,9 @@ class TaskProgress:
         else:
             self._push()
 
-    def _push(self) -> None:
+    def _push(self, **more: Any) -> None:
         try:
-            self._ti.xcom_push(key=PROGRESS, value=self._known)
+            self._ti.xcom_push(key=PROGRESS, value=self._known | more)
         except Exception as error:  # noqa: BLE001
             self._warn(error)
         self._is_new, self._not_before = False, time.monotonic() + PAUSE

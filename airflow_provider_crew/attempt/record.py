@@ -127,9 +127,11 @@ class VariableStore:
         return 0, kept
 
 
-def as_stored(record: KickoffRecord, *, may_start_twice: bool = False) -> dict[str, Any]:
-    """Return a record as it is stored, with what the Crew tab shows if the task's process is killed."""
-    return asdict(record) | {"if_lost": if_lost(record.kickoff_id, record.end, may_start_twice=may_start_twice)}
+def as_stored(record: KickoffRecord, *, may_start_twice: bool = False, meta: str = "") -> dict[str, Any]:
+    """Return a record as it is stored, with what the Crew tab shows if the task leaves no report."""
+    end = "delivered" if record.delivered else record.end
+    lost = if_lost(record.kickoff_id, end, may_start_twice=may_start_twice) | {"meta": meta}
+    return asdict(record) | {"if_lost": lost}
 
 
 log = logging.getLogger(__name__)
@@ -152,9 +154,9 @@ def _store_of(context: Context) -> Any:
 class Record:
     """Kickoff record of a task, with access to its store."""
 
-    def __init__(self, context: Context, *, wanted: bool, may_start_twice: bool) -> None:
+    def __init__(self, context: Context, *, wanted: bool, may_start_twice: bool, meta: str) -> None:
         self._ti: Any = context["ti"]
-        self._may_start_twice = may_start_twice
+        self._as_stored = partial(as_stored, may_start_twice=may_start_twice, meta=meta)
         self._max_tries: int = self._ti.max_tries
         self._store = _store_of(context) if wanted else None
         clears: int = getattr(context.get("dag_run"), "clear_number", 0) or 0
@@ -282,7 +284,7 @@ class Record:
             return
         with self._saving:  # so that the last write stores the latest record
             if self.last:
-                kept = as_stored(self.last, may_start_twice=self._may_start_twice)
+                kept = self._as_stored(self.last)
                 keep = partial(self._store.set, KEY, kept, **versions.never_expires())
             else:
                 keep = partial(self._store.delete, KEY)

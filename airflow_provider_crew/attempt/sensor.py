@@ -12,7 +12,7 @@ from airflow.exceptions import AirflowRescheduleException
 from airflow_provider_crew import versions
 from airflow_provider_crew.attempt.attempt import Attempt, Options, is_nothing
 from airflow_provider_crew.attempt.result import adapter_of
-from airflow_provider_crew.attempt.verdict import Facts
+from airflow_provider_crew.attempt.verdict import Facts, while_waiting
 from airflow_provider_crew.client import errors
 from airflow_provider_crew.client.api import checked_kickoff_id
 from airflow_provider_crew.client.options import LONGEST_INTERVAL
@@ -82,6 +82,8 @@ class SensorAttempt(Attempt):
         if not seen.lasts:  # without a store, each poke starts a new watch
             origin, memory = {}, WatchState(began, said_at=time.time())
         poller = self.poller(self.rules(began + self.options.timeout, **origin), memory)
+        # Between two polls, no process would cancel the execution.
+        self.progress.choices = while_waiting(is_sensor=True, reattachable=True, cancels=False)["choices"]
         step = poller.poll()
         # Without a store, keep polling in this process while only a quick next poll can settle the doubt.
         while not seen.lasts and (step.renew_token or poller.watch.is_in_doubt):

@@ -42,20 +42,31 @@ Action = Literal["retry", "fail", "skip", "time out", "pass on"]
 """What Airflow does with the task. ``pass on``: it gets the exception that it would get without this package."""
 
 _UNLESS_DISCARDED = ", unless the task is cleared without 'Keep task state'," if KEEPING else ""
-_STARTS = "starts an execution"
+_STARTS = "starts an execution, which is billed"
 _STARTS_ANOTHER = "starts a new execution, which is billed again"
 AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
 _MAY_BILL_TWO = "starts an execution, and two may be billed, because on_uncertain_kickoff='retry'"
-_WAITS = "waits for the same execution"
+_WAITS = "waits for the same execution, at no further cost"
 _READS = "reads the result of the same execution, at no cost"
-_WHEN_ENDED = "starts an execution after that one has ended"
+_WHEN_ENDED = "starts an execution, which is billed, after that one has ended"
 _READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
-_ENDS_AGAIN = "ends with the same error"
-_REPORTS = "reports this once more and starts nothing; clearing it again starts an execution"
+_ENDS_AGAIN = "ends with the same error, at no cost"
+_REPORTS = "reports this once more and starts nothing; clearing it again starts an execution, which is billed"
 _SEARCHES = "reports the uncertain kickoff, and starts nothing"
+_STARTS_UNLESS_RUNNING = f"{_STARTS_ANOTHER}, unless the last one is still running"
+# Effects of marking a task that waits, and of doing nothing.
+_CANCELS = "it asks the crew to cancel the execution, which is billed up to its end"
+_RETURNS = "the task returns the result when the execution has ended. It is billed once"
+# What happens to the execution of a task that has ended.
+_LEFT: dict[Cost, str] = {
+    Cost.NONE: "nothing is billed",
+    Cost.RUNNING: "the execution keeps running, and is billed",
+    Cost.ENDED: "nothing more is billed",
+    Cost.UNKNOWN: "an execution may be running, and is billed if it is",
+}
 # The effects for which Airflow 3.4 needs "Keep task state".
-_NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _SEARCHES})
+_NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _SEARCHES, _STARTS_UNLESS_RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +80,7 @@ class Facts:
     :param may_start_twice: Whether ``on_uncertain_kickoff`` is ``retry``.
     :param rejects_misfits: Whether ``on_invalid_output`` is ``fail``.
     :param is_reported: Whether the record says that the log reports an uncertain kickoff.
-    :param search: How to find the execution in the crew's dashboard.
+    :param meta: Meta of the kickoff that names the task, as JSON. Empty if the DAG author has set another.
     :param has_retry: Whether Airflow has a retry left.
     :param is_ending: Whether Airflow is ending the process, which does not know whether it was cleared or marked.
     :param skips: Argument of a sensor because of which Airflow skips it.
@@ -82,7 +93,7 @@ class Facts:
     may_start_twice: bool = False
     rejects_misfits: bool = True
     is_reported: bool = True
-    search: str = ""
+    meta: str = ""
     has_retry: bool = True
     is_ending: bool = False
     is_sensor: bool = False
@@ -98,6 +109,7 @@ class Verdict:
     :param if_retried: Effect of a retry, as the rest of a sentence. Empty if there is none.
     :param if_cleared: Effect of clearing the task.
     :param cause: Exception that has ended the task.
+    :param meta: Meta that names the task, as JSON.
     """
 
     action: Action
@@ -105,6 +117,7 @@ class Verdict:
     if_retried: str
     if_cleared: str
     cause: BaseException
+    meta: str = ""
 
     def exception(self) -> BaseException:
         """Return the exception that makes Airflow act."""
@@ -124,7 +137,8 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the sentences that the Crew tab shows."""
-        return {"action": self.action, "if_retried": self.if_retried, "if_cleared": self.if_cleared}
+        shown = {"action": self.action, "if_retried": self.if_retried, "if_cleared": self.if_cleared}
+        return shown | {"meta": self.meta, "choices": _choices(self.if_cleared, self.failure.cost)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +171,18 @@ def verdict(error: BaseException, facts: Facts) -> Verdict:
         next_step=_next_step(row, facts, if_retried),
         kickoff_id=event.kickoff_id or facts.kickoff_id,
     )
-    return Verdict("pass on" if passes_on else row.action, failure, if_retried, row.effect, error)
+    return Verdict("pass on" if passes_on else row.action, failure, if_retried, row.effect, error, facts.meta)
 
 
 def if_lost(
     kickoff_id: str | None, end: str | None, *, may_start_twice: bool = False, keeping: str = KEEPING
-) -> dict[str, str]:
-    """Return the sentences for a task that ends without a report, as when its process is killed."""
+) -> dict[str, Any]:
+    """Return the sentences for a task that leaves no report: its process was killed, or it has succeeded."""
     if kickoff_id is None:
         cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else _SEARCHES
     elif end:
-        cost, effect = Cost.ENDED, _READS if end == "completed" else _STARTS_ANOTHER
+        effects = {"completed": _READS, "delivered": _STARTS_UNLESS_RUNNING}
+        cost, effect = Cost.ENDED, effects.get(end, _STARTS_ANOTHER)
     else:
         cost, effect = Cost.RUNNING, _WAITS
     fix = "Search the crew's dashboard for the execution. " if cost is Cost.UNKNOWN else ""
@@ -177,6 +192,7 @@ def if_lost(
         "if_retried": effect,
         "if_cleared": effect,
         "next_step": f"{fix}Clearing the task{keeping if effect in _NEED_RECORD else ''} {effect}.",
+        "choices": _choices(effect, cost, keeping),
     }
 
 
@@ -184,6 +200,39 @@ def while_cancelled(is_sensor: bool) -> str:  # noqa: FBT001 - a fact
     """Return the next step for a task that Airflow has ended, and whose execution is being cancelled."""
     check = "Check in the crew's dashboard that the execution has ended."
     return check if is_sensor else f"{check} After that, {_clearing(_STARTS_ANOTHER)}."
+
+
+def while_waiting(*, is_sensor: bool, reattachable: bool, cancels: bool) -> dict[str, dict[str, str]]:
+    """
+    Return the sentences for a task that waits, before a user does anything.
+
+    ``choices``: effect and cost of each choice. ``after_kill``: the next step after the trigger has tried to
+    cancel the execution, by whether it is ``cancelled``, has ``ended`` by itself, or is ``running``.
+    """
+    lasts = is_sensor or reattachable
+    again, anew = _WAITS if lasts else _STARTS_ANOTHER, _ENDS_AGAIN if is_sensor else _STARTS_ANOTHER
+    mark = _CANCELS if cancels else _LEFT[Cost.RUNNING]
+    after = {"cancelled": anew, "ended": _READS if lasts else anew, "running": again}
+    return {
+        "choices": {"clear": _kept(again, KEEPING), "mark": mark, "nothing": _RETURNS},
+        "after_kill": {end: _sentence(_clearing(effect)) for end, effect in after.items()},
+    }
+
+
+def _choices(effect: str, cost: Cost, keeping: str = KEEPING) -> dict[str, str]:
+    """Return effect and cost of what a user may do about a task that has ended or waits for a retry."""
+    clear, left = _kept(effect, keeping), _LEFT[cost]
+    return {"clear": clear, "mark": f"no retry follows, and {left}", "nothing": left}
+
+
+def _kept(effect: str, keeping: str) -> str:
+    """Return the effect of clearing the task, with the option of Airflow that it needs."""
+    return f"{keeping[1:]}, it {effect}" if keeping and effect in _NEED_RECORD else f"it {effect}"
+
+
+def _search(meta: str) -> str:
+    """Return how to find an execution in the crew's dashboard. ``meta``: empty for a meta of the DAG author's."""
+    return f"by its meta, which contains {meta[1:-1]}" if meta else "by the meta of this task"
 
 
 def _event_of(error: BaseException, facts: Facts) -> CrewError:
@@ -253,7 +302,7 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
             adopting = _ADOPTING if facts.reattachable else ""
-            fix = f"Find the execution in the crew's dashboard {facts.search}.{adopting}"
+            fix = f"Find the execution in the crew's dashboard {_search(facts.meta)}.{adopting}"
             is_over = facts.is_reported or not facts.reattachable
             return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix)
         case CutShort():

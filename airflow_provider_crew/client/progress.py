@@ -33,15 +33,14 @@ class ProgressReport:
     """
     Progress of one watch. Detects changes since the last poll.
 
-    The first poll is always news, because Airflow may have deleted what an earlier process reported.
+    The first poll is always news, because Airflow may have deleted what an earlier process reported. The position
+    and the steps are in the state of the watch, so that the next process reports them as well.
     """
 
-    __slots__ = ("_is_first", "_paused_at", "_position", "_reported", "_since", "_watch")
+    __slots__ = ("_is_first", "_paused_at", "_reported", "_since", "_watch")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._position: dict[str, Any] = {}
-        """Position only. The full response would be too large: a triggerer keeps thousands between polls."""
         self._paused_at = ""
         self._reported = self._current()
         self._is_first = True
@@ -49,8 +48,10 @@ class ProgressReport:
 
     def update(self, execution: Execution | None) -> bool:
         """Record a poll and return whether anything changed. The task itself reports the end of the execution."""
+        memory = self._watch.memory
         if isinstance(execution, Running | Paused):
-            self._position = _position(execution)
+            known = memory.position if isinstance(execution, Paused) else {}  # it may report no position
+            memory.position = known | _position(execution)
             self._paused_at = describe_progress(execution) if isinstance(execution, Paused) else ""
         elif execution or not self.has_content:
             return False
@@ -71,7 +72,7 @@ class ProgressReport:
         state, doing, _, trouble = self._reported
         return {
             **begun(watch.kickoff_id, watch.started_at),
-            **self._position,
+            **watch.memory.position,
             "state": state,
             "doing": doing,
             "since": self._since,
@@ -122,7 +123,7 @@ def completed(known: Mapping[str, Any], result: Mapping[str, Any], now: float) -
     took = result.get("execution_time")
     # A large result that was read without the watch may list only the last task.
     tasks = max(_tasks(result.get("tasks") or ()), known["tasks"], key=len)
-    total = known["total"] or (len(tasks) if result.get("tasks_complete") else None)
+    total = len(result["tasks"]) if result.get("tasks_complete") else known["total"]
     return _ended(known, now) | {
         "state": "completed",
         "doing": "completed" if took is None else f"completed after {duration(took)}",
@@ -156,7 +157,9 @@ def ended(known: Mapping[str, Any], error: errors.CrewError, now: float) -> dict
 
 def _ended(known: Mapping[str, Any], now: float) -> dict[str, Any]:
     at = _last_poll(known, now)
-    return {**known, "trouble": "", "since": at, "polled_at": at}
+    # If no poll saw the execution running, it may have ended long before this one.
+    started_at = known["started_at"] if known["doing"] else None
+    return {**known, "trouble": "", "started_at": started_at, "since": at, "polled_at": at}
 
 
 def _last_poll(known: Mapping[str, Any], now: float) -> float:
@@ -168,7 +171,7 @@ def _last_poll(known: Mapping[str, Any], now: float) -> float:
 def _position(execution: Running | Paused) -> dict[str, Any]:
     """Return the position of an execution, as far as the crew reports it."""
     names = {"current_task": execution.current_task, "current_agent": execution.current_agent}
-    position: dict[str, Any] = {key: name and one_line(name, _MAX_NAME) for key, name in names.items()}
+    position: dict[str, Any] = {key: one_line(name, _MAX_NAME) for key, name in names.items() if name}
     return position | (execution.progress.model_dump() if execution.progress else {})
 
 

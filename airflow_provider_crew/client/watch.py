@@ -140,6 +140,8 @@ class WatchState:
     """Description of the last known progress."""
     place: str = ""
     """Last known task or step."""
+    position: dict[str, Any] = Field(default_factory=dict)
+    """Last known position for display. The full response would be too large."""
     progress_since: Time = 0.0
     said_at: Time = 0.0
     troubles: dict[Trouble, Time | None] = Field(default_factory=dict)

@@ -75,11 +75,11 @@ class CrewConnection(CheckedFields):
     cancel_on_timeout: bool = Field(default=False, description="true or false")
 
     def page_of(self, kickoff_id: str | None) -> str | None:
-        """Return the dashboard page. A page of an execution is unavailable until its kickoff ID is known."""
+        """Return the dashboard page. Without a kickoff ID, it is the address up to the placeholder."""
         page = self.dashboard_url
-        if page is None or _KICKOFF_ID not in page:
-            return page
-        return page.replace(_KICKOFF_ID, path_segment(checked_kickoff_id(kickoff_id))) if kickoff_id else None
+        if page is None or not kickoff_id:
+            return page and page.partition(_KICKOFF_ID)[0]
+        return page.replace(_KICKOFF_ID, path_segment(checked_kickoff_id(kickoff_id)))
 
 
 def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:

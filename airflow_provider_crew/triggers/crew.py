@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.progress import ProgressReport
     from airflow_provider_crew.hooks.connection import TokenType
 
-_STORED = "kickoff_id crew_conn_id rules token_type webhook_conn_id deferred_at memory asked cancel_on_kill"
+_STORED = "kickoff_id crew_conn_id rules token_type webhook_conn_id deferred_at memory asked cancel_on_kill shown"
 
 # Cancellations under way. The event loop itself keeps only weak references.
 _cancelling: set[asyncio.Task[None]] = set()
@@ -45,6 +45,7 @@ class CrewExecutionTrigger(BaseTrigger):
     :param memory: WatchState of the task before it was deferred, as plain data.
     :param asked: Whether a request of the task is open under Required Actions.
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task (Airflow 3.3 and later).
+    :param shown: Sentences of the task for the Crew tab, while it waits and after a cancellation.
     """
 
     def __init__(  # noqa: PLR0913 - stored by name
@@ -59,6 +60,7 @@ class CrewExecutionTrigger(BaseTrigger):
         memory: Mapping[str, Any] | None = None,
         asked: bool = False,
         cancel_on_kill: bool = False,
+        shown: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.kickoff_id = kickoff_id
@@ -70,6 +72,7 @@ class CrewExecutionTrigger(BaseTrigger):
         self.memory = memory
         self.asked = asked
         self.cancel_on_kill = cancel_on_kill
+        self.shown = shown or {}
         self.report: ProgressReport | None = None  # set by the watch, for on_kill()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,26 +14,30 @@ from asgiref.sync import sync_to_async
 from airflow_provider_crew.client.errors import CrewError
 from airflow_provider_crew.client.progress import PAUSE, PROGRESS, ProgressReport, ended
 from airflow_provider_crew.client.text import warn
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
 from airflow_provider_crew.versions import push_xcom
 
 log = logging.getLogger(__name__)
 
-# Seconds between two XComs of one triggerer: the longer of the two applies. One XCom costs about as much as 15
-# polls. With many executions, this keeps all XComs below a tenth of the cost of the polls.
-_PAUSE_FOR_ALL = 2.0
-_PAUSE_FOR_EACH = 0.01
+# XComs that one triggerer pushes at a time. Each occupies a thread, and a custom XCom backend may hang.
+_MOST_AT_ONCE = 3
+# Seconds between two XComs of one triggerer, so that all together cost its event loop no more than 3 % of a CPU.
+_PAUSE_FOR_ALL = 1 / 15
+# Seconds after which unchanged progress is pushed again, as a sign of life: the longer of the two applies.
+_REFRESH = 10.0
+_REFRESH_FOR_EACH = 0.5
 
 
-def progress_of(ti: Any) -> "TriggerProgress | None":
+def progress_of(trigger: CrewExecutionTrigger) -> "TriggerProgress | None":
     """Return the progress writer of a deferred task, or None if it is turned off."""
-    if ti is None:  # dag.test() passes no task instance to a trigger
+    if trigger.task_instance is None:  # dag.test() passes none to a trigger
         return None
     try:
         wanted = conf.getboolean("crew", "progress_xcom", fallback=True)
     except Exception as error:  # noqa: BLE001 - an invalid setting must not end the watch
         warn(log, f"Triggers push no progress, because [crew] progress_xcom is unreadable: {error}")
         return None
-    return TriggerProgress(ti) if wanted else None
+    return TriggerProgress(trigger.task_instance, trigger.shown.get("choices")) if wanted else None
 
 
 class TriggerProgress:
@@ -40,18 +45,25 @@ class TriggerProgress:
     Progress writer that pushes news to XCom between polls.
 
     Later news replaces news that is still waiting. At the end, unpushed news reaches the task with the event.
+
+    :param ti: Task instance of the trigger.
+    :param choices: Sentences of the task for the Crew tab.
     """
 
-    def __init__(self, ti: Any) -> None:
+    def __init__(self, ti: Any, choices: Mapping[str, str] | None) -> None:
         self._ti = ti
+        self._choices = choices
+        self._pushed_at = time.monotonic()
         self._turns = _turns.setdefault(asyncio.get_running_loop(), _Turns())
         self._turns.writers += 1
         self._news: ProgressReport | None = None
         self._pushing: asyncio.Task[None] | None = None
 
     def saw(self, report: ProgressReport, is_news: bool) -> None:  # noqa: FBT001 - an Observer
-        """Schedule a push if a poll brought news."""
-        if is_news:
+        """Schedule a push if a poll brought news, or if the last push was long ago."""
+        age = time.monotonic() - self._pushed_at
+        is_old = age > max(_REFRESH, _REFRESH_FOR_EACH * self._turns.writers)
+        if is_news or (is_old and report.has_content):
             self._news = report
             if self._pushing is None or self._pushing.done():
                 self._pushing = asyncio.create_task(self._push_news())
@@ -65,26 +77,26 @@ class TriggerProgress:
     async def leave_end(self, report: ProgressReport, error: CrewError) -> None:
         """Push the error with which the trigger itself has ended the execution, and stop pushing."""
         self.close()
-        async with self._turns.lock:
+        async with self._turns.slots:
             with suppress(Exception):  # Airflow 3.4 stores no XCom of a task that has ended
                 await self._push(ended(report.as_dict(), error, time.time()))
 
     async def _push_news(self) -> None:
         turns = self._turns
         while self._news:
-            async with turns.lock:
-                await asyncio.sleep(max(turns.not_before - time.monotonic(), 0.0))
+            async with turns.slots:
+                now = time.monotonic()
+                turn = max(turns.next_turn, now)
+                turns.next_turn = turn + _PAUSE_FOR_ALL
+                await asyncio.sleep(turn - now)
+                report, self._news = self._news, None
                 try:
-                    await self._push_newest()
+                    if report is not None:  # the writer may have been closed while it waited for its turn
+                        await self._push(report.as_dict() | {"choices": self._choices})
                 except Exception as error:  # noqa: BLE001 - progress is best effort
                     turns.complain(error)
-                turns.not_before = time.monotonic() + max(_PAUSE_FOR_ALL, _PAUSE_FOR_EACH * turns.writers)
+                self._pushed_at = time.monotonic()
             await asyncio.sleep(PAUSE)
-
-    async def _push_newest(self) -> None:
-        report, self._news = self._news, None
-        if report:  # the writer may have been closed while it waited for its turn
-            await self._push(report.as_dict())
 
     async def _push(self, told: dict[str, Any]) -> None:
         """Push in a thread, because a custom XCom backend may take any amount of time."""
@@ -97,8 +109,8 @@ class _Turns:
 
     def __init__(self) -> None:
         self.writers = 0
-        self.lock = asyncio.Lock()
-        self.not_before = 0.0
+        self.slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self.next_turn = 0.0
         self._has_complained = False
 
     def complain(self, error: Exception) -> None:

@@ -31,7 +31,7 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     """Watch the execution until it has ended and return the event."""
     rules = WatchRules(**trigger.rules)
     event: dict[str, Any] = {"kickoff_id": trigger.kickoff_id, "deadline": rules.deadline}
-    progress = progress_of(trigger.task_instance)
+    progress = progress_of(trigger)
     memory = WatchState.recalled(trigger.memory)
     poller = Poller(_hook_of(trigger), trigger.kickoff_id, rules, memory)
     is_asked = trigger.asked and trigger.task_instance  # there is none in dag.test()
@@ -72,8 +72,10 @@ async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:
         end = after_cancelling(end, await _hook_of(trigger).cancel_async(trigger.kickoff_id))
     except CrewError as error:
         end = after_cancelling(end, error)
+    how = end.cost.value if type(end) is CrewError else "cancelled"
+    end = end.replace(next_step=trigger.shown.get("after_kill", {}).get(how, ""))
     warn(trigger.log, end.story)
-    if trigger.report and (progress := progress_of(trigger.task_instance)):
+    if trigger.report and (progress := progress_of(trigger)):
         await progress.leave_end(trigger.report, end)
 
 

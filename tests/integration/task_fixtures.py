@@ -33,7 +33,7 @@ def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
         monkeypatch.setattr(f"airflow_provider_crew.{module}.MIN_DEFERRAL_SECONDS", 0.0)
     monkeypatch.setattr("airflow_provider_crew.attempt.sensor.LONGEST_INTERVAL", 0.01)
     monkeypatch.setattr("airflow_provider_crew.attempt.progress.PAUSE", 0.0)
-    for pause in ("PAUSE", "_PAUSE_FOR_ALL", "_PAUSE_FOR_EACH"):
+    for pause in ("PAUSE", "_PAUSE_FOR_ALL"):
         monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", 0.0)
     monkeypatch.setattr("airflow_provider_crew.attempt.record._TIME_TO_CLEAR", 0.0)
     monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: True)

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowRescheduleException
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew.client.errors import ExecutionFailed
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
-from airflow_provider_crew.triggers.events import read_event
+from airflow_provider_crew.triggers.events import STOP_WAITING, read_event
 from tests.integration.operators import both_ways, run
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
+from tests.supported import AIRFLOW
 
 pytest_plugins = ["tests.integration.task_fixtures"]
 
@@ -36,6 +38,7 @@ OUTPUT_OF_A = {
     "last_executed_task": {"name": "a", "output": "A."},
 }
 BROKE = {"state": "FAILED", "status": "out of credit"}
+MOST_STUCK = 3
 # State, completed tasks and current task at the first poll of the worker.
 AT_FIRST = ("running", 0, "writing_task")
 AT_SECOND = ("running", 1, "b")
@@ -104,8 +107,8 @@ def test_each_change_is_pushed_once(live_crew, deferrable):
 
     result = Task(lambda: run(deferrable=deferrable)).run()
 
-    # The worker polls once before it defers, and leaves the progress to the trigger.
-    assert story(live_crew) == [*[AT_FIRST] * (not deferrable), AT_SECOND, ("completed", 2, None)]
+    # The worker polls once before it defers, pushes that, and leaves the progress to the trigger.
+    assert story(live_crew) == [AT_FIRST, AT_SECOND, ("completed", 2, None)]
     at_second, at_last = live_crew.xcoms.progress[-2:]
     # The result has no durations, so the times of the polls remain.
     assert [step["ended_at"] is None for step in at_second["steps"]][-1]
@@ -168,12 +171,11 @@ def test_trigger_pushes_seldom_and_keeps_the_last_change(live_crew, monkeypatch)
     with pytest.raises(ExecutionFailed):
         Task(lambda: run(deferrable=True)).run()
 
-    assert story(live_crew) == [AT_SECOND, ("failed", 1, "c")]
+    assert story(live_crew) == [AT_FIRST, AT_SECOND, ("failed", 1, "c")]
 
 
-@pytest.mark.parametrize(("pause", "seconds"), [("_PAUSE_FOR_ALL", 0.3), ("_PAUSE_FOR_EACH", 0.1)])
-async def test_all_triggers_together_push_one_and_then_pause(live_crew, monkeypatch, pause, seconds):
-    monkeypatch.setattr(f"airflow_provider_crew.triggers.progress.{pause}", seconds)
+async def test_triggers_push_one_after_the_other(live_crew, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.triggers.progress._PAUSE_FOR_ALL", 0.3)
     live_crew.scenario = SLOW
 
     running = [asyncio.create_task(fired(trigger_of(live_crew, map_index=number))) for number in range(3)]
@@ -186,6 +188,24 @@ async def test_all_triggers_together_push_one_and_then_pause(live_crew, monkeypa
     for each in running:
         each.cancel()
     await asyncio.gather(*running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("refresh", "is_pushed"), [(0.0, True), (3600.0, False)])
+async def test_unchanged_progress_is_pushed_again_when_old(live_crew, monkeypatch, refresh, is_pushed):
+    monkeypatch.setattr("airflow_provider_crew.triggers.progress._REFRESH", refresh)
+    monkeypatch.setattr("airflow_provider_crew.triggers.progress._REFRESH_FOR_EACH", 0.0)
+    live_crew.scenario = SLOW
+    running = asyncio.create_task(fired(trigger_of(live_crew)))
+    await until(lambda: len(live_crew.calls) > 10)
+    if is_pushed:
+        await until(lambda: len(live_crew.xcoms.progress) > 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert (len(live_crew.xcoms.progress) > 1) is is_pushed
+    assert {each["since"] for each in live_crew.xcoms.progress} == {live_crew.xcoms.progress[0]["since"]}
+    polled = [each["polled_at"] for each in live_crew.xcoms.progress]
+    assert polled == sorted(set(polled))
 
 
 def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) -> Any:
@@ -203,17 +223,17 @@ def trigger_of(crew: WatchedService, *, seconds: float = 60, **instance: Any) ->
 async def test_stuck_backend_delays_no_polls_and_no_events(live_crew, stuck):
     live_crew.scenario = SLOW
     running = [asyncio.create_task(fired(trigger_of(live_crew))) for _ in range(40)]
-    await until(lambda: stuck.threads)
+    await until(lambda: len(stuck.threads) == MOST_STUCK)
     polls = len(live_crew.calls)
     await until(lambda: len(live_crew.calls) > polls + 5 * len(running))
-    assert len(stuck.threads) == 1
+    assert len(stuck.threads) == MOST_STUCK
 
     for taken in live_crew.kickoffs:
         live_crew.finish(taken.kickoff_id)
 
     events = await asyncio.wait_for(asyncio.gather(*running), 60)
     assert all(read_event(event).result for event in events)
-    assert len(stuck.threads) == 1
+    assert len(stuck.threads) == MOST_STUCK
     # The other threads of the default pool are there for whoever asks.
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 5) == "free"
     assert live_crew.xcoms.progress == []
@@ -256,7 +276,7 @@ def test_progress_xcom_false_stops_pushes_of_triggers(live_crew, monkeypatch):
     with pytest.raises(ExecutionFailed):
         Task(lambda: run(deferrable=True)).run()
 
-    assert [each["state"] for each in live_crew.xcoms.progress] == ["failed"]
+    assert story(live_crew) == [AT_FIRST, ("failed", 0, "writing_task")]
 
 
 @pytest.mark.parametrize(
@@ -278,3 +298,80 @@ def test_unreadable_setting_fails_no_wait(live_crew, monkeypatch, task_log):
     assert Task(lambda: run(deferrable=True)).run()["output"] == "Done."
 
     assert "progress_xcom" in task_log.warnings
+
+
+AT_B = {
+    **OUTPUT_OF_A,
+    "progress": {"unit": "task", "completed": 1, "total": 3, "current": "b", "current_agent": "Writer"},
+}
+ASKS = {"state": "PAUSED", "status": "Awaiting input"}
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A deferred task cannot ask before Airflow 3.3.")
+def test_required_action_keeps_position_steps_and_drafts(live_crew, store):
+    after_the_first_look(live_crew, *[AT_B] * 4, *[ASKS] * 9)
+    task = Task(lambda: run(deferrable=True, human_input=True), store=store)
+    waiting = task.deferred()
+    with pytest.raises(TaskDeferred) as asked:
+        task.resume(waiting, asyncio.run(fired(task.revived(waiting))))
+    while_asked = live_crew.xcoms.progress[-1]
+    answer = {
+        "chosen_options": [STOP_WAITING],
+        "params_input": {},
+        "responded_by_user": {"id": "1", "name": "Ada"},
+    }
+    with pytest.raises(CrewTaskFailed):
+        task.resume(asked.value, answer)
+    stopped = live_crew.xcoms.progress[-1]
+
+    for known in (while_asked, stopped):
+        assert (known["state"], known["completed"], known["total"]) == ("paused", 1, 3)
+        assert [step["task_id"] for step in known["steps"]] == ["writing_task", "b"]
+        assert [each["output"] for each in known["tasks"]] == ["A."]
+    assert stopped["end"]["error"] == "WaitStopped"
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+def test_deferring_task_pushes_its_step_and_its_choices(live_crew, store, cancels):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True, cancel_on_kill=cancels), store=store)
+    waiting = task.deferred()
+    (at_deferral,) = live_crew.xcoms.progress
+    live_crew.at_look(2, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
+    asyncio.run(fired(task.revived(waiting)))
+    by_trigger = live_crew.xcoms.progress[-1]
+
+    assert (at_deferral["completed"], at_deferral["current_task"]) == (0, "writing_task")
+    assert by_trigger["choices"] == at_deferral["choices"]
+    is_cancelled = cancels and AIRFLOW >= (3, 3)
+    assert ("asks the crew to cancel" in by_trigger["choices"]["mark"]) is is_cancelled
+    assert ("keeps running, and is billed" in by_trigger["choices"]["mark"]) is not is_cancelled
+
+
+def test_task_without_a_record_says_that_clearing_it_bills_again(live_crew):
+    live_crew.scenario = SLOW
+    Task(lambda: run(deferrable=True, durable=False)).deferred()
+
+    assert "billed again" in live_crew.xcoms.progress[-1]["choices"]["clear"]
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="A record in a variable is deleted when the task has returned.")
+@pytest.mark.usefixtures("live_crew")
+def test_record_of_a_delivered_result_says_that_clearing_bills_again(store):
+    Task(run, store=store).run()
+
+    assert "billed again" in store.get("crew_kickoff")["if_lost"]["choices"]["clear"]
+
+
+def test_execution_that_ended_before_an_attempt_has_no_start(live_crew, store):
+    after_the_first_look(live_crew, SECOND, DONE | {"execution_time": None})
+    task = Task(lambda: run(output_type="builtins.int"), store=store)
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    first = live_crew.xcoms.progress[-1]
+    task.clear()
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+
+    assert first["started_at"] is not None
+    assert (live_crew.xcoms.progress[-1]["started_at"], len(live_crew.kickoffs)) == (None, 1)

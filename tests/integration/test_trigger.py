@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_crew.attempt.verdict import while_waiting
 from airflow_provider_crew.client.errors import ExecutionFailed, LostContact, WaitedTooLong
 from airflow_provider_crew.client.watch import WatchRules
 from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
@@ -203,3 +204,33 @@ async def test_only_a_mark_cancels(live_crew, monkeypatch, cancels, state, defer
     await marked.on_kill()
 
     assert len(live_crew.requests.on("stop")) == stops
+
+
+@pytest.mark.parametrize(
+    ("is_supported", "error", "effect"),
+    [(True, "ExecutionCancelled", "new execution, which is billed again"), (False, "CrewError", "same execution")],
+)
+async def test_cancellation_says_how_to_go_on(live_crew, monkeypatch, is_supported, error, effect):
+    monkeypatch.setattr("airflow_provider_crew.versions._states_of", lambda _: {"failed"})
+    monkeypatch.setattr("airflow_provider_crew.triggers.watching.read_own_xcom", lambda *_: 5.0)
+    if not is_supported:
+        live_crew.faults.answer(404, on="stop")
+    marked = trigger(
+        kicked_off(live_crew, SLOW),
+        deferred_at=5.0,
+        cancel_on_kill=True,
+        shown=while_waiting(is_sensor=False, reattachable=True, cancels=True),
+    )
+    marked.task_instance = TaskInstance(try_number=2)  # type: ignore[assignment]
+    loop, polled = asyncio.get_running_loop(), asyncio.Event()
+    live_crew.at_look(2, lambda: loop.call_soon_threadsafe(polled.set))
+    running = asyncio.create_task(fired(marked))
+    await polled.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    await marked.on_kill()
+
+    end = live_crew.xcoms.progress[-1]["end"]
+    assert end["error"] == error
+    assert effect in end["next_step"]
