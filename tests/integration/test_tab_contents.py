@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_crew.attempt.verdict import if_lost
+from airflow_provider_crew.attempt.verdict import if_lost, while_waiting
 from airflow_provider_crew.client.errors import Cost
+from airflow_provider_crew.client.progress import begun, completed
+from airflow_provider_crew.versions import KEEPING
 from dev.chromium import EXECUTABLE, Page
 from tests.integration.tab_page import tab_page
 from tests.system.crew_tab_contents import ATTACKS, KICKOFF_ID, progress, result
@@ -42,10 +44,11 @@ def ended(error: str, cost: Cost, *, event: str = "It ended.", **known: Any) -> 
     return progress(end=end | ({"misfits": misfits} if misfits else {}), **known)
 
 
+META = '{"dag_id": "dag"}'
 NOTHING_STARTED: dict[str, Any] = {"kickoff_id": "", "state": "none"}
 CANCELLED = ended("ExecutionCancelled", Cost.ENDED, state="failed")
 SENT = {"kickoff_id": KICKOFF_ID, "end": None, "if_lost": if_lost(KICKOFF_ID, None)}
-UNCERTAIN = SENT | {"kickoff_id": None, "if_lost": if_lost(None, None)}
+UNCERTAIN = SENT | {"kickoff_id": None, "if_lost": if_lost(None, None) | {"meta": META}}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,11 @@ UNCERTAIN = SENT | {"kickoff_id": None, "if_lost": if_lost(None, None)}
         ("failed", {"record": UNCERTAIN}, "Uncertain kickoff", "waiting"),
         ("failed", {"record": None}, "Failed", "bad"),
         ("success", {"crew_progress": progress()}, "Stopped waiting", "waiting"),
-        ("failed", {"crew_progress": CANCELLED}, "Failed", "bad"),
+        ("failed", {"crew_progress": CANCELLED}, "Cancelled", "gray"),
+        ("success", {"crew_progress": CANCELLED}, "Cancelled", "gray"),
+        ("up_for_retry", {"crew_progress": CANCELLED}, "Waiting for retry", "waiting"),
+        ("running", {}, "Starting", "active"),
+        (None, {}, "Not started yet", "quiet"),
         ("success", {"crew_progress": progress(state="completed")}, "Completed", "good"),
         ("deferred", {"crew_progress": progress(state="paused")}, "Waiting for human input", "waiting"),
         ("deferred", {"crew_progress": progress(state="unknown")}, "May be waiting for human input", "waiting"),
@@ -103,6 +110,96 @@ def test_killed_process_shows_its_cost_and_next_step(page, facts, cost):
     assert shown["end"]["cost"].startswith(cost)
     assert shown["end"]["next"]
     assert shown["kickoffId"] == (facts.get("kickoff_id") or (facts.get("record") or {}).get("kickoff_id") or "")
+
+
+WAITING = while_waiting(is_sensor=False, reattachable=True, cancels=False)["choices"]
+DELIVERED = if_lost(KICKOFF_ID, "delivered")
+
+
+@pytest.mark.parametrize(
+    ("state", "xcoms", "effects"),
+    [
+        (
+            "deferred",
+            {"crew_progress": progress(choices=WAITING)},
+            {
+                "If you clear the task": "same execution, at no further cost",
+                "If you mark it as failed": "keeps running, and is billed",
+                "If you do nothing": "billed once",
+            },
+        ),
+        (
+            "failed",
+            {"record": SENT},
+            {"If you clear the task": "same execution", "If you do nothing": "keeps running, and is billed"},
+        ),
+        (
+            "up_for_retry",
+            {"record": SENT},
+            {"If you clear the task": "same", "If you mark it as failed": "no retry"},
+        ),
+        (
+            "success",
+            {"return_value": result(), "record": {"if_lost": DELIVERED}},
+            {"If you clear the task": "a new execution, which is billed again"},
+        ),
+        ("queued", {"crew_progress": progress(choices=WAITING)}, {}),
+        ("running", {"crew_progress": progress(choices="x")}, {}),
+    ],
+)
+def test_each_choice_has_its_effect_and_cost(page, state, xcoms, effects):
+    shown = dict(told(page, state, hasEnded=state in {"failed", "success"}, **xcoms)["choices"])
+
+    assert list(shown) == list(effects)
+    for choice, effect in effects.items():
+        assert effect in shown[choice]
+
+
+def drawn_header(page: Page, state: str, **xcoms: Any) -> str:
+    """Return the header of the tab as elements in one line."""
+    seen = {"state": state, "tryNumber": 1, "isSensor": False, "retryAt": None, **xcoms}
+    return page.evaluate(
+        'Promise.all([import("/story.js"), import("/tab.js")])'
+        f".then(([{{ story }}, {{ Header }}]) => draw(Header({{ of: story({json.dumps(seen)}) }})))"
+    )
+
+
+def test_progress_tells_its_age_when_it_is_old(page):
+    old = progress(polled_at=time.time() - 75)
+
+    assert "Seen 1m 15s ago" in drawn_header(page, "deferred", crew_progress=old)
+    assert "Seen" not in drawn_header(page, "deferred", crew_progress=progress())
+    assert "Seen" not in drawn_header(page, "failed", crew_progress=old)
+
+
+def test_killed_worker_shows_since_when(page):
+    header = drawn_header(page, "failed", record=SENT, hasEnded=True, endedAt=time.time() - 75)
+
+    assert "<dt>Ended</dt><dd><span><span>1m 15s</span> ago</span></dd>" in header
+    assert ("Keep task state" in header) is bool(KEEPING)
+
+
+def test_uncertain_kickoff_shows_the_meta_and_a_page(page):
+    header = drawn_header(page, "failed", record=UNCERTAIN, crew_dashboard="https://app.example/runs/")
+
+    assert "<a href=https://app.example/runs/>" in header
+    assert f"<code>{META}</code>" in header
+
+
+def test_execution_that_was_not_seen_running_has_no_duration(page):
+    known = begun(KICKOFF_ID, 1_000.0) | {"polled_at": 1_092.0}
+    never, once = (completed({**known, "doing": doing}, result(), 1_092.0) for doing in ("", "task 1 of 2"))
+    without = result(execution_time=None)
+
+    assert told(page, "success", crew_progress=never, return_value=without)["took"] is None
+    assert told(page, "success", crew_progress=once, return_value=without)["took"] == 92
+
+
+def test_cancelled_execution_has_no_failed_task(page):
+    steps = [step("a", 1, 4), step("b", 4)]
+    known = ended("ExecutionCancelled", Cost.ENDED, state="failed", steps=steps, current_task="b", tasks=[])
+
+    assert [state for _, state, _ in rows(told(page, "failed", crew_progress=known))] == ["done", "left"]
 
 
 def test_reason_leaves_out_the_kickoff_id(page):
@@ -217,6 +314,15 @@ def test_link_with_a_misleading_label_shows_its_host(page, source, host):
     assert host is None or f"<span> ({host})</span>" in shown
 
 
+@pytest.mark.parametrize("hidden", ["\u200b", "\u2060", "\ufeff", "\x1b", "\x9b"])
+def test_hidden_character_is_visible_and_controls_are_not_copied(page, hidden):
+    source, mark = f"a{hidden}b\n\t\r", f"⟨U+{ord(hidden):04X}⟩"
+    copied = page.evaluate(f'import("/safe.js").then((safe) => safe.withoutControls({json.dumps(source)}))')
+
+    assert told(page, "deferred", crew_progress=progress(doing=f"a{hidden}b"))["sentence"] == f"a{mark}b"
+    assert copied == (source.replace(hidden, "") if hidden in "\x1b\x9b" else source)
+
+
 def test_direction_characters_are_visible(page):
     shown = told(page, "deferred", crew_progress=progress(current_task="\u202egnp.exe", steps=[]))
 
@@ -301,6 +407,7 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
         {"try_number": number, "state": "failed", "start_date": None, "end_date": None} for number in (1, 2, 3)
     ]
     first = ["Started execution a-1.", "Crew: task 2 of 3, writing_task", "| Started execution evil."]
+    first += ["Crew: total: 8s, total_tokens 3,410, prompt_tokens 12", "| Crew: total: total_tokens 7"]
     answers = {
         "/tries": {"task_instances": tries},
         "/logs/1": {"content": [{"event": line} for line in first]},
@@ -313,6 +420,7 @@ def test_earlier_attempts_have_the_executions_in_their_logs(page):
         [{"id": "a-1", "isStarted": False}],
         None,
     ]
+    assert [each.get("tokens") for each in found] == [[["a-1", 3410]], [], []]
     assert [each["place"] for each in found] == ["task 2 of 3, writing_task", "", ""]
 
 
@@ -334,6 +442,7 @@ def test_kickoff_record_is_read_after_an_end_without_a_report(page):
     assert seen_by(page, "failed", {"/state-store": {"task_state_store": []}})["record"] is None
     assert "record" not in seen_by(page, "failed", {})
     assert "record" not in seen_by(page, "running", {"/state-store": kept})
+    assert seen_by(page, "success", {"/state-store": kept})["record"] == SENT
 
 
 def test_time_of_a_retry_comes_from_its_delay(page):

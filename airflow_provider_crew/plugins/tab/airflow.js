@@ -10,6 +10,7 @@ const XCOMS = [PROGRESS, "return_value", "crew_result", "kickoff_id", "usage", "
 // Messages in an attempt's log: which execution it waited for, and at which task the crew was.
 const EXECUTION = /^(Started|Reattached to) execution (\S{1,200}?)[.,]?(?:\s|$)/;
 const PLACE = /^Crew: ((?:task|step) \d(?:(?! wrote ).){0,200})$/;
+const TOKENS = /^Crew: total: .{0,300}?\btotal_tokens ([\d,]{1,20})/;
 
 async function get(parts, parameters = {}, signal = undefined) {
   const url = new URL(parts.map(encodeURIComponent).join("/"), API);
@@ -76,16 +77,19 @@ function reader(task, signal) {
   return async function read() {
     const { state, try_number: tryNumber, end_date: endDate } = await get(instance, {}, signal);
     const hasEnded = ENDED.has(state);
-    if (hasEnded && last?.state === state && last.tryNumber === tryNumber) return last;
+    // The kickoff record changes a moment after the task has succeeded.
+    const isSettled = state !== "success" || !last?.record || last.record.delivered;
+    if (hasEnded && last?.state === state && last.tryNumber === tryNumber && isSettled) return last;
     const found = await xcoms();
     // A task that is no longer in its DAG has no definition, and may have run a crew.
     defined ??= (await getOrNull(definition, {}, signal)) ?? { template_fields: ["crew_conn_id"] };
     const isOfCrew = defined.template_fields.includes("crew_conn_id") || PROGRESS in found;
     const isSensor = defined.template_fields.includes("kickoff_id");
     const hasNoReport = isOfCrew && (state === "failed" || state === "up_for_retry") && !found[PROGRESS]?.end;
-    const record = hasNoReport ? await kickoffRecord() : undefined;
+    const record = hasNoReport || (isOfCrew && state === "success") ? await kickoffRecord() : undefined;
     const retryAt = state === "up_for_retry" ? retryTime(endDate, defined) : null;
-    last = { ...found, state, tryNumber, hasEnded, isOfCrew, isSensor, record, retryAt };
+    const endedAt = Date.parse(endDate) / 1000;
+    last = { ...found, state, tryNumber, hasEnded, isOfCrew, isSensor, record, retryAt, endedAt };
     return last;
   };
 }
@@ -105,8 +109,11 @@ export async function attempts(task) {
     const lines = log && log.content.map((line) => String(line?.event ?? line));
     const found = lines && lines.map((line) => EXECUTION.exec(line)).filter(Boolean);
     const executions = found && found.map(([, verb, id]) => ({ id, isStarted: verb === "Started" }));
+    // An attempt has one execution, and logs its tokens at the end.
+    const counts = lines?.map((line) => TOKENS.exec(line)?.[1]).filter(Boolean) ?? [];
+    const tokens = executions?.length ? counts.slice(-1).map((count) => [executions.at(-1).id, Number(count.replaceAll(",", ""))]) : [];
     const place = lines?.map((line) => PLACE.exec(line)?.[1]).findLast(Boolean) ?? "";
-    return { number, state, seconds: (Date.parse(end) - Date.parse(start)) / 1000, executions, place };
+    return { number, state, seconds: (Date.parse(end) - Date.parse(start)) / 1000, executions, tokens, place };
   };
   return Promise.all(tries.map(read));
 }

@@ -13,11 +13,16 @@ function List({ task, current }) {
   const executions = found.flatMap((attempt) => attempt.executions ?? []);
   const started = new Set(executions.filter(({ isStarted }) => isStarted).map(({ id }) => id));
   const isWhole = found.length >= current && found.every((attempt) => attempt.executions !== null);
+  // Attempts that wait for the same execution report the same tokens.
+  const tokens = new Map(found.flatMap((attempt) => attempt.tokens ?? []));
+  const isCounted = isWhole && [...started].every((id) => tokens.has(id));
+  const total = [...tokens.values()].reduce((sum, count) => sum + count, 0).toLocaleString();
   const earlier = found.filter(({ number }) => number < current);
   return el(
     "div",
     "",
     el("p", "crew-quiet", `Executions billed, with this attempt: ${isWhole ? "" : "at least "}${started.size}`),
+    tokens.size > 0 && el("p", "crew-quiet", `Tokens over all attempts: ${isCounted ? "" : "at least "}${total}`),
     el("ul", "crew-attempts", ...all(earlier.map((attempt) => h(Attempt, attempt)))),
   );
 }

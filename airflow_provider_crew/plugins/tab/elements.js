@@ -27,6 +27,12 @@ export function duration(seconds) {
 export const Since = ({ time }) => el("span", "crew-clock", duration(useNow() - time));
 export const Until = ({ time }) => el("span", "crew-clock", duration(time - useNow()));
 
+// Nothing is shown while it is news.
+export function Seen({ time }) {
+  const age = useNow() - time;
+  return age > 10 ? el("span", "crew-quiet crew-clock", `Seen ${duration(age)} ago`) : null;
+}
+
 // Draws its contents only while it is open.
 export function Folded({ title, isOpenAtFirst = false, children }) {
   const [isOpen, setOpen] = useState(isOpenAtFirst);

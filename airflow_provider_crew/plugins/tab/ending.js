@@ -20,14 +20,19 @@ export function ending(seen, progress, kickoffId) {
   if (progress.end) return shown(seen, object(progress.end), kickoffId);
   if (seen.state === "failed" || seen.state === "up_for_retry") return shown(seen, unreported(seen, kickoffId), kickoffId);
   if (seen.state !== "success" || progress.state === "completed") return null;
-  return shown(seen, { ...WITHOUT_RECORD, event: "The task was marked as successful while it waited." }, kickoffId);
+  const known = { ...WITHOUT_RECORD, ...lost(seen), event: "The task was marked as successful while it waited." };
+  return shown(seen, known, kickoffId);
 }
 
-function unreported({ record, isSensor }, kickoffId) {
+// The sentences of the kickoff record, if there is one.
+export const lost = ({ record }) => object(object(record).if_lost);
+
+function unreported(seen, kickoffId) {
+  const { record, isSensor } = seen;
   const event = "The task ended without a report, as when its process is killed or the task is marked as failed.";
-  const lost = object(object(record).if_lost);
-  if (lost.cost === "unknown") return { ...lost, error: "UncertainKickoff", event: "The task ended while it sent the kickoff." };
-  if (lost.cost) return { ...lost, event };
+  const known = lost(seen);
+  if (known.cost === "unknown") return { ...known, error: "UncertainKickoff", event: "The task ended while it sent the kickoff." };
+  if (known.cost) return { ...known, event };
   if (isSensor) return { ...OF_SENSOR, event };
   return { ...(kickoffId ? WITHOUT_RECORD : record === null ? NOT_STARTED : NOTHING_KNOWN), event };
 }
@@ -46,7 +51,10 @@ function shown({ state, retryAt }, end, kickoffId) {
     retry: isRetried ? text(end.if_retried) : "",
     retryAt,
     next: hasEnded && !isRetried ? text(end.next_step) : "",
+    choices: object(end.choices),
+    meta: end.error === "UncertainKickoff" ? text(end.meta) : "",
     isUncertain: end.error === "UncertainKickoff",
+    isCancelled: end.error === "ExecutionCancelled",
     mayBeRunning: end.cost === "running",
   };
 }

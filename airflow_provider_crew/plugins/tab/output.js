@@ -1,7 +1,7 @@
 // Output of a crew: rendered, raw or as JSON. It can be copied and downloaded.
 import { all, button, el, h, useEffect, useRef, useState } from "./elements.js";
 import { Tree } from "./json.js";
-import { visible } from "./safe.js";
+import { visible, withoutControls } from "./safe.js";
 import { Markdown } from "./markdown.js";
 
 const SHOWN = 10000;
@@ -60,7 +60,7 @@ export function Copy({ text, label, isIcon = false }) {
     const timer = isCopied && setTimeout(() => setCopied(false), 2000);
     return () => clearTimeout(timer);
   }, [isCopied]);
-  const copy = () => copyText(text, place.current).then(setCopied);
+  const copy = () => copyText(withoutControls(text), place.current).then(setCopied);
   const icon = el("span", `crew-copy-icon${isCopied ? " crew-copied" : ""}`);
   const shown = isIcon ? icon : isCopied ? "Copied" : "Copy";
   const properties = { "aria-label": `Copy ${label}`, title: `Copy ${label}`, className: isIcon ? "crew-icon-button" : "" };

@@ -1,13 +1,16 @@
-// Values from a crew, made safe to show: texts that cannot hide their direction, and links that cannot mislead.
+// Values from a crew, made safe to show and to copy: texts that hide nothing, and links that cannot mislead.
 import { el, h } from "./elements.js";
 
-// These change the direction of the text around them, so a text could look like another one.
-const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+// A terminal obeys these.
+const CONTROLS = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g;
+// Invisible, or they change the direction of the text around them, so a text could look like another one.
+const HIDDEN = new RegExp(`${CONTROLS.source}|[\\u061c\\u180e\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u2069\\ufeff]`, "g");
 const DOMAIN = /(?:[\p{L}\p{N}-]{1,63}\.){1,10}[\p{L}]{2,24}/u;
 
 export const visible = (text) =>
-  text.replace(DIRECTIONS, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+  text.replace(HIDDEN, (each) => `⟨U+${each.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
+export const withoutControls = (text) => text.replace(CONTROLS, "");
 export const text = (value) => visible(typeof value === "string" ? value : value == null ? "" : JSON.stringify(value));
 export const object = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
 

@@ -1,5 +1,5 @@
 // Turns the data of a task instance into the contents of the tab. Each text of a crew stays a text, or is left out.
-import { ending } from "./ending.js";
+import { ending, lost } from "./ending.js";
 import { object, safeAddress, text } from "./safe.js";
 
 // More than any time since 1970 in seconds, and than any number of tasks.
@@ -22,9 +22,11 @@ const LOOKS = {
   failed: { title: "Failed", tone: "bad" },
   uncertain: { title: "Uncertain kickoff", tone: "waiting" },
   stopped: { title: "Stopped waiting", tone: "waiting" },
+  cancelled: { title: "Cancelled", tone: "gray" },
   waitsForRetry: { title: "Waiting for retry", tone: "waiting" },
   started: { title: "Started", tone: "good", sentence: "The task does not wait for the end of the execution." },
   skipped: { title: "Skipped", tone: "quiet" },
+  starting: { title: "Starting", tone: "active", sentence: "No execution is known yet." },
   notYet: { title: "Not started yet", tone: "quiet", sentence: "No execution is known yet." },
   again: { title: "Starting again", tone: "quiet", sentence: "This is the end of the previous attempt." },
   removed: { title: "Removed", tone: "quiet", sentence: "The task is no longer in its DAG. Its execution may be running." },
@@ -35,6 +37,7 @@ function standing(seen, progress, end, kickoffId) {
   const { state } = seen;
   if (NOT_YET.has(state)) return seen.return_value || progress.end ? "again" : "notYet";
   if (kickoffId && seen.return_value === kickoffId) return "started";
+  if (end?.isCancelled && state !== "up_for_retry") return "cancelled";
   if (seen.return_value || (state === "success" && !GOING_ON.has(progress.state) && !progress.end)) return "completed";
   if (state === "success") return "stopped";
   if (state === "skipped" || state === "upstream_failed") return "skipped";
@@ -45,7 +48,7 @@ function standing(seen, progress, end, kickoffId) {
   if (state === "removed") return "removed";
   if (progress.state === "unknown" && progress.human_input) return "paused";
   if (GOING_ON.has(progress.state) || progress.state === "completed") return progress.state;
-  return kickoffId ? "running" : "notYet";
+  return kickoffId ? "running" : "starting";
 }
 
 export function story(seen) {
@@ -62,6 +65,9 @@ export function story(seen) {
     ...LOOKS[how],
     goesOn,
     end: how === "completed" || how === "started" || goesOn ? null : end,
+    choices: NOT_YET.has(seen.state) ? [] : choices(seen, goesOn ? progress : (end ?? lost(seen))),
+    polledAt: goesOn ? number(progress.polled_at) : null,
+    endedAt: end && !goesOn ? number(seen.endedAt) : null,
     startedAt: goesOn ? number(progress.started_at) : null,
     took: number(result.execution_time) ?? (ENDED.has(progress.state) ? span(progress.started_at, progress.since) : null),
     bar: how === "running" || (goesOn && progress.total) ? bar(progress) : null,
@@ -79,6 +85,15 @@ export function story(seen) {
     // As for a retry during an outage: only the log of an earlier attempt tells where the crew was.
     isLost: how === "running" && text(progress.trouble) !== "" && !progress.doing,
   };
+}
+
+const CHOICES = { clear: "If you clear the task", mark: "If you mark it as failed", nothing: "If you do nothing" };
+
+// Effect and cost of each choice. A task that has ended cannot be marked as failed, and a retry is the next step.
+function choices({ state, hasEnded }, { choices: told }) {
+  const known = Object.entries(CHOICES).map(([key, title]) => [title, text(object(told)[key]), key]);
+  const without = { mark: hasEnded, nothing: state === "up_for_retry" || state === "success" };
+  return known.filter(([, effect, key]) => effect && !without[key]).map(([title, effect]) => [title, `${effect}.`]);
 }
 
 const span = (start, end) => (number(start) === null || number(end) === null ? null : Math.max(0, end - start));
@@ -118,7 +133,7 @@ function timeline(how, progress, result) {
   if (!steps.length && progress.current_task) {
     steps.push({ task_id: progress.current_task, agent: progress.current_agent, started_at: progress.since });
   }
-  const [isFailed, goesOn] = [progress.state === "failed", GOING_ON.has(how)];
+  const [isFailed, goesOn] = [progress.state === "failed" && how !== "cancelled", GOING_ON.has(how)];
   const unmatched = new Set(told);
   const seen = steps.map((step) => {
     const match = told.find((each) => unmatched.has(each) && each.name === text(step.task_id));

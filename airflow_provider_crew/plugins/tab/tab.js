@@ -1,7 +1,7 @@
 // The Crew tab: progress and output of a task instance's crew.
 import { watch } from "./airflow.js";
 import { Attempts } from "./attempts.js";
-import { Folded, Fragment, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
+import { Folded, Fragment, Seen, Since, Until, all, button, duration, el, h, useEffect, useState } from "./elements.js";
 import { Markdown } from "./markdown.js";
 import { Copy, Output } from "./output.js";
 import { Link, visible } from "./safe.js";
@@ -61,15 +61,17 @@ function Story({ of, task }) {
   );
 }
 
-function Header({ of }) {
-  const { startedAt, took, kickoffId, waiting } = of;
+const copied = (text, label) => el("span", "crew-id", h("code", null, text), h(Copy, { text, label, isIcon: true }));
+
+export function Header({ of }) {
+  const { startedAt, endedAt, took, kickoffId, waiting } = of;
   const total = of.usage.find(([name]) => name === "total_tokens")?.[1];
-  const copy = h(Copy, { text: kickoffId, label: "kickoff ID", isIcon: true });
   const known = [
     startedAt !== null && ["Running for", h(Since, { time: startedAt })],
     took !== null && ["Took", duration(took)],
+    endedAt !== null && ["Ended", el("span", "", h(Since, { time: endedAt }), " ago")],
     total !== undefined && ["Tokens", total.toLocaleString()],
-    kickoffId && ["Kickoff ID", el("span", "crew-id", h("code", null, kickoffId), copy)],
+    kickoffId && ["Kickoff ID", copied(kickoffId, "kickoff ID")],
   ].filter(Boolean);
   const badge = [el("span", "crew-badge", of.title), of.sentence && h("span", null, of.sentence)];
   const since = waiting?.since && ["for ", h(Since, { key: "since", time: waiting.since })];
@@ -83,6 +85,7 @@ function Header({ of }) {
       // A screen reader reads this aloud when it changes, so it holds no clock.
       h("div", { className: "crew-line", role: "status", "aria-live": "polite" }, ...badge),
       waiting && h("span", null, waiting.task && `at ${waiting.task} `, since),
+      of.polledAt !== null && h(Seen, { time: of.polledAt }),
       of.dashboard && h(Link, link, waiting ? "Answer in the crew dashboard ↗" : "Crew dashboard ↗"),
     ),
     waiting && h(Waiting, { of: waiting }),
@@ -90,6 +93,7 @@ function Header({ of }) {
     of.bar && h(Bar, { of: of.bar }),
     of.trouble && el("p", "crew-trouble", of.trouble),
     known.length > 0 && facts(known),
+    of.choices.length > 0 && facts(of.choices, "crew-end crew-choices"),
   );
 }
 
@@ -99,10 +103,10 @@ function Waiting({ of: { deadline } }) {
   return h("p", null, "Answer in the crew's dashboard, and the crew continues.", without);
 }
 
-function Ending({ of: { reason, misfits, cost, retry, retryAt, next } }) {
+function Ending({ of: { reason, misfits, cost, retry, retryAt, next, meta } }) {
   const when = retryAt && [" in ", h(Until, { key: "until", time: retryAt })];
   const then = retry ? ["Airflow retries the task", when, ` and ${retry}.`] : next && h(Markdown, { source: next });
-  const rows = [["Cost", cost], ["Next", then]].filter(([, value]) => value);
+  const rows = [["Cost", cost], ["Next", then], ["Meta", meta && copied(meta, "meta")]].filter(([, value]) => value);
   const fields = misfits.length > 0 && h("ul", null, all(misfits.map((each) => h("li", null, each))));
   return el("div", "crew-ending", el("p", "crew-reason", reason), fields, facts(rows, "crew-end"));
 }
