@@ -20,6 +20,7 @@ _TITLES = {
     "waiting": "8. Objects for the garbage collector",
     "sizing": "9. Adding a triggerer",
     "cost": "10. Cost of a run in Airflow",
+    "freshness": "11. Age of the progress in XCom",
 }
 
 
