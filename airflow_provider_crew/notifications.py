@@ -204,8 +204,10 @@ def _failure(
         text += f"\nExecution: {error.kickoff_id}"
     if dashboard := read(DASHBOARD_KEY):
         text += f"\nDashboard: {dashboard}"
+    loop = None if until else cast("dict[str, Any]", context).get("loop")  # Airflow 3.4
     row = read(ROW) if map_index >= 0 else None
-    return _Failure(_name(task_id, map_index, row), error.cost, text, is_being_cancelled)
+    which = ", ".join(filter(None, (loop and f"iteration {loop.index}", row)))
+    return _Failure(_name(task_id, map_index, which), error.cost, text, is_being_cancelled)
 
 
 def _name(task_id: str, map_index: int, row: str | None = None) -> str:

@@ -125,13 +125,29 @@ def is_cleared_meanwhile(ti: Any) -> bool:
 
 def has_succeeded(ti: Any) -> bool:
     """Whether Airflow has recorded the success of the task. Defaults to False if Airflow does not answer."""
-    return _states_of(ti) == {"success"}
+    return _end_of(ti) == {"success"}
 
 
 def has_ended(ti: Any) -> bool:
     """Whether Airflow has recorded the end of the task, and no retry follows. Defaults to False."""
-    states = _states_of(ti)
+    states = _end_of(ti)
     return bool(states) and states <= LAST_STATES
+
+
+def _end_of(ti: Any) -> set[Any]:
+    """
+    Return the state of a task in a set, which may be empty if the task has not ended.
+
+    In a task loop, Airflow 3.4 reports the state of the latest iteration, which may not be this one.
+    """
+    if getattr(getattr(ti, "_ti_context_from_server", None), "loop", None) is None:
+        return _states_of(ti)
+    own = (ti.task_id, str(ti.region_id), ti.region_index)
+    try:
+        ends = ti.get_task_breadcrumbs(ti.dag_id, ti.run_id)
+    except Exception:  # noqa: BLE001 - Airflow does not answer
+        return set()
+    return {it["state"] for it in ends if (it["task_id"], it.get("region_id"), it.get("region_index")) == own}
 
 
 def _states_of(ti: Any) -> set[Any]:

@@ -614,7 +614,8 @@ class Attempt:
     def _origin(self) -> dict[str, Any]:
         """Return the meta of the kickoff. It identifies a lost execution, since the crew lists none."""
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
-        return {name: getattr(self.ti, name) for name in names}
+        loop = self.context.get("loop")  # Airflow 3.4
+        return {name: getattr(self.ti, name) for name in names} | ({"iteration": loop.index} if loop else {})
 
     def _meta(self) -> str:
         """Return the part of the meta that names the task, as JSON. Empty if the DAG author has set another."""
@@ -821,7 +822,8 @@ class Attempt:
 
     def _defer(self, rules: WatchRules, memory: WatchState, *, asked: bool) -> NoReturn:
         options, now, kept = self.options, time.time(), memory.handed_over()
-        if cancels := versions.TRIGGERS_CANCEL and self.cancels_on("kill"):
+        # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
+        if cancels := versions.TRIGGERS_CANCEL and "loop" not in self.context and self.cancels_on("kill"):
             self.push_xcom(DEFERRAL, now, what="The time of the deferral, without which a mark cancels nothing,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept} if asked else {}

@@ -17,8 +17,10 @@ async function get(parts, parameters = {}, signal = undefined) {
   for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
   const options = { credentials: "same-origin", headers: { Accept: "application/json" }, signal };
   const answer = await fetch(url, options).catch(() => ({ ok: false, status: 0 }));
-  if (!answer.ok) throw Object.assign(new Error(`Airflow answered ${answer.status}`), { status: answer.status });
-  return answer.json();
+  if (answer.ok) return answer.json();
+  const { status } = answer;
+  const { detail } = (status && (await answer.json().catch(() => null))) || {};
+  throw Object.assign(new Error(`Airflow answered ${status}`), { status, detail });
 }
 
 // Null if Airflow has no such thing, or does not show it to this user.
@@ -38,27 +40,29 @@ function plain(value) {
   }
 }
 
-function paths({ dagId, runId, taskId, mapIndex }) {
+// Airflow 3.4 identifies an iteration of a task loop by its region, which it gives to mapped tasks as well.
+function paths({ dagId, runId, taskId, mapIndex, regionId, regionIndex }) {
   const index = Number(mapIndex ?? -1);
   const task = ["dags", dagId, "dagRuns", runId, "taskInstances", taskId];
   const instance = index < 0 ? task : [...task, String(index)];
-  return { index, task, instance, definition: ["dags", dagId, "tasks", taskId] };
+  const region = regionId === undefined ? {} : { region_id: regionId, region_index: regionIndex };
+  return { index, region, task, instance, definition: ["dags", dagId, "tasks", taskId] };
 }
 
 // Returns a function that reads the task instance, and asks only for what may have changed since its last call.
 function reader(task, signal) {
-  const { index, instance, definition, ...path } = paths(task);
+  const { index, region, instance, definition, ...path } = paths(task);
   const kept = new Map();
   let defined;
   let last;
 
   async function xcoms() {
-    const listed = await get([...path.task, "xcomEntries"], { map_index_filter: index, limit: 100 }, signal);
+    const listed = await get([...path.task, "xcomEntries"], { map_index_filter: index, limit: 100, ...region }, signal);
     const times = new Map(listed.xcom_entries.map((entry) => [entry.key, entry.timestamp]));
     const found = {};
     for (const key of XCOMS.filter((each) => times.has(each))) {
       if (kept.get(key)?.time !== times.get(key) || key === PROGRESS) {
-        const { value } = await get([...path.task, "xcomEntries", key], { map_index: index }, signal);
+        const { value } = await get([...path.task, "xcomEntries", key], { map_index: index, ...region }, signal);
         kept.set(key, { time: times.get(key), value: plain(value) });
       }
       found[key] = kept.get(key).value;
@@ -68,14 +72,14 @@ function reader(task, signal) {
 
   // The kickoff record. Null if the task has recorded no kickoff, undefined if this Airflow has no task state store.
   async function kickoffRecord() {
-    const listed = await getOrNull([...path.task, "state-store"], { map_index: index, limit: 100 }, signal);
+    const listed = await getOrNull([...path.task, "state-store"], { map_index: index, limit: 100, ...region }, signal);
     const entries = listed?.task_state_store;
     return entries && (plain(entries.find((entry) => entry.key === RECORD)?.value) ?? null);
   }
 
   // The state is read first: a task pushes its XComs before it ends.
   return async function read() {
-    const { state, try_number: tryNumber, end_date: endDate } = await get(instance, {}, signal);
+    const { state, try_number: tryNumber, end_date: endDate } = await get(instance, region, signal);
     const hasEnded = ENDED.has(state);
     // The kickoff record changes a moment after the task has succeeded.
     const isSettled = state !== "success" || !last?.record || last.record.delivered;
@@ -102,10 +106,10 @@ function retryTime(endDate, { retry_delay: delay, retry_exponential_backoff: bac
 
 // All attempts that Airflow has kept. Their logs have the executions, which are null for an unreadable log.
 export async function attempts(task) {
-  const { index, task: path, instance } = paths(task);
-  const { task_instances: tries } = await get([...instance, "tries"]);
+  const { index, region, task: path, instance } = paths(task);
+  const { task_instances: tries } = await get([...instance, "tries"], region);
   const read = async ({ try_number: number, state, start_date: start, end_date: end }) => {
-    const log = await get([...path, "logs", number], { map_index: index }).catch(() => null);
+    const log = await get([...path, "logs", number], { map_index: index, ...region }).catch(() => null);
     const lines = log && log.content.map((line) => String(line?.event ?? line));
     const found = lines && lines.map((line) => EXECUTION.exec(line)).filter(Boolean);
     const executions = found && found.map(([, verb, id]) => ({ id, isStarted: verb === "Started" }));

@@ -11,13 +11,14 @@ const MOST_ROWS = 200;
 // Texts for screen readers.
 const STATES = { done: "done", current: "in progress", waiting: "waiting", failed: "failed", left: "was in progress", coming: "to come" };
 
-export function CrewTab({ dagId, runId, taskId, mapIndex }) {
-  const task = { dagId, runId, taskId, mapIndex };
+export function CrewTab({ dagId, runId, taskId, mapIndex, taskInstance }) {
+  const { region_id: regionId, region_index: regionIndex } = taskInstance ?? {};
+  const task = { dagId, runId, taskId, mapIndex, regionId, regionIndex };
   const [{ seen, trouble }, setNews] = useState({});
   useEffect(() => {
     setNews({});
     return watch(task, (news) => setNews((before) => changed(before, news)));
-  }, [dagId, runId, taskId, mapIndex]);
+  }, [dagId, runId, taskId, mapIndex, regionId, regionIndex]);
   const note = trouble ? messageOf(trouble) : seen ? "" : "Loading …";
   return el(
     "div",
@@ -31,10 +32,11 @@ export function CrewTab({ dagId, runId, taskId, mapIndex }) {
 const changed = (before, { seen = before.seen, trouble }) =>
   seen === before.seen && trouble === before.trouble ? before : { seen, trouble };
 
-function messageOf({ status }) {
+function messageOf({ status, detail }) {
   if (status === 401) return "Airflow asks you to log in again. Reload the page.";
   if (status === 403) return "You may not read the XComs of this task, which this tab shows.";
   if (status === 404) return "Airflow does not know this task instance.";
+  if (status >= 400 && status < 500) return `Airflow answered ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
   return `${status ? `Airflow answered ${status}.` : "Airflow does not answer."} Trying again.`;
 }
 
