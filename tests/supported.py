@@ -26,5 +26,6 @@ def has(feature: str) -> bool:
 
 def recipes() -> list[Path]:
     """Return the recipes that this Airflow can load."""
+    needs = {"crew_retry_policy": "Recipe: retry policy", "crew_loop": "Task loops"}
     paths = (_ROOT / "example_dags" / "recipes").glob("*.py")
-    return [path for path in paths if path.stem != "crew_retry_policy" or has("Recipe: retry policy")]
+    return [path for path in paths if path.stem not in needs or has(needs[path.stem])]

@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tenacity
+from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew import cli, versions
 from airflow_provider_crew.client.errors import (
@@ -29,6 +31,7 @@ from airflow_provider_crew.client.models import Completed, Failed
 from airflow_provider_crew.hooks.crew import _CANCELLING, CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
+from airflow_provider_crew.triggers.events import DEFERRAL
 from tests.integration.clients import INPUTS, TOKEN
 from tests.integration.operators import both_ways, kickoff, run
 from tests.integration.tasks import CONNECTION, QUICK, SLOW, Task
@@ -301,3 +304,32 @@ def test_signal_interrupts_a_slow_poll(live_crew, store, monkeypatch, is_cleared
     assert time.monotonic() - began < 15
     assert len(live_crew.requests.on("stop")) == (not is_cleared)
     assert len(live_crew.kickoffs) == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "has_ended"), [({}, False), ({0: "success"}, False), ({0: "success", 1: "failed"}, True)]
+)
+def test_state_in_a_task_loop_is_that_of_its_iteration(ends, has_ended):
+    found = [{"task_id": "t", "region_id": "r", "region_index": index, "state": ends[index]} for index in ends]
+    found += [{"task_id": "another", "region_id": "r", "region_index": 1, "state": "failed"}]
+    ti = SimpleNamespace(
+        dag_id="d", run_id="r", task_id="t", map_index=-1, region_id="r", region_index=1,
+        get_task_breadcrumbs=lambda *_: found,
+        _ti_context_from_server=SimpleNamespace(loop=SimpleNamespace(index=1)),
+    )  # fmt: skip
+
+    assert versions.has_ended(ti) is has_ended
+    assert not versions.has_succeeded(ti)
+
+
+@pytest.mark.parametrize("is_in_a_loop", [False, True])
+def test_trigger_cancels_nothing_in_a_task_loop(live_crew, is_in_a_loop):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(deferrable=True, cancel_on_kill=True))
+    loop = {"loop": SimpleNamespace(index=1)} if is_in_a_loop else {}
+
+    with pytest.raises(TaskDeferred) as deferred:
+        task.begin().execute(task.context | loop)
+
+    assert deferred.value.trigger.cancel_on_kill is (versions.TRIGGERS_CANCEL and not is_in_a_loop)
+    assert (DEFERRAL in task.ti.xcoms) is deferred.value.trigger.cancel_on_kill

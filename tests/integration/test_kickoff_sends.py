@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,3 +154,12 @@ def test_unusable_connection_is_named_and_not_retried(monkeypatch, connection):
 def test_multiple_outputs_of_a_kickoff_are_rejected():
     with pytest.raises(ValueError, match="multiple_outputs"):
         CrewKickoffOperator(task_id="crew", inputs=INPUTS, multiple_outputs=True)
+
+
+def test_origin_in_a_task_loop_has_the_iteration(live_crew):
+    started = kickoff()
+    context = started.context | {"loop": SimpleNamespace(index=2)}
+
+    started.begin().execute(context)
+
+    assert live_crew.kickoffs[0].meta["airflow"]["iteration"] == 2

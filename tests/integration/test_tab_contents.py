@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -390,7 +391,9 @@ def test_long_output_is_cut_at_a_line(page):
 TASK = {"dagId": "dag", "runId": "run", "taskId": "task", "mapIndex": "-1"}
 # An Airflow whose answers are given by the end of the path. Any other path is not found.
 AIRFLOW = """
+globalThis.asked = [];
 globalThis.fetch = async (url) => {
+    asked.push(String(url));
     const answers = %s;
     const path = Object.keys(answers).find((end) => new URL(url).pathname.endsWith(end));
     return path ? { ok: true, json: async () => answers[path] } : { ok: false, status: 404 };
@@ -447,3 +450,22 @@ def test_kickoff_record_is_read_after_an_end_without_a_report(page):
 
 def test_time_of_a_retry_comes_from_its_delay(page):
     assert seen_by(page, "up_for_retry", {})["retryAt"] == 1_767_225_600 + 300
+
+
+def test_each_request_about_an_iteration_names_it(page):
+    task = TASK | {"regionId": "a-region", "regionIndex": 1}
+    answers = {
+        "/taskInstances/task": {"state": "failed", "try_number": 1, "end_date": None},
+        "/xcomEntries": {"xcom_entries": [{"key": "kickoff_id", "timestamp": "now"}]},
+        "/xcomEntries/kickoff_id": {"value": KICKOFF_ID},
+        "/tasks/task": {"template_fields": ["crew_conn_id"]},
+        "/tries": {"task_instances": [{"try_number": 1, "state": "failed", "start_date": None, "end_date": None}]},
+    }
+    read = f"new Promise((seen) => {{ const stop = watch({json.dumps(task)}, (news) => (stop(), seen(news))) }})"
+    both = f"async ({{ watch, attempts }}) => [await {read}, await attempts({json.dumps(task)}), asked][2]"
+    asked = with_airflow(page, answers, both)
+
+    named = [url for url in asked if "region_id=a-region" in url and "region_index=1" in url]
+    assert [url for url in asked if url not in named] == [url for url in asked if "/tasks/task" in url]
+    ends = ("/taskInstances/task", "/xcomEntries", "/xcomEntries/kickoff_id", "/state-store", "/tries", "/logs/1")
+    assert {urlsplit(url).path.rpartition(end)[1] for url in named for end in ends} >= {*ends}

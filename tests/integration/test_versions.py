@@ -29,5 +29,9 @@ def test_async_functions_need_async_operators():
     assert has("`async def` tasks") == there("airflow.sdk", "BaseAsyncOperator")
 
 
+def test_task_loops_are_there_as_the_table_says():
+    assert has("Task loops") == there("airflow.sdk", "LoopDecision")
+
+
 def test_retry_policy_recipe_needs_retry_policies():
     assert has("Recipe: retry policy") == there("airflow.sdk.definitions.retry_policy", "RetryPolicy")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.airflow_runs import DASHBOARD, eventually
 from tests.faults.facts import kickoff_record, record_state
-from tests.supported import has
+from tests.supported import AIRFLOW, has
 
 pytestmark = pytest.mark.timeout(300)
 remembers = pytest.mark.skipif(
@@ -67,6 +67,39 @@ def test_delivery_is_noted_when_the_callback_is_replaced(begin, dag_id):
 
     eventually(lambda: run.task("report")["state"] == "success" and run.task("report")["try_number"] == 2, 90)
     assert run.xcom("report")["kickoff_id"] == second
+
+
+@remembers
+@pytest.mark.nightly
+@pytest.mark.parametrize("keeps", [True, False])
+def test_clearing_keeps_the_record_up_to_3_3_or_if_asked(begin, keeps):
+    run, started, crew = begin("reattach_cleared")
+    first = started.wait_for(1)
+    run.wait_for("report", "deferred")
+    run.clear("report", keep_task_state=keeps)
+    run.wait_for("report", "deferred", tries=2)
+
+    expected = 1 if keeps or AIRFLOW < (3, 4) else 2
+    assert (run.xcom("report", "kickoff_id") == first) == (expected == 1)
+    for execution in started.all():
+        crew.finish(execution.kickoff_id)
+    assert run.wait() == "success"
+    assert len(started.all()) == expected
+
+
+@remembers
+@pytest.mark.nightly
+def test_clearing_a_run_keeps_the_record_before_3_5(begin):
+    run, started, crew = begin("reattach_cleared")
+    first = started.wait_for(1)
+    run.wait_for("report", "deferred")
+    run.airflow.api.post(f"dags/{run.dag_id}/dagRuns/{run.run_id}/clear", {"dry_run": False})
+    run.wait_for("report", "deferred", tries=2)
+    crew.finish(first)
+
+    assert run.wait() == "success"
+    assert run.xcom("report")["kickoff_id"] == first
+    assert len(started.all()) == 1
 
 
 def test_uncertain_kickoff_is_not_retried_but_may_be_cleared(begin, crews):

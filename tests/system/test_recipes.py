@@ -246,3 +246,16 @@ def ended(airflow: AirflowStack) -> list[dict[str, Any]]:
     runs = airflow.api.get("dags/crew_daily/dagRuns", run_type="backfill")["dag_runs"]
     over = [run for run in runs if run["state"] == "success"]
     return over if len(over) == 10 else []
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not has("Task loops"), reason="Airflow has task loops from 3.4 on")
+def test_crew_writes_again_until_the_judge_is_content(start, crew):
+    run = start("crew_loop")
+
+    assert run.wait() == "success"
+    assert [each.inputs["topic"] for each in started(crew, run)] == [
+        "electric ferries. ",
+        "electric ferries. Add the prices.",
+    ]
+    assert run.xcom("publish") == "Published: Briefing: electric ferries. Add the prices."

@@ -18,9 +18,8 @@ async function get(parts, parameters = {}, signal = undefined) {
   const options = { credentials: "same-origin", headers: { Accept: "application/json" }, signal };
   const answer = await fetch(url, options).catch(() => ({ ok: false, status: 0 }));
   if (answer.ok) return answer.json();
-  const { status } = answer;
-  const { detail } = (status && (await answer.json().catch(() => null))) || {};
-  throw Object.assign(new Error(`Airflow answered ${status}`), { status, detail });
+  const { detail } = (await Promise.resolve().then(() => answer.json()).catch(() => null)) ?? {};
+  throw Object.assign(new Error(`Airflow answered ${answer.status}`), { status: answer.status, detail });
 }
 
 // Null if Airflow has no such thing, or does not show it to this user.

@@ -1,0 +1,208 @@
+"""Crews in task loops: each iteration has its own execution, kickoff record, XComs and Crew tab."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from dev.chromium import EXECUTABLE, Chromium
+from tests.airflow_runs import Run, eventually
+from tests.supported import has
+from tests.system.test_crew_tab import SCREEN, TAB, log_in
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.nightly,
+    pytest.mark.skipif(not has("Task loops"), reason="Airflow has task loops from 3.4 on"),
+]
+
+
+class Loop:
+    """A run of a loop whose executions the test completes."""
+
+    def __init__(self, run: Run, crew: Any) -> None:
+        self.run = run
+        self.crew = crew
+        self.path = f"dags/{run.dag_id}/dagRuns/{quote(run.run_id, safe='')}/taskInstances/drafts.write"
+
+    @property
+    def kickoffs(self) -> list[Any]:
+        from_airflow = (each for each in self.crew.kickoffs if each.meta)
+        return [each for each in from_airflow if each.meta["airflow"]["run_id"] == self.run.run_id]
+
+    def execution(self, number: int) -> str:
+        """Wait for the nth kickoff, and return its kickoff ID."""
+        return str(eventually(lambda: len(self.kickoffs) > number and self.kickoffs[number].kickoff_id, 120))
+
+    def task(self, iteration: int) -> dict[str, Any]:
+        found = self.run.tasks("drafts.write")
+        return next((ti for ti in found if ti["region_index"] == iteration), {})
+
+    def wait_for(self, iteration: int, state: str, *, tries: int = 1) -> None:
+        def there() -> bool:
+            task = self.task(iteration)
+            return bool(task) and (task["state"], task["try_number"]) == (state, tries)
+
+        eventually(there, 150)
+
+    def address(self, iteration: int) -> dict[str, Any]:
+        task = self.task(iteration)
+        return {"region_id": task["region_id"], "region_index": task["region_index"]}
+
+    def xcom(self, iteration: int, key: str = "return_value") -> Any:
+        where = self.address(iteration) | {"deserialize": True, "stringify": False}
+        return self.run.airflow.api.get(f"{self.path}/xcomEntries/{key}", **where)["value"]
+
+    def record(self, iteration: int) -> Any:
+        kept = self.run.airflow.api.get(f"{self.path}/state-store/crew_kickoff", **self.address(iteration))
+        return kept["value"]
+
+    def mark(self, iteration: int, state: str) -> None:
+        where = "&".join(f"{name}={value}" for name, value in self.address(iteration).items())
+        self.run.airflow.api.patch(f"{self.path}?{where}", {"new_state": state})
+
+    def clear(self, iteration: int, *, keep_task_state: bool, downstream: bool = False) -> None:
+        """Clear the task in one iteration. Airflow replaces later iterations only with the tasks downstream."""
+        which = {"dag_run_id": self.run.run_id, "task_instance_ids": [self.task(iteration)["id"]]}
+        body = which | {"only_failed": False, "dry_run": False, "keep_task_state": keep_task_state}
+        body["include_downstream"] = downstream
+        self.run.airflow.api.post(f"dags/{self.run.dag_id}/clearTaskInstances", body)
+
+    def stops(self, kickoff_id: str) -> int:
+        return sum(kickoff_id in request.path for request in self.crew.requests.on("stop"))
+
+
+@pytest.fixture(scope="module")
+def begin(start, crews) -> Callable[[str], Loop]:
+    return lambda dag_id: Loop(start(dag_id), crews["slow"])
+
+
+@pytest.fixture(scope="module")
+def deferred(begin) -> Iterator[Loop]:
+    """Return a loop with two completed iterations and a deferred one."""
+    loop = begin("loops_deferred")
+    for number in range(2):
+        loop.crew.finish(loop.execution(number))
+    loop.execution(2)
+    loop.wait_for(2, "deferred")
+    yield loop
+    for execution in loop.kickoffs:
+        loop.crew.finish(execution.kickoff_id)
+    loop.run.wait()
+
+
+def test_each_iteration_has_its_own_execution(deferred):
+    ids = [deferred.execution(number) for number in range(3)]
+
+    assert len({*ids}) == len(deferred.kickoffs) == 3
+    assert [each.meta["airflow"]["iteration"] for each in deferred.kickoffs] == [0, 1, 2]
+    assert [each.inputs["topic"] for each in deferred.kickoffs] == [f"ferries, draft {n}" for n in range(3)]
+    assert [deferred.record(number)["kickoff_id"] for number in range(3)] == ids
+    assert [deferred.xcom(number, "kickoff_id") for number in range(3)] == ids
+    assert [deferred.xcom(number)["kickoff_id"] for number in range(2)] == ids[:2]
+    # Airflow reports the state of the latest iteration, which has not ended.
+    assert [deferred.record(number)["delivered"] for number in range(3)] == [True, True, False]
+
+
+@pytest.fixture(scope="module")
+def page(airflow) -> Iterator[Any]:
+    with Chromium() as browser:
+        opened = browser.page()
+        opened.resize(*SCREEN)
+        log_in(opened, airflow.url)
+        yield opened
+
+
+def shown(page: Any, loop: Loop, iteration: int | None) -> str:
+    where = "" if iteration is None else "&".join(f"{name}={it}" for name, it in loop.address(iteration).items())
+    at = f"{loop.run.airflow.url}/dags/{loop.run.dag_id}/runs/{quote(loop.run.run_id)}/tasks/drafts.write"
+    page.open(f"{at}/plugin/crew?{where}")
+    page.wait_for(f"{TAB} && !{TAB}.innerText.includes('Loading')", 150)
+    return str(page.evaluate(f"{TAB}.innerText"))
+
+
+@pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
+def test_tab_shows_the_execution_of_its_iteration(page, deferred):
+    for iteration, title in enumerate(("Completed", "Completed", "Running")):
+        said = shown(page, deferred, iteration)
+        assert said.startswith(title)
+        assert deferred.execution(iteration) in said
+
+
+@pytest.mark.skipif(EXECUTABLE is None, reason="Chromium is not installed: apt-get install chromium")
+def test_tab_without_an_iteration_says_so_once(page, deferred):
+    said = shown(page, deferred, None)
+    asked = len(page.requests)
+    page.evaluate("new Promise((then) => setTimeout(then, 7000))")
+
+    assert "400" in said
+    assert "Trying again" not in said
+    assert not [url for url in page.requests[asked:] if "drafts.write/xcomEntries" in url]
+
+
+def test_marking_a_deferred_iteration_cancels_nothing(begin):
+    loop = begin("loops_deferred")
+    execution = loop.execution(0)
+    loop.wait_for(0, "deferred")
+
+    loop.mark(0, "failed")
+
+    assert loop.run.wait() == "failed"
+    time.sleep(5)
+    assert not loop.stops(execution)
+
+
+def test_cleared_with_downstream_iterations_start_again(begin):
+    loop = begin("loops_deferred")
+    loop.crew.finish(loop.execution(0))
+    replaced = loop.execution(1)
+    loop.wait_for(1, "deferred")
+
+    loop.clear(0, keep_task_state=True, downstream=True)
+    for number in (2, 3, 4):
+        loop.crew.finish(loop.execution(number))
+
+    assert loop.run.wait() == "success"
+    assert [each.meta["airflow"]["iteration"] for each in loop.kickoffs] == [0, 1, 0, 1, 2]
+    assert not loop.stops(replaced)
+    loop.crew.finish(replaced)
+
+
+def test_killed_iteration_reattaches_to_its_own_execution(begin):
+    loop = begin("loops_sync")
+    loop.crew.finish(loop.execution(0))
+    second = loop.execution(1)
+    loop.wait_for(1, "running")
+    os.kill(loop.task(1)["pid"], signal.SIGKILL)
+    loop.wait_for(1, "running", tries=2)
+    loop.crew.finish(second)
+    loop.crew.finish(loop.execution(2))
+
+    assert loop.run.wait() == "success"
+    assert [loop.task(number)["try_number"] for number in range(3)] == [1, 2, 1]
+    assert [each.kickoff_id for each in loop.kickoffs] == [loop.xcom(n)["kickoff_id"] for n in range(3)]
+
+
+def test_cancellation_looks_at_the_state_of_its_iteration(begin):
+    loop = begin("loops_sync")
+    for number in range(3):
+        loop.crew.finish(loop.execution(number))
+    assert loop.run.wait() == "success"
+
+    loop.clear(0, keep_task_state=False)  # the others stay successful
+    execution = loop.execution(3)
+    loop.wait_for(0, "running", tries=2)
+    loop.clear(0, keep_task_state=True)
+    loop.wait_for(0, "running", tries=3)
+    assert not loop.stops(execution)
+    eventually(lambda: loop.xcom(0, "kickoff_id") == execution)
+
+    loop.mark(0, "failed")
+    eventually(lambda: loop.stops(execution), 60)
+    assert len(loop.kickoffs) == 4
