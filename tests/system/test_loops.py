@@ -163,6 +163,7 @@ def test_cleared_with_downstream_iterations_start_again(begin):
     loop.crew.finish(loop.execution(0))
     replaced = loop.execution(1)
     loop.wait_for(1, "deferred")
+    eventually(lambda: loop.record(0)["delivered"], 30)
 
     loop.clear(0, keep_task_state=True, downstream=True)
     for number in (2, 3, 4):
