@@ -121,7 +121,7 @@ def test_alert_has_cost_event_next_step_and_links(alert, dag, airflow, sent, exc
 def test_alert_of_a_task_in_a_loop_names_the_iteration(alert, dag, sent):
     alert(of_task(dag, FAILED) | {"loop": SimpleNamespace(index=1)})
 
-    assert "report, iteration 1 in today" in sent[0][0]
+    assert "report (iteration 1) in today" in sent[0][0]
 
 
 @pytest.mark.parametrize(
