@@ -35,6 +35,7 @@ _TIME_TO_REPORT = 15.0
 _TIME_TO_READ = 30.0
 # Failures that an alert describes. It counts the others.
 _MOST_DESCRIBED = 20
+_LONGEST_NAME = 100
 
 
 class CrewAlert(BaseNotifier):
@@ -79,36 +80,47 @@ class _Failure(NamedTuple):
     cost: Cost
     text: str
     is_being_cancelled: bool = False
+    is_unread: bool = False
 
 
 def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
     """Return the subject and the text of an alert."""
-    failures = sorted(failures, key=lambda failure: _MOST_URGENT_FIRST.index(failure.cost))
+    failures = sorted(failures, key=lambda failure: (failure.is_unread, _MOST_URGENT_FIRST.index(failure.cost)))
     tasks = failures[0].task if len(failures) == 1 else f"{len(failures)} crew tasks"
-    kind = "being cancelled" if all(each.is_being_cancelled for each in failures) else failures[0].cost
+    worst = min((failure.cost for failure in failures), key=_MOST_URGENT_FIRST.index)
+    kind = "being cancelled" if all(each.is_being_cancelled for each in failures) else worst
     page = getattr(context.get("ti"), "log_url", None) or ""
     page = page.partition("/tasks/")[0] if "reason" in context else page
     described = [f"{failure.task}: {failure.text}" for failure in failures[:_MOST_DESCRIBED]]
     if len(failures) > _MOST_DESCRIBED:
         described.append(f"{len(failures) - _MOST_DESCRIBED} more tasks have failed.")
     text = "\n\n".join([*described, *_summaries(context), page])
-    return f"[{kind}] {context['dag'].dag_id}: {tasks} in {context['run_id']}", str(redact(text.strip()))
+    subject = f"[{kind}] {context['dag'].dag_id}: {tasks} in {context['run_id']}"
+    return str(redact(subject)), str(redact(text.strip()))
 
 
 def _summaries(context: Context) -> list[str]:
     """Return a sentence about all rows of each mapped crew task, for the alert of a DAG."""
-    rows: dict[str, list[str]] = {}
+    rows: dict[str, list[str | None]] = {}
     for (task_id, map_index), state in (task_states(context) if "reason" in context else {}).items():
         if map_index >= 0 and _is_crew_task(context, task_id):
             rows.setdefault(task_id, []).append(state)
     summaries = []
     for task_id, states in rows.items():
-        ends = ", ".join(f"{count} {state}" for state, count in sorted(Counter(states).items()))
-        billed = len(read_xcoms(context, task_id, "kickoff_id"))
-        tokens = sum(usage["total_tokens"] or 0 for usage in read_xcoms(context, task_id, "usage"))
-        about = f"Their last attempts: {billed} executions billed, {tokens:,} tokens reported."
-        summaries.append(f"{task_id}: {len(states)} rows, {ends}. {about}")
+        ends = [f"{count} {state or 'without a state'}" for state, count in Counter(states).most_common()]
+        known = []
+        if started := len(read_xcoms(context, task_id, "kickoff_id")):  # none for a sensor
+            known.append(f"{started} executions")
+        if tokens := sum(map(_tokens, read_xcoms(context, task_id, "usage"))):
+            known.append(f"{tokens:,} tokens")
+        about = f" Known of their last attempts: {', '.join(known)}." if known else ""
+        summaries.append(f"{task_id}: {len(states)} rows, {', '.join(ends)}.{about}")
     return summaries
+
+
+def _tokens(usage: Any) -> int:
+    count = usage.get("total_tokens") if isinstance(usage, Mapping) else None
+    return count if isinstance(count, int) else 0
 
 
 def _exception(context: Context) -> BaseException | None:
@@ -165,7 +177,7 @@ def _failures_of_run(context: Context) -> list[_Failure]:
             continue
         if time.monotonic() > now + _TIME_TO_READ:
             unread = CrewError("There was no time to read how it ended.", next_step=UNREPORTED)
-            failures.append(_Failure(_name(task_id, map_index), unread.cost, str(unread)))
+            failures.append(_Failure(_name(task_id, map_index), unread.cost, str(unread), is_unread=True))
         elif failure := _failure(context, task_id, map_index, state, until):
             failures.append(failure)
     return failures
@@ -212,7 +224,7 @@ def _failure(
 
 def _name(task_id: str, map_index: int, row: str | None = None) -> str:
     number = f"[{map_index}]" if map_index >= 0 else ""
-    return f"{task_id}{number} ({row})" if row else f"{task_id}{number}"
+    return f"{task_id}{number} ({one_line(row, _LONGEST_NAME)})" if row else f"{task_id}{number}"
 
 
 def _error(exception: BaseException | None, end: Mapping[str, Any], kickoff_id: str) -> CrewError | None:
@@ -231,7 +243,8 @@ def _unreported(
     context: Context, task_id: str, progress: Mapping[str, Any], state: str, *, is_being_cancelled: bool
 ) -> CrewError:
     """Return the error of a task that has not reported how it ended."""
-    kickoff_id, is_sensor = progress["kickoff_id"], _argument(context, task_id, "kickoff_id", None) is not None
+    kickoff_id = progress["kickoff_id"]
+    is_sensor = "kickoff_id" in context["dag"].task_dict[task_id].template_fields
     event = {
         "failed": "The task's process was killed or lost, or a user marked the task as failed.",
         "skipped": "Airflow stopped the task, because the run exceeded its dagrun_timeout.",

@@ -229,12 +229,12 @@ class Attempt:
             return None
         if not found:
             raise errors.InvalidKickoffId("The kickoff ID of this task is lost.", cost=errors.Cost.RUNNING)
-        self._record.save_kickoff_id(found)
+        self._record.save_kickoff_id(self._has(found))
         if inputs := self.next_kwargs.get("inputs"):
             self.kept["inputs"] = inputs
         else:  # a deferral in dag.test() loses them
             self._recover_inputs()
-        return self._has(found)
+        return found
 
     def _is_unwanted(self, kickoff_id: str | None) -> bool:
         """Whether a retry has to start another execution than that of an earlier attempt's event (Airflow 3.1)."""
@@ -282,7 +282,8 @@ class Attempt:
         next_kwargs, self.next_kwargs = self.next_kwargs, None
         if next_kwargs is None:
             return self._finish(self.wait())
-        if next_kwargs.get("cancels_on_kill"):
+        # The trigger has pushed it before its event. A failed trigger leaves no kwargs of the task.
+        if not self.event and (next_kwargs.get("cancels_on_kill") or "error" in next_kwargs):
             self.push_xcom(DEFERRAL, None, what="The end of the deferral")
         self.kept["chosen"] = next_kwargs.get("chosen", [])
         if self.event:
@@ -467,9 +468,9 @@ class Attempt:
                         "result."
                     )
                 record.save_reattached()
-                self._log_reattached(kickoff_id)
+                self._log_reattached(self._has(kickoff_id))
                 self._recover_inputs()
-                return self._has(kickoff_id)
+                return kickoff_id
             case Decision.KICK_OFF_BY_CHOICE:
                 is_cleared = record.was_cleared and last and last.reported
                 why = "the task was cleared" if is_cleared else "on_uncertain_kickoff='retry'"
@@ -580,8 +581,9 @@ class Attempt:
     def _recover_inputs(self) -> None:
         """Keep the inputs of an earlier kickoff if they are still the same. Call no decorated function for it."""
         sent = self._record.last and self._record.last.fingerprint
-        if self.options.return_inputs and sent and sent == self._fingerprint(required="_inputs" in vars(self)):
-            self._keep_inputs(plain(self._inputs, "inputs"))
+        with suppress(Exception):  # the result is worth more than its inputs
+            if self.options.return_inputs and sent and sent == self._fingerprint(required="_inputs" in vars(self)):
+                self._keep_inputs(plain(self._inputs, "inputs"))
 
     def _check_options(self) -> None:
         """Reject options that render to nothing, before the inputs are computed and anything is sent."""
@@ -828,6 +830,7 @@ class Attempt:
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
         self.progress.deferring(self.kickoff_id)
+        self.heed()
         raise TaskDeferred(
             trigger=CrewExecutionTrigger(
                 self.kickoff_id,
@@ -903,8 +906,9 @@ class Attempt:
         self.kept["chosen"] = [*self.kept["chosen"], chosen][-_MOST_CHOSEN:]
         known: dict[str, Any] = {name: next_kwargs.get(name) for name in ("memory", "deadline")}
         if option == STOP_WAITING:
-            last = self.poller(self.rules(time.time()), WatchState.recalled(known["memory"]))
-            self.progress.heard(last.report.as_dict())
+            with suppress(Exception):  # the connection may be unreadable
+                last = self.poller(self.rules(time.time()), WatchState.recalled(known["memory"]))
+                self.progress.heard(last.report.as_dict())
             raise errors.WaitStopped(
                 f"Execution {self.kickoff_id} waits for human input, and {user} has stopped the wait for it.",
                 kickoff_id=self.kickoff_id,
@@ -940,7 +944,9 @@ class Attempt:
             outage = options.max_outage or MAX_OUTAGE
             rules = replace(rules, human_input=False, max_outage=outage, deadline=deadline + outage)
         poller = self.poller(rules)
-        poller.watch.memory = WatchState.recalled(event.memory) or poller.watch.memory
+        if memory := WatchState.recalled(event.memory):
+            memory.seen = False  # an unknown execution has the grace period of a new one
+            poller.watch.memory = memory
         try:
             while not (step := poller.poll()).completed:
                 self.pause(poller, step)

@@ -349,7 +349,7 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR09
 _FORGET = f"To abandon the execution and start another: {HOW_TO_FORGET}, and clear"
 _GIVING_UP = f"{_FORGET.format('this task instance')} the task."
 _GIVING_UP_UPSTREAM = f"{_FORGET.format('the task instance that started it')} that task."
-_ADOPTING = " To wait for it, run `python -m airflow_provider_crew adopt` before you clear the task."
+_ADOPTING = f" To wait for it, run `python -m airflow_provider_crew adopt`, and clear the task{KEEPING}."
 _CHECK_KICKOFF_TASK = (
     "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
     ".expand(kickoff_id=kickoff.output)."

@@ -89,6 +89,7 @@ class CrewExecutionTrigger(BaseTrigger):
             watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
             event = await watching.watched(self)
             await asyncio.sleep(self._too_early_by())
+            await watching.end_deferral(self)
         except asyncio.CancelledError:
             if self.cancel_on_kill:
                 raise

@@ -1,6 +1,7 @@
 """Implementation of the trigger, in a separate module because its imports are slow."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from airflow_provider_crew.triggers.events import (
     told_watch,
 )
 from airflow_provider_crew.triggers.progress import TriggerProgress, progress_of
-from airflow_provider_crew.versions import close_required_action, has_ended, read_own_xcom
+from airflow_provider_crew.versions import close_required_action, has_ended, push_xcom, read_own_xcom
 
 
 async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
@@ -60,6 +61,13 @@ async def watched(trigger: CrewExecutionTrigger) -> dict[str, Any]:
     if request:
         await request.close()
     return event | told_watch(poller.watch) | told_progress(poller.report, event)
+
+
+async def end_deferral(trigger: CrewExecutionTrigger) -> None:
+    """Push that no trigger polls any longer, so that no mark cancels the execution from here on."""
+    if trigger.cancel_on_kill and trigger.task_instance:
+        with suppress(Exception):  # the event matters more
+            await sync_to_async(push_xcom)(trigger.task_instance, DEFERRAL, None)
 
 
 async def cancel_if_unwanted(trigger: CrewExecutionTrigger) -> None:

@@ -8,7 +8,7 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, mask_secret
 
 from airflow_provider_crew import notifications
-from airflow_provider_crew.attempt.verdict import if_lost
+from airflow_provider_crew.attempt.verdict import if_lost, while_cancelled
 from airflow_provider_crew.client.errors import (
     Cost,
     CrewError,
@@ -20,6 +20,7 @@ from airflow_provider_crew.client.errors import (
 from airflow_provider_crew.exceptions import CrewTaskFailed, CrewTaskTimeout, CutShort
 from airflow_provider_crew.notifications import CrewAlert
 from airflow_provider_crew.operators.crew import CrewRunOperator
+from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from tests.supported import AIRFLOW
 
 KICKOFF_ID = "57a13a6e-3a4c-4c55-9f0e-2f1f8a4b9c01"
@@ -173,15 +174,53 @@ def test_alert_of_dag_sums_up_mapped_tasks(alert, dag, airflow, sent):
     airflow.states = {("each", number): "success" for number in range(40)} | {("each", 7): "failed"}
     airflow.xcoms |= {("each", number, "kickoff_id"): str(number) for number in range(39)}
     airflow.xcoms |= {("each", number, "usage"): {"total_tokens": 1_000} for number in range(38)}
-    airflow.xcoms |= {("each", 38, "usage"): {"total_tokens": None}, ("each", 7, "crew_row"): "Hamburg"}
+    airflow.xcoms |= {("each", 7, "crew_row"): "Hamburg\nSubject: forged"}
+    # As Airflow pushes it with multiple_outputs, and as a crew may report it.
+    airflow.xcoms |= {("each", 38, "usage"): None, ("each", 39, "usage"): {"prompt_tokens": 3}}
 
     alert(of_run(dag))
 
     ((subject, text),) = sent
-    assert subject == f"[{Cost.RUNNING}] the_dag: each[7] (Hamburg) in today"
+    assert subject == f"[{Cost.RUNNING}] the_dag: each[7] (Hamburg Subject: forged) in today"
     (summary,) = [part for part in text.split("\n\n") if part.startswith("each: ")]
     for count in ("40 rows", "1 failed", "39 success", "39 executions", "38,000 tokens"):
         assert count in summary
+
+
+def test_cleared_row_does_not_cost_the_alert(alert, dag, airflow, sent):
+    airflow.states = {("each", 0): "failed", ("each", 1): None, ("each", 2): "success"}
+
+    alert(of_run(dag))
+
+    ((_, text),) = sent
+    assert "each: 3 rows" in text
+
+
+@pytest.mark.usefixtures("airflow")
+def test_mapped_sensor_starts_nothing_if_cleared(alert, dag, airflow, sent):
+    with dag:
+        CrewExecutionSensor.partial(task_id="wait").expand(kickoff_id=["one", "two"])
+    airflow.states = {("wait", 0): "failed"}
+    airflow.xcoms |= {("wait", 0, "kickoff_id"): "one", ("wait", 0, "crew_deferral"): 1795697920.28}
+
+    alert(of_run(dag))
+
+    ((_, text),) = sent
+    assert while_cancelled(is_sensor=True) in text
+    assert while_cancelled(is_sensor=False) not in text
+
+
+def test_unread_rows_come_last(alert, dag, airflow, sent, monkeypatch):
+    airflow.states = {("each", number): "failed" for number in range(40)}
+    airflow.xcoms["each", 0, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": FAILED.as_dict()}
+    at_the_first = iter([0.0, 0.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(at_the_first, 100.0))
+
+    alert(of_run(dag))
+
+    ((subject, text),) = sent
+    assert subject.startswith(f"[{Cost.UNKNOWN}] the_dag: 40 crew tasks")
+    assert text.startswith(f"each[0]: {FAILED}")
 
 
 def test_alert_of_dag_describes_the_most_urgent_failures(alert, dag, airflow, sent):

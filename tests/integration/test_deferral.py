@@ -1,0 +1,111 @@
+"""Deferral and resumption of a task that Airflow, or a trigger, ends at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+
+from airflow_provider_crew.exceptions import CrewTaskFailed, WaitedTooLong
+from airflow_provider_crew.triggers.events import DEFERRAL, STOP_WAITING
+from tests.integration.operators import run, run_task, sensor_task
+from tests.integration.tasks import ASKING, CONNECTION, SLOW, Task, api_error, fired
+from tests.integration.test_resuming_rules import large_event
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+
+needs_triggers_that_cancel = pytest.mark.skipif(AIRFLOW < (3, 3), reason="triggers cannot cancel in this Airflow")
+
+
+@needs_triggers_that_cancel
+@pytest.mark.parametrize("kind", [run_task, sensor_task])
+def test_deferral_is_over_after_the_trigger_failed(live_crew, store, kind):
+    live_crew.scenario = SLOW
+    task = kind(live_crew, store=store, deferrable=True, cancel_on_kill=True)
+    waiting = task.deferred()
+    assert task.ti.xcoms[DEFERRAL] == waiting.trigger.deferred_at
+
+    with pytest.raises(Exception, match="no longer polls"):
+        task.resume_without_event("Trigger failure", ["Boom"])
+
+    assert task.ti.xcoms[DEFERRAL] is None
+
+
+@needs_triggers_that_cancel
+def test_deferral_is_over_before_the_event(live_crew, store, monkeypatch):
+    pushed: list[tuple[str, Any]] = []
+    monkeypatch.setattr(
+        "airflow_provider_crew.triggers.watching.push_xcom", lambda _, key, value: pushed.append((key, value))
+    )
+    live_crew.scenario = SLOW
+    live_crew.at_look(1, lambda: live_crew.finish(live_crew.kickoffs[0].kickoff_id))
+    task = run_task(live_crew, store=store, deferrable=True, cancel_on_kill=True)
+
+    asyncio.run(fired(task.revived(task.deferred())))
+
+    assert pushed == [(DEFERRAL, None)]
+
+
+@needs_triggers_that_cancel
+def test_task_that_is_marked_while_it_defers_cancels(live_crew, store, monkeypatch):
+    live_crew.scenario = SLOW
+    task = run_task(live_crew, store=store, deferrable=True, cancel_on_kill=True)
+    monkeypatch.setattr("airflow_provider_crew.versions._states_of", lambda _: {"failed"})
+    operator, push = task.begin(), task.ti.xcom_push
+
+    def marked(key: str, value: Any) -> None:
+        push(key, value)
+        if key == DEFERRAL:
+            operator.on_kill()
+
+    task.ti.xcom_push = marked  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="cancelled"):
+        operator.execute(task.context)
+
+    assert len(live_crew.requests.on("stop")) == 1
+
+
+def test_large_result_has_the_grace_period_of_a_kickoff(live_crew, store):
+    task = Task(lambda: run(deferrable=True, max_outage=0.3, poll_interval=0.1), store=store)
+    waiting, event = large_event(task, live_crew)
+    live_crew.faults.answer(404, on="status", times=14)
+
+    assert "result" not in event
+    assert task.resume(waiting, event)["output"]
+
+
+@pytest.mark.skipif(AIRFLOW < (3, 3), reason="this Airflow has no requests for deferred tasks")
+def test_stopped_wait_is_not_retried_without_a_connection(live_crew, store, monkeypatch):
+    monkeypatch.setattr("airflow_provider_crew.client.options.NOT_FOUND_GRACE", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.watch._SOON", 0.0)
+    live_crew.scenario = ASKING
+    task = Task(lambda: run(deferrable=True, human_input=True), store=store, retries=2)
+    waiting = task.deferred()
+    event = asyncio.run(fired(task.revived(waiting)))
+    with pytest.raises(TaskDeferred) as asked:
+        task.resume(waiting, event)
+    monkeypatch.delenv(CONNECTION)
+
+    with pytest.raises(CrewTaskFailed):
+        task.resume(asked.value, {"chosen_options": [STOP_WAITING], "responded_by_user": {"name": "ann"}})
+
+
+def test_unreadable_inputs_do_not_cost_the_result(live_crew, store, monkeypatch):
+    live_crew.scenario = SLOW
+    task = Task(lambda: run(timeout=0.2), store=store, retries=1)
+    with pytest.raises(WaitedTooLong):
+        task.run()
+    live_crew.finish(live_crew.kickoffs[0].kickoff_id)
+
+    def away(*_: Any) -> None:
+        raise api_error(None)
+
+    # As lazy inputs do, which Airflow reads from the XComs of other tasks each time.
+    monkeypatch.setattr("airflow_provider_crew.attempt.attempt.plain", away)
+    result = task.run()
+
+    assert result["kickoff_id"] == live_crew.kickoffs[0].kickoff_id
+    assert result["inputs"] is None
