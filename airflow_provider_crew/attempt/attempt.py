@@ -800,8 +800,13 @@ class Attempt:
         return while_waiting(
             is_sensor=self.is_sensor,
             reattachable=bool(self.record and self.record.is_shared),
-            cancels=(versions.TRIGGERS_CANCEL or not self.options.deferrable) and self.cancels_on("kill"),
+            cancels=self._trigger_cancels() if self.options.deferrable else self.cancels_on("kill"),
         )
+
+    def _trigger_cancels(self) -> bool:
+        """Whether the trigger cancels the execution if someone marks the deferred task."""
+        # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
+        return versions.TRIGGERS_CANCEL and "loop" not in self.context and self.cancels_on("kill")
 
     def pause(self, poller: Poller, step: Step) -> None:
         """Sleep until the next poll, and look at times whether Airflow is ending the task."""
@@ -824,8 +829,7 @@ class Attempt:
 
     def _defer(self, rules: WatchRules, memory: WatchState, *, asked: bool) -> NoReturn:
         options, now, kept = self.options, time.time(), memory.handed_over()
-        # In a task loop, a trigger gets the state of the latest iteration, which may not be this one.
-        if cancels := versions.TRIGGERS_CANCEL and "loop" not in self.context and self.cancels_on("kill"):
+        if cancels := self._trigger_cancels():
             self.push_xcom(DEFERRAL, now, what="The time of the deferral, without which a mark cancels nothing,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept} if asked else {}

@@ -20,6 +20,7 @@ import tenacity
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew import cli, versions
+from airflow_provider_crew.attempt.verdict import while_waiting
 from airflow_provider_crew.client.errors import (
     Cost,
     ExecutionCancelled,
@@ -331,5 +332,8 @@ def test_trigger_cancels_nothing_in_a_task_loop(live_crew, is_in_a_loop):
     with pytest.raises(TaskDeferred) as deferred:
         task.begin().execute(task.context | loop)
 
-    assert deferred.value.trigger.cancel_on_kill is (versions.TRIGGERS_CANCEL and not is_in_a_loop)
-    assert (DEFERRAL in task.ti.xcoms) is deferred.value.trigger.cancel_on_kill
+    trigger: Any = deferred.value.trigger
+    cancels = versions.TRIGGERS_CANCEL and not is_in_a_loop
+    assert trigger.cancel_on_kill is cancels
+    assert (DEFERRAL in task.ti.xcoms) is cancels
+    assert trigger.shown == while_waiting(is_sensor=False, reattachable=False, cancels=cancels)
