@@ -8,10 +8,8 @@ from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
-import tenacity
-
 from airflow_provider_crew.attempt.shielded import shielded
-from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, retry_policy
+from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
 from airflow_provider_crew.client.errors import Cost, ExecutionNotFound
 from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
 from airflow_provider_crew.client.options import TIMEOUT, WAKING_UP
@@ -35,7 +33,7 @@ def check(
     """
     crew, starts = hook.get_conn(), options.start + options.stop
     about["token"] = hook.connection.token_type
-    known = tenacity.Retrying(**retry_policy(wake_up_within=WAKING_UP))(crew.inputs)
+    known = resend(crew.inputs, wake_up_within=WAKING_UP)
     about["inputs"] = list(known.names)
     try:
         about["dialect"] = f"unclear; an unknown execution has the status {crew.status(str(uuid4())).status}"

@@ -17,7 +17,6 @@ from functools import cached_property
 from threading import Event, current_thread, main_thread
 from typing import Any, Literal, NoReturn, TypeVar
 
-import tenacity
 from airflow.providers.common.compat.sdk import AirflowSkipException, AirflowTaskTimeout, TaskDeferred, conf
 
 from airflow_provider_crew import versions
@@ -39,7 +38,7 @@ from airflow_provider_crew.attempt.result import (
 from airflow_provider_crew.attempt.shielded import shielded
 from airflow_provider_crew.attempt.verdict import Earlier, Facts, Phase, Verdict, verdict, while_waiting
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import KickoffRequest, plain, retry_policy
+from airflow_provider_crew.client.api import KickoffRequest, plain, resend
 from airflow_provider_crew.client.errors import CrewError, UncertainKickoff, storable_json
 from airflow_provider_crew.client.models import Completed
 from airflow_provider_crew.client.options import (
@@ -637,9 +636,9 @@ class Attempt:
     # The kickoff itself. It runs in a thread of its own.
 
     def _send_once(self, request: KickoffRequest, digest: str, interrupted: Event) -> str:
-        sleep: Any = interrupted.wait
-        policy = tenacity.Retrying(**retry_policy(only_if_not_started=True), sleep=sleep)
-        kickoff_id: str = policy(self._send, request, digest, interrupted)
+        kickoff_id = resend(
+            lambda: self._send(request, digest, interrupted), only_if_not_started=True, sleep=interrupted.wait
+        )
         self._record.save_kickoff_id(self._has(kickoff_id))
         return kickoff_id
 

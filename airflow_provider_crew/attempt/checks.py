@@ -5,11 +5,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-import tenacity
-
 from airflow_provider_crew import versions
 from airflow_provider_crew.client import errors
-from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, retry_policy
+from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
 from airflow_provider_crew.client.errors import Cost
 from airflow_provider_crew.client.options import WAKING_UP
 from airflow_provider_crew.client.text import in_words, warn
@@ -22,9 +20,8 @@ def check_inputs(hook: CrewHook, request: KickoffRequest, log: Any, *, validate:
 
     The request for the crew's inputs is sent even without validation, because it wakes up a sleeping crew.
     """
-    policy = tenacity.Retrying(**retry_policy(wake_up_within=WAKING_UP))
     try:
-        known = policy(hook.get_conn().inputs)
+        known = resend(hook.get_conn().inputs, wake_up_within=WAKING_UP)
     except (errors.NotAllowed, errors.Rejected) as error:
         if validate:
             warn(log, f"Inputs are not checked, because the crew does not list them. {error.event}")

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import random
 import re
 import ssl
 import time
@@ -16,7 +17,6 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar, Unpack, cast
 from urllib.parse import quote
 
-import tenacity
 from pydantic import ValidationError
 
 from airflow_provider_crew.client import errors
@@ -619,56 +619,48 @@ def not_cancelled(kickoff_id: str, failure: CallError | None, cost: Cost) -> err
 
 
 _ATTEMPTS = 3
+_LONGEST_BACKOFF = 10.0
 _LONGEST_RETRY_AFTER_IN_CALL = 30.0
 _WAKING_PAUSE = 5.0
-_BACKOFF = tenacity.wait_random_exponential(multiplier=0.5, max=10)
 
 
-def retry_policy(*, only_if_not_started: bool = False, wake_up_within: float = 0.0) -> dict[str, Any]:
+def resend(
+    call: Callable[[], T],
+    *,
+    only_if_not_started: bool = False,
+    wake_up_within: float = 0.0,
+    sleep: Callable[[float], object] = time.sleep,
+) -> T:
     """
-    Return the arguments for tenacity's Retrying or AsyncRetrying that resend one call.
+    Return the result of a call. After a transient failure, repeat the call up to two times.
 
-    A read is retried after any transient failure. A kickoff is retried only if it certainly started nothing. A
-    crew that may be waking up after a quiet period is given ``wake_up_within`` seconds. While it wakes up, other
-    failures count as part of the startup.
+    :param only_if_not_started: Whether to repeat only what certainly started nothing. A kickoff needs this.
+    :param wake_up_within: Seconds to repeat the call instead, if the crew may be waking up after a quiet period.
+        While it wakes up, other failures count as part of the startup.
     """
-    is_waking = False
-
-    def can_resend(error: BaseException) -> bool:
-        nonlocal is_waking
-        if not isinstance(error, TransientError) or (isinstance(error, errors.Unreachable) and not error.trusted):
-            return False  # a certificate error persists, and should be reported at once
-        is_waking = is_waking or (wake_up_within > 0 and error.may_be_waking_up)
-        return _proves_nothing_started(error) or not only_if_not_started
-
-    def is_enough(state: tenacity.RetryCallState) -> bool:
-        if is_waking:
-            return (state.seconds_since_start or 0.0) >= wake_up_within
-        return state.attempt_number >= _ATTEMPTS
-
-    def pause(state: tenacity.RetryCallState) -> float:
-        return max(_wait(state), _WAKING_PAUSE if is_waking else 0.0)
-
-    def log_pause(state: tenacity.RetryCallState) -> None:
-        error, seconds = _error_of(state), state.next_action.sleep if state.next_action else 0.0
-        log.warning("%s Retrying in %.1f s.", error.event, seconds)
-        if is_waking and error.may_be_waking_up:
-            minutes = wake_up_within / 60
-            log.warning("Crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes)
-
-    return {
-        "stop": is_enough,
-        "wait": pause,
-        "retry": tenacity.retry_if_exception(can_resend),
-        "before_sleep": log_pause,
-        "reraise": True,
-    }
+    until, is_waking, attempt = time.monotonic() + wake_up_within, False, 1
+    while True:
+        try:
+            return call()
+        except TransientError as error:
+            if isinstance(error, errors.Unreachable) and not error.trusted:
+                raise  # a certificate error persists, and should be reported at once
+            is_waking = is_waking or (wake_up_within > 0 and error.may_be_waking_up)
+            is_over = time.monotonic() >= until if is_waking else attempt >= _ATTEMPTS
+            if is_over or (only_if_not_started and not _proves_nothing_started(error)):
+                raise
+            pause = max(_wait(attempt, error), _WAKING_PAUSE if is_waking else 0.0)
+            log.warning("%s Retrying in %.1f s.", error.event, pause)
+            if is_waking and error.may_be_waking_up:
+                minutes = wake_up_within / 60
+                log.warning(
+                    "Crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes
+                )
+        sleep(pause)
+        attempt += 1
 
 
-def _wait(state: tenacity.RetryCallState) -> float:
+def _wait(attempt: int, error: TransientError) -> float:
     # Add the jitter to Retry-After, or all clients that received the same value would return together.
-    return _BACKOFF(state) + min(_error_of(state).retry_after or 0.0, _LONGEST_RETRY_AFTER_IN_CALL)
-
-
-def _error_of(state: tenacity.RetryCallState) -> TransientError:
-    return cast("TransientError", state.outcome and state.outcome.exception())
+    jitter = random.uniform(0.0, min(2 ** (attempt - 2), _LONGEST_BACKOFF))  # noqa: S311 - not a secret
+    return jitter + min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER_IN_CALL)

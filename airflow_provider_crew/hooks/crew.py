@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-import tenacity
 from airflow.providers.common.compat.sdk import BaseHook
 from asgiref.sync import sync_to_async
 
-from airflow_provider_crew.client.api import KickoffRequest, retry_policy, some_names
+from airflow_provider_crew.client.api import KickoffRequest, resend, some_names
 from airflow_provider_crew.client.errors import CrewError, InvalidSettings, NotCancelled
 from airflow_provider_crew.client.models import Completed, CrewInputs, Execution, Failed
 from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions
@@ -33,12 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_CANCELLING: dict[str, Any] = {
-    "stop": tenacity.stop_after_attempt(3),
-    "wait": tenacity.wait_fixed(1),
-    "retry": tenacity.retry_if_exception(lambda error: isinstance(error, NotCancelled) and error.passes),
-    "reraise": True,
-}
+# How often to ask a crew to stop an execution, and the seconds in between.
+_MOST_CANCELS = 3
+_CANCEL_PAUSE = 1.0
 
 
 class CrewHook(BaseHook):
@@ -122,7 +118,7 @@ class CrewHook(BaseHook):
 
     def inputs(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
-        return tenacity.Retrying(**retry_policy())(self._client.inputs)
+        return resend(self._client.inputs)
 
     async def inputs_async(self) -> CrewInputs:
         """Return the inputs that the crew takes."""
@@ -162,7 +158,7 @@ class CrewHook(BaseHook):
 
     def status(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
-        return tenacity.Retrying(**retry_policy())(self._client.status, kickoff_id)
+        return resend(lambda: self._client.status(kickoff_id))
 
     async def status_async(self, kickoff_id: str) -> Execution:
         """Return the status of an execution."""
@@ -175,7 +171,15 @@ class CrewHook(BaseHook):
         Ask the crew up to three times. Raise NotCancelled if the execution is still running, or if that is
         unknown. The endpoint is undocumented, and a crew may lack it.
         """
-        return tenacity.Retrying(**_CANCELLING)(self._client.cancel, kickoff_id)
+        attempt = 1
+        while True:
+            try:
+                return self._client.cancel(kickoff_id)
+            except NotCancelled as error:
+                if not error.passes or attempt == _MOST_CANCELS:
+                    raise
+            time.sleep(_CANCEL_PAUSE)
+            attempt += 1
 
     async def cancel_async(self, kickoff_id: str) -> Completed | Failed:
         """Stop an execution and return its end, like cancel()."""
@@ -242,9 +246,8 @@ class CrewHook(BaseHook):
                 raise asyncio.CancelledError
             return client.kickoff(request)
 
-        policy = retry_policy(only_if_not_started=True)
         try:
-            kickoff_id = tenacity.Retrying(**policy, sleep=tenacity.sleep_using_event(is_cancelled))(send)
+            kickoff_id = resend(send, only_if_not_started=True, sleep=is_cancelled.wait)
         except CrewError as error:
             if is_cancelled.is_set():  # nothing else receives the error
                 self.log.warning("%s", error)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import tenacity
 
-from airflow_provider_crew.client.api import KickoffRequest, retry_policy
+from airflow_provider_crew.client.api import KickoffRequest, resend
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.settings import ServiceSettings
 from tests.async_crew import AsyncCrew
@@ -19,12 +18,12 @@ KICKOFF = KickoffRequest.of(INPUTS)
 
 def kick_off(crew: CrewClient | AsyncCrew) -> str:
     """Kick off as the hook does: what was certainly not taken is sent again."""
-    return tenacity.Retrying(**retry_policy(only_if_not_started=True))(crew.kickoff, KICKOFF)
+    return resend(lambda: crew.kickoff(KICKOFF), only_if_not_started=True)
 
 
 def ask(crew: CrewClient | AsyncCrew) -> Any:
     """Ask for the inputs as the hook does: again, after what may pass."""
-    return tenacity.Retrying(**retry_policy())(crew.inputs)
+    return resend(crew.inputs)
 
 
 class Connect:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import NamedTuple
 
-import tenacity
-
-from airflow_provider_crew.client.api import retry_policy
+from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.client import CrewClient
 from airflow_provider_crew.client.errors import Cost, CrewError, RateLimited, UncertainKickoff
 from airflow_provider_crew.client.settings import ServiceSettings
@@ -34,10 +32,9 @@ class Sent(NamedTuple):
 
 def send(settings: ServiceSettings) -> Sent:
     pauses: list[float] = []
-    policy = tenacity.Retrying(**retry_policy(only_if_not_started=True), sleep=pauses.append)
     crew = CrewClient(settings)
     try:
-        assert policy(crew.kickoff, KICKOFF) == "k-1"
+        assert resend(lambda: crew.kickoff(KICKOFF), only_if_not_started=True, sleep=pauses.append) == "k-1"
     except UncertainKickoff as error:
         assert error.cost is Cost.UNKNOWN  # noqa: PT017 - an outcome among others
         return Sent(UNCERTAIN, error, pauses)

@@ -25,7 +25,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> TaskStateStore:
 def live_crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedService]:
     """A crew, its connection, and an Airflow that lets operators be called and does not dawdle."""
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: 0.0)
     monkeypatch.setattr("airflow_provider_crew.client.api._WAKING_PAUSE", 0.05)
     monkeypatch.setattr("airflow_provider_crew.attempt.checks.WAKING_UP", 0.3)
     monkeypatch.setattr("airflow_provider_crew.client.watch._WHILE_PEOPLE_DECIDE", 0.05)

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tenacity
 from airflow.providers.common.compat.sdk import TaskDeferred
 
 from airflow_provider_crew import cli, versions
@@ -29,7 +28,7 @@ from airflow_provider_crew.client.errors import (
     WaitedTooLong,
 )
 from airflow_provider_crew.client.models import Completed, Failed
-from airflow_provider_crew.hooks.crew import _CANCELLING, CrewHook
+from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.local import LocalCrewService, Scenario, ScenarioTask
 from airflow_provider_crew.local.record import ReceivedRequest
 from airflow_provider_crew.triggers.events import DEFERRAL
@@ -44,7 +43,7 @@ ENDLESS = ScenarioTask(name="writing_task", agent="Writer", seconds=3600.0)
 
 @pytest.fixture(params=["documented", "deployed"])
 def crew(request, monkeypatch) -> Iterator[LocalCrewService]:
-    monkeypatch.setitem(_CANCELLING, "wait", tenacity.wait_none())
+    monkeypatch.setattr("airflow_provider_crew.hooks.crew._CANCEL_PAUSE", 0.0)
     with LocalCrewService(Scenario(dialect=request.param, tasks=(ENDLESS,)), token=TOKEN) as running:
         monkeypatch.setenv(CONNECTION, running.connection_uri)
         yield running

@@ -79,7 +79,7 @@ async def test_cancelled_kickoff_async_logs_the_id(server, hook, task_log):
 
 
 async def test_cancelled_kickoff_async_sends_nothing_more(live_crew, monkeypatch):
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 30.0)
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: 30.0)
     live_crew.faults.answer(429, on="kickoff")
     loop, has_sent = asyncio.get_running_loop(), asyncio.Event()
     live_crew.after = lambda request: request.operation == "kickoff" and loop.call_soon_threadsafe(has_sent.set)

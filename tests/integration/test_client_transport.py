@@ -102,7 +102,7 @@ class TestRepeatedCalls:
     """The hook repeats reads, and a kickoff that the service certainly did not take. A client repeats nothing."""
 
     def test_kickoff_that_made_no_connection_is_resent(self, crew, service, monkeypatch):
-        monkeypatch.setattr("airflow_provider_crew.client.api._BACKOFF", lambda _: service.faults.clear() or 0.0)
+        monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: service.faults.clear() or 0.0)
         service.faults.refuse()
 
         kick_off(crew)

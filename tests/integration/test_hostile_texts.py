@@ -87,7 +87,7 @@ ANSWERS = {
 @pytest.fixture(autouse=True)
 def every_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: 0.0)
 
 
 def assert_log_is_harmless(log: Log) -> None:

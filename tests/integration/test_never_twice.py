@@ -85,7 +85,7 @@ def test_task_that_ends_before_kickoff_is_resent_starts_nothing(
     begun = task.begin()
     end = begun.on_kill if how == "killed" else alarm
 
-    def pause(_: object) -> float:
+    def pause(*_: object) -> float:
         end()
         return 0.8  # a signal handler runs in the main thread, which looks twice a second
 
@@ -139,7 +139,7 @@ def test_rejected_kickoff_is_not_recorded_before_it_is_resent(live_crew, store, 
     remembered: list[Any] = []
     live_crew.faults.answer(429, on="kickoff")
 
-    def pause(_: object) -> float:
+    def pause(*_: object) -> float:
         remembered.append(store.kickoff)
         return 0.0
 

@@ -325,7 +325,7 @@ def test_first_trigger_imports_in_a_thread(live_crew):
     assert done.returncode == 0, done.stderr
     threads = json.loads(done.stdout.splitlines()[-1])
 
-    ours = {"airflow_provider_crew", "aiohttp", "pydantic", "tenacity"}
+    ours = {"airflow_provider_crew", "aiohttp", "pydantic"}
     assert "aiohttp" in threads
     assert not [
         name for name, thread in threads.items() if thread == "MainThread" and name.partition(".")[0] in ours

@@ -78,7 +78,7 @@ def every_line(caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     for name in ("urllib3", "requests", "aiohttp", "asyncio", "http.client", "airflow_provider_crew"):
         caplog.set_level(logging.DEBUG, logger=name)
-    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda _: 0.0)
+    monkeypatch.setattr("airflow_provider_crew.client.api._wait", lambda *_: 0.0)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_airflow_finds_the_provider_in_an_empty_environment(wheel, tmp_path):
 
 
 def test_the_client_works_without_airflow(wheel, tmp_path):
-    needed = ("aiohttp", "certifi", "jinja2", "pydantic", "requests", "tenacity", "urllib3")
+    needed = ("aiohttp", "certifi", "jinja2", "pydantic", "requests", "urllib3")
     bin_ = environment(tmp_path / "env", *needed)
     uv("pip", "install", "--python", bin_ / "python", "--no-deps", wheel)
     code = """

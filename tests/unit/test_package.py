@@ -166,7 +166,7 @@ def newly_loaded() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("module", LOADED_BY_AIRFLOW)
 def test_modules_loaded_by_airflow_load_no_client(newly_loaded, module):
-    heavy = {"requests", "aiohttp", "pydantic", "tenacity", "certifi", "urllib3", "fastapi", "uvicorn"}
+    heavy = {"requests", "aiohttp", "pydantic", "certifi", "urllib3", "fastapi", "uvicorn"}
     light = {f"airflow_provider_crew.client{part}" for part in ("", ".options", ".text")}
     loaded = newly_loaded[module]
 

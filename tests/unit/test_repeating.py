@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import tenacity
 
-from airflow_provider_crew.client.api import retry_policy
+from airflow_provider_crew.client import api
+from airflow_provider_crew.client.api import resend
 from airflow_provider_crew.client.errors import (
     CallError,
     NotAuthenticated,
@@ -27,13 +27,12 @@ from airflow_provider_crew.client.errors import (
 def attempts(error: Exception, *, only_if_not_started: bool) -> list[float]:
     """Return for how long the policy sleeps between the attempts of a call that always fails."""
     slept: list[float] = []
-    policy = tenacity.Retrying(**retry_policy(only_if_not_started=only_if_not_started), sleep=slept.append)
 
     def fail() -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        policy(fail)
+        resend(fail, only_if_not_started=only_if_not_started, sleep=slept.append)
 
     assert caught.value is error
     return slept
@@ -86,7 +85,7 @@ class Repeated:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.slept: list[float] = []
-        monkeypatch.setattr(tenacity, "time", SimpleNamespace(monotonic=lambda: sum(self.slept)))
+        monkeypatch.setattr(api, "time", SimpleNamespace(monotonic=lambda: sum(self.slept)))
 
     def attempt(self, *outcomes: Exception | str, kickoff: bool = False, within: float = 300.0) -> Any:
         """Let each attempt have its outcome, the last one again and again; return what comes of it."""
@@ -98,9 +97,8 @@ class Repeated:
                 raise outcome
             return outcome
 
-        policy = retry_policy(only_if_not_started=kickoff, wake_up_within=within)
         try:
-            return tenacity.Retrying(**policy, sleep=self.slept.append)(call)
+            return resend(call, only_if_not_started=kickoff, wake_up_within=within, sleep=self.slept.append)
         except TransientError as error:
             return error
 

@@ -136,7 +136,7 @@ def reached_from(begin: set[str], uses: dict[str, set[str]]) -> set[str]:
 
 # What Airflow imports, in every process that parses a DAG.
 PARSED = {f"{NAME}.{part}.crew" for part in ("decorators", "links", "operators", "plugins", "sensors", "triggers")}
-HEAVY = {"aiohttp", "certifi", "fastapi", "pydantic", "requests", "tenacity", "urllib3", "uvicorn", "yarl"}
+HEAVY = {"aiohttp", "certifi", "fastapi", "pydantic", "requests", "urllib3", "uvicorn", "yarl"}
 
 
 def test_modules_parsed_by_airflow_import_nothing_heavy():
