@@ -4,96 +4,18 @@ Exceptions of tasks and of the hook, for retry policies, callbacks and ``except`
 The client defines those that know nothing about Airflow. Those of tasks are defined here.
 """
 
-from typing import Any
-
 from airflow.providers.common.compat import sdk
 
-from airflow_provider_crew.client.errors import (
-    CallError,
-    Cost,
-    CrewError,
-    DailyLimitReached,
-    ExecutionCancelled,
-    ExecutionFailed,
-    ExecutionNotFound,
-    ExecutionStopped,
-    ExecutionUnknown,
-    InvalidInputs,
-    InvalidKickoffId,
-    InvalidOutput,
-    InvalidOutputType,
-    InvalidSettings,
-    LostContact,
-    NotAllowed,
-    NotAuthenticated,
-    NotCancelled,
-    RateLimited,
-    Rejected,
-    ResponseTooLarge,
-    ServiceError,
-    TransientError,
-    UncertainKickoff,
-    Unreachable,
-    UnreadableResponse,
-    WaitedTooLong,
-    WaitStopped,
-    WatchBroken,
-    WatchError,
-)
-
-__all__ = [
-    "CallError",
-    "Cost",
-    "CrewError",
-    "CrewSensorTimeout",
-    "CrewTaskError",
-    "CrewTaskFailed",
-    "CrewTaskSkipped",
-    "CrewTaskTimeout",
-    "CutShort",
-    "DailyLimitReached",
-    "EndedByAirflow",
-    "EndedTask",
-    "ExecutionCancelled",
-    "ExecutionFailed",
-    "ExecutionNotFound",
-    "ExecutionStopped",
-    "ExecutionUnknown",
-    "InvalidInputs",
-    "InvalidKickoffId",
-    "InvalidOutput",
-    "InvalidOutputType",
-    "InvalidSettings",
-    "LostContact",
-    "NotAllowed",
-    "NotAuthenticated",
-    "NotCancelled",
-    "OtherInputs",
-    "RateLimited",
-    "Rejected",
-    "ResponseTooLarge",
-    "ServiceError",
-    "TransientError",
-    "UncertainKickoff",
-    "Unreachable",
-    "UnreadableResponse",
-    "WaitStopped",
-    "WaitedTooLong",
-    "WatchBroken",
-    "WatchError",
-]
+from airflow_provider_crew.client.errors import *  # noqa: F403 - all errors of the client
+from airflow_provider_crew.client.errors import Cost, CrewError, WaitedTooLong, WatchError
 
 
 class EndedTask(BaseException):
     """Base of the Airflow exceptions that end a task because of a CrewError, their ``failure``."""
 
     def __init__(self, failure: CrewError) -> None:
-        super().__init__(str(failure))
+        super().__init__(failure)
         self.failure = failure
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the exception with its failure."""
-        return type(self), (self.failure,)
 
     @property
     def kickoff_id(self) -> str:
