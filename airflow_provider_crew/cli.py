@@ -17,13 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from airflow_provider_crew.client.text import one_line
 
-    from airflow_provider_crew.client.client import CrewClient
-    from airflow_provider_crew.client.errors import CrewError
-    from airflow_provider_crew.client.models import Execution
-    from airflow_provider_crew.hooks.crew import CrewHook
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ANSWERED, FAILED, USAGE, UNDECIDED = range(4)
 INTERRUPTED = 130
@@ -41,12 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.command == "dags":
         return _copy_dags(options.into)
+    answer: dict[str, Any] = {}
     logging.disable()  # Airflow's own log lines are not part of the command's output
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            code, answer = _ask(options)
+            from airflow_provider_crew.commands import run
+
+            succeeded = run(options, answer, partial(_confirm, options))
+        code = UNDECIDED if succeeded is None else ANSWERED if succeeded else FAILED
     except KeyboardInterrupt:
-        return INTERRUPTED
+        code = INTERRUPTED
+        if "cost" not in answer:  # otherwise an execution may have started
+            return code
     except SystemExit as error:
         sys.stderr.write(f"{error}\n")
         return FAILED
@@ -147,98 +150,6 @@ def _kickoff_id(text: str) -> str:
         raise argparse.ArgumentTypeError(error.event) from None
 
 
-def _ask(options: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    from airflow_provider_crew.client import errors
-    from airflow_provider_crew.hooks.crew import CrewHook
-    from airflow_provider_crew.kickoff_records import forget
-    from airflow_provider_crew.versions import reads_connections_as_commands_do
-
-    confirm = partial(_confirm, options)
-    if options.command == "forget":
-        return ANSWERED, forget(options, confirm)
-    reads_connections_as_commands_do()
-    hook = CrewHook(options.conn_id)
-    about: dict[str, Any] = {"connection": options.conn_id}
-    try:
-        return _ask_crew(hook, options, about, confirm)
-    except KeyboardInterrupt:
-        if "cost" not in about:
-            raise
-        return INTERRUPTED, about  # an execution may have started
-    except errors.CrewError as error:
-        is_unknown = isinstance(error, errors.NotCancelled) and error.cost is errors.Cost.UNKNOWN
-        is_open = isinstance(error, errors.WatchError | errors.UncertainKickoff) and error.cost != "ended"
-        is_undecided = is_unknown or is_open or isinstance(error, errors.TransientError | errors.ExecutionNotFound)
-        if options.command == "status" and not isinstance(error, errors.ExecutionNotFound):
-            error = error.replace(cost=errors.Cost.UNKNOWN)  # a failed query reveals nothing about the execution
-        state = {"state": "unknown"} if isinstance(error, errors.ExecutionNotFound) else {}
-        return UNDECIDED if is_undecided else FAILED, {**about, **state, **_shown(error)}
-
-
-def _ask_crew(
-    hook: CrewHook, options: argparse.Namespace, about: dict[str, Any], confirm: Callable[..., None]
-) -> tuple[int, dict[str, Any]]:
-    """Carry out a command about a crew. If an error is raised, ``about`` has what was known until then."""
-    from airflow_provider_crew.check import check
-    from airflow_provider_crew.client.errors import Cost
-    from airflow_provider_crew.client.watch import describe_end
-    from airflow_provider_crew.kickoff_records import adopt
-
-    crew = hook.get_conn()
-    about["address"] = crew.settings.address
-    if options.command == "inputs":
-        return ANSWERED, {**about, "inputs": [each.model_dump() for each in crew.inputs().inputs]}
-    if options.command == "check":
-        return ANSWERED, check(hook, options, about, confirm)
-    about["kickoff_id"] = options.kickoff_id
-    if options.command == "adopt":
-        return ANSWERED, adopt(options, about | _found(crew, options.kickoff_id), confirm)
-    if options.command == "cancel":
-        confirm("Cancel this execution?", about)
-        end = hook.cancel(options.kickoff_id)
-        about["state"] = "completed" if end.status == "completed" else "failed"
-        return ANSWERED, {**about, "event": describe_end(end), "cost": Cost.ENDED.value}
-    return _status(about, crew.status(options.kickoff_id))
-
-
-def _found(crew: CrewClient, kickoff_id: str) -> dict[str, Any]:
-    """Return the state of an execution. It may be unknown, as it is while a crew waits for human input."""
-    from airflow_provider_crew.client.errors import ExecutionNotFound
-
-    try:
-        execution = crew.status(kickoff_id)
-    except ExecutionNotFound as error:
-        return {"state": "unknown", "event": error.event}
-    return {**_status({}, execution)[1], "result": None, "meta": execution.meta}
-
-
-def _shown(error: CrewError) -> dict[str, str]:
-    from airflow_provider_crew.attempt.verdict import fix_for
-
-    return {**error.as_dict(), "next_step": fix_for(error)}
-
-
-def _status(about: dict[str, str], execution: Execution) -> tuple[int, dict[str, Any]]:
-    from airflow_provider_crew.attempt.verdict import AFTER_COMPLETION, WHILE_PAUSED, WHILE_RUNNING
-    from airflow_provider_crew.client.errors import Cost
-    from airflow_provider_crew.client.models import Completed, Failed, Paused
-    from airflow_provider_crew.client.watch import describe_progress, execution_failed
-
-    if isinstance(execution, Failed):
-        return FAILED, {
-            **about,
-            "state": "failed",
-            "usage": execution.usage,
-            **_shown(execution_failed(execution, "")),
-        }
-    if isinstance(execution, Completed):
-        facts = {"state": "completed", "cost": Cost.ENDED.value, "next_step": AFTER_COMPLETION}
-        return ANSWERED, {**about, **facts, "result": execution.result()}
-    step = WHILE_PAUSED if isinstance(execution, Paused) else WHILE_RUNNING
-    facts = {"state": execution.status, "progress": describe_progress(execution), "cost": Cost.RUNNING.value}
-    return UNDECIDED, {**about, **facts, "next_step": step}
-
-
 def _lines(facts: dict[str, Any]) -> str:
     shown = {name.replace("_", " "): value for name, value in facts.items() if value not in (None, [])}
     return "\n".join(f"{name[0].upper()}{name[1:]}: {_line(value)}" for name, value in shown.items())
@@ -246,7 +157,5 @@ def _lines(facts: dict[str, Any]) -> str:
 
 def _line(value: Any) -> str:
     """Return a value on one line, so that a crew's output cannot forge another."""
-    from airflow_provider_crew.client.text import one_line
-
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return one_line(text, 1_000)

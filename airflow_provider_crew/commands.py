@@ -1,0 +1,167 @@
+"""The commands about a crew: its inputs and executions, and what a deployed crew supports of this package."""
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+from uuid import uuid4
+
+from airflow_provider_crew.attempt.shielded import shielded
+from airflow_provider_crew.attempt.verdict import AFTER_COMPLETION, WHILE_PAUSED, WHILE_RUNNING, fix_for
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import Cost, CrewError, ExecutionNotFound
+from airflow_provider_crew.client.models import Completed, Execution, Failed, Paused, Running
+from airflow_provider_crew.client.options import TIMEOUT, WAKING_UP
+from airflow_provider_crew.client.watch import WatchRules, describe_end, describe_progress, execution_failed
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.hooks.polling import Poller
+from airflow_provider_crew.kickoff_records import adopt, forget
+from airflow_provider_crew.versions import reads_connections_as_commands_do
+
+
+def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> bool | None:
+    """
+    Carry out a command. Return whether it succeeded, or None if that is undecided.
+
+    :param about: Receives the answer. If the command ends early, it has what was known until then.
+    :param confirm: Ends the command unless the user confirms a question about these facts.
+    """
+    if options.command == "forget":
+        about |= forget(options, confirm)
+        return True
+    reads_connections_as_commands_do()
+    about["connection"] = options.conn_id
+    try:
+        return _ask(CrewHook(options.conn_id), options, about, confirm)
+    except CrewError as error:
+        is_unknown = isinstance(error, errors.NotCancelled) and error.cost is Cost.UNKNOWN
+        is_open = isinstance(error, errors.WatchError | errors.UncertainKickoff) and error.cost is not Cost.ENDED
+        is_undecided = is_unknown or is_open or isinstance(error, errors.TransientError | ExecutionNotFound)
+        if isinstance(error, ExecutionNotFound):
+            about["state"] = "unknown"
+        elif options.command == "status":
+            error = error.replace(cost=Cost.UNKNOWN)  # a failed query reveals nothing about the execution
+        about |= _shown(error)
+        return None if is_undecided else False
+
+
+def _ask(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> bool | None:
+    """Carry out a command about a crew."""
+    crew = hook.get_conn()
+    about["address"] = crew.settings.address
+    if "kickoff_id" in options:
+        about["kickoff_id"] = options.kickoff_id
+    match options.command:
+        case "inputs":
+            about["inputs"] = [each.model_dump() for each in crew.inputs().inputs]
+        case "check":
+            _check(hook, options, about, confirm)
+        case "cancel":
+            confirm("Cancel this execution?", about)
+            end = hook.cancel(options.kickoff_id)
+            state = "completed" if isinstance(end, Completed) else "failed"
+            about |= {"state": state, "event": describe_end(end), "cost": Cost.ENDED.value}
+        case "adopt":
+            about |= adopt(options, about | _found(crew, options.kickoff_id), confirm)
+        case "status":
+            execution = crew.status(options.kickoff_id)
+            about |= _described(execution)
+            return None if isinstance(execution, Running | Paused) else isinstance(execution, Completed)
+    return True
+
+
+def _found(crew: CrewClient, kickoff_id: str) -> dict[str, Any]:
+    """Return the state of an execution. It may be unknown, as it is while a crew waits for human input."""
+    try:
+        execution = crew.status(kickoff_id)
+    except ExecutionNotFound as error:
+        return {"state": "unknown", "event": error.event}
+    return _described(execution) | {"result": None, "meta": execution.meta}
+
+
+def _described(execution: Execution) -> dict[str, Any]:
+    match execution:
+        case Failed():
+            return {"state": "failed", "usage": execution.usage, **_shown(execution_failed(execution, ""))}
+        case Completed():
+            facts = {"state": "completed", "cost": Cost.ENDED.value, "next_step": AFTER_COMPLETION}
+            return facts | {"result": execution.result()}
+    step = WHILE_PAUSED if isinstance(execution, Paused) else WHILE_RUNNING
+    progress = describe_progress(execution)
+    return {"state": execution.status, "progress": progress, "cost": Cost.RUNNING.value, "next_step": step}
+
+
+def _shown(error: CrewError) -> dict[str, str]:
+    return {**error.as_dict(), "next_step": fix_for(error)}
+
+
+# Sent with the kickoffs, so that you find the executions in the crew's dashboard.
+_META = {"started_by": "python -m airflow_provider_crew check"}
+_UNPROVEN = "not reported"
+
+
+def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: Callable[..., None]) -> None:
+    """Add what a crew's responses prove. Only ``start`` and ``stop`` start executions, each of them one."""
+    crew, starts = hook.get_conn(), options.start + options.stop
+    about["token"] = hook.connection.token_type
+    known = resend(crew.inputs, wake_up_within=WAKING_UP)
+    about["inputs"] = list(known.names)
+    try:
+        about["dialect"] = f"unclear; an unknown execution has the status {crew.status(str(uuid4())).status}"
+    except ExecutionNotFound as error:
+        about["dialect"] = "documented" if error.http_status == HTTPStatus.NOT_FOUND else "deployed"
+    if not starts:
+        return
+    about["doubts"] = compare_inputs(options.inputs, known)
+    confirm(f"Start {starts} execution(s)? Each is billed.", about)
+    about |= dict.fromkeys(("running", "progress", "result", "token_usage", "execution_time", "meta"), _UNPROVEN)
+    if options.start:
+        about["output"] = _execute(hook, options.inputs, about)
+    if options.stop:
+        about["cancel"] = _UNPROVEN
+        _execute(hook, options.inputs, about, to_end=False)
+        end = hook.cancel(about["kickoff_ids"][-1])
+        about["cancel"] = "proven" if isinstance(end, Failed) and end.was_stopped else describe_end(end)
+    about["cost"] = Cost.ENDED.value
+
+
+def _execute(hook: CrewHook, inputs: dict[str, Any], about: dict[str, Any], *, to_end: bool = True) -> str:
+    """Start one execution, and poll it to its end and return its output, or until it is known."""
+    request = KickoffRequest.of(inputs, meta=_META)
+    ids = about.setdefault("kickoff_ids", [])
+
+    def send(_: object) -> None:
+        about["cost"] = Cost.UNKNOWN.value
+        ids.append(hook.get_conn().kickoff(request))
+        about["cost"] = Cost.RUNNING.value
+
+    def status(ask: Callable[[str], Execution], kickoff_id: str) -> Execution:
+        execution = ask(kickoff_id)
+        about.update(_proven(execution))
+        return execution
+
+    shielded(send)
+    sys.stderr.write(f"Started execution {ids[-1]}.\n")
+    now = time.time()
+    poller = Poller(hook, ids[-1], WatchRules(deadline=now + TIMEOUT, kicked_off_at=now, exists=True))
+    poller.call = status
+    while not (step := poller.poll()).completed and (to_end or not poller.watch.memory.seen):
+        poller.pause(step)
+    return step.completed.output if step.completed else ""
+
+
+def _proven(execution: Execution) -> dict[str, str]:
+    """Return what the status of an execution proves."""
+    seen = {
+        "running": isinstance(execution, Running | Paused),
+        "progress": isinstance(execution, Running | Paused) and execution.progress,
+        "result": isinstance(execution, Completed),
+        "token_usage": isinstance(execution, Completed | Failed) and execution.usage,
+        "execution_time": isinstance(execution, Completed | Failed) and execution.execution_time is not None,
+        "meta": execution.meta == _META,
+    }
+    return {name: "proven" for name, is_seen in seen.items() if is_seen}
