@@ -36,7 +36,6 @@ TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 
 KEEP = " with 'Keep task state'"
 KEEPING = KEEP if CLEARING_DELETES_TASK_STATE else ""
-CLEARING = f"clearing the task{KEEPING}"
 
 # The scheduler sometimes fails a task that starts again within about a second of its deferral or reschedule,
 # because it has not yet recorded the end of the previous process.
@@ -236,8 +235,7 @@ def read_own_xcom(ti: Any, key: str) -> Any:
     """Return an XCom of a trigger's own task, or None. Its task instance has no method for that."""
     from airflow.sdk.execution_time.xcom import XCom
 
-    which = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id, "map_index": ti.map_index}
-    return XCom.get_one(key=key, **which)
+    return XCom.get_one(key=key, dag_id=ti.dag_id, task_id=ti.task_id, run_id=ti.run_id, map_index=ti.map_index)
 
 
 def open_required_action(ti: Any, subject: str, body: str, options: Sequence[str]) -> None:

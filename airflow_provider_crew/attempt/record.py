@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -24,14 +24,13 @@ ROW = "crew_row"
 """XCom key of the name of a mapped task's row."""
 
 
-def kickoff_id_left_by(ti: Any) -> str | None:
+def kickoff_id_left_by(ti: Any) -> Any:
     """
     Return the kickoff ID that an earlier process of this attempt pushed to XCom.
 
     Airflow deletes the kickoff ID of an earlier attempt.
     """
-    found: str | None = ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
-    return found
+    return ti.xcom_pull(task_ids=ti.task_id, key=KICKOFF_ID, map_indexes=ti.map_index)
 
 
 def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
@@ -47,7 +46,6 @@ def fingerprint(inputs: Any, restore_from_state_id: Any) -> str:
 
 _LONGEST = 500
 _RECORD = TypeAdapter(KickoffRecord)
-_FIELDS = tuple(field.name for field in fields(KickoffRecord))
 
 
 def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord, str]:
@@ -58,16 +56,12 @@ def read_record(kept: Any, *, max_tries: int, now: float) -> tuple[KickoffRecord
     :param now: Time of this attempt, so that the execution does not count as old.
     """
     try:
-        return _RECORD.validate_python({name: kept[name] for name in _FIELDS if name in kept}), ""
-    except (TypeError, ValidationError):
+        return _RECORD.validate_python(kept), ""
+    except ValidationError:
         return KickoffRecord(max_tries, now), one_line(repr(kept), _LONGEST)
 
 
 KEY = "crew_kickoff"
-
-
-class Superseded(Exception):
-    """Raised if a later attempt has taken over, so this one must not store anything."""
 
 
 class VariableStore:
@@ -93,7 +87,7 @@ class VariableStore:
         """Store a value, unless no later attempt needs it."""
         attempt, kept = self._kept()
         if attempt > self._try:
-            raise Superseded(f"attempt {attempt} of the task has taken over")
+            raise RuntimeError(f"attempt {attempt} of the task has taken over")
         if value.get("delivered") or value.get("end") == "failed":
             if kept is not None:
                 versions.delete_variable(self.name)

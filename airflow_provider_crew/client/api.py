@@ -109,8 +109,7 @@ def _checked(name: str, kind: type, value: Any) -> Any:
             raise InvalidInputs(f"{name} of type {type(value).__name__} is not a kickoff ID.") from None
     # A template renders to a string, whatever the option should be.
     if not isinstance(value, kind) or value == "":
-        known: dict[Any, str] = {Mapping: "an object of names and values", str: "a text"}
-        wanted = known.get(kind, kind.__name__)
+        wanted = "a text" if kind is str else "an object of names and values"
         given = "empty" if value == "" else f"of type {type(value).__name__}"
         raise InvalidInputs(f"{name} must be {wanted}, and is {given}.")
     return plain(value, name)
@@ -303,8 +302,7 @@ class CrewApi:
     def kickoff(self, kickoff: KickoffRequest) -> Request:
         """Return the request that starts an execution."""
         headers = self._headers | {"Content-Type": "application/json"}
-        is_known = {*kickoff.secrets} <= {*self._secrets}
-        masks = self._masks if is_known else self._masks_with(*kickoff.secrets)
+        masks = self._masks_with(*kickoff.secrets)
         return Request("POST", self.settings.address, "/kickoff", headers, masks, kickoff.body)
 
     def status(self, kickoff_id: str, path: str) -> Request:

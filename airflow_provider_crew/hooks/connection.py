@@ -36,12 +36,11 @@ _EXTRA: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 
 # Placeholder for the kickoff ID in the address of a page.
 _KICKOFF_ID = "{kickoff_id}"
-_ANY_PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 
 def _page(address: str) -> str:
     """Return the address of a page, which may contain a placeholder for the kickoff ID."""
-    if _ANY_PLACEHOLDER.search(address.replace(_KICKOFF_ID, "")) or _KICKOFF_ID in urlsplit(address).netloc:
+    if re.search("[{}]", address.replace(_KICKOFF_ID, "")) or _KICKOFF_ID in urlsplit(address).netloc:
         raise ValueError("it has another placeholder, or one in its host name")
     checked = str(parsed_url(address))
     # Validation percent-encodes the braces in a path.
@@ -89,7 +88,8 @@ def load_connection(conn_id: str, token_type: TokenType | None = None) -> CrewCo
 
 async def load_connection_async(conn_id: str, token_type: TokenType | None = None) -> CrewConnection:
     """Look up a connection and read it, without blocking the event loop."""
-    found = await _find_async(conn_id)
+    with _unreadable_if_not_found(conn_id):
+        found = await get_async_connection(conn_id)
     # In a thread, because masking a secret may send a request to Airflow.
     return await sync_to_async(read_connection)(found, token_type=token_type)
 
@@ -151,11 +151,6 @@ def _find(conn_id: str) -> Connection:
         return BaseHook.get_connection(conn_id)
 
 
-async def _find_async(conn_id: str) -> Connection:
-    with _unreadable_if_not_found(conn_id):
-        return await get_async_connection(conn_id)
-
-
 @contextmanager
 def _unreadable_if_not_found(conn_id: str) -> Iterator[None]:
     """Raise Unreachable if a connection is missing or unreadable, since a later attempt may find it."""
@@ -169,12 +164,8 @@ def _unreadable_if_not_found(conn_id: str) -> Iterator[None]:
         why = "Airflow's API server did not answer"
     else:
         return
-    raise Unreachable(
-        f"Connection {conn_id!r} is unreadable: {why}.",
-        cost=Cost.NONE,
-        sent=False,
-        lacks_connection=True,
-    )
+    event = f"Connection {conn_id!r} is unreadable: {why}."
+    raise Unreachable(event, cost=Cost.NONE, sent=False, lacks_connection=True)
 
 
 def _mask(*secrets: Any) -> None:
