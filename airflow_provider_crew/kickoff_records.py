@@ -111,10 +111,9 @@ def _look(call: Callable[..., Any], options: Namespace) -> list[SimpleNamespace]
     for each in found if options.failed else [call("GET", f"{path}/{options.map_index}")]:
         keys = ("dag_id", "task_id", "map_index", "state", "try_number", "max_tries")
         task = SimpleNamespace(run_id=options.run_id, **{key: each[key] for key in keys})
-        number = f" {task.map_index}" if task.map_index >= 0 else ""
-        task.name = f"Task {task.task_id}{number} of {task.dag_id}, run {task.run_id}"
         task.has_store, task.keeping = version >= (3, 3), KEEP if version >= (3, 4) else ""
         store, where = VariableStore(task), f"{path}/state-store/{KEY}?map_index={task.map_index}"
+        task.name = store.task
         task.path = where if task.has_store else f"variables/{store.name}"
         kept = call("GET", task.path, missing={"value": None})["value"]
         task.kept = kept if task.has_store else store.unpacked(kept)[1]

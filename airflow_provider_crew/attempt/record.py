@@ -75,8 +75,8 @@ class VariableStore:
         which = (ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
         self.name = f"{KEY}_" + sha256(json.dumps(which).encode()).hexdigest()[:40]
         number = f" {ti.map_index}" if ti.map_index >= 0 else ""
-        task = f"Task {ti.task_id}{number} of {ti.dag_id}, run {ti.run_id}"
-        self.about = f"{task}: its kickoff record. Deleted when no attempt needs it."
+        self.task = f"Task {ti.task_id}{number} of {ti.dag_id}, run {ti.run_id}"
+        self.about = f"{self.task}: its kickoff record. Deleted when no attempt needs it."
         self._try: int = ti.try_number
 
     def get(self, _key: str) -> Any:

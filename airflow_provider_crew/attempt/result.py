@@ -33,9 +33,8 @@ def without_reserved_keys(value: Any) -> Any:
 _MOST_MISFITS = 10
 # For more errors than this, pydantic's list of them could exceed a worker's memory.
 _MOST_TO_LIST = 100_000
-_PLACE = 100
-_REASON = 200
-_FAULT = 300
+# Maximum length of an external text in a message.
+_SHOWN = 200
 
 
 def adapter_of(output_type: object) -> TypeAdapter[Any]:
@@ -50,13 +49,11 @@ def adapter_of(output_type: object) -> TypeAdapter[Any]:
         adapter.rebuild()  # otherwise an undefined name in a model would surface with the first output
     except Exception as error:  # noqa: BLE001
         # Keep the first paragraph of pydantic's message. The others link to its documentation.
-        fault = one_line(str(error).partition("\n\n")[0], _FAULT).rstrip(". ")
+        fault = one_line(str(error).partition("\n\n")[0], _SHOWN).rstrip(". ")
         named = output_type.__qualname__ if isinstance(output_type, type) else output_type
-        shown = one_line(str(named), _PLACE)
-        raise InvalidOutputType(
-            f"output_type {shown} is unusable: {type(error).__name__}: {fault}.",
-            cost=Cost.NONE,
-        ) from None
+        shown = one_line(str(named), _SHOWN)
+        event = f"output_type {shown} is unusable: {type(error).__name__}: {fault}."
+        raise InvalidOutputType(event, cost=Cost.NONE) from None
     return adapter
 
 
@@ -109,8 +106,8 @@ def _misfit(told: Mapping[str, Any]) -> str:
     reason: str = told["msg"]
     if told["type"] == "union_tag_invalid":  # the only message of pydantic that repeats the value
         reason = f"Input tag is not one of {told['ctx']['expected_tags']}"
-    named = f"{one_line(place, _PLACE)}: " if place else ""
-    return f"{named}{one_line(reason, _REASON).rstrip('. ')}"
+    named = f"{one_line(place, _SHOWN)}: " if place else ""
+    return f"{named}{one_line(reason, _SHOWN).rstrip('. ')}"
 
 
 def value_of(result: Mapping[str, Any], kickoff_id: str, output_type: object, log: Any) -> dict[str, Any]:

@@ -51,9 +51,6 @@ def storable_json(value: Any, depth: int = 0) -> Any:
     return value
 
 
-_GATEWAY_WITHOUT_CREW = frozenset({502, 503, 504})
-
-
 class Cost(StrEnum):
     """Billing state of an execution, when last known."""
 
@@ -205,7 +202,7 @@ class TransientError(CallError):
     @property
     def may_be_waking_up(self) -> bool:
         """Whether a crew that is starting up after a quiet period responds like this."""
-        return self.timed_out or self.http_status in _GATEWAY_WITHOUT_CREW
+        return self.timed_out or self.http_status in {502, 503, 504}
 
 
 class RateLimited(TransientError):

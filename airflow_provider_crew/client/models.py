@@ -17,7 +17,6 @@ from airflow_provider_crew.client.errors import MAX_INT, MIN_INT, storable_json,
 _FENCED = re.compile(
     r"^[ \t]*+`{3,}+[ \t]*+json\b[^\n]*+\n(.*?)(?:^[ \t]*+`{3,}|\Z)", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
-_BRACKET = re.compile(r"[{\[]")
 _LOOKS_LIKE_JSON = re.compile(r"\s*(\{|\[\s*[{\[\"'])")
 
 
@@ -33,7 +32,7 @@ def json_within(text: str) -> Any:
     except ValueError:
         if blocks := _FENCED.findall(text):
             return _read(max(blocks, key=len))
-    if found := _BRACKET.search(text):
+    if found := re.search(r"[{\[]", text):
         return _read(text, found.start())
     raise ValueError("it holds no JSON object or array")
 

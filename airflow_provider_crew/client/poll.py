@@ -21,7 +21,6 @@ from airflow_provider_crew.client.api import (
 from airflow_provider_crew.client.models import Execution
 from airflow_provider_crew.client.settings import ServiceSettings, detach, is_caused_by, tls_context
 
-_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 # A connection was not opened, directly or through a proxy, so nothing was sent.
 _NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 # The limit of the synchronous client. Gateways send headers longer than aiohttp's 8 KB.
@@ -85,7 +84,7 @@ class CrewPolls:
         handled = sys.exception()
         try:
             return await self._exchange(request, largest)
-        except _FAILURES as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # a TimeoutError is an OSError
             detach(error, handled)
             failure = unreachable(request, self.settings, error, sent=not is_caused_by(error, *_NOT_CONNECTED))
         raise failure  # outside the except clause: a chained traceback would show the token

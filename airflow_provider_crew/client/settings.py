@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import certifi
 import pydantic
-from pydantic import AfterValidator, Field, HttpUrl, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, HttpUrl, ValidationError, model_validator
 
 from airflow_provider_crew import __version__
 from airflow_provider_crew.client.errors import InvalidSettings
@@ -27,7 +27,6 @@ _CONNECT_TIMEOUT = 10.0
 _ENDPOINTS = ("/kickoff", "/inputs", "/status")
 # A loopback address, or a host name that resolves to one.
 _LOOPBACK = re.compile(r"(.+\.)?localhost|127(\.\d+){3}|::1")
-_URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 
 
 class CheckedFields(pydantic.BaseModel):
@@ -57,7 +56,7 @@ def parsed_url(text: str, default_scheme: str = "") -> HttpUrl:
     text = text.strip()
     if not text.isprintable():
         raise ValueError("it holds characters that cannot be printed")
-    return _URL.validate_python(text if "://" in text else f"{default_scheme}://{text}")
+    return HttpUrl(text if "://" in text else f"{default_scheme}://{text}")
 
 
 def _crew_address(address: str) -> str:

@@ -12,7 +12,6 @@ from urllib.parse import quote
 _FOLDS = re.compile(r"::(?=(?:end)?group::)")
 # Some scripts and some emoji need them to be legible.
 _JOINERS = "\u200c\u200d"
-_TAB = 4
 _MASK = "***"
 # A shorter secret would match inside ordinary words.
 SHORTEST_SECRET = 8
@@ -47,7 +46,7 @@ def quoted(text: str, most: int) -> tuple[str, bool]:
     The prefix prevents forged log lines. Terminal commands and Airflow's fold markers are neutralized.
     """
     beginning = text[:most].encode(errors="replace")[:most].decode(errors="ignore")
-    lines = beginning.expandtabs(_TAB).splitlines()
+    lines = beginning.expandtabs(4).splitlines()
     shown = [f"| {_unfolded(''.join(map(_shown, line)))}".rstrip() for line in lines]
     is_cut = len(beginning) < len(text)
     return "\n".join([*shown, "| …"] if is_cut else shown), is_cut

@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 TokenType = Literal["organization", "user"]
 
-_USER_AGENT = f"{USER_AGENT} Airflow/{airflow_version}"
 _EXTRA: TypeAdapter[dict[str, Any]] = TypeAdapter(Json[dict[str, Any]])
 
 # Placeholder for the kickoff ID in the address of a page.
@@ -131,7 +130,8 @@ def read_connection(connection: Connection, *, token_type: str | None = None) ->
             | {"password": connection.password, "token_type": token_type or extra.get("token_type")}
         )
         kind, token = _chosen_token(fields)
-        given = {"address": _address(fields), "token": token, "user_agent": _USER_AGENT}
+        agent = f"{USER_AGENT} Airflow/{airflow_version}"
+        given = {"address": _address(fields), "token": token, "user_agent": agent}
         reject_secret_in(given["address"], fields.password or "", fields.user_bearer_token or "")
         settings = ServiceSettings.model_validate(extra | given)
         return CrewConnection.model_validate(extra | {"settings": settings, "token_type": kind})

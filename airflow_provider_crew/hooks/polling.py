@@ -95,21 +95,13 @@ class SharedConnection:
 
     async def _look_up(self) -> "CrewPolls":
         settings = (await load_connection_async(self._conn_id, self._token_type)).settings
-        secrets = self._secrets or await self._webhook_secrets()
+        secrets = self._secrets or await sync_to_async(load_secrets)(self._webhook_conn_id)
         if self._crew is None or (self._crew.settings, self._secrets) != (settings, secrets):
             # In a thread, because imports and certificates take long enough to block all other watches.
             self._crew = await asyncio.to_thread(_polls_of, settings, secrets)
         self._secrets = secrets
         self._read_at = time.monotonic()
         return self._crew
-
-    async def _webhook_secrets(self) -> tuple[str, ...]:
-        """Return the secrets of webhooks, or none if their look-up takes too long."""
-        if not self._webhook_conn_id:
-            return ()
-        looking_up = asyncio.ensure_future(sync_to_async(load_secrets)(self._webhook_conn_id))
-        await asyncio.wait({looking_up}, timeout=_LOOK_UP / 2)
-        return looking_up.result() if looking_up.done() else ()
 
     def _unreadable(self, why: str) -> Unreachable:
         event = f"Connection {self._conn_id!r} is unreadable: {why}."
@@ -229,7 +221,8 @@ class Poller:
             self._keep_token(error)
             return
         old.close()
-        self._note_token(old.settings, fresh.settings)
+        if fresh.settings.token != old.settings.token:
+            self.watch.token_renewed()
 
     async def _renew_async(self, shared: SharedConnection, old: "CrewPolls") -> None:
         """Read the connection again, like _renew()."""
@@ -238,12 +231,9 @@ class Poller:
         except CrewError as error:
             self._keep_token(error)
             return
-        self._note_token(old.settings, fresh.settings)
+        if fresh.settings.token != old.settings.token:
+            self.watch.token_renewed()
 
     def _keep_token(self, error: Exception) -> None:
         reason = error.event if isinstance(error, CrewError) else in_words(error)
         warn(self._hook.log, f"The old token of {self._hook.crew_conn_id!r} is used again. {reason}")
-
-    def _note_token(self, old: "ServiceSettings", fresh: "ServiceSettings") -> None:
-        if fresh.token != old.token:
-            self.watch.token_renewed()

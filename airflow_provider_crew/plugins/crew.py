@@ -16,10 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowPlugin, conf
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-_FILES = Path(__file__).with_name("tab")
 _PREFIX = "/crew-tab"
-# Label of the tab, and the name under which the bundle registers its component.
-_LABEL = "Crew"
 
 
 class CrewPlugin(AirflowPlugin):
@@ -43,7 +40,7 @@ class CrewPlugin(AirflowPlugin):
         root = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/") + _PREFIX
         return [
             {
-                "name": _LABEL,
+                "name": "Crew",  # the label, under which the bundle registers its component
                 "destination": "task_instance",
                 "url_route": "crew",
                 "bundle_url": f"{root}/crew.js",
@@ -69,5 +66,5 @@ def _file_server() -> FastAPI:
             return answer
 
     app = FastAPI(title="Crew tab", openapi_url=None)
-    app.mount("/", Files(directory=_FILES))
+    app.mount("/", Files(directory=Path(__file__).with_name("tab")))
     return app
