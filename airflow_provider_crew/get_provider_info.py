@@ -59,11 +59,6 @@ CONNECTION_FIELDS = {
         "http://proxy.example:3128. Empty: the environment's proxy (https_proxy, no_proxy).",
         format="password",
     ),
-    "status_path": _field(
-        "Status path",
-        "auto (detected), status_first (/status/ID) or id_first (/ID/status). Empty: auto.",
-        enum=["auto", "status_first", "id_first"],
-    ),
     "allow_http": _field(
         "Allow plain http",
         "Send the token unencrypted to a host that is not this machine.",

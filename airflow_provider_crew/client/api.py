@@ -52,7 +52,6 @@ _EXCERPT_SOURCE = 16 * 1024
 
 # Error bodies of Spring and NestJS have these besides the fields of a crew's error body.
 _GATEWAY_KEYS = frozenset({"path", "statusCode", "timestamp"})
-_STATUS_PATHS = {"status_first": "/status/{}", "id_first": "/{}/status"}
 _MISSING_INPUTS = re.compile(r"\s*missing inputs:", re.IGNORECASE)
 # Flows list this field of their state among their inputs.
 _STATE_ID = "id"
@@ -291,8 +290,7 @@ class CrewApi:
             "Authorization": f"Bearer {settings.token}",
             "User-Agent": settings.user_agent,
         }
-        chosen = _STATUS_PATHS.get(settings.status_path)
-        self.status_paths = (chosen,) if chosen else tuple(_STATUS_PATHS.values())
+        self.status_paths: tuple[str, ...] = ("/status/{}", "/{}/status")
         """Status paths that the crew may have. The first successful poll leaves one."""
 
     def inputs(self) -> Request:

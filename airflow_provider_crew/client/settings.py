@@ -8,7 +8,7 @@ import socket
 import ssl
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 from urllib.parse import unquote, urlsplit
 
 import certifi
@@ -19,8 +19,6 @@ from airflow_provider_crew import __version__
 from airflow_provider_crew.client.errors import InvalidSettings
 from airflow_provider_crew.client.options import REQUEST_TIMEOUT
 from airflow_provider_crew.client.text import SHORTEST_SECRET
-
-StatusPath = Literal["auto", "status_first", "id_first"]
 
 USER_AGENT = f"airflow-provider-crew/{__version__} Python/{platform.python_version()}"
 _CONNECT_TIMEOUT = 10.0
@@ -103,8 +101,7 @@ class ServiceSettings(CheckedFields):
     Address and token of a crew, and how to connect to it.
 
     ``request_timeout`` limits each wait for a response and the reading of its body. ``verify`` is True, False or a
-    file of certificates. ``status_path`` selects one of the two status paths; ``auto`` detects it. ``repr`` shows
-    neither the token nor the proxy, which may hold a password.
+    file of certificates. ``repr`` shows neither the token nor the proxy, which may hold a password.
     """
 
     address: Annotated[str, AfterValidator(_crew_address)] = Field(
@@ -123,7 +120,6 @@ class ServiceSettings(CheckedFields):
         default=True, union_mode="left_to_right", description="true, false, or the path of a file of certificates"
     )
     proxy: Annotated[str, AfterValidator(usable_proxy)] | None = Field(None, repr=False)
-    status_path: StatusPath = Field("auto", description="auto, status_first or id_first")
     allow_http: bool = Field(default=False, description="true or false")
     user_agent: str = USER_AGENT
 

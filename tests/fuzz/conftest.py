@@ -35,9 +35,7 @@ def world() -> Iterator[World]:
         stack.enter_context(airflow_without_delays())
         connection = f"crew://:{TOKEN}@127.0.0.1:{service.port}/http"
         stack.enter_context(patch.dict("os.environ", AIRFLOW_CONN_CREW_DEFAULT=connection))
-        settings = ServiceSettings(
-            address=service.url, token=TOKEN, request_timeout=60, status_path="status_first"
-        )
+        settings = ServiceSettings(address=service.url, token=TOKEN, request_timeout=60)
         crews = CrewClient(settings), AsyncCrew(settings)
         for crew in crews:
             stack.callback(crew.close)

@@ -43,7 +43,6 @@ extra_fields = {
     "request_timeout": st.sampled_from([30, "30", 0, -1, "x", 1e308, True, 86_401]) | any_json,
     "verify": st.sampled_from([True, "false", "no", __file__, "/", "/dev/null", "a\x00b", 2]) | any_json,
     "proxy": st.sampled_from(["http://u:s3cr3t@p.example:3128", "socks5://p", "p:x", "//", "[", ":0"]) | any_json,
-    "status_path": st.sampled_from(["auto", "id_first", "status"]) | any_json,
     "dashboard_url": st.sampled_from(["https://app.example/7", "app", "javascript:alert(1)"]) | any_json,
     "max_kickoffs_per_day": st.sampled_from([5, "5", 0, -1, 10**30, True, 0.5]) | any_json,
     "allow_http": st.sampled_from([True, "yes", "maybe"]) | any_json,

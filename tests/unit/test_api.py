@@ -246,16 +246,6 @@ def test_status_variant_is_tried_only_after_a_404(outcomes: list[Any], kind: typ
     assert script.paths[len(outcomes) :] == [STATUS_FIRST, ID_FIRST], "a failure taught something about the path"
 
 
-@pytest.mark.parametrize(("choice", "path"), [("status_first", STATUS_FIRST), ("id_first", ID_FIRST)])
-def test_chosen_status_path_is_the_only_one_tried(choice: str, path: str) -> None:
-    script = Script(answer(404), status_path=choice)
-
-    with pytest.raises(UnreadableResponse):
-        script.status(KICKOFF_ID)
-
-    assert script.paths == [path]
-
-
 @pytest.mark.parametrize(
     ("outcomes", "status", "words"),
     [

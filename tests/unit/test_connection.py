@@ -91,7 +91,6 @@ def fault_of(connection: Connection, **options: Any) -> InvalidSettings:
                         "request_timeout": 30,
                         "verify": False,
                         "proxy": "proxy.example:3128",
-                        "status_path": "id_first",
                         "dashboard_url": "https://app.example/crews/7",
                         "allow_http": True,
                         "unknown": "ignored",
@@ -99,7 +98,7 @@ def fault_of(connection: Connection, **options: Any) -> InvalidSettings:
                 ),
                 from_environment(
                     f"crew://crew.example/?user_bearer_token={USER_TOKEN}&token_type=user&request_timeout=30"
-                    "&verify=False&proxy=http%3A%2F%2Fproxy.example%3A3128&status_path=id_first"
+                    "&verify=False&proxy=http%3A%2F%2Fproxy.example%3A3128"
                     "&dashboard_url=https%3A%2F%2Fapp.example%2Fcrews%2F7&allow_http=true"
                 ),
             ],
@@ -129,7 +128,7 @@ def test_dashboard_url_may_have_the_kickoff_id(address: str, page: str) -> None:
 
 
 def test_empty_form_fields_are_not_set() -> None:
-    names = "user_bearer_token token_type request_timeout verify proxy status_path dashboard_url allow_http"
+    names = "user_bearer_token token_type request_timeout verify proxy dashboard_url allow_http"
     names += " max_kickoffs_per_day"
     plain = read_connection(connection())
 
@@ -227,7 +226,6 @@ def test_extra_that_is_no_object_is_rejected(extra: str) -> None:
         ("request_timeout", ["secret", "soon", [30], 0, -1, "-5", "nan", "inf"]),
         ("verify", [7, ["secret"], {"is": "secret"}]),
         ("proxy", [7, ["secret"], "socks5://me:secret@proxy.example", "http://me:secret@"]),
-        ("status_path", ["secret", "/status", 7, "AUTO"]),
         ("dashboard_url", ["secret", "app.example/crews/7", "ftp://me:secret@app.example", 7]),
         ("dashboard_url", ["javascript:alert(1)", "JAVASCRIPT://app.example/%0aalert(1)", "data:text/html,x"]),
         ("dashboard_url", ["vbscript:x", "file:///etc/passwd", "//app.example", "https://", "\x01javascript:x"]),

@@ -66,6 +66,5 @@ def test_form_fields_have_their_type(form):
         "cancel_on_kill": "BooleanField",
         "cancel_on_timeout": "BooleanField",
         "proxy": "PasswordField",
-        "status_path": "StringField",
         "allow_http": "BooleanField",
     }

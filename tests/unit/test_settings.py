@@ -186,7 +186,6 @@ def test_unusable_proxy_is_rejected(proxy: str) -> None:
     ("field", "values"),
     [
         ("request_timeout", [0, -1, 86_401, 1e12, float("nan"), float("inf"), float("-inf")]),
-        ("status_path", ["AUTO", "/status/{}", 7]),
         ("verify", [7, ["ca.pem"]]),
     ],
 )
