@@ -248,17 +248,21 @@ def test_lost_answer_is_reported_before_a_clear_kicks_off(live_crew, store, oper
     assert store.kickoff["reported"] is False
 
 
+def returns_again(task: Task, crew: Any) -> None:
+    """Check that a task that is cleared after its success returns the same result."""
+    returned = id_of(task.run())
+    crew.finish(returned)
+    task.clear()
+
+    assert id_of(task.run()) == returned
+    assert len(crew.kickoffs) == 1
+
+
 @outlives_the_return
 @every_operator
 def test_success_that_airflow_may_have_dropped_is_returned_again(live_crew, store, monkeypatch, operator):
     monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: False)
-    task = Task(operator, store=store)
-    returned = id_of(task.run())
-    live_crew.finish(returned)
-    task.clear()
-
-    assert id_of(task.run()) == returned
-    assert len(live_crew.kickoffs) == 1
+    returns_again(Task(operator, store=store), live_crew)
 
 
 @outlives_the_return
@@ -270,10 +274,4 @@ def test_success_that_a_clear_drops_a_moment_later_is_returned_again(live_crew, 
     )
     monkeypatch.setattr("airflow_provider_crew.attempt.record.time", stand_in)
     monkeypatch.setattr("airflow_provider_crew.versions.has_succeeded", lambda _: states[-1] == "success")
-    task = Task(operator, store=store)
-    returned = id_of(task.run())
-    live_crew.finish(returned)
-    task.clear()
-
-    assert id_of(task.run()) == returned
-    assert len(live_crew.kickoffs) == 1
+    returns_again(Task(operator, store=store), live_crew)

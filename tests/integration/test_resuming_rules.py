@@ -105,13 +105,18 @@ def test_received_result_needs_no_connection(live_crew):
     assert resumed.resume_execution("execute_complete", {"event": event}, task.context)["output"] == "Done."
 
 
-@pytest.mark.parametrize("with_store", [False, True])
-def test_event_of_an_earlier_attempt_does_not_end_a_retry(live_crew, store, monkeypatch, with_store):
-    """Airflow 3.1 resumes a retry with it."""
+@pytest.fixture(params=[None, "store"], ids=["without a store", "with a store"])
+def deferred(request, live_crew, monkeypatch) -> tuple[Task, TaskDeferred]:
+    """A task of an Airflow (3.1) that may resume a retry with the event of an earlier attempt."""
     monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
     live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
-    waiting = task.deferred()
+    store = request.param and request.getfixturevalue("store")
+    task = Task(lambda: run(deferrable=True), retries=1, store=store)
+    return task, task.deferred()
+
+
+def test_event_of_an_earlier_attempt_does_not_end_a_retry(live_crew, deferred):
+    task, waiting = deferred
     live_crew.set_status(live_crew.kickoffs[0].kickoff_id, {"status": "error", "error": "Out of credit"})
     event = asyncio.run(fired(revived(waiting.trigger)))
     with pytest.raises(ExecutionFailed):
@@ -123,13 +128,9 @@ def test_event_of_an_earlier_attempt_does_not_end_a_retry(live_crew, store, monk
     assert len(live_crew.kickoffs) == 2
 
 
-@pytest.mark.parametrize("with_store", [False, True])
-def test_retry_returns_result_in_event_of_earlier_attempt(live_crew, store, monkeypatch, with_store):
-    """Airflow 3.1 resumes a retry with it, here of an attempt that was lost before it returned the result."""
-    monkeypatch.setattr("airflow_provider_crew.versions._KEEPS_OLD_EVENTS", True)
-    live_crew.scenario = SLOW
-    task = Task(lambda: run(deferrable=True), retries=1, store=store if with_store else None)
-    waiting = task.deferred()
+def test_retry_returns_result_in_event_of_earlier_attempt(live_crew, deferred):
+    """The earlier attempt was lost before it returned the result."""
+    task, waiting = deferred
     live_crew.finish(live_crew.kickoffs[0].kickoff_id)
     event = asyncio.run(fired(revived(waiting.trigger)))
     task.ti.try_number += 1
