@@ -153,18 +153,15 @@ def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: st
     try:
         for line in (*wrote(result), *in_all(result)):
             log.info("Crew: %s", line)
-        if output := result["output"].strip():
-            if shows_output:
-                _show(log, f"Crew: output, {size(output)}", output, where)
-            else:
-                log.info("Crew: output, %s, is %s. log_output keeps it out of the log.", size(output), where)
+        if not (output := result["output"].strip()):
+            return
+        if not shows_output:
+            log.info("Crew: output, %s, is %s. log_output keeps it out of the log.", size(output), where)
+            return
+        shown, is_cut = quoted(output, _MOST_OUTPUT)
+        # Log separate records, because the Airflow UI uses the whole record as the heading of the group.
+        log.info("::group::Crew: output, %s", size(output))
+        log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
+        log.info("::endgroup::")
     except Exception as error:  # noqa: BLE001 - log only the type, because the text may contain output
         log.warning("Output was not logged: %s", type(error).__name__)
-
-
-def _show(log: Any, heading: str, output: str, where: str) -> None:
-    shown, is_cut = quoted(output, _MOST_OUTPUT)
-    # Log separate records, because the Airflow UI uses the whole record as the heading of the group.
-    log.info("::group::%s", heading)
-    log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
-    log.info("::endgroup::")

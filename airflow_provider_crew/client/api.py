@@ -337,15 +337,13 @@ class Response:
     body: bytes
 
     @classmethod
-    def received(
-        cls, request: Request, status: int, headers: Mapping[str, str], body: bytes, largest: int | None = None
-    ) -> Self:
+    def received(cls, request: Request, status: int, headers: Mapping[str, str], body: bytes, most: int) -> Self:
         """
         Return a response. Raise ResponseTooLarge if the body exceeds its maximum.
 
         :param body: Bytes that were read. If the maximum is exceeded, at least one byte more than the maximum.
+        :param most: Maximum number of bytes, from most_bytes().
         """
-        most = most_bytes(status, largest)
         if len(body) > most and _is_success(status):
             raise errors.ResponseTooLarge(
                 f"The response to {request} is larger than {most / 1024**2:g} MiB, and was not read.",

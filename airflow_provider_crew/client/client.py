@@ -173,4 +173,4 @@ class CrewClient:
                 body += chunk
                 if time.monotonic() > until:
                     raise TimeoutError(errno.ETIMEDOUT, "the response is incomplete")
-            return Response.received(request, response.status_code, response.headers, bytes(body))
+            return Response.received(request, response.status_code, response.headers, bytes(body), most)

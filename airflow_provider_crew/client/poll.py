@@ -44,12 +44,11 @@ class CrewPolls:
     def __init__(self, settings: ServiceSettings, secrets: Iterable[str] = ()) -> None:
         self.settings = settings
         self._api = CrewApi(settings, secrets)
-        self._timeout = aiohttp.ClientTimeout(settings.request_timeout, connect=settings.connect_timeout)
         self._options: dict[str, Any] = {
             "allow_redirects": False,
             "proxy": self._api.proxy,
             "ssl": tls_context(settings) or False,
-            "timeout": self._timeout,
+            "timeout": aiohttp.ClientTimeout(settings.request_timeout, connect=settings.connect_timeout),
         }
         self._places = asyncio.Semaphore(_MOST_AT_ONCE)
 
@@ -98,7 +97,7 @@ class CrewPolls:
             body = bytearray()
             while len(body) <= most and (chunk := await response.content.readany()):
                 body += chunk
-            return Response.received(request, response.status, response.headers, bytes(body), largest)
+            return Response.received(request, response.status, response.headers, bytes(body), most)
 
 
 _Sessions = AsyncGenerator[aiohttp.ClientSession, None]

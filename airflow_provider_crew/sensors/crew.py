@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator, conf
 
 from airflow_provider_crew.client.options import LONGEST_INTERVAL, MAX_OUTAGE, TIMEOUT
-from airflow_provider_crew.operators.base import (
-    CrewTask,
-    checked_output_type,
-    seconds,
-    seconds_or_none,
-)
+from airflow_provider_crew.operators.base import CrewTask, checked_output_type, seconds, seconds_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,13 +89,11 @@ class CrewExecutionSensor(CrewTask, BaseSensorOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for the execution and return its result."""
-        result: dict[str, Any] = self._run(context)
-        return result
+        return cast("dict[str, Any]", self._run(context))
 
     def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
         """Return the result after a deferral, with or without an event."""
-        result: dict[str, Any] = self._run(context, next_kwargs)
-        return result
+        return cast("dict[str, Any]", self._run(context, next_kwargs))
 
     def _steps(self, attempt: SensorAttempt) -> Any:
         attempt.find()

@@ -373,7 +373,7 @@ def test_exchange_without_an_answer_is_described(api: CrewApi, sent: Any) -> Non
 
 def test_too_large_answer_is_described(api: CrewApi) -> None:
     with pytest.raises(ResponseTooLarge, match="64 MiB") as caught:
-        Response.received(api.inputs(), 200, {}, bytes(MAX_RESPONSE_BYTES + 1))
+        Response.received(api.inputs(), 200, {}, bytes(MAX_RESPONSE_BYTES + 1), MAX_RESPONSE_BYTES)
 
     assert caught.value.http_status == 200
 
