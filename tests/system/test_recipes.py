@@ -184,9 +184,9 @@ def test_chat_gets_the_task_that_waits_for_human_input(start, airflow, dialect):
         receiver(AIRFLOW_URL=airflow.url, CHAT_URL=chat_url, WEBHOOK_SECRET="SECRET") as webhook_url,
     ):
         airflow.api.set_connection("crew_webhook", {"conn_type": "generic", "password": "SECRET"})
-        airflow.api.set_connection("crew_input_webhook", json.loads(crew.connection_json))
+        airflow.api.set_connection(f"crew_input_webhook_{dialect}", json.loads(crew.connection_json))
 
-        run = start("crew_input_webhook", crew="crew_input_webhook", webhook_url=webhook_url)
+        run = start("crew_input_webhook", crew=f"crew_input_webhook_{dialect}", webhook_url=webhook_url)
 
         (text,) = eventually(lambda: told, 120)
         (execution,) = crew.kickoffs
