@@ -45,6 +45,8 @@ def run(options: Namespace, about: dict[str, Any], confirm: Callable[..., None])
             about["state"] = "unknown"
         elif options.command == "status":
             error = error.replace(cost=Cost.UNKNOWN)  # a failed query reveals nothing about the execution
+        elif about.get("kickoff_ids") and error.cost is Cost.NONE:
+            error = error.replace(cost=Cost.ENDED)  # the second kickoff started nothing, but the first did
         about |= _shown(error)
         return None if is_undecided else False
 

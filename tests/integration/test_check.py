@@ -98,6 +98,22 @@ def test_stop_stops_an_execution_of_its_own(check, dialect):
     assert (code, told["cancel"], told["running"], told["cost"]) == (ANSWERED, "proven", "proven", Cost.ENDED)
 
 
+def test_rejected_second_kickoff_does_not_hide_the_first(check):
+    with playing("deployed", SLOWLY) as service:
+        take = service.take
+
+        def take_one(*given: Any) -> Any:
+            service.faults.answer(401, on="kickoff")
+            return take(*given)
+
+        service.take = take_one  # type: ignore[method-assign, assignment]
+        code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
+
+        (kickoff,) = service.kickoffs
+    assert (code, told["error"], told["kickoff_ids"]) == (FAILED, "NotAuthenticated", [kickoff.kickoff_id])
+    assert told["cost"] == Cost.ENDED
+
+
 def test_start_and_stop_are_two_executions(check):
     with playing("deployed", SLOWLY) as service:
         code, told = check(service, "--start", "--stop", "--yes", *GIVEN)
