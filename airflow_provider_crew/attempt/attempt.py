@@ -202,6 +202,9 @@ class Attempt:
         self.kept: dict[str, Any] = {}
         """Plain data for the process that resumes, besides the event: the sent inputs as JSON, if known."""
         self.progress = TaskProgress(self.ti, log, self.started_at)
+        names = {name: value for name, value in self._origin().items() if name != "try_number"}
+        self._meta = json.dumps(names) if options.kickoff.get("meta") is None else ""
+        """Part of the meta that names the task, as JSON. Empty if the DAG author has set another."""
         self._is_told_to_end = is_told_to_end
         self._has_heeded = self._is_marked = False
         self._is_polling = False
@@ -370,7 +373,7 @@ class Attempt:
             may_start_twice=options.on_uncertain_kickoff == "retry",
             rejects_misfits=options.on_invalid_output == "fail",
             is_reported=is_reported,
-            meta=self._meta(),
+            meta=self._meta,
             has_retry=not self._is_marked and self.ti.try_number <= (self.ti.max_tries or 0),
             is_sensor=self.is_sensor,
         )
@@ -414,7 +417,7 @@ class Attempt:
             self.warn(f"The kickoff record is unreadable: {error}")
 
     def _read_record(self, *, wanted: bool) -> Record:
-        return Record(self.context, wanted=wanted, may_start_twice=self._chooses_twice, meta=self._meta())
+        return Record(self.context, wanted=wanted, may_start_twice=self._chooses_twice, meta=self._meta)
 
     def _decide(self) -> Decision:
         """Return the decision about the execution of an earlier attempt. Poll it if the decision depends on it."""
@@ -617,11 +620,6 @@ class Attempt:
         names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
         loop = self.context.get("loop")  # Airflow 3.4
         return {name: getattr(self.ti, name) for name in names} | ({"iteration": loop.index} if loop else {})
-
-    def _meta(self) -> str:
-        """Return the part of the meta that names the task, as JSON. Empty if the DAG author has set another."""
-        names = {name: value for name, value in self._origin().items() if name != "try_number"}
-        return json.dumps(names) if self.options.kickoff.get("meta") is None else ""
 
     def _warn_of_retries(self) -> None:
         if self._record.is_shared or not self.ti.max_tries:

@@ -211,23 +211,18 @@ def while_waiting(*, is_sensor: bool, reattachable: bool, cancels: bool) -> dict
     """
     lasts = is_sensor or reattachable
     again, anew = _WAITS if lasts else _STARTS_ANOTHER, _ENDS_AGAIN if is_sensor else _STARTS_ANOTHER
-    mark = _CANCELS if cancels else _LEFT[Cost.RUNNING]
+    mark = {"mark": _CANCELS if cancels else _LEFT[Cost.RUNNING]}
     after = {"cancelled": anew, "ended": _READS if lasts else anew, "running": again}
     return {
-        "choices": {"clear": _kept(again, KEEPING), "mark": mark, "nothing": _RETURNS},
+        "choices": _choices(again, Cost.RUNNING) | mark | {"nothing": _RETURNS},
         "after_kill": {end: _sentence(_clearing(effect)) for end, effect in after.items()},
     }
 
 
 def _choices(effect: str, cost: Cost, keeping: str = KEEPING) -> dict[str, str]:
     """Return effect and cost of what a user may do about a task that has ended or waits for a retry."""
-    clear, left = _kept(effect, keeping), _LEFT[cost]
-    return {"clear": clear, "mark": f"no retry follows, and {left}", "nothing": left}
-
-
-def _kept(effect: str, keeping: str) -> str:
-    """Return the effect of clearing the task, with the option of Airflow that it needs."""
-    return f"{keeping[1:]}, it {effect}" if keeping and effect in _NEED_RECORD else f"it {effect}"
+    clear = f"{keeping[1:]}, it {effect}" if keeping and effect in _NEED_RECORD else f"it {effect}"
+    return {"clear": clear, "mark": f"no retry follows, and {_LEFT[cost]}", "nothing": _LEFT[cost]}
 
 
 def _search(meta: str) -> str:
