@@ -37,14 +37,13 @@ class ProgressReport:
     and the steps are in the state of the watch, so that the next process reports them as well.
     """
 
-    __slots__ = ("_is_first", "_paused_at", "_reported", "_since", "_watch")
+    __slots__ = ("_is_first", "_paused_at", "_reported", "_watch")
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._paused_at = ""
         self._reported = self._current()
         self._is_first = True
-        self._since = watch.memory.progress_since or watch.memory.started_at
 
     def update(self, execution: Execution | None) -> bool:
         """Record a poll and return whether anything changed. The task itself reports the end of the execution."""
@@ -57,7 +56,7 @@ class ProgressReport:
             return False
         before, self._reported = self._reported, self._current()
         if before[:2] != self._reported[:2]:
-            self._since = self._watch.polled_at
+            memory.changed_at = self._watch.polled_at
         is_first, self._is_first = self._is_first, False
         return is_first or before != self._reported
 
@@ -75,7 +74,7 @@ class ProgressReport:
             **watch.memory.position,
             "state": state,
             "doing": doing,
-            "since": self._since,
+            "since": watch.memory.changed_at or watch.memory.progress_since or watch.memory.started_at,
             "polled_at": watch.polled_at,
             "deadline": watch.rules.deadline,
             "human_input": watch.rules.human_input,

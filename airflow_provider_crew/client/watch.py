@@ -142,6 +142,8 @@ class WatchState:
     """Last known task or step."""
     position: dict[str, Any] = Field(default_factory=dict)
     """Last known position for display. The full response would be too large."""
+    changed_at: Time = 0.0
+    """Time at which a poll last saw another position or state, for display."""
     progress_since: Time = 0.0
     said_at: Time = 0.0
     troubles: dict[Trouble, Time | None] = Field(default_factory=dict)

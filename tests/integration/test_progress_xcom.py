@@ -328,6 +328,7 @@ def test_required_action_keeps_position_steps_and_drafts(live_crew, store):
         assert (known["state"], known["completed"], known["total"]) == ("paused", 1, 3)
         assert [step["task_id"] for step in known["steps"]] == ["writing_task", "b"]
         assert [each["output"] for each in known["tasks"]] == ["A."]
+        assert known["since"] > known["steps"][-1]["started_at"]
     assert stopped["end"]["error"] == "WaitStopped"
 
 
