@@ -181,7 +181,7 @@ def if_lost(
     if kickoff_id is None:
         cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else _SEARCHES
     elif end:
-        effects = {"completed": _READS, "delivered": _STARTS_UNLESS_RUNNING}
+        effects = {"completed": _READS, "kicked off": _STARTS_UNLESS_RUNNING}
         cost, effect = Cost.ENDED, effects.get(end, _STARTS_ANOTHER)
     else:
         cost, effect = Cost.RUNNING, _WAITS

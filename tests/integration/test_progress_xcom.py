@@ -17,7 +17,7 @@ from airflow_provider_crew.client.errors import ExecutionFailed
 from airflow_provider_crew.exceptions import CrewTaskFailed
 from airflow_provider_crew.sensors.crew import CrewExecutionSensor
 from airflow_provider_crew.triggers.events import STOP_WAITING, read_event
-from tests.integration.operators import both_ways, run
+from tests.integration.operators import both_ways, kickoff, run
 from tests.integration.tasks import INPUTS, SLOW, Task, WatchedService, fired
 from tests.supported import AIRFLOW
 
@@ -358,10 +358,13 @@ def test_task_without_a_record_says_that_clearing_it_bills_again(live_crew):
 
 @pytest.mark.skipif(AIRFLOW < (3, 3), reason="A record in a variable is deleted when the task has returned.")
 @pytest.mark.usefixtures("live_crew")
-def test_record_of_a_delivered_result_says_that_clearing_bills_again(store):
-    Task(run, store=store).run()
+@pytest.mark.parametrize(("operator", "may_run"), [(run, False), (kickoff, True)])
+def test_record_of_a_delivered_result_says_that_clearing_bills_again(store, operator, may_run):
+    Task(operator, store=store).run()
 
-    assert "billed again" in store.get("crew_kickoff")["if_lost"]["choices"]["clear"]
+    effect = store.get("crew_kickoff")["if_lost"]["choices"]["clear"]
+    assert "billed again" in effect
+    assert ("still running" in effect) is may_run
 
 
 def test_execution_that_ended_before_an_attempt_has_no_start(live_crew, store):

@@ -141,7 +141,7 @@ DELIVERED = if_lost(KICKOFF_ID, "delivered")
         ),
         (
             "success",
-            {"return_value": result(), "record": {"if_lost": DELIVERED}},
+            {"return_value": result(), "record": {"if_lost": DELIVERED}, "crew_progress": progress()},
             {"If you clear the task": "a new execution, which is billed again"},
         ),
         ("queued", {"crew_progress": progress(choices=WAITING)}, {}),
@@ -149,7 +149,10 @@ DELIVERED = if_lost(KICKOFF_ID, "delivered")
     ],
 )
 def test_each_choice_has_its_effect_and_cost(page, state, xcoms, effects):
-    shown = dict(told(page, state, hasEnded=state in {"failed", "success"}, **xcoms)["choices"])
+    ended_at = time.time() - 5
+    shown = told(page, state, endedAt=ended_at, hasEnded=state in {"failed", "success"}, **xcoms)
+    assert shown["endedAt"] == (ended_at if state in {"failed", "up_for_retry"} else None)
+    shown = dict(shown["choices"])
 
     assert list(shown) == list(effects)
     for choice, effect in effects.items():

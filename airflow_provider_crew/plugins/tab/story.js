@@ -60,14 +60,15 @@ export function story(seen) {
   const end = ending(seen, progress, kickoffId);
   const how = standing(seen, progress, end, kickoffId);
   const goesOn = GOING_ON.has(how);
+  const shown = how === "completed" || how === "started" || goesOn ? null : end;
   return {
     sentence: how === "running" ? text(progress.doing) || "No progress is known yet." : "",
     ...LOOKS[how],
     goesOn,
-    end: how === "completed" || how === "started" || goesOn ? null : end,
-    choices: NOT_YET.has(seen.state) ? [] : choices(seen, goesOn ? progress : (end ?? lost(seen))),
+    end: shown,
+    choices: NOT_YET.has(seen.state) ? [] : choices(seen, goesOn ? progress : (shown ?? lost(seen))),
     polledAt: goesOn ? number(progress.polled_at) : null,
-    endedAt: end && !goesOn ? number(seen.endedAt) : null,
+    endedAt: shown ? number(seen.endedAt) : null,
     startedAt: goesOn ? number(progress.started_at) : null,
     took: number(result.execution_time) ?? (ENDED.has(progress.state) ? span(progress.started_at, progress.since) : null),
     bar: how === "running" || (goesOn && progress.total) ? bar(progress) : null,
