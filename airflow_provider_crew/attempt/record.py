@@ -123,7 +123,9 @@ class VariableStore:
 
 def as_stored(record: KickoffRecord, *, may_start_twice: bool = False, meta: str = "") -> dict[str, Any]:
     """Return a record as it is stored, with what the Crew tab shows if the task leaves no report."""
-    end = (record.end and "delivered") or "kicked off" if record.delivered else record.end
+    end: str | None = record.end
+    if record.delivered:  # a kickoff task delivers the ID of an execution that may be running
+        end = "delivered" if end else "kicked off"
     lost = if_lost(record.kickoff_id, end, may_start_twice=may_start_twice) | {"meta": meta}
     return asdict(record) | {"if_lost": lost}
 
