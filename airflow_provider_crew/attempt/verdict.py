@@ -180,11 +180,10 @@ def if_lost(
     """Return the sentences for a task that leaves no report: its process was killed, or it has succeeded."""
     if kickoff_id is None:
         cost, effect = Cost.UNKNOWN, _MAY_BILL_TWO if may_start_twice else _SEARCHES
-    elif end:
-        effects = {"completed": _READS, "kicked off": _STARTS_UNLESS_RUNNING}
-        cost, effect = Cost.ENDED, effects.get(end, _STARTS_ANOTHER)
+    elif end in {None, "kicked off"}:
+        cost, effect = Cost.RUNNING, _STARTS_UNLESS_RUNNING if end else _WAITS
     else:
-        cost, effect = Cost.RUNNING, _WAITS
+        cost, effect = Cost.ENDED, _READS if end == "completed" else _STARTS_ANOTHER
     fix = "Search the crew's dashboard for the execution. " if cost is Cost.UNKNOWN else ""
     return {
         "cost": cost.value,
