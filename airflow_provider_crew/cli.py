@@ -27,9 +27,10 @@ INTERRUPTED = 130
 
 _EXIT_CODES = """exit codes:
   0  the command did what you asked for; status: the execution completed
-  1  the execution failed, a request was rejected, you did not confirm, or cancel: the execution is still running
+  1  the execution failed, you did not confirm, or a request, a connection or a file was rejected;
+     cancel, check --stop: the execution is still running
   2  wrong usage
-  3  the execution is running, waits for human input, or is unknown; or the crew gave no usable response
+  3  the execution is running, waits for human input, or is unknown, or the crew returned no usable response
 """
 
 
@@ -64,14 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m airflow_provider_crew",
-        description="Query or check a crew, and repair tasks. Connections are read as by Airflow itself.",
+        description="Query or check a crew, and repair tasks. Connections are read as Airflow reads them.",
     )
     crew, asks, row = (argparse.ArgumentParser(add_help=False) for _ in range(3))
     crew.add_argument("--conn-id", default="crew_default", help="Airflow connection; default: %(default)s")
     asks.add_argument("--yes", action="store_true", help="skip the confirmation")
     for name in ("dag_id", "run_id", "task_id"):
         row.add_argument(name, metavar=name.upper())
-    row.add_argument("--url", help="address of Airflow; default: [api] base_url. AIRFLOW_CLI_TOKEN has the token")
+    row.add_argument(
+        "--url", help="Airflow's address; default: [api] base_url. Set its token in AIRFLOW_CLI_TOKEN"
+    )
     row.set_defaults(failed=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     for name, purpose, parents in (
@@ -80,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         ("cancel", "cancel an execution, if the crew has the undocumented endpoint for it", [crew, asks]),
         ("check", "check what a deployed crew supports", [asks]),
         ("adopt", "give a task the execution that you found in the crew's dashboard", [row, crew, asks]),
-        ("forget", "delete the kickoff records of a task, so that it starts another execution", [row, asks]),
+        ("forget", "delete a task's kickoff records, so that clearing it starts another execution", [row, asks]),
     ):
         command = commands.add_parser(
             name,
@@ -94,14 +97,16 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help="see the task's log")
         if name in {"adopt", "forget"}:
             which = command.add_mutually_exclusive_group()
-            which.add_argument("--map-index", metavar="N", type=int, default=-1, help="of a mapped task")
+            which.add_argument("--map-index", metavar="N", type=int, default=-1, help="map index of a mapped task")
             if name == "forget":
-                which.add_argument("--failed", action="store_true", help="all failed map indexes")
+                which.add_argument("--failed", action="store_true", help="all map indexes that failed")
         if name == "check":
             command.add_argument("conn_id", metavar="CONN_ID")
             command.add_argument("--start", action="store_true", help="run an execution, which is billed")
             command.add_argument("--stop", action="store_true", help="start an execution and stop it, also billed")
-            command.add_argument("--inputs", type=_inputs, metavar="JSON", default={}, help="of these executions")
+            command.add_argument(
+                "--inputs", type=_inputs, metavar="JSON", default={}, help="inputs of these executions"
+            )
     copy = commands.add_parser("dags", help="copy the DAGs crew_budget and crew_wait_for_execution to a folder")
     copy.add_argument("--into", metavar="DIR", type=Path, required=True, help="your dags folder")
     return parser

@@ -113,7 +113,9 @@ def _check(hook: CrewHook, options: Namespace, about: dict[str, Any], confirm: C
     known = resend(crew.inputs, wake_up_within=WAKING_UP)
     about["inputs"] = list(known.names)
     try:
-        about["dialect"] = f"unclear; an unknown execution has the status {crew.status(str(uuid4())).status}"
+        about["dialect"] = (
+            f"unclear; for an unknown execution, the crew reports {crew.status(str(uuid4())).status}"
+        )
     except ExecutionNotFound as error:
         about["dialect"] = "documented" if error.http_status == HTTPStatus.NOT_FOUND else "deployed"
     if not starts:

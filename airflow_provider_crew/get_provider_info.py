@@ -14,7 +14,7 @@ def _field(label: str, description: str, kind: str = "string", **schema: Any) ->
 CONNECTION_FIELDS = {
     "dashboard_url": _field(
         "Dashboard address",
-        "Page of this crew in the dashboard. Tasks link to it. With {kickoff_id}: the page of their execution.",
+        "Page that tasks link to. With {kickoff_id}, each task links to its execution.",
     ),
     "user_bearer_token": _field(
         "User bearer token",
@@ -85,7 +85,7 @@ CONFIGURATION: dict[str, Any] = {
         "options": {
             "log_output": _switch(
                 "Show the crew's output in the task's log, up to 4 KB. Set it to False if the output may "
-                "hold personal data. A task may keep its own out of the log with log_output=False.",
+                "contain personal data. A task keeps its own out of the log with log_output=False.",
                 "True",
             ),
             "progress_xcom": _switch(

@@ -34,7 +34,9 @@ def adopt(options: Namespace, about: dict[str, Any], confirm: Callable[..., None
     call = _airflow(options.url)
     (task,) = _ended(_look(call, options))
     if task.unread or not (task.last or task.has_store):
-        raise SystemExit(f"{task.name} would not read a new kickoff record. Nothing was changed.")
+        raise SystemExit(
+            f"{task.name} has no readable kickoff record, so it may ignore a new one. Nothing was changed."
+        )
     end = about["state"] if about["state"] in {"completed", "failed"} else None
     lost = if_lost(options.kickoff_id, end, keeping=task.keeping)
     about |= {"task": task.name, "replaces": _described(task), "next_step": lost["next_step"]}
@@ -89,7 +91,7 @@ def _airflow(url: str | None) -> Callable[..., Any]:
             if status < requests.codes.multiple_choices:
                 return response.json() if response.content else None
         except (requests.RequestException, ValueError) as error:  # some texts repeat the token
-            raise SystemExit(f"Airflow at {base} gave no usable response: {type(error).__name__}.") from None
+            raise SystemExit(f"Airflow at {base} returned no usable response: {type(error).__name__}.") from None
         hint = f" Check {_TOKEN}." if status in {401, 403} else ""
         reason = one_line(mask(response.text, forms_of(token)), _SHOWN)
         raise SystemExit(f"Airflow at {base} returned {status} for {method} {path}: {reason}{hint}")
@@ -133,15 +135,17 @@ def _ended(tasks: list[SimpleNamespace]) -> list[SimpleNamespace]:
 def _expect(expected: list[SimpleNamespace], found: list[SimpleNamespace]) -> None:
     """End the command if the task or its record has changed in the meantime."""
     if expected != found:
-        raise SystemExit("The task or its kickoff record has changed. Check both before you clear the task.")
+        raise SystemExit(
+            "The task or its kickoff record has changed in the meantime. Check both before you clear the task."
+        )
 
 
 def _described(task: SimpleNamespace) -> str:
     """Return what is lost with a kickoff record."""
     if task.last is None:
-        return "nothing; with durable=False, the task ignores this record"
+        return "nothing; a task with durable=False ignores the new record"
     if task.unread:
         return f"an unreadable record: {task.unread}"
     which = f"execution {task.last.kickoff_id}" if task.last.kickoff_id else "a kickoff without a response"
-    state = f"ended ({task.last.end})" if task.last.end else "may be running, and billed"
+    state = f"ended ({task.last.end})" if task.last.end else "may be running and billed"
     return f"{which} at {task.last.address}: {state}"

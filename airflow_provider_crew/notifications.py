@@ -93,7 +93,7 @@ def _message(context: Context, failures: Sequence[_Failure]) -> tuple[str, str]:
     page = page.partition("/tasks/")[0] if "reason" in context else page
     described = [f"{failure.task}: {failure.text}" for failure in failures[:_MOST_DESCRIBED]]
     if len(failures) > _MOST_DESCRIBED:
-        described.append(f"{len(failures) - _MOST_DESCRIBED} more tasks have failed.")
+        described.append(f"Further failed tasks: {len(failures) - _MOST_DESCRIBED}.")
     text = "\n\n".join([*described, *_summaries(context), page])
     subject = f"[{kind}] {context['dag'].dag_id}: {tasks} in {context['run_id']}"
     return str(redact(subject)), str(redact(text.strip()))
@@ -113,8 +113,8 @@ def _summaries(context: Context) -> list[str]:
             known.append(f"{started} executions")
         if tokens := sum(map(_tokens, read_xcoms(context, task_id, "usage"))):
             known.append(f"{tokens:,} tokens")
-        about = f" Known of their last attempts: {', '.join(known)}." if known else ""
-        summaries.append(f"{task_id}: {len(states)} rows, {', '.join(ends)}.{about}")
+        about = f" Reported by their last attempts: {', '.join(known)}." if known else ""
+        summaries.append(f"{task_id} has {len(states)} rows: {', '.join(ends)}.{about}")
     return summaries
 
 
@@ -168,7 +168,7 @@ def _state_of_lost(context: Context) -> str:
 def _failures_of_run(context: Context) -> list[_Failure]:
     states, now, known = task_states(context), time.monotonic(), cast("dict[str, Any]", context)
     if not states and context["reason"] != "success":
-        unread = CrewError("Airflow did not return their states.", next_step=UNREPORTED)
+        unread = CrewError("Airflow did not return the states of the tasks.", next_step=UNREPORTED)
         return [_Failure("crew tasks", unread.cost, str(unread))]
     until = known.setdefault("crew_alert_until", now + _TIME_TO_REPORT)  # all alerts of a run wait together
     failures = []
@@ -176,7 +176,7 @@ def _failures_of_run(context: Context) -> list[_Failure]:
         if state not in {"failed", "skipped"} or not _is_crew_task(context, task_id):
             continue
         if time.monotonic() > now + _TIME_TO_READ:
-            unread = CrewError("There was no time to read how it ended.", next_step=UNREPORTED)
+            unread = CrewError("There was no time to read how the task ended.", next_step=UNREPORTED)
             failures.append(_Failure(_name(task_id, map_index), unread.cost, str(unread), is_unread=True))
         elif failure := _failure(context, task_id, map_index, state, until):
             failures.append(failure)
@@ -247,7 +247,7 @@ def _unreported(
     is_sensor = "kickoff_id" in context["dag"].task_dict[task_id].template_fields
     event = {
         "failed": "The task's process was killed or lost, or a user marked the task as failed.",
-        "skipped": "Airflow stopped the task, because the run exceeded its dagrun_timeout.",
+        "skipped": "Airflow stopped the task because the run exceeded its dagrun_timeout.",
     }.get(state, "The task was cleared, or its process was killed or lost.")
     if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"

@@ -34,7 +34,7 @@ HAS_REQUIRED_ACTIONS = _RELEASE >= (3, 3)
 # A trigger learns that a user has marked its task, and can cancel the execution.
 TRIGGERS_CANCEL = _RELEASE >= (3, 3)
 
-KEEP = " with 'Keep task state'"
+KEEP = " with 'Keep task state and resume'"
 KEEPING = KEEP if CLEARING_DELETES_TASK_STATE else ""
 
 # The scheduler sometimes fails a task that starts again within about a second of its deferral or reschedule,

@@ -427,7 +427,7 @@ class Attempt:
         if record.may_be_deleted:
             self.warn(
                 "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
-                "may start an execution. An execution from an earlier attempt may still be running, and billed."
+                "may start an execution. An execution from an earlier attempt may still be running and billed."
             )
         if last and last.fingerprint:
             is_mapped = self.ti.map_index >= 0
@@ -441,7 +441,7 @@ class Attempt:
         if decision is Decision.REATTACH and status == "unknown":
             self.warn(
                 f"Execution {record.running} of an earlier attempt is unknown to the crew, as it is while a crew "
-                "waits for human input. It may be running, and billed."
+                "waits for human input. It may be running and billed."
             )
         return decision
 
@@ -466,8 +466,8 @@ class Attempt:
             case Decision.REATTACH if kickoff_id:
                 if self._has_other_inputs:
                     self.warn(
-                        f"Execution {kickoff_id} has other inputs than the task has now. The task returns its "
-                        "result."
+                        f"Execution {kickoff_id} was started with other inputs than the task has now. The task "
+                        "returns the result of that execution."
                     )
                 record.save_reattached()
                 self._log_reattached(self._has(kickoff_id))
@@ -820,14 +820,16 @@ class Attempt:
         try:
             wanted = conf.getboolean("crew", "required_actions", fallback=True)
         except Exception as error:  # noqa: BLE001 - an invalid setting must not end the wait
-            self.warn(f"No user is asked, because [crew] required_actions is unreadable: {error}")
+            self.warn(
+                f"No request is created under Required Actions, because [crew] required_actions is unreadable: {error}"
+            )
             return False
         return bool(wanted and versions.HAS_REQUIRED_ACTIONS)
 
     def _defer(self, rules: WatchRules, memory: WatchState, *, asked: bool) -> NoReturn:
         options, now, kept = self.options, time.time(), memory.handed_over()
         if cancels := self._trigger_cancels():
-            self.push_xcom(DEFERRAL, now, what="The time of the deferral, without which a mark cancels nothing,")
+            self.push_xcom(DEFERRAL, now, what="The time of the deferral, which cancel_on_kill needs,")
         # A user's answer resumes the task without an event of the trigger.
         carried = {"deadline": rules.deadline, "memory": kept} if asked else {}
         self.progress.deferring(self.kickoff_id)
@@ -865,7 +867,7 @@ class Attempt:
 
     def _ask(self, event: WatchEnd) -> dict[str, Any]:
         """Ask a user under Required Actions to answer the crew, and continue to wait."""
-        subject = f"Crew is waiting for human input: {self.ti.task_id}"
+        subject = f"The crew waits for human input: {self.ti.task_id}"
         try:
             versions.open_required_action(self.ti, subject, self._question(event), [HAS_ANSWERED, STOP_WAITING])
         except Exception as error:  # noqa: BLE001 - the wait goes on without a request
@@ -884,9 +886,9 @@ class Attempt:
         text = [
             f"[Answer on the crew's page]({page})" if page else answer,
             f"Execution {self.kickoff_id} {waits} for human input{place and f' at {_code(place)}'}, {when}.",
-            "Only the crew's page shows what to answer, such as a draft.",
-            f"**{HAS_ANSWERED}** polls the crew and sends it nothing.",
-            f"**{STOP_WAITING}** fails this task. The crew keeps waiting and is billed.",
+            "Only the crew's page shows what the crew asks about, such as a draft.",
+            f"**{HAS_ANSWERED}** polls the execution. It sends no answer to the crew.",
+            f"**{STOP_WAITING}** fails this task. The execution keeps running and is billed.",
             "This request opens again if the crew still waits or asks again. The task log lists each choice.",
             *chosen,
         ]
@@ -894,7 +896,7 @@ class Attempt:
         for task in seen.get("tasks", [])[-1:] if shows_output else ():
             output, name = quoted(task["output"], _LONGEST_DRAFT)[0], _code(task["task_id"])
             text += [
-                f"Last finished task at that time: {name}",
+                f"Output of the last finished task at that time: {name}",
                 f"```text\n{output}\n```",  # Airflow's page folds a block without a language into one line
             ]
         return "\n\n".join(text)
@@ -902,7 +904,7 @@ class Attempt:
     def _answered(self, option: str, next_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Continue after a user has chosen an option under Required Actions."""
         user = (next_kwargs["event"].get("responded_by_user") or {}).get("name", "a user")
-        self.log.info("Required Actions: %s has chosen %r.", user, option)
+        self.log.info("Required Actions: %s chose %r.", user, option)
         chosen = f"{_code(user)} chose {option!r} at {_time_of_day(time.time())}."
         self.kept["chosen"] = [*self.kept["chosen"], chosen][-_MOST_CHOSEN:]
         known: dict[str, Any] = {name: next_kwargs.get(name) for name in ("memory", "deadline")}
@@ -911,7 +913,7 @@ class Attempt:
                 last = self.poller(self.rules(time.time()), WatchState.recalled(known["memory"]))
                 self.progress.heard(last.report.as_dict())
             raise errors.WaitStopped(
-                f"Execution {self.kickoff_id} waits for human input, and {user} has stopped the wait for it.",
+                f"Execution {self.kickoff_id} waits for human input, but {user} chose {STOP_WAITING!r}.",
                 kickoff_id=self.kickoff_id,
             )
         return self._finish(self.wait(answered_at=time.time(), **known))
@@ -1065,7 +1067,7 @@ class Attempt:
             else:
                 Stats.incr(f"crew.{metric}", count, tags=tags)
         except Exception as error:  # noqa: BLE001 - metrics are best effort
-            self.warn(f"Metrics were not sent. The task continues: {error}")
+            self.warn(f"Metrics were not sent, but the task continues: {error}")
 
     def _count_end(self, end: str, execution_time: float | None, usage: dict[str, Any] | None) -> None:
         """Count the end of the execution and its tokens, record its duration, and push its token usage."""

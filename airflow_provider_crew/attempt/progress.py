@@ -84,5 +84,5 @@ class TaskProgress:
 
     def _warn(self, error: Exception) -> None:
         if not self._has_failed:
-            warn(self._log, f"Progress was not pushed to XCom. The task continues: {error}")
+            warn(self._log, f"Progress was not pushed to XCom, but the task continues: {error}")
         self._has_failed = True

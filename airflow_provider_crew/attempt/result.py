@@ -164,4 +164,4 @@ def report(result: Mapping[str, Any], log: Any, *, shows_output: bool, where: st
         log.info("%s:\n%s\n", f"Its beginning. All of it is {where}" if is_cut else "All of it", shown)
         log.info("::endgroup::")
     except Exception as error:  # noqa: BLE001 - log only the type, because the text may contain output
-        log.warning("Output was not logged: %s", type(error).__name__)
+        log.warning("The output was not logged: %s", type(error).__name__)

@@ -27,11 +27,11 @@ from airflow_provider_crew.exceptions import (
 from airflow_provider_crew.versions import HOW_TO_FORGET, KEEPING
 
 # Next steps of ``python -m airflow_provider_crew status``.
-AFTER_COMPLETION = "If no task has returned the result, CrewExecutionSensor with this kickoff ID does."
+AFTER_COMPLETION = "If no task has returned the result, read it with CrewExecutionSensor and this kickoff ID."
 WHILE_PAUSED = "Answer what the crew asks in its dashboard. Do not start another execution."
 WHILE_RUNNING = "Wait. Do not start another execution."
-# That of an alert about a task that has left none.
-UNREPORTED = "Check the crew's dashboard before you clear the task."
+# Next step of an alert about a task that has left none. The Crew tab has it as well.
+UNREPORTED = "Check the log and the crew's dashboard before you clear the task."
 
 Phase = Literal["before", "sending", "waiting", "ended"]
 """
@@ -41,31 +41,34 @@ Earlier = Literal["none", "running", "completed", "may have started", "abandoned
 Action = Literal["retry", "fail", "skip", "time out", "pass on"]
 """What Airflow does with the task. ``pass on``: it gets the exception that it would get without this package."""
 
-_UNLESS_DISCARDED = ", unless the task is cleared without 'Keep task state'," if KEEPING else ""
+_UNLESS_DISCARDED = ", unless the task is cleared without 'Keep task state and resume'," if KEEPING else ""
 _STARTS = "starts an execution, which is billed"
 _STARTS_ANOTHER = "starts a new execution, which is billed again"
 AFTER_FORGETTING = f"Clearing the task {_STARTS_ANOTHER}."
 _MAY_BILL_TWO = "starts an execution, and two may be billed, because on_uncertain_kickoff='retry'"
 _WAITS = "waits for the same execution, at no further cost"
 _READS = "reads the result of the same execution, at no cost"
-_WHEN_ENDED = "starts an execution, which is billed, after that one has ended"
+_WHEN_ENDED = "starts an execution, which is billed, but only if the earlier one has ended"
 _READS_RECORD = "reads the kickoff record again"
 _CHECKS = "checks the same result again, at no cost"
 _ENDS_AGAIN = "ends with the same error, at no cost"
-_REPORTS = "reports this once more and starts nothing; clearing it again starts an execution, which is billed"
-_SEARCHES = "reports the uncertain kickoff, and starts nothing"
+_REPORTS = (
+    "reports the uncertain kickoff once more and starts nothing. Clearing the task a second time starts an "
+    "execution, which is billed"
+)
+_SEARCHES = "reports the uncertain kickoff and starts nothing"
 _STARTS_UNLESS_RUNNING = f"{_STARTS_ANOTHER}, unless the last one is still running"
 # Effects of marking a task that waits, and of doing nothing.
-_CANCELS = "it asks the crew to cancel the execution, which is billed up to its end"
-_RETURNS = "the task returns the result when the execution has ended. It is billed once"
+_CANCELS = "the task asks the crew to cancel the execution, which is billed up to its end"
+_RETURNS = "the task returns the result when the execution has ended. The execution is billed once"
 # What happens to the execution of a task that has ended.
 _LEFT: dict[Cost, str] = {
     Cost.NONE: "nothing is billed",
-    Cost.RUNNING: "the execution keeps running, and is billed",
+    Cost.RUNNING: "the execution keeps running and is billed",
     Cost.ENDED: "nothing more is billed",
-    Cost.UNKNOWN: "an execution may be running, and is billed if it is",
+    Cost.UNKNOWN: "an execution may be running and billed",
 }
-# The effects for which Airflow 3.4 needs "Keep task state".
+# The effects for which Airflow 3.4 needs "Keep task state and resume".
 _NEED_RECORD = frozenset({_WAITS, _READS, _CHECKS, _REPORTS, _SEARCHES, _STARTS_UNLESS_RUNNING})
 
 
@@ -296,9 +299,9 @@ def _row_before(error: CrewError, facts: Facts) -> _Row:  # noqa: PLR0911 - a ta
             return _Row("retry", _MAY_BILL_TWO)
         case errors.UncertainKickoff():
             adopting = _ADOPTING if facts.reattachable else ""
-            fix = f"Find the execution in the crew's dashboard {_search(facts.meta)}.{adopting}"
+            fix = f"Find the execution in the crew's dashboard {_search(facts.meta)}."
             is_over = facts.is_reported or not facts.reattachable
-            return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix)
+            return _Row("fail", _STARTS_ANOTHER if is_over else _REPORTS, fix, adopting)
         case CutShort():
             return _Row("time out", then)
         case errors.ExecutionStopped():
@@ -343,7 +346,10 @@ def _row_of_sensor(error: CrewError, facts: Facts) -> _Row:  # noqa: C901, PLR09
 _FORGET = f"To abandon the execution and start another: {HOW_TO_FORGET}, and clear"
 _GIVING_UP = f"{_FORGET.format('this task instance')} the task."
 _GIVING_UP_UPSTREAM = f"{_FORGET.format('the task instance that started it')} that task."
-_ADOPTING = f" To wait for it, run `python -m airflow_provider_crew adopt`, and clear the task{KEEPING}."
+_ADOPTING = (
+    "To wait for the execution that you found instead, run `python -m airflow_provider_crew adopt` before you clear "
+    f"the task{KEEPING}."
+)
 _CHECK_KICKOFF_TASK = (
     "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "
     ".expand(kickoff_id=kickoff.output)."

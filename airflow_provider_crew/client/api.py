@@ -648,7 +648,7 @@ def resend(
             if is_waking and error.may_be_waking_up:
                 minutes = wake_up_within / 60
                 log.warning(
-                    "Crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes
+                    "The crew may be starting up after a quiet period. Retrying for up to %.0f minutes.", minutes
                 )
         sleep(pause)
         attempt += 1

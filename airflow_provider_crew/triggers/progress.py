@@ -116,7 +116,7 @@ class _Turns:
     def complain(self, error: Exception) -> None:
         """Log the first failure."""
         if not self._has_complained:
-            warn(log, f"Progress was not pushed to XCom. Polling continues: {error}")
+            warn(log, f"Progress was not pushed to XCom, but polling continues: {error}")
         self._has_complained = True
 
 

@@ -97,7 +97,8 @@ def _is_marked(trigger: CrewExecutionTrigger) -> bool:
     try:
         return has_ended(ti) and read_own_xcom(ti, DEFERRAL) == trigger.deferred_at
     except Exception as error:  # noqa: BLE001 - Airflow does not answer
-        warn(trigger.log, f"Execution {trigger.kickoff_id} is not cancelled. Its task is unreadable: {error}")
+        event = f"Execution {trigger.kickoff_id} was not cancelled, because the state of its task is unreadable"
+        warn(trigger.log, f"{event}: {error}")
         return False
 
 
@@ -126,7 +127,7 @@ class RequestedAction:
         try:
             await sync_to_async(close_required_action)(self._trigger.task_instance, HAS_ANSWERED)
         except Exception as error:  # noqa: BLE001 - a user may just have answered it
-            warn(self._trigger.log, f"Request under Required Actions was not closed: {error}")
+            warn(self._trigger.log, f"The request under Required Actions was not closed: {error}")
 
 
 def _hook_of(trigger: CrewExecutionTrigger) -> CrewHook:

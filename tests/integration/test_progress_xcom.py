@@ -346,7 +346,7 @@ def test_deferring_task_pushes_its_step_and_its_choices(live_crew, store, cancel
     assert by_trigger["choices"] == at_deferral["choices"]
     is_cancelled = cancels and AIRFLOW >= (3, 3)
     assert ("asks the crew to cancel" in by_trigger["choices"]["mark"]) is is_cancelled
-    assert ("keeps running, and is billed" in by_trigger["choices"]["mark"]) is not is_cancelled
+    assert ("keeps running and is billed" in by_trigger["choices"]["mark"]) is not is_cancelled
 
 
 def test_task_without_a_record_says_that_clearing_it_bills_again(live_crew):

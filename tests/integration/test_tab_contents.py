@@ -125,14 +125,14 @@ DELIVERED = if_lost(KICKOFF_ID, "delivered")
             {"crew_progress": progress(choices=WAITING)},
             {
                 "If you clear the task": "same execution, at no further cost",
-                "If you mark it as failed": "keeps running, and is billed",
+                "If you mark it as failed": "keeps running and is billed",
                 "If you do nothing": "billed once",
             },
         ),
         (
             "failed",
             {"record": SENT},
-            {"If you clear the task": "same execution", "If you do nothing": "keeps running, and is billed"},
+            {"If you clear the task": "same execution", "If you do nothing": "keeps running and is billed"},
         ),
         (
             "up_for_retry",

@@ -19,7 +19,7 @@ async function get(parts, parameters = {}, signal = undefined) {
   const answer = await fetch(url, options).catch(() => ({ ok: false, status: 0 }));
   if (answer.ok) return answer.json();
   const { detail } = (await Promise.resolve().then(() => answer.json()).catch(() => null)) ?? {};
-  throw Object.assign(new Error(`Airflow answered ${answer.status}`), { status: answer.status, detail });
+  throw Object.assign(new Error(`Airflow returned ${answer.status}`), { status: answer.status, detail });
 }
 
 // Null if Airflow has no such thing, or does not show it to this user.

@@ -9,7 +9,7 @@ export const Attempts = ({ task, current, isOpenAtFirst }) =>
 function List({ task, current }) {
   const [found, setFound] = useState(null);
   useEffect(() => void attempts(task).then(setFound, () => setFound([])), []);
-  if (!found?.length) return el("p", "crew-quiet", found ? "Airflow does not return the attempts." : "Reading the logs …");
+  if (!found?.length) return el("p", "crew-quiet", found ? "Airflow did not return the attempts." : "Reading the logs …");
   const executions = found.flatMap((attempt) => attempt.executions ?? []);
   const started = new Set(executions.filter(({ isStarted }) => isStarted).map(({ id }) => id));
   const isWhole = found.length >= current && found.every((attempt) => attempt.executions !== null);
@@ -21,7 +21,7 @@ function List({ task, current }) {
   return el(
     "div",
     "",
-    el("p", "crew-quiet", `Executions billed, with this attempt: ${isWhole ? "" : "at least "}${started.size}`),
+    el("p", "crew-quiet", `Executions billed, including this attempt: ${isWhole ? "" : "at least "}${started.size}`),
     tokens.size > 0 && el("p", "crew-quiet", `Tokens over all attempts: ${isCounted ? "" : "at least "}${total}`),
     el("ul", "crew-attempts", ...all(earlier.map((attempt) => h(Attempt, attempt)))),
   );

@@ -3,13 +3,13 @@ import { object, text } from "./safe.js";
 
 const MAY_BE_RUNNING = { cost: "running", billed: "billed; the execution may still be running." };
 // For a task that left neither: a sensor, or a task before Airflow 3.3.
-const OF_SENSOR = { ...MAY_BE_RUNNING, if_retried: "waits for the same execution", next_step: "Clearing the task waits for the same execution." };
+const OF_SENSOR = { ...MAY_BE_RUNNING, if_retried: "waits for the same execution, at no further cost", next_step: "Clearing the task waits for the same execution, at no further cost." };
 const WITHOUT_RECORD = {
   ...MAY_BE_RUNNING,
   next_step:
-    "To wait for the execution, use CrewExecutionSensor with its kickoff ID. Without durable execution, clearing the task starts another one, which is billed as well.",
+    "To wait for the execution, use CrewExecutionSensor with its kickoff ID. Without durable execution, clearing the task starts a new execution, which is billed again.",
 };
-const NOT_STARTED = { cost: "none", billed: "none; no kickoff is recorded.", if_retried: "starts an execution", next_step: "Clearing the task starts an execution." };
+const NOT_STARTED = { cost: "none", billed: "none; no kickoff is recorded.", if_retried: "starts an execution, which is billed", next_step: "Clearing the task starts an execution, which is billed." };
 const NOTHING_KNOWN = {
   cost: "unknown",
   billed: "unknown; an execution may have started.",
@@ -29,7 +29,7 @@ export const lost = ({ record }) => object(object(record).if_lost);
 
 function unreported(seen, kickoffId) {
   const { record, isSensor } = seen;
-  const event = "The task ended without a report, as when its process is killed or the task is marked as failed.";
+  const event = "The task's process was killed or lost, or a user marked the task as failed.";
   const known = lost(seen);
   if (known.cost === "unknown") return { ...known, error: "UncertainKickoff", event: "The task ended while it sent the kickoff." };
   if (known.cost) return { ...known, event };

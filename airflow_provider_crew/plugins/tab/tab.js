@@ -34,10 +34,10 @@ const changed = (before, { seen = before.seen, trouble }) =>
 
 function messageOf({ status, detail }) {
   if (status === 401) return "Airflow asks you to log in again. Reload the page.";
-  if (status === 403) return "You may not read the XComs of this task, which this tab shows.";
+  if (status === 403) return "You have no permission to read the XComs of this task, which this tab shows.";
   if (status === 404) return "Airflow does not know this task instance.";
-  if (status >= 400 && status < 500) return `Airflow answered ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
-  return `${status ? `Airflow answered ${status}.` : "Airflow does not answer."} Trying again.`;
+  if (status >= 400 && status < 500) return `Airflow returned ${status}. ${typeof detail === "string" ? visible(detail) : ""}`;
+  return `${status ? `Airflow returned ${status}.` : "Airflow does not respond."} Trying again.`;
 }
 
 const quiet = (...children) => el("p", "crew-quiet", ...children);
@@ -101,7 +101,7 @@ export function Header({ of }) {
 
 function Waiting({ of: { deadline } }) {
   const left = deadline && h(Until, { key: "until", time: deadline });
-  const without = deadline && [" Without an answer, the task stops waiting in ", left, ". The execution stays running, and is billed."];
+  const without = deadline && [" Without an answer, the task stops waiting in ", left, ". The execution keeps running and is billed."];
   return h("p", null, "Answer in the crew's dashboard, and the crew continues.", without);
 }
 
