@@ -426,8 +426,9 @@ class Attempt:
             self._reject_extra_attempt()
         if record.may_be_deleted:
             self.warn(
-                "This task may have been cleared without 'Keep task state', which deletes its kickoff record. It "
-                "may start an execution. An execution from an earlier attempt may still be running and billed."
+                "This task may have been cleared without 'Keep task state and resume', which deletes its kickoff "
+                "record. This attempt may start an execution, although one of an earlier attempt may still be "
+                "running and billed."
             )
         if last and last.fingerprint:
             is_mapped = self.ti.map_index >= 0
@@ -481,8 +482,8 @@ class Attempt:
                 self._has_abandoned = True
                 self.warn(
                     f"Execution {kickoff_id} of an earlier attempt is unknown to the crew, and older than "
-                    "abandon_unknown_after. The task was cleared, so it may start another. If the earlier one "
-                    "still waits for human input, two are billed."
+                    "abandon_unknown_after. The task was cleared, so this attempt may start another. If the "
+                    "earlier one still waits for human input, two are billed."
                 )
             case Decision.KICK_OFF_AFTER_END:
                 self.log.info(
@@ -821,7 +822,8 @@ class Attempt:
             wanted = conf.getboolean("crew", "required_actions", fallback=True)
         except Exception as error:  # noqa: BLE001 - an invalid setting must not end the wait
             self.warn(
-                f"No request is created under Required Actions, because [crew] required_actions is unreadable: {error}"
+                "No request will appear under Required Actions, because [crew] required_actions is unreadable: "
+                f"{error}"
             )
             return False
         return bool(wanted and versions.HAS_REQUIRED_ACTIONS)

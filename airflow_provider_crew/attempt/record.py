@@ -188,7 +188,7 @@ class Record:
 
     @property
     def may_be_deleted(self) -> bool:
-        """Whether clearing the task may have deleted its record (Airflow 3.4 without 'Keep task state and resume')."""
+        """Whether clearing the task may have deleted its record (Airflow 3.4, unless the task state is kept)."""
         return (
             versions.CLEARING_DELETES_TASK_STATE
             and self.is_shared

@@ -109,7 +109,7 @@ def load_secrets(conn_id: str | None) -> tuple[str, ...]:
         return load_secret(conn_id).secrets if conn_id else ()
     except Exception as error:  # noqa: BLE001 - a secrets backend may raise anything
         reason = error.event if isinstance(error, CrewError) else in_words(error)
-        warn(log, f"Secret of webhooks ({conn_id!r}) is unreadable, so responses are not masked for it: {reason}")
+        warn(log, f"The webhook secret in {conn_id!r} is unreadable, so responses are not masked for it: {reason}")
         return ()
 
 

@@ -271,7 +271,8 @@ class CrewRunOperator(CrewKickoffOperator):
             if parent is not self or not (known := kickoff_id_left_by(context["ti"])):
                 raise
             self._render_error = error
-            self.log.warning("The wait for execution %s does not need the templates: %s", known, error)
+            event = "The templates cannot be rendered, but the wait for execution %s does not need them: %s"
+            self.log.warning(event, known, error)
 
     def _steps(self, attempt: Attempt) -> Any:
         attempt.resume() or attempt.reattach() or attempt.kick_off()
