@@ -94,7 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--json", action="store_true", help="print one JSON object")
         if name in {"status", "cancel", "adopt"}:
-            command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help="see the task's log")
+            where = "see the task's log or the crew's dashboard"
+            command.add_argument("kickoff_id", metavar="KICKOFF_ID", type=_kickoff_id, help=where)
         if name in {"adopt", "forget"}:
             which = command.add_mutually_exclusive_group()
             which.add_argument("--map-index", metavar="N", type=int, default=-1, help="map index of a mapped task")

@@ -347,8 +347,8 @@ _FORGET = f"To abandon the execution and start another: {HOW_TO_FORGET}, and cle
 _GIVING_UP = f"{_FORGET.format('this task instance')} the task."
 _GIVING_UP_UPSTREAM = f"{_FORGET.format('the task instance that started it')} that task."
 _ADOPTING = (
-    "To wait for the execution that you found instead, run `python -m airflow_provider_crew adopt` before you "
-    f"clear the task{KEEPING}."
+    "If the execution is there, run `python -m airflow_provider_crew adopt` first: clearing the task"
+    f"{KEEPING} then waits for it."
 )
 _CHECK_KICKOFF_TASK = (
     "Check what the kickoff task returned. After a mapped kickoff task, map the sensor: "

@@ -166,7 +166,7 @@ def test_alert_of_dag_is_about_crew_tasks_that_failed(alert, dag, airflow, sent)
     assert running.startswith("each[1]: ")
     assert running.splitlines()[-1] == "Execution: another"
     assert ended.splitlines() == [*f"each[0]: {FAILED}".splitlines(), f"Execution: {KICKOFF_ID}"]
-    assert all_rows.startswith("each: 2 rows, 2 failed.")
+    assert all_rows.startswith("each has 2 rows: 2 failed.")
     assert page == RUN_PAGE
 
 
@@ -182,7 +182,7 @@ def test_alert_of_dag_sums_up_mapped_tasks(alert, dag, airflow, sent):
 
     ((subject, text),) = sent
     assert subject == f"[{Cost.RUNNING}] the_dag: each[7] (Hamburg Subject: forged) in today"
-    (summary,) = [part for part in text.split("\n\n") if part.startswith("each: ")]
+    (summary,) = [part for part in text.split("\n\n") if part.startswith("each has ")]
     for count in ("40 rows", "1 failed", "39 success", "39 executions", "38,000 tokens"):
         assert count in summary
 
@@ -193,7 +193,7 @@ def test_cleared_row_does_not_cost_the_alert(alert, dag, airflow, sent):
     alert(of_run(dag))
 
     ((_, text),) = sent
-    assert "each: 3 rows" in text
+    assert "each has 3 rows" in text
 
 
 @pytest.mark.usefixtures("airflow")
@@ -234,7 +234,7 @@ def test_alert_of_dag_describes_the_most_urgent_failures(alert, dag, airflow, se
     assert subject == f"[{Cost.UNKNOWN}] the_dag: 30 crew tasks in today"
     assert text.startswith("each[29]: ")
     assert text.count("\nNext: ") == 20
-    assert "10 more tasks" in text
+    assert "Further failed tasks: 10" in text
 
 
 def test_alert_of_dag_waits_for_the_report_of_a_task(alert, dag, airflow, sent, monkeypatch):
