@@ -157,8 +157,14 @@ def _kickoff_id(text: str) -> str:
 
 
 def _lines(facts: dict[str, Any]) -> str:
-    shown = {name.replace("_", " "): value for name, value in facts.items() if value not in (None, [])}
-    return "\n".join(f"{name[0].upper()}{name[1:]}: {_line(value)}" for name, value in shown.items())
+    shown = {_label(name): _line(value) for name, value in facts.items() if value not in (None, [])}
+    return "\n".join(f"{label}: {line}" for label, line in shown.items())
+
+
+def _label(name: str) -> str:
+    """Return the label of a fact. A task's name, which has spaces, stays as it is."""
+    label = name if " " in name else name.replace("_", " ").replace(" id", " ID")
+    return f"{label[0].upper()}{label[1:]}"
 
 
 def _line(value: Any) -> str:

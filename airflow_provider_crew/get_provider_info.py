@@ -28,7 +28,7 @@ CONNECTION_FIELDS = {
     ),
     "request_timeout": _field(
         "Request timeout (s)",
-        "For one whole exchange, from connecting to the last byte. Empty: 60.",
+        "Limit of one request, including at most 10 seconds to connect. Empty: 60.",
         "integer",
         minimum=1,
     ),

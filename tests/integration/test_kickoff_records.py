@@ -189,6 +189,14 @@ def test_execution_that_is_unreadable_is_not_adopted(run, airflow, status, code)
     assert (ended, told["cost"] == Cost.NONE, airflow.changes) == (code, False, [])
 
 
+def test_question_shows_the_names_of_the_task_unchanged(run, airflow, monkeypatch):
+    store(airflow, LOST)
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    code, _, shown = run("forget", airflow)
+    assert (code, airflow.changes) == (FAILED, [])
+    assert all(name in shown for name in NAMES)
+
+
 def test_failed_rows_are_forgotten_together(run, airflow):
     rows = {0: "failed", 1: "success", 2: "failed", 3: "failed", 4: "running"}
     airflow.tasks = [TASK | {"map_index": index, "state": state} for index, state in rows.items()]
