@@ -1,4 +1,4 @@
-"""Let a crew write and a task judge, until the result is good enough."""
+"""Write and judge in a loop, until the result is good enough."""
 
 from typing import Any
 
