@@ -249,6 +249,9 @@ def _unreported(
         "failed": "The task's process was killed or lost, or a user marked the task as failed.",
         "skipped": "Airflow stopped the task because the run exceeded its dagrun_timeout.",
     }.get(state, "The task was cleared, or its process was killed or lost.")
+    mark = (progress.get("choices") or {}).get("mark")
+    if mark and not is_being_cancelled:  # the process may still be cancelling the execution
+        event += f" If a user marked it, {mark}." if state == "failed" else f" {mark[0].upper()}{mark[1:]}."
     if exception := _exception(context):
         event = f"The task raised {type(exception).__name__}: {one_line(str(exception), 1_000)}"
     if is_being_cancelled:

@@ -8,7 +8,7 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, BaseNotifier, BaseOperator, mask_secret
 
 from airflow_provider_crew import notifications
-from airflow_provider_crew.attempt.verdict import if_lost, while_cancelled
+from airflow_provider_crew.attempt.verdict import if_lost, while_cancelled, while_waiting
 from airflow_provider_crew.client.errors import (
     Cost,
     CrewError,
@@ -274,6 +274,20 @@ def test_deferred_task_that_airflow_ended_is_being_cancelled(alert, dag, airflow
     ((subject, text),) = sent
     assert subject == "[being cancelled] the_dag: report in today"
     assert Cost.RUNNING.sentence in text
+
+
+@pytest.mark.parametrize("state", ["failed", "skipped"])
+@pytest.mark.parametrize("cancels", [True, False])
+def test_alert_says_what_a_mark_does_to_the_execution(alert, dag, airflow, sent, state, cancels):
+    choices = while_waiting(is_sensor=False, reattachable=True, cancels=cancels)["choices"]
+    airflow.states = {("report", -1): state}
+    airflow.xcoms["report", -1, "crew_progress"] = {"kickoff_id": KICKOFF_ID, "end": None, "choices": choices}
+
+    alert(of_run(dag, "timed_out"))
+
+    ((subject, text),) = sent
+    assert subject.startswith(f"[{Cost.RUNNING}]")
+    assert choices["mark"][1:] in text
 
 
 def test_alert_about_a_killed_task_advises_to_clear_it(alert, dag, airflow, sent):
