@@ -207,7 +207,9 @@ def _failure(
         time.sleep(1)
     if state == "skipped" and (is_by_choice or not (end or kickoff_id)):
         return None
-    is_being_cancelled = bool(until and not end and read(DEFERRAL))
+    # A trigger that has not polled yet never learns that Airflow has ended its task.
+    deferral = read(DEFERRAL) if until and not end else None
+    is_being_cancelled = deferral is not None and (progress.get("polled_at") or 0.0) > deferral
     error = _error(_exception(context), end, kickoff_id) or _unreported(
         context, task_id, {**progress, "kickoff_id": kickoff_id}, state, is_being_cancelled=is_being_cancelled
     )

@@ -80,9 +80,11 @@ def wait(**_):
     pass
 
 
-def mark(run, **_):
+def mark(run, crew, **_):
     if run.dag_id.endswith("deferred"):
         eventually(lambda: run.task("report")["state"] == "deferred", 60)
+        polls = len(crew.requests.on("status"))
+        eventually(lambda: len(crew.requests.on("status")) > polls + 1, 60)  # its trigger has begun
     run.mark("report", "failed")
 
 

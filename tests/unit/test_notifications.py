@@ -201,7 +201,8 @@ def test_mapped_sensor_starts_nothing_if_cleared(alert, dag, airflow, sent):
     with dag:
         CrewExecutionSensor.partial(task_id="wait").expand(kickoff_id=["one", "two"])
     airflow.states = {("wait", 0): "failed"}
-    airflow.xcoms |= {("wait", 0, "kickoff_id"): "one", ("wait", 0, "crew_deferral"): 1795697920.28}
+    progress = {"kickoff_id": "one", "polled_at": 1795697922.0, "end": None}
+    airflow.xcoms |= {("wait", 0, "crew_progress"): progress, ("wait", 0, "crew_deferral"): 1795697920.28}
 
     alert(of_run(dag))
 
@@ -264,15 +265,17 @@ def test_alert_of_dag_waits_for_the_alert_of_a_task(alert, dag, airflow, sent, m
     assert sent == []
 
 
+@pytest.mark.parametrize(("polled_after", "kind"), [(2.0, "being cancelled"), (-1.0, Cost.RUNNING)])
 @pytest.mark.parametrize("state", ["failed", "skipped"])
-def test_deferred_task_that_airflow_ended_is_being_cancelled(alert, dag, airflow, sent, state):
+def test_polled_execution_of_a_marked_task_is_cancelled(alert, dag, airflow, sent, state, polled_after, kind):
     airflow.states = {("report", -1): state}
-    airflow.xcoms |= {("report", -1, "kickoff_id"): KICKOFF_ID, ("report", -1, "crew_deferral"): 1795697920.28}
+    progress = {"kickoff_id": KICKOFF_ID, "polled_at": 1795697920.28 + polled_after, "end": None}
+    airflow.xcoms |= {("report", -1, "crew_progress"): progress, ("report", -1, "crew_deferral"): 1795697920.28}
 
     alert(of_run(dag, "timed_out"))
 
     ((subject, text),) = sent
-    assert subject == "[being cancelled] the_dag: report in today"
+    assert subject == f"[{kind}] the_dag: report in today"
     assert Cost.RUNNING.sentence in text
 
 
