@@ -133,6 +133,11 @@ class Scene:
         self.start()
         self.execution()
 
+    def processes_seen_to_end(self) -> int:
+        """Return how many processes of the row's tasks the scheduler has seen to end."""
+        logs = [scheduler.log.read_text(errors="replace") for scheduler in self.airflow.all_of("scheduler")]
+        return sum(log.count(f"TaskInstance Finished: dag_id={self.dag_id},") for log in logs)
+
     @property
     def is_started(self) -> bool:
         """Whether a run was started."""
