@@ -22,10 +22,10 @@ CLEARING_DELETES_TASK_STATE = _RELEASE >= (3, 4)
 _KEEPS_OLD_EVENTS = _RELEASE < (3, 2)
 
 # The task state store outlives an attempt.
-_HAS_STORE = _RELEASE >= (3, 3)
+HAS_STORE = _RELEASE >= (3, 3)
 HOW_TO_FORGET = (
     "on the page of {}, under Storage, Task State Store, delete crew_kickoff"
-    if _HAS_STORE
+    if HAS_STORE
     else "under Admin, Variables, delete the one whose description names {}"
 )
 """Instructions to delete a task's kickoff record."""
@@ -179,6 +179,14 @@ def start_run(dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
     return bool(answer.type != "ErrorResponse")
 
 
+def conf_of_run(dag_id: str, run_id: str) -> dict[str, Any] | None:
+    """Return the configuration of a DAG run."""
+    if not HAS_STORE:  # such a run counts one kickoff
+        return None
+    conf: dict[str, Any] | None = _send("GetDagRun", dag_id=dag_id, run_id=run_id).conf
+    return conf
+
+
 def refuses_runs(error: Exception) -> bool:
     """Whether Airflow rejects runs of a DAG, because it is missing or cannot be loaded."""
     return _api_status(error) is not None and not api_server_is_away(error)
@@ -186,7 +194,7 @@ def refuses_runs(error: Exception) -> bool:
 
 def never_expires() -> dict[str, Any]:
     """Return the arguments that keep a store entry as long as its run. Airflow deletes other entries earlier."""
-    if not _HAS_STORE:
+    if not HAS_STORE:
         return {}
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
@@ -195,7 +203,7 @@ def never_expires() -> dict[str, Any]:
 
 def keeps_record(durable: bool) -> bool:  # noqa: FBT001 - the operator's own argument
     """Whether attempts of a task share a kickoff record."""
-    return durable and (_HAS_STORE or conf.getboolean("crew", "kickoff_records_in_variables", fallback=False))
+    return durable and (HAS_STORE or conf.getboolean("crew", "kickoff_records_in_variables", fallback=False))
 
 
 def variable(name: str) -> str | None:

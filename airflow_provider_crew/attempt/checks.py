@@ -43,19 +43,34 @@ def count_kickoff(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any) -> 
 
     :param origin: DAG, run and task of the kickoff, stored in the run that counts it.
     """
+    count_kickoffs(hook, ti, origin, log, 1)
+
+
+def count_kickoffs(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any, wanted: int) -> int:
+    """
+    Count a block of kickoffs against the daily limit with one run of the budget DAG. Raise DailyLimitReached.
+
+    Return how many there is room for.
+
+    :param wanted: Number of kickoffs.
+    """
     limit, conn_id = hook.connection.max_kickoffs_per_day, hook.crew_conn_id
     if limit is None:
-        return
+        return wanted
     # Airflow rejects most other characters in a run ID.
     connection = quote(conn_id, safe="").replace("%", "~")
     day = f"{connection}.{datetime.now(UTC):%Y-%m-%d}"
-    numbers = range(1, limit + 1)
     try:
         # Numbers are used in order, so a binary search finds the first one that may be free.
-        gone = bisect_left(
+        numbers = range(1, limit + 1)
+        number = 1 + bisect_left(
             numbers, x=True, key=lambda n: not ti.get_dr_count(dag_id=BUDGET_DAG, run_ids=[f"{day}.{n}"])
         )
-        number = next((n for n in numbers[gone:] if versions.start_run(BUDGET_DAG, f"{day}.{n}", origin)), None)
+        total, room = _counted(f"{day}.{number - 1}", number - 1), 0
+        while total < limit and not room:
+            room = min(wanted, limit - total)
+            if not versions.start_run(BUDGET_DAG, f"{day}.{number}", origin | {"total": total + room}):
+                total, room, number = _counted(f"{day}.{number}", number), 0, number + 1
     except Exception as error:  # noqa: BLE001 - no error may send an uncounted kickoff
         if versions.refuses_runs(error):
             raise errors.InvalidSettings(
@@ -67,8 +82,15 @@ def count_kickoff(hook: CrewHook, ti: Any, origin: dict[str, Any], log: Any) -> 
             f"Airflow did not count the kickoff, so nothing was sent: {in_words(error)}.",
             cost=Cost.NONE,
         ) from None
-    if not number:
+    if not room:
         raise errors.DailyLimitReached(
             f"Connection {conn_id!r} has reached its limit of {limit} kickoffs a day (max_kickoffs_per_day)."
         )
-    log.info("Kickoff %d of at most %d today.", number, limit)
+    log.info("Kickoff %d of at most %d today.", total + room, limit)
+    return room
+
+
+def _counted(run_id: str, number: int) -> int:
+    """Return the kickoffs up to a run of the budget DAG, which may count a block."""
+    total = (versions.conf_of_run(BUDGET_DAG, run_id) or {}).get("total") if number else 0
+    return max(number, total) if isinstance(total, int) else number

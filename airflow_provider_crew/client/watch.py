@@ -59,6 +59,7 @@ Pause = Annotated[float, Field(strict=True, ge=0, le=_LAST_TIME)]
 Limit = Annotated[float, Field(strict=True, ge=0)]
 # Progress before the first successful poll.
 NOTHING_SEEN = "nothing"
+_NOT_BEGUN = frozenset({NOTHING_SEEN, "queued", "pending"})
 # Ordered by how much each one reveals about the execution, least first.
 Trouble = Literal["rejected", "silent", "unknown", "paused"]
 _TROUBLES: tuple[Trouble, ...] = get_args(Trouble)
@@ -162,6 +163,11 @@ class WatchState:
     """Newest tasks or steps that polls saw in progress."""
     began_at: Time | None = None
     """Start time of the execution. ``None`` if the crew does not report how long it has run."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any poll has found the execution at work. Before that, it was queued."""
+        return self.began_at is not None or self.progress not in _NOT_BEGUN
 
     @classmethod
     def recalled(cls, kept: Any) -> "WatchState | None":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.providers.common.compat.sdk import conf
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
     from airflow_provider_crew.attempt.attempt import Attempt
     from airflow_provider_crew.hooks.connection import TokenType
+
+
+def __getattr__(name: str) -> Any:
+    """Import the operator of a batch on first use."""
+    if name != "CrewBatchOperator":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("airflow_provider_crew.batch.operator").CrewBatchOperator
 
 
 class CrewKickoffOperator(CrewTask):

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from airflow_provider_crew.client.progress import ProgressReport
     from airflow_provider_crew.hooks.connection import TokenType
 
-_STORED = "kickoff_id crew_conn_id rules token_type webhook_conn_id deferred_at memory asked cancel_on_kill shown"
-
 # Cancellations under way. The event loop itself keeps only weak references.
 _cancelling: set[asyncio.Task[None]] = set()
 
@@ -47,6 +45,11 @@ class CrewExecutionTrigger(BaseTrigger):
     :param cancel_on_kill: Whether to cancel the execution if someone marks the task (Airflow 3.3 and later).
     :param shown: Sentences of the task for the Crew tab, while it waits and after a cancellation.
     """
+
+    implementation = "airflow_provider_crew.triggers.watching"
+    stored = (
+        "kickoff_id crew_conn_id rules token_type webhook_conn_id deferred_at memory asked cancel_on_kill shown"
+    )
 
     def __init__(  # noqa: PLR0913 - stored by name
         self,
@@ -77,16 +80,21 @@ class CrewExecutionTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments to store."""
-        stored = {name: getattr(self, name) for name in _STORED.split()}
+        stored = {name: getattr(self, name) for name in self.stored.split()}
         return f"{type(self).__module__}.{type(self).__qualname__}", stored
+
+    @property
+    def subject(self) -> str:
+        """What is polled, for the log."""
+        return f"execution {self.kickoff_id}"
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch the execution until it has ended, then fire."""
         # Each deferral of a task starts a new log file, so the first line names the execution.
-        self.log.info("Polling execution %s.", self.kickoff_id)
+        self.log.info("Polling %s.", self.subject)
         try:
             # Import in a thread: the first import is slow enough to block all other triggers.
-            watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
+            watching = await asyncio.to_thread(import_module, self.implementation)
             event = await watching.watched(self)
             await asyncio.sleep(self._too_early_by())
             await watching.end_deferral(self)
@@ -101,7 +109,7 @@ class CrewExecutionTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Cancel the execution if wanted. Airflow 3.3 and later call this if someone marks or clears the task."""
         if self.cancel_on_kill and self.task_instance:  # there is none in dag.test()
-            watching = await asyncio.to_thread(import_module, "airflow_provider_crew.triggers.watching")
+            watching = await asyncio.to_thread(import_module, self.implementation)
             # Shielded, because Airflow cancels on_kill() about a second after it has called it.
             cancelling = asyncio.create_task(watching.cancel_if_unwanted(self))
             _cancelling.add(cancelling)

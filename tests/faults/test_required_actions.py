@@ -35,7 +35,7 @@ def asked(scene) -> None:
     scene.start()
     eventually(lambda: requests(scene), 180, 1.0)
     scene.wait_for("deferred")
-    # Airflow fails a task that resumes before the scheduler has seen the end of its process. No person is that fast.
+    # Airflow fails a task that resumes before the scheduler has seen its process end. No person is that fast.
     eventually(lambda: scene.processes_seen_to_end() >= _PROCESSES, 180, 1.0)
 
 

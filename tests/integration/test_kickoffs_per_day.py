@@ -18,6 +18,7 @@ from airflow_provider_crew import versions
 from airflow_provider_crew.attempt import checks as budget
 from airflow_provider_crew.client.errors import Cost, DailyLimitReached, InvalidSettings, TransientError
 from airflow_provider_crew.exceptions import CrewTaskFailed
+from airflow_provider_crew.hooks.crew import CrewHook
 from airflow_provider_crew.operators.crew import CrewKickoffOperator
 from tests.integration.tasks import CONNECTION, INPUTS, Task, TaskInstance, api_error
 
@@ -56,6 +57,7 @@ def ledger(monkeypatch) -> Ledger:
     counted = Ledger()
     monkeypatch.setattr(TaskInstance, "get_dr_count", lambda _, **which: counted.count(**which), raising=False)
     monkeypatch.setattr(versions, "start_run", counted.start)
+    monkeypatch.setattr(versions, "conf_of_run", lambda _, run_id: counted.runs[run_id])
     return counted
 
 
@@ -91,7 +93,7 @@ def test_kickoffs_are_counted_in_order_with_their_origin(ledger, allow):
 
     assert [*ledger.runs] == [f"crew_default.{TODAY}.1", f"crew_default.{TODAY}.2"]
     origin = {"dag_id": "research", "run_id": "morning", "task_id": "crew", "map_index": -1, "try_number": 1}
-    assert [*ledger.runs.values()] == [origin, origin]
+    assert [*ledger.runs.values()] == [origin | {"total": 1}, origin | {"total": 2}]
 
 
 @pytest.mark.parametrize("limit", [0, 2])
@@ -124,6 +126,16 @@ def test_limit_applies_per_connection_and_day(ledger, allow, monkeypatch):
         f"team~2Fa~251.{TODAY}.1",  # only what Airflow takes in the name of a run
         "crew_default.2031-05-07.1",
     ]
+
+
+def test_block_of_kickoffs_is_counted_with_one_run(live_crew, ledger, allow):
+    allow(10)
+    hook, ti = CrewHook(), TaskInstance()
+    assert [budget.count_kickoffs(hook, ti, {}, hook.log, 4) for _ in range(3)] == [4, 4, 2]
+    assert [run["total"] for run in ledger.runs.values()] == [4, 8, 10]
+    with pytest.raises(CrewTaskFailed):
+        kickoff().run()
+    assert not live_crew.kickoffs
 
 
 def test_number_taken_by_another_task_is_skipped(live_crew, ledger, allow):

@@ -1,0 +1,748 @@
+"""
+One attempt of a batch: start rows in groups, wait until some have ended, store their results, and go on.
+
+Before a group is sent, its rows are recorded in Airflow's task state store and in the result files. Airflow
+refuses that to a process that it has replaced, so two processes never start rows side by side.
+"""
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property, partial
+from hashlib import sha256
+from typing import Any, Literal, NoReturn
+
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout, TaskDeferred
+from airflow.sdk import ObjectStoragePath
+
+from airflow_provider_crew import versions
+from airflow_provider_crew.attempt.checks import count_kickoffs
+from airflow_provider_crew.attempt.decide import Decision
+from airflow_provider_crew.attempt.result import adapter_of, fitted
+from airflow_provider_crew.attempt.shielded import shielded
+from airflow_provider_crew.batch.end import BatchFailed, Counted, end_of_batch
+from airflow_provider_crew.batch.files import (
+    MANIFEST,
+    SENT,
+    ResultFiles,
+    new_name,
+)
+from airflow_provider_crew.batch.rows import (
+    STATUSES,
+    Rerun,
+    Row,
+    Status,
+    decision_of,
+    failure,
+    lines_of,
+    merged,
+    rows_of,
+)
+from airflow_provider_crew.batch.trigger import CrewBatchTrigger
+from airflow_provider_crew.batch.watching import BatchProgress, Watching
+from airflow_provider_crew.client import errors
+from airflow_provider_crew.client.api import KickoffRequest, compare_inputs, resend
+from airflow_provider_crew.client.client import CrewClient
+from airflow_provider_crew.client.errors import CrewError, recorded_error
+from airflow_provider_crew.client.models import Completed, Execution, Failed
+from airflow_provider_crew.client.options import WAKING_UP, KickoffOptions, OnUncertainKickoff
+from airflow_provider_crew.client.progress import PROGRESS, begun, ended
+from airflow_provider_crew.client.text import in_words, one_line, warn
+from airflow_provider_crew.client.watch import execution_failed
+from airflow_provider_crew.exceptions import CrewTaskError, CutShort, EndedByAirflow
+from airflow_provider_crew.hooks.connection import TokenType, load_secret, load_secrets
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.triggers.events import DEFERRAL
+
+# Key of the names of the groups in the task state store, and beginning of the key of a group.
+_KEY = "crew_batch"
+# A group is one entry of less than 64 KB.
+_MOST_IN_GROUP = 50
+_FIRST_WINDOW = 4
+_THREADS = 8
+_JITTER = 0.5
+# Rows that have ended before a share of failed ones counts as too many.
+_ENOUGH_TO_TELL = 50
+_MOST_SHOWN = 100
+_LONGEST_REASON = 200
+# Seconds without new kickoffs after the crew did not respond to one.
+_BACK_OFF = 15.0
+_BACKSTOP = 60.0
+_LOOK = 0.5
+# Seconds between two updates of the Crew tab by a task that does not defer.
+_PAUSE = 10.0
+# Share of execution_timeout after which a batch ends by itself.
+_OWN_SHARE = 0.95
+# With these, the crew rejects the row. With others, it rejects the caller.
+_ROW_IS_BAD = frozenset({400, 413, 422})
+_SIGNS: dict[Status, str] = dict(zip(STATUSES, "seicu.", strict=True))
+_STATUSES = {sign: status for status, sign in _SIGNS.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Arguments of the operator, after rendering. See there for their meaning."""
+
+    crew_conn_id: str
+    inputs: Any
+    result_path: str
+    key: str | None
+    max_active: int
+    max_failed: int | str | None
+    row_timeout: float | None
+    timeout: float
+    rerun: Rerun
+    canary: Callable[[Mapping[str, Any], Any], bool] | None
+    output_type: object
+    on_uncertain_kickoff: OnUncertainKickoff
+    deferrable: bool
+    poll_interval: float | None
+    max_outage: float | None
+    validate_inputs: bool
+    cancel_on_kill: bool | None
+    cancel_on_timeout: bool | None
+    token_type: TokenType | None
+    webhook_conn_id: str | None
+    execution_timeout: timedelta | None
+    kickoff: KickoffOptions = field(default_factory=KickoffOptions)
+
+
+class Batch:
+    """
+    One attempt of a batch in the current process.
+
+    :param next_kwargs: Values with which Airflow resumes the task after a deferral. Empty if it starts.
+    """
+
+    record = None
+    kickoff_id = ""
+
+    def __init__(
+        self,
+        options: Options,
+        context: Any,
+        log: Any,
+        *,
+        next_kwargs: Mapping[str, Any],
+        is_told_to_end: Callable[[], bool],
+    ) -> None:
+        self.options, self.context, self.log = options, context, log
+        self.ti: Any = context["ti"]
+        self._next_kwargs = next_kwargs
+        self._is_told_to_end = is_told_to_end
+        self._store: Any = context["task_state_store"]
+        self._files = ResultFiles(options.result_path)
+        self._began = time.monotonic()
+        self._pool = ThreadPoolExecutor(_THREADS)
+        self._own = threading.local()
+        self._rows: list[Row] = []
+        self._pending: deque[Row] = deque()
+        self._running: dict[str, Row] = {}
+        self._window = min(_FIRST_WINDOW, options.max_active)
+        self._trouble: CrewError | None = None
+        self._outage_since: float | None = None
+        self._not_before = 0.0
+        self._is_superseded = self._has_warned = False
+        self._changed = self._removed = self._tokens = 0
+        self._left: set[str] = set()
+        self._failures: list[dict[str, str]] = []
+        self._pushed_at = 0.0
+        self.started_at = self.deadline = time.time()
+        # The IDs are in the task state store and the result files. A line for each would flood the log.
+        logging.getLogger(CrewClient.__module__).setLevel(logging.WARNING)
+
+    # The story of an attempt, in order.
+
+    def run(self) -> dict[str, Any]:
+        """Run the batch to its end, and return its manifest. May defer."""
+        self._open()
+        while True:
+            self._start_rows()
+            if self._is_over():
+                return self._finish()
+            self._wait()
+
+    def end(self, error: BaseException) -> BaseException:
+        """Return the exception with which the task ends. Cancel the running rows first, if that is wanted."""
+        if isinstance(error, AirflowTaskTimeout):
+            error = CutShort("execution_timeout passed before the batch had ended.")
+        if isinstance(error, CutShort | EndedByAirflow):
+            with suppress(Exception):  # what cannot be cancelled now keeps running
+                self._collect_rest(errors.WaitedTooLong(error.event))
+        statuses = Counter(row.status for row in self._rows)
+        counted = Counted(
+            statuses, len(self._running) + len(self._left), sum(row.attempts > 0 for row in self._rows)
+        )
+        end = end_of_batch(error, counted)
+        known = ended(self._progress(), end.failure, time.time())
+        known["end"] = end.as_dict() | known["end"]
+        self._push(known)
+        return end.exception()
+
+    def told_to_end(self) -> None:
+        """Do nothing: the batch looks before it sends, and while it waits."""
+
+    def add_asset_extras(self) -> None:
+        """Do nothing: an asset event needs no ten thousand kickoff IDs."""
+
+    # What earlier processes have done.
+
+    def _open(self) -> None:
+        """Read the inputs, and what earlier processes have done."""
+        if self.options.output_type is not None:
+            adapter_of(self.options.output_type)
+        self._rows = rows_of(self._inputs(), self.options.key, self.options.kickoff.get("restore_from_state_id"))
+        plan = sha256("\0".join(f"{row.key}\0{row.fingerprint}" for row in self._rows).encode())
+        self._plan = [plan.hexdigest(), self.ti.try_number]
+        known, event = self._next_kwargs.get("batch") or {}, self._next_kwargs.get("event")
+        is_same = known.get("plan") == self._plan
+        self.deadline = known["deadline"] if is_same else self._deadline()
+        if not (is_same and event):  # a new attempt, or a deferral that ended without an event
+            self._recall()
+            return
+        self._restore(known, event)
+        self._take_event(event)
+
+    def _inputs(self) -> Iterable[Any]:
+        given: Any = self.options.inputs
+        if not isinstance(given, str):
+            return given  # type: ignore[no-any-return]
+        try:
+            path: Any = ObjectStoragePath(given)
+            with path.open("r") as file:
+                return list(lines_of(file, given))
+        except CrewError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an object store may raise anything
+            raise CrewTaskError(f"The inputs at {given} are unreadable: {in_words(error)}.") from None
+
+    def _deadline(self) -> float:
+        deadline, limit = time.time() + self.options.timeout, self.options.execution_timeout
+        return min(deadline, time.time() + limit.total_seconds() * _OWN_SHARE) if limit else deadline
+
+    def _recall(self) -> None:
+        """Read the result files and the task state store, and decide about each row."""
+        ti, options, files = self.ti, self.options, self._files
+        names = ("dag_id", "run_id", "task_id", "map_index")
+        files.claim({"schema_version": 1} | {name: getattr(ti, name) for name in names})
+        stored = self._store.get(_KEY)
+        groups: list[str] = stored["groups"] if stored else []
+        sent = [line for name in files.names(SENT) for line in files.read(name)]
+        sent += [line for group in groups for line in self._store.get(f"{_KEY}_{group}") or ()]
+        removed = merged(self._rows, files.lines(), sent)
+        keys = {row.key for row in self._rows}
+        self._changed = sum(row.key in keys for row in removed)
+        self._removed = len(removed) - self._changed
+        # Airflow 3.4 deletes the state of a task that is cleared. A batch without state is new, or was cleared.
+        cleared = not stored or stored["max_tries"] != ti.max_tries
+        twice = options.on_uncertain_kickoff == "retry"
+        news = [
+            row
+            for row in (*self._rows, *removed)
+            if self._settle(row, decision_of(row, cleared=cleared, chooses_twice=twice, rerun=options.rerun))
+        ]
+        self._store_ends(news)
+        self._save_groups()  # only now: what a clear has reset is in the files
+        if ended_before := sum(not (row.is_to_be_started or row.sent_at) for row in self._rows):
+            self.log.info("%d rows have ended in earlier attempts.", ended_before)
+        if self._running:
+            self.log.info("Reattached to %d executions of earlier attempts.", len(self._running))
+
+    def _settle(self, row: Row, decision: Decision) -> bool:
+        """Put a row where it belongs. Return whether that is news for the result files."""
+        line = row.line or {}
+        match decision:
+            case Decision.ASK:
+                self._running[row.kickoff_id] = row
+                row.sent_at, row.line = row.sent_at or line["started_at"], None
+            case Decision.FAIL_UNCERTAIN if row.sent_at is not None:
+                event = "An earlier attempt ended before the response to the kickoff."
+                self._end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
+                return True
+            case Decision.REATTACH if row.status == "invalid_output":  # it was paid for
+                row.kickoff_id, row.sent_at = line["kickoff_id"], line["started_at"]
+                self._fit(row, line["raw_output"], None, {name: line[name] for name in ("usage", "ended_at")})
+                return True
+            case _ if row.index < 0:
+                pass
+            case Decision.KICK_OFF:
+                row.line = None
+                self._pending.append(row)
+            case Decision.KICK_OFF_AFTER_END | Decision.KICK_OFF_BY_CHOICE:
+                row.kickoff_id, row.sent_at = "", None
+                row.end("not_started")
+                self._pending.append(row)
+                return True
+        return False
+
+    def _restore(self, known: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+        """Take over from the process that has deferred the task."""
+        by_id = {(row.key, row.fingerprint): row for row in self._rows}
+        for row, sign in zip(self._rows, known["ends"], strict=True):
+            row.line = {"status": _STATUSES[sign]}
+            row.attempts = known["attempts"].get(str(row.index), 0)
+        for key, digest, kickoff_id, sent_at, attempts, group in known["running"]:
+            row = by_id.get((key, digest)) or Row(-1, key, digest)
+            row.kickoff_id, row.sent_at, row.attempts, row.group = kickoff_id, sent_at, attempts, group
+            row.began_at, row.unknown_since = event["known"].get(kickoff_id, (None, None))
+            self._running[kickoff_id] = row
+        self._pending.extend(row for row in self._rows if row.is_to_be_started)
+        self._changed, self._removed, self._window = known["changed"], known["removed"], known["window"]
+        self._outage_since, self._not_before = known["outage_since"], known["not_before"]
+        self._failures, self._tokens, self.started_at = known["failures"], known["tokens"], known["started_at"]
+
+    def _carried(self) -> dict[str, Any]:
+        """Return what the process after a deferral has to know."""
+        return {
+            "plan": self._plan,
+            "deadline": self.deadline,
+            "ends": "".join(_SIGNS[row.status] for row in self._rows),
+            "attempts": {str(row.index): row.attempts for row in self._pending if row.attempts},
+            "running": [row.sent() for row in self._running.values()],
+            "changed": self._changed,
+            "removed": self._removed,
+            "window": self._window,
+            "outage_since": self._outage_since,
+            "not_before": self._not_before,
+            "failures": self._failures,
+            "tokens": self._tokens,
+            "started_at": self.started_at,
+        }
+
+    # Start rows.
+
+    def _start_rows(self) -> None:
+        """Start groups of rows until the window is full. It grows with each group."""
+        while (room := min(self._window - len(self._running), _MOST_IN_GROUP)) > 0 and self._may_start():
+            rows = [self._pending.popleft() for _ in range(min(room, len(self._pending)))]
+            shielded(partial(self._start_group, rows))
+            if time.time() >= self._not_before:
+                self._window = min(self._window * 2, self.options.max_active)
+            time.sleep(random.random() * _JITTER)  # noqa: S311 - not a secret
+
+    def _may_start(self) -> bool:
+        self._heed()
+        return bool(self._pending) and not self._is_stopped() and time.time() >= self._not_before
+
+    def _is_stopped(self) -> bool:
+        """Whether no more rows are started in this attempt."""
+        return bool(self._trouble) or time.time() >= self.deadline or self._has_too_many_failed(_ENOUGH_TO_TELL)
+
+    def _has_too_many_failed(self, enough: int) -> bool:
+        """Whether more rows failed than ``max_failed``. A share counts from a number of rows on."""
+        counts, most = Counter(row.status for row in self._rows), self.options.max_failed
+        ends = len(self._rows) - counts["not_started"]
+        failed = ends - counts["success"]
+        if isinstance(most, str):
+            return ends >= enough and failed > ends * float(most.rstrip("%")) / 100
+        return most is not None and failed > most
+
+    def _start_group(self, rows: list[Row], interrupted: threading.Event) -> None:
+        """Record the rows, send their kickoffs, and record the kickoff IDs."""
+        requests = {row.index: request for row in rows if (request := self._request(row))}
+        self._store_ends([row for row in rows if row.index not in requests])
+        rows = self._counted([row for row in rows if row.index in requests])
+        if not rows:
+            return
+        name = new_name(SENT)
+        group = name.removeprefix(f"{SENT}/")
+        for row in rows:
+            row.sent_at, row.attempts, row.group = time.time(), row.attempts + 1, group
+        try:
+            self._save_group(group, rows)
+            self._save_groups(group)
+            self._files.write(name, lambda: [row.sent() for row in rows])
+        except Exception as error:
+            self._take_back(rows)
+            self._save_if_possible(group, [])
+            if isinstance(error, CrewError):
+                raise
+            event = f"Airflow did not store the kickoff records, so nothing was sent: {in_words(error)}."
+            raise CrewTaskError(event) from None
+        sending = {self._pool.submit(self._send, requests[row.index], interrupted): row for row in rows}
+        while sending:
+            for sent in wait(sending, return_when=FIRST_COMPLETED).done:
+                self._note(sending.pop(sent), sent)
+            self._save_if_possible(group, rows)
+        self._store_ends([row for row in rows if row.line and row.line["status"] != "not_started"])
+        with self._files.best_effort(self.log):  # the task state store has them as well
+            self._files.write(name, lambda: [row.sent() for row in rows if row.sent_at is not None])
+
+    def _request(self, row: Row) -> KickoffRequest | None:
+        """Return the kickoff of a row. None if the row ends because of its inputs."""
+        options: Any = dict(self.options.kickoff)
+        if options.get("meta") is None:
+            names = ("dag_id", "run_id", "task_id", "map_index", "try_number")
+            options["meta"] = {"airflow": {name: getattr(self.ti, name) for name in names} | {"row": row.key}}
+        try:
+            doubts = compare_inputs(row.inputs, self._listed) if self._listed else []
+            request = KickoffRequest.of(row.inputs, webhook_secret=self._webhook_secret, **options)
+        except errors.InvalidInputs as error:
+            self._end_row(row, "error", error, "inputs")
+            return None
+        if doubts and not self._has_warned:
+            self._has_warned = True
+            warn(self.log, f"Row {row.key}: {' '.join(doubts)}")
+        return request
+
+    @cached_property
+    def _listed(self) -> Any:
+        """Inputs that the crew lists, for comparison. None if it lists none. The request wakes up the crew."""
+        try:
+            listed = resend(self._client.inputs, wake_up_within=WAKING_UP)
+        except (errors.NotAllowed, errors.Rejected):
+            return None
+        return listed if self.options.validate_inputs else None
+
+    @cached_property
+    def _webhook_secret(self) -> Any:
+        return load_secret(self.options.webhook_conn_id) if self.options.webhook_conn_id else None
+
+    def _counted(self, rows: list[Row]) -> list[Row]:
+        """Count rows against the daily limit, and return those for which there is room."""
+        if not rows:
+            return rows
+        origin = {name: getattr(self.ti, name) for name in ("dag_id", "run_id", "task_id")}
+        try:
+            room = count_kickoffs(self.hook, self.ti, origin, self.log, len(rows))
+        except CrewError as error:
+            self._trouble, room = error, 0
+        self._pending.extendleft(reversed(rows[room:]))
+        return rows[:room]
+
+    def _send(self, request: KickoffRequest, interrupted: threading.Event) -> str:
+        """Send a kickoff once, unless the task is being ended or another process has taken over."""
+        client, limit = self._client, self.options.execution_timeout
+
+        def once() -> str:
+            is_late = limit and time.monotonic() - self._began >= limit.total_seconds()
+            if interrupted.is_set() or is_late or self._is_superseded or self._is_told_to_end():
+                raise CrewTaskError("The task was ended before the kickoff.")
+            return client.kickoff(request)
+
+        return resend(once, only_if_not_started=True, sleep=interrupted.wait)
+
+    def _note(self, row: Row, sent: Future[str]) -> None:
+        """Note the outcome of a kickoff."""
+        match sent.exception():
+            case None:
+                row.kickoff_id, row.line = sent.result(), None
+                self._running[row.kickoff_id] = row
+                self._outage_since = None
+            case errors.Rejected(http_status=status) as error if status in _ROW_IS_BAD:
+                self._end_row(row, "error", error, "kickoff")
+                row.sent_at = None
+            case errors.TransientError() as error:
+                self._back_off(error)
+                self._take_back([row])
+            case errors.UncertainKickoff() as error:
+                row.kickoff_id = error.kickoff_id
+                self._end_row(row, "uncertain", error, "kickoff")
+            case CrewTaskError():  # the next attempt starts it
+                self._take_back([row])
+            case CrewError() as error:
+                self._trouble = error
+                self._take_back([row])
+            case error:
+                event = f"The kickoff may have started an execution: {in_words(error)}."
+                self._end_row(row, "uncertain", errors.UncertainKickoff(event), "kickoff")
+
+    def _take_back(self, rows: Sequence[Row]) -> None:
+        """Put rows back whose kickoff was not sent, or certainly started nothing."""
+        for row in rows:
+            row.sent_at, row.attempts = None, row.attempts - 1
+        self._pending.extendleft(reversed(rows))
+
+    def _back_off(self, error: errors.TransientError) -> None:
+        """Start nothing for a while, and fewer rows at a time after that. An outage is no failure of a row."""
+        now, limit = time.time(), self.options.max_outage
+        self._window = max(self._window // 2, 1)
+        self._outage_since = self._outage_since or now
+        self._not_before = now + max(error.retry_after or 0.0, _BACK_OFF)
+        if limit is not None and now - self._outage_since > limit:
+            self._trouble = error
+
+    # The kickoff records of groups.
+
+    def _save_group(self, group: str, rows: Sequence[Row]) -> None:
+        sent = [row.sent() for row in rows if row.sent_at is not None]
+        self._store.set(f"{_KEY}_{group}", sent, **versions.never_expires())
+
+    def _save_groups(self, *new: str) -> None:
+        groups = {row.group for row in self._running.values() if row.group}
+        known = {"groups": sorted(groups.union(new)), "max_tries": self.ti.max_tries}
+        self._store.set(_KEY, known, **versions.never_expires())
+
+    def _save_if_possible(self, group: str, rows: Sequence[Row]) -> None:
+        """Record kickoff IDs. If Airflow refuses, another process may have taken over, so nothing more is sent."""
+        try:
+            self._save_group(group, rows)
+        except Exception as error:  # noqa: BLE001 - the executions are running
+            event = f"Airflow did not store kickoff IDs, but the result files have them: {in_words(error)}."
+            warn(self.log, event)
+            self._is_superseded, self._trouble = True, self._trouble or CrewTaskError(event)
+
+    # Collect results.
+
+    def _take_event(self, event: Mapping[str, Any]) -> None:
+        """Collect what has ended while the rows were being watched."""
+        for name, (began_at, unknown_since) in event["known"].items():
+            if row := self._running.get(name):
+                row.began_at, row.unknown_since = began_at, unknown_since
+        over = {name: recorded_error(record) for name, record in event["over"].items()}
+        names = [name for name in (*event["ended"], *over) if name in self._running]
+        self._collect([(self._running[name], over.get(name)) for name in names])
+        if event["error"]:  # the other rows are recorded, and the next attempt watches them
+            raise recorded_error(event["error"])
+
+    def _collect_rest(self, why: errors.WaitedTooLong) -> None:
+        """End all running rows, whose executions may keep running. A later attempt watches those again."""
+        self._collect([(row, why) for row in self._running.values()])
+
+    def _collect(self, rows: Sequence[tuple[Row, CrewError | None]]) -> None:
+        """Read results, and store them: they may be gone tomorrow."""
+        for start in range(0, len(rows), _MOST_IN_GROUP):
+            some = rows[start : start + _MOST_IN_GROUP]
+            list(self._pool.map(lambda item: self._read_end(*item), some))
+            done = [row for row, _ in some if row.line]
+            self._store_ends(done)
+            for row in done:
+                del self._running[row.kickoff_id]
+        left = {row.group for row in self._running.values()}
+        for group in {row.group for row, _ in rows} - left - {""}:
+            self._files.delete(f"{SENT}/{group}")
+            with suppress(Exception):  # a later attempt finds that its rows have ended
+                self._store.delete(f"{_KEY}_{group}")
+
+    def _read_end(self, row: Row, over: CrewError | None) -> None:
+        """End a row as the crew reports it. It goes on if it has not ended, or if that is unreadable now."""
+        row.line = None
+        event: Literal["kill", "timeout"] = "kill" if self._is_told_to_end() else "timeout"
+        cancels = isinstance(over, errors.WaitedTooLong) and self._cancels_on(event)
+        try:
+            if over is None or cancels:
+                execution = (self._client.cancel if cancels else self._client.status)(row.kickoff_id)
+                self._end_as_polled(row, execution, over)
+                return
+        except (errors.NotAuthenticated, errors.NotAllowed, errors.Rejected) as error:
+            self._trouble = error
+            return
+        except errors.ResponseTooLarge as error:
+            over = error
+        except CrewError as error:
+            if over is None:
+                return
+            over = over.replace(f"{over.event} {error.event}")
+        if over is not None:
+            self._end_row(row, "error", over, "wait")
+            self._left.add(row.kickoff_id)
+
+    def _end_as_polled(self, row: Row, execution: Execution, over: CrewError | None) -> None:
+        match execution:
+            case Completed():
+                result = execution.result()
+                self._fit(row, result["output"], result["output_json"], {"usage": result["usage"]})
+            case Failed():
+                error = execution_failed(execution, "")
+                if over and execution.was_stopped:
+                    error = errors.ExecutionCancelled(over.event, kickoff_id=row.kickoff_id)
+                status: Status = "cancelled" if execution.was_stopped else "error"
+                self._end_row(row, status, error, "execution", usage=execution.usage)
+
+    def _fit(self, row: Row, output: str, data: Any, about: Mapping[str, Any]) -> None:
+        """End a completed row, whose output matches or not."""
+        event = ""
+        try:
+            if self.options.output_type is not None:
+                data = fitted(self.options.output_type, row.kickoff_id, output, data)
+            data = output if data is None else data
+            if self.options.canary and not self.options.canary(row.inputs or {}, data):
+                event = "canary has rejected the output."
+        except errors.InvalidOutput as error:
+            event = error.event
+        except Exception as error:  # noqa: BLE001 - raised by a function of the author
+            event = f"canary raised {in_words(error)}."
+        if event:
+            self._end_row(row, "invalid_output", errors.InvalidOutput(event), "output", raw_output=output, **about)
+        else:
+            row.end("success", output=data, raw_output=output, **about)
+
+    @staticmethod
+    def _end_row(row: Row, status: Status, error: CrewError, stage: str, **fields: Any) -> None:
+        row.end(status, error=failure(error, stage), **fields)
+
+    def _store_ends(self, rows: Sequence[Row]) -> None:
+        """Write the lines of rows that have ended, and log those that failed."""
+        self._files.append(row.line for row in rows)
+        for row in rows:
+            line: dict[str, Any] = row.line or {}
+            self._tokens += (line["usage"] or {}).get("total_tokens") or 0
+            if error := line["error"]:
+                reason = one_line(error["message"], _LONGEST_REASON)
+                self.log.warning("Row %s, %s: %s", row.key, line["status"], reason)
+                if len(self._failures) < _MOST_SHOWN:
+                    self._failures.append({"key": row.key, "status": line["status"], "reason": reason})
+            row.line = {"status": line["status"]}  # an output may be large
+            row.sent_at = None
+
+    # Wait.
+
+    def _is_over(self) -> bool:
+        """Whether there is nothing left to wait for."""
+        return time.time() >= self.deadline or not (self._running or (self._pending and not self._is_stopped()))
+
+    def _wait(self) -> None:
+        """Wait until some rows have ended, or until the crew may respond again. May defer."""
+        self._push(self._progress())
+        if not self._running:
+            while time.time() < min(self._not_before, self.deadline):
+                self._heed()
+                time.sleep(_LOOK)
+        elif self.options.deferrable:
+            self._defer()
+        else:
+            watching = Watching(self.hook, self._watched(), self._rules(), self.options.max_active)
+            report = BatchProgress(self._progress(), self.log)
+
+            def saw(now: Watching) -> None:
+                if report.saw(now) and time.monotonic() - self._pushed_at >= _PAUSE:
+                    self._push(report.as_dict())
+
+            asyncio.run(watching.to_wake(self._is_told_to_end, saw))
+            self._heed()
+            self._take_event(watching.as_event())
+
+    def _watched(self) -> list[list[Any]]:
+        running = self._running.values()
+        return [[row.kickoff_id, row.sent_at, row.began_at, row.unknown_since] for row in running]
+
+    def _rules(self) -> dict[str, Any]:
+        names = ("poll_interval", "max_outage", "row_timeout")
+        rules = {name: getattr(self.options, name) for name in names}
+        return rules | {"deadline": self.deadline, "address": self.hook.connection.settings.address}
+
+    def _defer(self) -> NoReturn:
+        options, now, cancels = self.options, time.time(), self._cancels_on("kill")
+        if cancels:
+            self.ti.xcom_push(key=DEFERRAL, value=now)
+        self._heed()
+        raise TaskDeferred(
+            trigger=CrewBatchTrigger(
+                self._watched(),
+                options.crew_conn_id,
+                window=options.max_active,
+                rules=self._rules(),
+                token_type=options.token_type,
+                webhook_conn_id=options.webhook_conn_id,
+                cancel_on_kill=cancels,
+                deferred_at=now,
+                shown={"progress": self._progress()},
+            ),
+            method_name="execute_complete",
+            kwargs={"batch": self._carried()},
+            timeout=timedelta(seconds=max(self.deadline - now, 0.0) + _BACKSTOP),
+        )
+
+    def _heed(self) -> None:
+        """Raise if Airflow is ending the task."""
+        if not self._is_told_to_end():
+            return
+        event = f"Airflow is ending the task. {len(self._running)} rows are running."
+        if self._running and self._cancels_on("kill") and versions.has_ended(self.ti):
+            raise EndedByAirflow(event)
+        raise CrewError(event)
+
+    def _cancels_on(self, event: Literal["kill", "timeout"]) -> bool:
+        name = f"cancel_on_{event}"
+        own = getattr(self.options, name)
+        return bool(getattr(self.hook.connection, name) if own is None else own)
+
+    # The end.
+
+    def _finish(self) -> dict[str, Any]:
+        """Write the result files, and return the manifest. Raise if the batch has failed."""
+        left = len(self._running)
+        self._collect_rest(errors.WaitedTooLong("The timeout of the batch passed."))
+        statuses, usage = self._files.compact(self._rows)
+        failed = len(self._rows) - statuses["success"]
+        reason = "partial" if failed else "succeeded"
+        if self._has_too_many_failed(0):
+            reason = "too_many_failed"
+        if left:
+            reason = "expired"
+        manifest = {
+            "schema_version": 1,
+            "result_path": self.options.result_path,
+            "request_count": len(self._rows),
+            "counts": {status: statuses[status] for status in STATUSES},
+            "terminal_reason": reason,
+            "usage": usage,
+            "changed": self._changed,
+            "removed": self._removed,
+        }
+        self._files.write(MANIFEST, lambda: [manifest])
+        if left:
+            event = f"The batch had not ended when its timeout passed: {left:,} rows were running."
+            raise errors.WaitedTooLong(event)
+        if self._trouble:
+            raise self._trouble
+        if reason == "too_many_failed" or self._pending:
+            event = f"{failed:,} of {len(self._rows):,} rows failed or were not started. max_failed allows fewer."
+            raise BatchFailed(event, examples=tuple(each["reason"] for each in self._failures[:3]))
+        self._push(self._progress() | {"state": "completed"})
+        return manifest
+
+    # Access to Airflow and to the crew.
+
+    @cached_property
+    def hook(self) -> CrewHook:
+        """Hook for the connection."""
+        options = self.options
+        hook = CrewHook(
+            options.crew_conn_id, token_type=options.token_type, webhook_conn_id=options.webhook_conn_id
+        )
+        _ = hook.connection
+        return hook
+
+    @property
+    def _client(self) -> CrewClient:
+        """Client of this thread. A kickoff closes the kept connections of its client."""
+        if not hasattr(self._own, "client"):
+            self._own.client = CrewClient(self.hook.connection.settings, self._secrets)
+        client: CrewClient = self._own.client
+        return client
+
+    @cached_property
+    def _secrets(self) -> tuple[str, ...]:
+        return load_secrets(self.options.webhook_conn_id)
+
+    def _progress(self) -> dict[str, Any]:
+        """Return what the Crew tab shows."""
+        counts = Counter(row.status for row in self._rows)
+        total, running = len(self._rows), len(self._running)
+        ends = total - counts["not_started"]
+        told = {
+            "total": total,
+            "ended": ends,
+            "failed": ends - counts["success"],
+            "running": running,
+            "tokens": self._tokens,
+            "rows": self._failures,
+            "result_path": self.options.result_path,
+        }
+        return begun("", self.started_at) | {"batch": told, "polled_at": time.time(), "deadline": self.deadline}
+
+    def _push(self, progress: Mapping[str, Any]) -> None:
+        self._pushed_at = time.monotonic()
+        try:
+            self.ti.xcom_push(key=PROGRESS, value=progress)
+        except Exception as error:  # noqa: BLE001 - it is only shown
+            warn(self.log, f"Progress was not pushed to XCom, but the batch continues: {error}")

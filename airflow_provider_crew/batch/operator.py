@@ -1,0 +1,159 @@
+"""Operator that runs a crew for each row of a table, in one task."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_provider_crew.client.options import MAX_OUTAGE, TIMEOUT, KickoffOptions, OnUncertainKickoff
+from airflow_provider_crew.operators.base import (
+    CrewTask,
+    check_choice,
+    checked_output_type,
+    seconds,
+    seconds_or_none,
+)
+from airflow_provider_crew.versions import HAS_STORE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
+
+    from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from airflow_provider_crew.batch.batch import Batch
+    from airflow_provider_crew.hooks.connection import TokenType
+
+_SHARE = re.compile(r"(\d+(\.\d+)?)%")
+_MOST_ACTIVE = 5_000
+
+
+class CrewBatchOperator(CrewTask):
+    """
+    Run a crew for each row of a table, with a limited number of executions at a time, and return a manifest.
+
+    The result of each row is a line of JSON in files under ``result_path``. Each execution is billed. A retry, or
+    clearing the task, continues the batch: rows that have succeeded are not run again, and rows that are running
+    are waited for. Needs Airflow 3.3.
+
+    Takes the kickoff's arguments of CrewKickoffOperator and the following:
+
+    :param inputs: Inputs of the rows: a list of objects, the result of a task, or the path of a file with one JSON
+        object in each line. (templated)
+    :param result_path: Folder or prefix in an object store for the results. One batch owns it. (templated)
+    :param key: Input that names a row in logs, results and errors. By default its position. A row with another key
+        or other inputs is another row.
+    :param max_active: Number of executions at a time.
+    :param max_failed: Number or share, such as ``"5%"``, of rows that may fail. With more, no further rows are
+        started, the running ones are waited for, and the task fails. A share counts after 50 rows. ``None``: no
+        limit.
+    :param row_timeout: Seconds from the start of an execution after which its row fails. ``None``: no limit.
+    :param timeout: Seconds after which an attempt stops waiting. Default: 24 hours.
+    :param rerun: Rows that run again when the task is cleared: ``failed`` or ``all``.
+    :param canary: Function of the inputs and the output of a row. If it returns False, the row is invalid_output.
+    :param output_type: Type that each output must match, as in CrewRunOperator.
+    :param on_uncertain_kickoff: Reaction to a row of which it is unknown whether it was started. ``fail`` reports
+        it, and ``retry`` lets a retry of the task start it again, so that two may be billed.
+    :param deferrable: Whether to wait in the triggerer instead of a worker. By default
+        ``[operators] default_deferrable``.
+    :param poll_interval: Seconds between two polls of a row, as in CrewRunOperator.
+    :param max_outage: Seconds the crew may be unreachable before an attempt ends.
+    """
+
+    template_fields = ("crew_conn_id", "inputs", "result_path", "webhook_conn_id", *KickoffOptions.__annotations__)
+    template_fields_renderers: ClassVar[dict[str, str]] = {"meta": "json", "webhooks": "json"}
+    ui_color = "#d9d5ee"
+
+    def __init__(  # noqa: PLR0913 - keyword arguments for the DAG author
+        self,
+        *,
+        inputs: Sequence[Mapping[str, Any]] | XComArg | str,
+        result_path: str,
+        key: str | None = None,
+        max_active: int = 16,
+        max_failed: int | str | None = "5%",
+        row_timeout: timedelta | float | None = None,
+        timeout: timedelta | float = TIMEOUT,
+        rerun: Literal["failed", "all"] = "failed",
+        canary: Callable[[Mapping[str, Any], Any], bool] | None = None,
+        crew_conn_id: str = "crew_default",
+        token_type: TokenType | None = None,
+        meta: Mapping[str, Any] | None = None,
+        task_webhook_url: str | None = None,
+        step_webhook_url: str | None = None,
+        crew_webhook_url: str | None = None,
+        human_input_webhook_url: str | None = None,
+        webhooks: Mapping[str, Any] | None = None,
+        webhook_conn_id: str | None = None,
+        restore_from_state_id: str | XComArg | None = None,
+        validate_inputs: bool = True,
+        on_uncertain_kickoff: OnUncertainKickoff = "fail",
+        output_type: object = None,
+        cancel_on_kill: bool | None = None,
+        cancel_on_timeout: bool | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: timedelta | float | None = None,
+        max_outage: timedelta | float | None = MAX_OUTAGE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not HAS_STORE:
+            raise ValueError(f"{self.operator_name} needs Airflow 3.3 or later.")
+        check_choice(self, "rerun", rerun, Literal["failed", "all"])
+        check_choice(self, "on_uncertain_kickoff", on_uncertain_kickoff, OnUncertainKickoff)
+        if not (type(max_active) is int and 1 <= max_active <= _MOST_ACTIVE):
+            raise ValueError(f"{self.operator_name}: max_active must be a number from 1 to {_MOST_ACTIVE}.")
+        is_share = isinstance(max_failed, str) and _SHARE.fullmatch(max_failed)
+        if not (max_failed is None or is_share or (type(max_failed) is int and max_failed >= 0)):
+            raise ValueError(f"{self.operator_name}: max_failed must be a number, a share such as '5%', or None.")
+        self.inputs = inputs
+        self.result_path = result_path
+        self.key = key
+        self.max_active = max_active
+        self.max_failed = max_failed
+        self.row_timeout = seconds_or_none(self, row_timeout, "row_timeout")
+        self.timeout = seconds(self, timeout, "timeout")
+        self.rerun = rerun
+        self.canary = canary
+        self.crew_conn_id = crew_conn_id
+        self.token_type = token_type
+        self.meta = meta
+        self.task_webhook_url = task_webhook_url
+        self.step_webhook_url = step_webhook_url
+        self.crew_webhook_url = crew_webhook_url
+        self.human_input_webhook_url = human_input_webhook_url
+        self.webhooks = webhooks
+        self.webhook_conn_id = webhook_conn_id
+        self.restore_from_state_id = restore_from_state_id
+        self.validate_inputs = validate_inputs
+        self.on_uncertain_kickoff = on_uncertain_kickoff
+        self.output_type = checked_output_type(self, output_type)
+        self.cancel_on_kill = cancel_on_kill
+        self.cancel_on_timeout = cancel_on_timeout
+        self.deferrable = deferrable
+        self.poll_interval = seconds_or_none(self, poll_interval, "poll_interval")
+        self.max_outage = seconds_or_none(self, max_outage, "max_outage")
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the batch, and return its manifest."""
+        manifest: dict[str, Any] = self._run(context)
+        return manifest
+
+    def execute_complete(self, context: Context, **next_kwargs: Any) -> dict[str, Any]:
+        """Continue the batch after a deferral."""
+        manifest: dict[str, Any] = self._run(context, next_kwargs)
+        return manifest
+
+    def _steps(self, attempt: Batch) -> dict[str, Any]:
+        return attempt.run()
+
+    def _new_attempt(self, context: Context, next_kwargs: Mapping[str, Any] | None) -> Batch:
+        from airflow_provider_crew.batch.batch import Batch, Options
+
+        own = {each.name: getattr(self, each.name) for each in fields(Options) if hasattr(self, each.name)}
+        kickoff: Any = {name: getattr(self, name) for name in KickoffOptions.__annotations__}
+        options = Options(**own, kickoff=kickoff)
+        return Batch(options, context, self.log, next_kwargs=next_kwargs or {}, is_told_to_end=self._is_ending)

@@ -1,0 +1,180 @@
+"""Rows of a batch: their names, what is known about them, and what an attempt does with each. Little I/O."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_provider_crew.attempt.decide import Decision, End, KickoffRecord, decide
+from airflow_provider_crew.attempt.record import fingerprint
+from airflow_provider_crew.client.api import some_names
+from airflow_provider_crew.client.errors import CrewError, InvalidInputs
+from airflow_provider_crew.client.text import one_line
+
+Status = Literal["success", "error", "invalid_output", "cancelled", "uncertain", "not_started"]
+STATUSES: tuple[Status, ...] = ("success", "error", "invalid_output", "cancelled", "uncertain", "not_started")
+Rerun = Literal["failed", "all"]
+
+# The form of a line in failed.jsonl, which can be the next batch's inputs.
+_FAILED = {"key", "index", "status", "inputs", "error"}
+_LONGEST_KEY = 200
+_LONGEST_REASON = 2_000
+
+
+@dataclass(slots=True)
+class Row:
+    """
+    Row of a batch.
+
+    :param index: Position among the inputs. -1: an earlier attempt has started it, and it is no longer there.
+    :param line: Last line about the row in the result files. ``None`` if there is none.
+    :param kickoff_id: Execution that may be running. Empty if there is none.
+    :param sent_at: Time of its kickoff. ``None`` if no kickoff is recorded that the line does not report.
+    :param began_at: Time at which a poll saw the execution begin. Before that, it was queued.
+    :param unknown_since: Time since when the execution is unknown to the crew.
+    :param attempts: Kickoffs of the row that may have started an execution.
+    :param group: Name under which its kickoff is recorded.
+    """
+
+    index: int
+    key: str
+    fingerprint: str
+    inputs: Any = None
+    line: dict[str, Any] | None = None
+    kickoff_id: str = ""
+    sent_at: float | None = None
+    began_at: float | None = None
+    unknown_since: float | None = None
+    attempts: int = 0
+    group: str = ""
+
+    @property
+    def status(self) -> Status:
+        """Status of the row, as in its last line."""
+        return self.line["status"] if self.line else "not_started"
+
+    def sent(self) -> list[Any]:
+        """Return what the next process has to know about a kickoff, as JSON data."""
+        return [self.key, self.fingerprint, self.kickoff_id, self.sent_at, self.attempts, self.group]
+
+    @property
+    def is_to_be_started(self) -> bool:
+        """Whether the row waits for its kickoff."""
+        return self.sent_at is None and self.status == "not_started"
+
+    def as_line(self, status: Status, **fields: Any) -> dict[str, Any]:
+        """Return a line about the row for the result files."""
+        return {
+            "key": self.key,
+            "index": self.index,
+            "fingerprint": self.fingerprint,
+            "kickoff_id": self.kickoff_id or None,
+            "status": status,
+            **dict.fromkeys(("output", "raw_output", "error", "usage")),
+            "attempts": self.attempts,
+            "started_at": self.sent_at,
+            "ended_at": time.time(),
+            **fields,
+        }
+
+    def end(self, status: Status, **fields: Any) -> None:
+        """End the row."""
+        self.line = self.as_line(status, **fields)
+
+
+def failure(error: CrewError, stage: str) -> dict[str, Any]:
+    """Return an error for a line. ``stage``: inputs, kickoff, wait, execution, output."""
+    return {"type": type(error).__name__, "message": one_line(error.event, _LONGEST_REASON), "stage": stage}
+
+
+def rows_of(given: Iterable[Any], key: str | None, state_id: Any) -> list[Row]:
+    """Return the rows of a batch. Raise InvalidInputs if one is unusable, before anything is sent."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidInputs(f"inputs must be a list of objects, and is of type {type(given).__name__}.")
+    rows = [_row_of(index, item, key, state_id) for index, item in enumerate(given)]
+    if not rows:
+        raise InvalidInputs("inputs is empty.")
+    if twice := [name for name, times in Counter(row.key for row in rows).items() if times > 1]:
+        raise InvalidInputs(f"{len(twice)} keys name more than one row: {some_names(twice)}.")
+    return rows
+
+
+def _row_of(index: int, item: Any, key: str | None, state_id: Any) -> Row:
+    is_of_failed_file = isinstance(item, Mapping) and item.keys() == _FAILED
+    inputs = item["inputs"] if is_of_failed_file else item
+    if not isinstance(inputs, Mapping):
+        raise InvalidInputs(f"inputs[{index}] must be an object, and is of type {type(inputs).__name__}.")
+    if key is not None and inputs.get(key) in (None, ""):
+        raise InvalidInputs(f"inputs[{index}] has no {key!r}, which is the key of the batch.")
+    name = str(index if key is None else inputs[key])
+    if len(name) > _LONGEST_KEY:
+        raise InvalidInputs(f"The key of inputs[{index}] is longer than {_LONGEST_KEY} characters.")
+    return Row(index, name, fingerprint(inputs, state_id), inputs)
+
+
+def lines_of(text: Iterable[str], path: str) -> Iterable[Any]:
+    """Yield the values of JSON lines. Raise InvalidInputs for a line that is not JSON."""
+    for number, line in enumerate(text, start=1):
+        try:
+            if line.strip():
+                yield json.loads(line)
+        except ValueError:
+            raise InvalidInputs(f"Line {number} of {path} is not JSON.") from None
+
+
+def decision_of(row: Row, *, cleared: bool, chooses_twice: bool, rerun: Rerun) -> Decision:
+    """Return what an attempt does with a row: the decision for a single task with the same past."""
+    record = _record_of(row, is_run_again=cleared and rerun == "all")
+    return decide(record, cleared=cleared, chooses_twice=chooses_twice)
+
+
+def _record_of(row: Row, *, is_run_again: bool) -> KickoffRecord | None:
+    """Return the kickoff record of a row. None if it has no execution, and none is possible."""
+    line = row.line
+    if row.sent_at is not None:  # a kickoff that no line reports
+        return KickoffRecord(0, row.sent_at, row.kickoff_id or None)
+    if line is None or line["status"] == "not_started":
+        return None
+    error, end = line["error"] or {}, "completed"
+    if line["status"] == "uncertain":
+        return KickoffRecord(0, line["ended_at"], reported=True)
+    if error.get("stage") in {"inputs", "kickoff"}:
+        return None
+    if line["status"] in {"error", "cancelled"}:
+        end = "stopped" if error.get("type") == "ExecutionStopped" else "failed"
+    wanted: End | None = None if error.get("stage") == "wait" else end  # type: ignore[assignment]
+    return KickoffRecord(0, line["ended_at"], line["kickoff_id"], wanted, delivered=is_run_again)
+
+
+def merged(rows: Sequence[Row], lines: Iterable[Mapping[str, Any]], sent: Iterable[Sequence[Any]]) -> list[Row]:
+    """
+    Add what is stored about earlier attempts to the rows, and return rows that are no longer among the inputs.
+
+    :param lines: Lines of the result files, older ones first.
+    :param sent: Kickoffs that earlier attempts have recorded, with or without a kickoff ID.
+    """
+    by_id = {(row.key, row.fingerprint): row for row in rows}
+    removed: dict[tuple[str, str], Row] = {}
+
+    def named(key: str, digest: str) -> Row:
+        return by_id.get((key, digest)) or removed.setdefault((key, digest), Row(-1, key, digest))
+
+    for line in lines:
+        row = named(line["key"], line["fingerprint"])
+        row.line, row.attempts = dict(line) | {"index": row.index}, max(row.attempts, line["attempts"])
+    for key, digest, kickoff_id, sent_at, attempts, group in sent:
+        row = named(key, digest)
+        line_about = row.line or {"kickoff_id": None, "ended_at": 0.0, "status": "not_started"}
+        is_found = kickoff_id and line_about["status"] == "uncertain"
+        is_reported = kickoff_id == line_about["kickoff_id"] if kickoff_id else False
+        is_older = sent_at <= max(line_about["ended_at"], row.sent_at or 0.0) and not is_found
+        is_nameless_copy = row.sent_at == sent_at and not row.kickoff_id and kickoff_id
+        if is_nameless_copy or not (is_reported or is_older):
+            row.kickoff_id, row.sent_at, row.group = kickoff_id, sent_at, group
+            row.attempts = max(row.attempts, attempts)
+    for row in (*rows, *removed.values()):
+        if row.sent_at is None and row.line and (row.line["error"] or {}).get("stage") == "wait":
+            row.kickoff_id = row.line["kickoff_id"]
+    return list(removed.values())

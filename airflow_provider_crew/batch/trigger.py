@@ -1,0 +1,36 @@
+"""Trigger that watches all running rows of a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_crew.triggers.crew import CrewExecutionTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class CrewBatchTrigger(CrewExecutionTrigger):
+    """
+    Watch the running rows of a batch, and fire when a quarter of the window has ended, or after 30 s if any has.
+
+    :param running: Kickoff ID, kickoff time, begin and unknown_since of each row.
+    :param window: Number of executions that may run at a time.
+
+    The other arguments are those of CrewExecutionTrigger.
+    """
+
+    implementation = "airflow_provider_crew.batch.watching"
+    stored = "running window crew_conn_id rules token_type webhook_conn_id deferred_at cancel_on_kill shown"
+
+    def __init__(
+        self, running: Sequence[Sequence[Any]], crew_conn_id: str, *, window: int, **arguments: Any
+    ) -> None:
+        super().__init__("", crew_conn_id, **arguments)
+        self.running = running
+        self.window = window
+
+    @property
+    def subject(self) -> str:
+        """What is polled, for the log."""
+        return f"{len(self.running)} executions of the batch"

@@ -1,0 +1,216 @@
+"""Watch the running rows of a batch on one event loop, in the trigger or in the worker."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from asgiref.sync import sync_to_async
+
+from airflow_provider_crew.client.errors import (
+    CrewError,
+    ExecutionUnknown,
+    LostContact,
+    WaitedTooLong,
+    WatchBroken,
+    error_record,
+)
+from airflow_provider_crew.client.progress import ProgressReport
+from airflow_provider_crew.client.text import one_line, warn
+from airflow_provider_crew.client.watch import Trouble, WatchRules, WatchState
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.hooks.polling import Hook, Poller
+from airflow_provider_crew.triggers.events import LARGEST_RESPONSE
+from airflow_provider_crew.triggers.progress import progress_of
+from airflow_provider_crew.triggers.watching import _hook_of, _is_marked, end_deferral
+
+__all__ = ["cancel_if_unwanted", "end_deferral", "watched"]
+
+log = logging.getLogger(__name__)
+
+# Seconds between two looks at what has ended.
+_LOOK = 0.5
+# Seconds after which a wait ends if any row has ended, and between two lines in the log.
+LONGEST_WAIT = 30.0
+_SHARE_OF_WINDOW = 4
+_MOST_AT_ONCE = 8
+_LONGEST_TROUBLE = 300
+
+_quiet = logging.getLogger(f"{__name__}.rows")  # thousands of rows would flood the log of the task
+_quiet.disabled = True
+
+
+class _QuietHook:
+    """Hook whose polls log nothing."""
+
+    log = _quiet
+
+    def __init__(self, hook: CrewHook) -> None:
+        self.crew_conn_id, self.token_type = hook.crew_conn_id, hook.token_type
+        self.webhook_conn_id, self.get_conn = hook.webhook_conn_id, hook.get_conn
+
+
+@dataclass
+class Watching:
+    """
+    Watch of the running rows until enough of them have ended.
+
+    :param running: Kickoff ID, kickoff time, begin and unknown_since of each row.
+    :param rules: Arguments of the operator: poll_interval, max_outage, row_timeout, and the deadline of the batch.
+    :param window: Number of executions that may run at a time.
+    """
+
+    hook: CrewHook
+    running: Sequence[Sequence[Any]]
+    rules: Mapping[str, Any]
+    window: int
+    ended: list[str] = field(default_factory=list)
+    over: dict[str, CrewError] = field(default_factory=dict)
+    error: CrewError | None = None
+    trouble: str = ""
+
+    async def to_wake(self, is_told_to_end: Callable[[], bool], saw: Callable[["Watching"], None]) -> None:
+        """Return when a quarter of the window has ended, or after 30 s if anything has."""
+        self._states = {row[0]: WatchState(row[1], seen=True, troubles=_troubles(row[3])) for row in self.running}
+        self._began: dict[str, float | None] = {row[0]: row[2] for row in self.running}
+        tasks = [asyncio.create_task(self._watch(row[0], row[1])) for row in self.running]
+        quota, began = max(1, min(len(tasks), self.window) // _SHARE_OF_WINDOW), time.monotonic()
+        try:
+            while not (self.error or is_told_to_end() or time.time() >= self.rules["deadline"]):
+                news = len(self.ended) + len(self.over)
+                if news >= quota or (news and time.monotonic() - began >= LONGEST_WAIT):
+                    break
+                saw(self)
+                await asyncio.sleep(_LOOK)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, kickoff_id: str, sent_at: float) -> None:
+        rules = self.rules
+        own = WatchRules(
+            deadline=self._deadline(kickoff_id),
+            poll_interval=rules["poll_interval"],
+            max_outage=rules["max_outage"],
+            kicked_off_at=sent_at,
+            exists=True,
+            address=rules["address"],
+        )
+        hook: Hook = _QuietHook(self.hook)
+        poller = Poller(hook, kickoff_id, own, self._states[kickoff_id])
+
+        def saw(_report: ProgressReport, _is_news: bool) -> None:  # noqa: FBT001 - an Observer
+            memory = poller.watch.memory
+            self.trouble = one_line(memory.said_trouble, _LONGEST_TROUBLE) or self.trouble
+            if self._began[kickoff_id] is None and memory.has_begun:
+                self._began[kickoff_id] = memory.began_at or poller.watch.polled_at
+                poller.watch.rules = replace(poller.watch.rules, deadline=self._deadline(kickoff_id))
+
+        poller.observer = saw
+        try:
+            await asyncio.sleep(poller.watch.spread().poll_again_in)
+            await poller.to_end_async(largest=LARGEST_RESPONSE)
+            self.ended.append(kickoff_id)
+        except (WaitedTooLong, ExecutionUnknown) as error:
+            self.over[kickoff_id] = error
+        except (LostContact, WatchBroken) as error:
+            self.error = error
+        except CrewError:  # the worker reads how it has ended
+            self.ended.append(kickoff_id)
+
+    def _deadline(self, kickoff_id: str) -> float:
+        """Return the time at which a row's time is over. It begins with the execution: deployments queue."""
+        limit, began = self.rules["row_timeout"], self._began[kickoff_id]
+        # Beyond the deadline of the batch, which ends all of them at once.
+        return float(began + limit if limit and began else self.rules["deadline"] + LONGEST_WAIT)
+
+    def as_event(self) -> dict[str, Any]:
+        """Return what has ended as plain data, and what the next watch has to know."""
+        since = {name: state.troubles.get("unknown") for name, state in self._states.items()}
+        known = {name: [began, since[name]] for name, began in self._began.items() if began or since[name]}
+        return {
+            "ended": self.ended,
+            "over": {name: error_record(error) for name, error in self.over.items()},
+            "error": error_record(self.error) if self.error else None,
+            "known": {name: told for name, told in known.items() if name not in self.ended},
+        }
+
+
+def _troubles(unknown_since: float | None) -> dict[Trouble, float | None]:
+    return {"unknown": unknown_since} if unknown_since else {}
+
+
+class BatchProgress:
+    """Progress of a batch for the Crew tab, and the line in the log, while rows are being watched."""
+
+    has_content = True
+
+    def __init__(self, known: Mapping[str, Any], log: Any) -> None:
+        self._known, self._log = known, log
+        self._logged_at = time.monotonic()
+        self._now: dict[str, Any] = dict(known)
+
+    def saw(self, watching: Watching) -> bool:
+        """Update the progress, and return whether there is news."""
+        before, batch = self._now["batch"], self._known["batch"]
+        ended = len(watching.ended) + len(watching.over)
+        now = batch | {"running": len(watching.running) - ended, "unread": ended}
+        self._now = {**self._known, "batch": now, "trouble": watching.trouble, "polled_at": time.time()}
+        if time.monotonic() - self._logged_at >= LONGEST_WAIT:
+            self._logged_at = time.monotonic()
+            self._log.info("%s", line_of(now, watching.trouble))
+        return bool(before != now)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the progress."""
+        return self._now
+
+
+def line_of(batch: Mapping[str, Any], trouble: str = "") -> str:
+    """Return the state of a batch as a line for the log."""
+    ended = batch["ended"] + batch["unread"]
+    parts = [f"{ended:,} of {batch['total']:,} rows have ended", f"{batch['failed']:,} of them failed"]
+    parts.append(f"{batch['running']:,} are running")
+    return f"Batch: {', '.join(parts)}.{f' {trouble}' if trouble else ''}"
+
+
+async def watched(trigger: Any) -> dict[str, Any]:
+    """Watch the rows of a trigger, and return its event."""
+    writer = progress_of(trigger)
+    report = BatchProgress(trigger.shown["progress"], trigger.log)
+    watching = Watching(_hook_of(trigger), trigger.running, trigger.rules, trigger.window)
+
+    def saw(now: Watching) -> None:
+        is_news = report.saw(now)
+        if writer:
+            writer.saw(report, is_news)  # type: ignore[arg-type]
+
+    try:
+        await watching.to_wake(lambda: False, saw)
+    finally:
+        if writer:
+            writer.close()
+    return watching.as_event()
+
+
+async def cancel_if_unwanted(trigger: Any) -> None:
+    """Cancel all running rows if Airflow has ended the task. A task that was cleared continues to watch them."""
+    if not await sync_to_async(_is_marked)(trigger):
+        return
+    hook, places = _hook_of(trigger), asyncio.Semaphore(_MOST_AT_ONCE)
+    left: list[str] = []
+
+    async def cancel(kickoff_id: str) -> None:
+        async with places:
+            try:
+                await hook.cancel_async(kickoff_id)
+            except CrewError as error:
+                left.append(kickoff_id)
+                warn(trigger.log, error.event)
+
+    await asyncio.gather(*(cancel(row[0]) for row in trigger.running))
+    count = len(trigger.running)
+    trigger.log.info("Airflow ended the task: %d of %d executions were cancelled.", count - len(left), count)

@@ -1,0 +1,276 @@
+"""A batch, process after process, against the local crew service."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_crew.batch.end import BatchFailed
+from airflow_provider_crew.exceptions import (
+    CrewTaskError,
+    CrewTaskFailed,
+    DailyLimitReached,
+    InvalidInputs,
+    NotAuthenticated,
+    WaitedTooLong,
+)
+from airflow_provider_crew.hooks.crew import CrewHook
+from airflow_provider_crew.operators.crew import CrewBatchOperator
+from tests.integration.tasks import FAILING, QUICK, SLOW, Task, TaskStateStore
+from tests.supported import AIRFLOW
+
+pytest_plugins = ["tests.integration.task_fixtures"]
+pytestmark = pytest.mark.skipif(AIRFLOW < (3, 3), reason="A batch needs the task state store of Airflow 3.3.")
+
+both_ways = pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+
+
+def rows(count: int = 10) -> list[dict[str, Any]]:
+    return [{"topic": f"topic {number}", "audience": "sailors"} for number in range(count)]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_crew.batch.batch._JITTER", 0.0)
+    monkeypatch.setattr("airflow_provider_crew.batch.watching._LOOK", 0.02)
+
+
+@pytest.fixture
+def batch(tmp_path: Path, store: TaskStateStore) -> Any:
+    def make(given: Any = None, **options: Any) -> Task:
+        named = {"task_id": "crew", "result_path": str(tmp_path / "out"), "poll_interval": 0.02, "key": "topic"}
+        return Task(lambda: CrewBatchOperator(inputs=given or rows(), **named | options), store=store)
+
+    return make
+
+
+def lines(path: Path, name: str = "results.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / "out" / name).read_text().splitlines()]
+
+
+@both_ways
+def test_batch_returns_a_manifest_and_writes_a_line_per_row(live_crew, batch, tmp_path, deferrable):
+    manifest = batch(deferrable=deferrable).run()
+    assert manifest["counts"]["success"] == manifest["request_count"] == 10
+    assert manifest["terminal_reason"] == "succeeded"
+    found = lines(tmp_path)
+    assert sorted(line["key"] for line in found) == sorted(row["topic"] for row in rows())
+    assert live_crew.calls.count("kickoff") == 10
+    assert not list((tmp_path / "out" / "parts").iterdir())
+    assert not list((tmp_path / "out" / "sent").iterdir())
+
+
+def statuses(path: Path) -> dict[str, str]:
+    return {line["key"]: line["status"] for line in lines(path)}
+
+
+def test_one_rejected_row_fails_alone(live_crew, batch, tmp_path):
+    live_crew.faults.answer(422, on="kickoff")
+    manifest = batch(max_failed=1).run()
+    assert manifest["counts"] == {
+        "success": 9, "error": 1, "invalid_output": 0, "cancelled": 0, "uncertain": 0, "not_started": 0
+    }  # fmt: skip
+    assert manifest["terminal_reason"] == "partial"
+    (failed,) = lines(tmp_path, "failed.jsonl")
+    assert failed["error"]["stage"] == "kickoff"
+    assert failed["inputs"]["topic"] == failed["key"]
+
+
+def test_failed_file_is_the_input_of_another_batch(live_crew, batch, tmp_path):
+    live_crew.faults.answer(422, on="kickoff", times=3)
+    batch(max_failed=None).run()
+    again = batch(str(tmp_path / "out" / "failed.jsonl"), result_path=str(tmp_path / "again"))
+    assert again.run()["counts"]["success"] == 3
+
+
+def test_retry_starts_only_what_was_rejected(live_crew, batch, tmp_path):
+    live_crew.faults.answer(422, on="kickoff", times=2)
+    task = batch(max_failed=0)
+    with pytest.raises(BatchFailed) as raised:
+        task.run()
+    assert raised.value.cost == "ended"
+    assert task.run()["counts"]["success"] == 10
+    assert len(live_crew.kickoffs) == 10
+    assert set(statuses(tmp_path).values()) == {"success"}
+
+
+def test_lost_response_is_uncertain_and_not_resent_by_a_retry(live_crew, batch, tmp_path):
+    live_crew.faults.reset(after_taken=True, on="kickoff")
+    task = batch(max_failed=0, max_active=1)
+    with pytest.raises(BatchFailed) as raised:  # the rows that were not started are worth a retry
+        task.run()
+    assert raised.value.cost == "unknown"
+    with pytest.raises(BatchFailed):
+        task.run()
+    assert list(statuses(tmp_path).values()).count("uncertain") == 1
+    task.clear()
+    task.run()
+    assert set(statuses(tmp_path).values()) == {"success"}
+    assert len(live_crew.kickoffs) == 11
+
+
+def test_wrong_token_stops_the_batch_with_one_error(live_crew, batch):
+    live_crew.faults.answer(401, on="kickoff", for_seconds=math.inf)
+    with pytest.raises(CrewTaskFailed) as raised:
+        batch().run()
+    assert isinstance(raised.value.failure, NotAuthenticated)
+    assert raised.value.cost == "none"
+    assert live_crew.calls.count("kickoff") <= 4
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["with state", "without state"])
+def test_cleared_batch_runs_nothing_again(live_crew, batch, store, keeps):
+    task = batch()
+    task.run()
+    task.clear()
+    if not keeps:
+        store._kept.clear()
+    assert task.run()["counts"]["success"] == 10
+    assert len(live_crew.kickoffs) == 10
+
+
+def test_cleared_batch_with_rerun_all_runs_everything_again(live_crew, batch):
+    task = batch(rerun="all")
+    task.run()
+    task.clear()
+    task.run()
+    assert len(live_crew.kickoffs) == 20
+
+
+def test_changed_and_removed_rows_are_named(live_crew, batch, tmp_path):
+    given = rows()
+    task = batch(given)
+    task.run()
+    given[3]["audience"] = "pilots"
+    del given[5]
+    given.reverse()
+    given.append({"topic": "new", "audience": "sailors"})
+    task.clear()
+    manifest = task.run()
+    assert (manifest["changed"], manifest["removed"], manifest["request_count"]) == (1, 1, 10)
+    assert len(live_crew.kickoffs) == 12
+    assert len(lines(tmp_path, "removed.jsonl")) == 2
+    assert [line["key"] for line in sorted(lines(tmp_path), key=lambda line: line["index"])] == [
+        row["topic"] for row in given
+    ]
+
+
+def test_misfit_is_checked_again_after_a_clear(live_crew, batch):
+    options = {"output_type": int, "max_failed": 0}
+    task = batch(**options)
+    task._make = lambda: batch(**options)._make()
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    options["output_type"] = "builtins.dict"
+    live_crew.scenario = None
+    task.clear()
+    started = len(live_crew.kickoffs)
+    with pytest.raises(CrewTaskFailed):
+        task.run()
+    assert len(live_crew.kickoffs) == started
+
+
+@pytest.mark.usefixtures("live_crew")
+def test_rows_that_the_canary_rejects_are_invalid(batch, tmp_path):
+    batch(canary=lambda inputs, output: inputs["topic"] in output and "3" not in output, max_failed=None).run()
+    assert [line["key"] for line in lines(tmp_path) if line["status"] == "invalid_output"] == ["topic 3"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [{"topic": "a"}, {"topic": "a"}],
+        [{"audience": "a"}],
+        ["text"],
+        {"topic": "a"},
+        [{"topic": {1, 2}}],
+    ],
+    ids=["twice", "no key", "no object", "one object", "no JSON"],
+)
+def test_unusable_rows_are_rejected_before_the_first_kickoff(live_crew, batch, given):
+    with pytest.raises(CrewTaskFailed) as raised:
+        batch(given).run()
+    assert isinstance(raised.value.failure, InvalidInputs)
+    assert raised.value.cost == "none"
+    assert not live_crew.calls
+
+
+def test_result_path_of_another_batch_is_rejected(live_crew, batch):
+    batch().run()
+    other = batch()
+    other.ti.run_id = "manual__2027"
+    other.store = TaskStateStore()
+    with pytest.raises(CrewTaskError):
+        other.run()
+    assert len(live_crew.kickoffs) == 10
+
+
+@both_ways
+def test_timeout_ends_the_batch_and_a_retry_waits_for_it(live_crew, batch, deferrable):
+    live_crew.scenario = SLOW
+    task = batch(timeout=1.0, deferrable=deferrable)
+    with pytest.raises(WaitedTooLong) as raised:
+        task.run()
+    assert raised.value.cost == "running"
+    started = len(live_crew.kickoffs)
+    for kickoff in live_crew.kickoffs:
+        live_crew.revoke(kickoff.kickoff_id)
+    live_crew.scenario = QUICK
+    task._make = lambda: batch(max_failed=None)._make()
+    manifest = task.run()
+    assert manifest["counts"]["cancelled"] == started
+    assert manifest["counts"]["success"] == 10 - started
+
+
+@both_ways
+def test_timeout_cancels_running_rows_if_wanted(live_crew, batch, deferrable):
+    live_crew.scenario = SLOW
+    with pytest.raises(WaitedTooLong):
+        batch(timeout=1.0, deferrable=deferrable, cancel_on_timeout=True).run()
+    assert all(CrewHook().status(kickoff.kickoff_id).was_stopped for kickoff in live_crew.kickoffs)
+
+
+@both_ways
+def test_row_timeout_ends_one_row(live_crew, batch, deferrable):
+    live_crew.scenario = SLOW
+    manifest = batch(
+        rows(3), row_timeout=0.3, deferrable=deferrable, max_failed=None, cancel_on_timeout=True
+    ).run()
+    assert manifest["counts"]["cancelled"] == 3
+
+
+def test_crew_that_fails_is_started_again_by_a_retry(live_crew, batch):
+    live_crew.scenario = FAILING
+    task = batch(rows(3), max_failed=0, max_active=1)
+    with pytest.raises(BatchFailed):
+        task.run()
+    live_crew.scenario = QUICK
+    assert task.run()["counts"]["success"] == 3
+    assert len(live_crew.kickoffs) == 4
+
+
+def test_store_that_fails_before_a_group_sends_nothing(live_crew, batch, store):
+    store.breaks_at = lambda name: name == "set"
+    with pytest.raises(Exception, match="does not answer"):
+        batch().run()
+    assert not live_crew.kickoffs
+
+
+def test_daily_limit_stops_the_batch(live_crew, batch, monkeypatch):
+    taken: list[int] = []
+
+    def count(*told: Any) -> int:
+        if sum(taken) >= 4:
+            raise DailyLimitReached("the limit is reached")
+        taken.append(told[-1])
+        return taken[-1]
+
+    monkeypatch.setattr("airflow_provider_crew.batch.batch.count_kickoffs", count)
+    with pytest.raises(CrewTaskFailed) as raised:
+        batch().run()
+    assert isinstance(raised.value.failure, DailyLimitReached)
+    assert len(live_crew.kickoffs) == 4
